@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock_runtime::{Error, Result, Wait};
 
+use crate::openers;
 use crate::registry::Registry;
 
 /// `DLOCK_URL_<NAME>` installs a backend under the name in lower case.
@@ -69,11 +70,8 @@ impl Registry {
         }
         self.configure(|defaults| *defaults = changed)?;
         urls.sort();
-        let mut names = Vec::with_capacity(urls.len());
-        for (backend, _, url) in urls {
-            self.connect(&backend, &url).await?;
-            names.push(backend);
-        }
+        let names = urls.iter().map(|(backend, ..)| backend.clone()).collect();
+        self.connect_all(urls).await?;
         if let Some(default) = default {
             self.set_default(&default)?;
         }
@@ -86,6 +84,26 @@ impl Registry {
             self.tune_from(&text)?;
         }
         Ok(names)
+    }
+}
+
+impl Registry {
+    /// Opens the stores of these names, variables and URLs. A store that is made of others comes after them.
+    async fn connect_all(&self, mut urls: Vec<(String, String, String)>) -> Result<()> {
+        while !urls.is_empty() {
+            let waits = |url: &str| {
+                let members = openers::members(url);
+                urls.iter().any(|(backend, ..)| members.contains(backend))
+            };
+            let Some(next) = urls.iter().position(|(_, _, url)| !waits(url)) else {
+                let variables: Vec<_> = urls.iter().map(|(_, variable, _)| variable.as_str()).collect();
+                let text = format!("these stores are made of each other: {}", variables.join(", "));
+                return Err(Error::config(variables[0], text));
+            };
+            let (backend, _, url) = urls.remove(next);
+            self.connect(&backend, &url).await?;
+        }
+        Ok(())
     }
 }
 

@@ -14,12 +14,16 @@ pub mod testing;
 
 /// The stores, to be installed with [`install`]; [`connect`] opens them by URL.
 pub mod backends {
+    #[cfg(feature = "consul")]
+    pub use dlock_consul as consul;
     #[cfg(feature = "etcd")]
     pub use dlock_etcd as etcd;
     #[cfg(feature = "memory")]
     pub use dlock_memory as memory;
     #[cfg(feature = "mysql")]
     pub use dlock_mysql as mysql;
+    #[cfg(feature = "paired")]
+    pub use dlock_paired as paired;
     #[cfg(feature = "postgres")]
     pub use dlock_postgres as postgres;
     #[cfg(feature = "redis")]
@@ -28,13 +32,19 @@ pub mod backends {
     pub use dlock_redlock as redlock;
     #[cfg(feature = "sqlite")]
     pub use dlock_sqlite as sqlite;
+    #[cfg(feature = "zookeeper")]
+    pub use dlock_zookeeper as zookeeper;
 }
 
 /// Writes that carry a fencing token and are refused once a higher one was seen.
 ///
-/// The modules keep the tokens in a table or under a name of dlock's. [`line`](fenced::line) keeps the token in a column of your own
+/// The modules keep the tokens in a table or under a name of dlock's; that of etcd compares the hold itself. [`line`](fenced::line) keeps the token in a column of your own
 /// table, by any client.
 pub mod fenced {
+    #[cfg(feature = "consul")]
+    pub use dlock_consul::fenced as consul;
+    #[cfg(feature = "etcd")]
+    pub use dlock_etcd::fenced as etcd;
     #[cfg(feature = "mysql")]
     pub use dlock_mysql::fenced as mysql;
     #[cfg(feature = "postgres")]
@@ -66,11 +76,12 @@ pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};
 #[doc(hidden)]
 pub use dlock_runtime::__private;
 pub use dlock_runtime::{
-    BreakHold, CarriesError, Cohort, Conflict, Defaults, Event, Explained, Guard, Guards, Held, HeldLock, Inherit,
-    KeyList, Label, ListedLock, Lock, LockAll, LockReturn, Locks, LocksPage, Observer, OnLost, Outcome, Renew, Retry,
-    ShutdownReport, SiteInfo, SkipReturn, Skipped, Tuning, Unusable, Wait, assert_locked, break_lock, configure,
-    current, current_locks, explain, held, holders, inherit, install, is_locked, key_of, key_of_blocking, keys_of,
-    last_success, lock, lock_all, locks, observe, ready, set_default, shutdown, sites, verify,
+    BreakHold, CarriesError, Cohort, Conflict, Defaults, Election, Event, Explained, Guard, Guards, Held, HeldLock,
+    Inherit, KeyList, Label, Leader, LeaderWatch, Leadership, ListedLock, Lock, LockAll, LockReturn, Locks, LocksPage,
+    Observer, OnLost, Outcome, Renew, Retry, SeenLeader, ShutdownReport, SiteInfo, SkipReturn, Skipped, Tuning,
+    Unusable, Wait, assert_locked, break_lock, configure, current, current_locks, elect, explain, held, holders,
+    inherit, install, is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, locks, observe, ready,
+    set_default, shutdown, sites, verify,
 };
 pub use registry::Registry;
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Error, Opener, Result};
+use dlock_contract::{Address, Backend, Clock, Error, Opener, Result, UrlForm};
 
 /// The stores of this build.
 const OPENERS: &[Opener] = &[
@@ -20,19 +20,63 @@ const OPENERS: &[Opener] = &[
     dlock_postgres::OPENER,
     #[cfg(feature = "etcd")]
     dlock_etcd::OPENER,
+    #[cfg(feature = "zookeeper")]
+    dlock_zookeeper::OPENER,
+    #[cfg(feature = "consul")]
+    dlock_consul::OPENER,
+];
+
+/// Stores that are made of others, which are installed already.
+struct MadeOfOthers {
+    forms: &'static [&'static UrlForm],
+    /// The names of the others.
+    members: for<'a> fn(&'a Address) -> Result<[&'a str; 2]>,
+    make: fn(&Address, &Clock, &Installed) -> Result<Arc<dyn Backend>>,
+}
+
+/// Finds an installed store by its name.
+type Installed<'a> = dyn Fn(&str) -> Result<Arc<dyn Backend>> + 'a;
+
+const MADE_OF_OTHERS: &[MadeOfOthers] = &[
+    #[cfg(feature = "paired")]
+    MadeOfOthers { forms: &dlock_paired::FORMS, members: dlock_paired::members, make: dlock_paired::open },
 ];
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
-pub(crate) async fn open(url: &str, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    let scheme = url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase();
+pub(crate) async fn open(
+    url: &str,
+    clock: &Clock,
+    installed: impl Fn(&str) -> Result<Arc<dyn Backend>>,
+) -> Result<Arc<dyn Backend>> {
+    let scheme = scheme(url);
+    if let Some((made, form)) = made_of_others(&scheme) {
+        return (made.make)(&Address::parse(url, form)?, clock, &installed);
+    }
     match OPENERS.iter().find(|opener| opener.form.schemes.contains(&&*scheme)) {
         Some(opener) => (opener.open)(Address::parse(url, opener.form)?, clock).await,
         None => Err(unknown(&scheme)),
     }
 }
 
+/// The names of the installed stores that the store behind a URL is made of. Opening a URL that is malformed says why.
+pub(crate) fn members(url: &str) -> Vec<String> {
+    let Some((made, form)) = made_of_others(&scheme(url)) else { return Vec::new() };
+    let address = Address::parse(url, form);
+    let members = address.as_ref().map_or_else(|_| Ok(Vec::new()), |address| (made.members)(address).map(Vec::from));
+    members.unwrap_or_default().into_iter().map(str::to_owned).collect()
+}
+
+fn scheme(url: &str) -> String {
+    url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase()
+}
+
+fn made_of_others(scheme: &str) -> Option<(&'static MadeOfOthers, &'static UrlForm)> {
+    let forms = MADE_OF_OTHERS.iter().flat_map(|made| made.forms.iter().map(move |form| (made, *form)));
+    forms.into_iter().find(|(_, form)| form.schemes.contains(&scheme))
+}
+
 /// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 16] = [
+const SCHEMES: [(&str, &str); 20] = [
     ("memory", "memory"),
     ("sqlite", "sqlite"),
     ("redis", "redis"),
@@ -49,6 +93,10 @@ const SCHEMES: [(&str, &str); 16] = [
     ("postgres", "postgres"),
     ("postgresql", "postgres"),
     ("etcd", "etcd"),
+    ("zk", "zookeeper"),
+    ("consul", "consul"),
+    ("paired", "paired"),
+    ("migrating", "paired"),
 ];
 
 fn unknown(scheme: &str) -> Error {
@@ -62,7 +110,7 @@ fn unknown(scheme: &str) -> Error {
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => Error::config(
             "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres:// or etcd://",
+            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres://, etcd://, zk://, consul://, paired:// or migrating://",
         ),
     }
 }
@@ -87,18 +135,23 @@ mod tests {
             .collect()
     }
 
+    fn all_forms() -> impl Iterator<Item = &'static UrlForm> {
+        let of_pairs = MADE_OF_OTHERS.iter().flat_map(|made| made.forms).copied();
+        OPENERS.iter().map(|opener| opener.form).chain(of_pairs)
+    }
+
     #[test]
     fn the_pages_name_every_option_of_a_url_and_no_other() {
         let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
         let [stores, redlock] = ["backends.md", "redlock.md"].map(|page| fs::read_to_string(docs.join(page)).unwrap());
-        let rows: BTreeSet<_> = OPENERS.iter().flat_map(|opener| opener.form.options).map(|row| row.name).collect();
+        let rows: BTreeSet<_> = all_forms().flat_map(|form| form.options).map(|row| row.name).collect();
         for name in &rows {
             let named = [format!("`{name}`"), format!("`{name}="), format!("?{name}="), format!("&{name}=")];
             let is_named = named.iter().any(|text| stores.contains(text) || redlock.contains(text));
             assert!(is_named, "docs/backends.md does not name the option `{name}`");
         }
         // A build without a store does not know its options.
-        if OPENERS.len() == 7 {
+        if OPENERS.len() == 9 && !MADE_OF_OTHERS.is_empty() {
             let tables = in_tables(&stores);
             assert!(tables.len() > 10, "the tables of docs/backends.md are not found: {tables:?}");
             let unknown: Vec<_> = tables.difference(&rows).collect();
@@ -108,7 +161,7 @@ mod tests {
 
     #[test]
     fn every_scheme_of_an_opener_is_known_by_its_feature() {
-        for scheme in OPENERS.iter().flat_map(|opener| opener.form.schemes) {
+        for scheme in all_forms().flat_map(|form| form.schemes) {
             assert!(SCHEMES.iter().any(|(known, _)| known == scheme), "{scheme}");
         }
     }

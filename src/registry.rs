@@ -37,13 +37,18 @@ impl Registry {
     ///
     /// The URL may hold a password; it is never shown. Outside of every runtime dlock's own thread opens it.
     ///
+    /// `paired://` and `migrating://` name two stores that are installed already.
+    ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be;
-    /// [`ErrorKind::AlreadyRegistered`](crate::ErrorKind::AlreadyRegistered); else what the store's first answer was:
+    /// [`ErrorKind::AlreadyRegistered`](crate::ErrorKind::AlreadyRegistered);
+    /// [`ErrorKind::BackendNotRegistered`](crate::ErrorKind::BackendNotRegistered) for a URL that names a store which is not
+    /// installed; else what the store's first answer was:
     /// unreachable, wrong password, a replica, settings under which locks would be lost.
     pub async fn connect(&self, name: &str, url: &str) -> Result<()> {
-        let (url, clock) = (url.to_owned(), self.0.clock().clone());
-        self.0.install_opened(name, async move { openers::open(&url, &clock).await }).await
+        let (url, registry) = (url.to_owned(), self.0.clone());
+        let opening = async move { openers::open(&url, registry.clock(), |name| registry.backend(Some(name))).await };
+        self.0.install_opened(name, opening).await
     }
 }
 

@@ -18,7 +18,7 @@ use futures::future::BoxFuture;
 use dlock_memory::Memory;
 pub use dlock_runtime::__kit::Entered;
 use dlock_runtime::__kit::{InUse, enter};
-use dlock_runtime::{Key, Lock, sites};
+use dlock_runtime::{Election, Key, Lock, sites};
 
 use crate::registry::Registry;
 
@@ -132,6 +132,12 @@ impl TestKit {
     #[track_caller]
     pub fn lock(&self, key: impl Into<Key>) -> Lock {
         self.registry.lock(key)
+    }
+
+    /// An election, in the kit.
+    #[track_caller]
+    pub fn elect(&self, name: impl Into<Key>) -> Election {
+        self.registry.elect(name)
     }
 
     /// From now on, and for so long on the kit's clock, every lock is held by somebody else. Zero ends it.

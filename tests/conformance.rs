@@ -15,7 +15,9 @@ fn every_opener_of_the_facade_has_a_conformance_run() {
     // What the SQL stores share is no store.
     let stores = folders.map(|folder| folder.unwrap().file_name().into_string().unwrap()).filter(|name| name != "sql");
     let stores: BTreeSet<_> = stores.collect();
-    assert_eq!(openers, stores, "the openers of src/openers.rs and the crates in backends/ differ");
+    // A pair is made of installed stores, so it has no opener.
+    let opened: BTreeSet<_> = stores.iter().filter(|name| *name != "paired").cloned().collect();
+    assert_eq!(openers, opened, "the openers of src/openers.rs and the crates in backends/ differ");
     for store in stores {
         let folder = root.join("backends").join(&store);
         let run = read(&folder.join("tests/conformance.rs"));

@@ -89,6 +89,48 @@ fn in_a_paused_test_a_lock_is_renewed_and_lost_in_tokios_time() {
     });
 }
 
+#[test]
+fn in_a_paused_test_a_leader_is_lost_and_leads_again() {
+    bounded(async || {
+        let kit = TestKit::new();
+        let election = kit.elect("billing").ttl(10 * SECOND);
+        let mut seen = election.observe().unwrap();
+        assert_eq!(seen.changed().await.unwrap(), None);
+        let (terms, mut led) = tokio::sync::mpsc::unbounded_channel();
+        let leads = tokio::spawn(election.lead(async move |leader| {
+            terms.send(leader.term().get()).unwrap();
+            std::future::pending::<()>().await
+        }));
+        let first = led.recv().await.unwrap();
+        assert_eq!(seen.changed().await.unwrap().unwrap().term, Some(first));
+        kit.outage(true);
+        tokio::time::sleep(60 * SECOND).await;
+        assert_eq!(seen.changed().await.unwrap_err().kind(), &ErrorKind::Outage);
+        kit.outage(false);
+        let second = led.recv().await.unwrap();
+        assert!(second > first);
+        loop {
+            // The lock was free for a while.
+            match seen.changed().await {
+                Ok(Some(leader)) => break assert_eq!(leader.term, Some(second)),
+                Ok(None) => {}
+                Err(error) => assert_eq!(error.kind(), &ErrorKind::Outage),
+            }
+        }
+        kit.registry().shutdown(SECOND).await;
+        assert_eq!(leads.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
+    });
+}
+
+#[tokio::test]
+async fn an_observer_that_only_advancing_the_clock_can_wake_says_so() {
+    let kit = TestKit::new();
+    let mut seen = kit.elect("billing").observe().unwrap();
+    assert_eq!(seen.changed().await.unwrap(), None);
+    let error = tokio::time::timeout(HANG, seen.changed()).await.expect("an end").unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::WouldDeadlock, "{error}");
+}
+
 #[tokio::test]
 async fn a_wait_that_only_advancing_the_clock_can_end_fails_and_says_so() {
     let kit = TestKit::new();

@@ -82,7 +82,7 @@ impl<'a> Bench<'a> {
 
     /// A case that takes longer hangs.
     pub(crate) fn limit(&self) -> Duration {
-        Duration::from_secs(60) + (self.short() + self.profile.takeover_delay) * 6
+        Duration::from_secs(60) + self.profile.takeover(self.short()) * 6
     }
 
     /// A ttl that ends during the case.
@@ -104,7 +104,7 @@ impl<'a> Bench<'a> {
 
     /// The latest time at which a dead holder's lock must have been granted again.
     pub(crate) fn takeover(&self, ttl: Duration) -> Duration {
-        ttl + self.profile.takeover_delay + SLACK
+        self.profile.takeover(ttl) + SLACK
     }
 
     /// A key that no other case uses.

@@ -71,7 +71,7 @@ async fn renewal_prolongs(bench: &Bench<'_>) -> Tested {
 async fn renewal_after_end(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    tokio::time::sleep(hold.validity.granted + bench.profile.takeover_delay + Duration::from_millis(250)).await;
+    tokio::time::sleep(bench.profile.takeover(hold.validity.granted) + Duration::from_millis(250)).await;
     one.lost(&hold).await?;
     other.take(&bench.claim(&key, bench.long())?).await?;
     Ok(())
@@ -169,7 +169,7 @@ async fn lease_left(bench: &Bench<'_>) -> Tested {
     let hold = one.take(&bench.claim(&key, bench.short())?).await?;
     let wake = other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
     if let Some(left) = wake.lease_left {
-        let most = hold.validity.granted + bench.profile.takeover_delay;
+        let most = bench.profile.takeover(hold.validity.granted);
         ensure!(left <= most, "a lease of {:?} was reported with {left:?} left", hold.validity.granted);
     }
     one.give_back(&hold).await?;

@@ -80,7 +80,7 @@ async fn silent_holder(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let silent = one.take(&bench.claim_as(permits(2), &key, bench.short())?).await?;
     let alive = other.take(&bench.claim_as(permits(2), &key, bench.long())?).await?;
-    let over = silent.validity.granted + bench.profile.takeover_delay + Duration::from_millis(250);
+    let over = bench.profile.takeover(silent.validity.granted) + Duration::from_millis(250);
     let over = silent.validity.from.after(over);
     let mut validity = alive.validity;
     while bench.clock.now() < over {

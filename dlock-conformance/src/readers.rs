@@ -82,7 +82,7 @@ async fn silent_reader(bench: &Bench<'_>) -> Tested {
     let silent = one.take(&bench.claim_as(Mode::Read, &key, bench.short())?).await?;
     let alive = other.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
     let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
-    let over = silent.validity.granted + bench.profile.takeover_delay + Duration::from_millis(250);
+    let over = bench.profile.takeover(silent.validity.granted) + Duration::from_millis(250);
     let over = silent.validity.from.after(over);
     let mut validity = alive.validity;
     while bench.clock.now() < over {

@@ -204,7 +204,7 @@ async fn asks_again(bench: &Bench<'_>) -> Tested {
 async fn died(bench: &Bench<'_>) -> Tested {
     let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.short())?).await?;
-    let over_at = hold.validity.granted + bench.profile.takeover_delay + Duration::from_millis(250);
+    let over_at = bench.profile.takeover(hold.validity.granted) + Duration::from_millis(250);
     let over_at = hold.validity.from.after(over_at);
     let claim = bench.claim_once(once, &key, bench.long())?;
     while bench.clock.now() < over_at {

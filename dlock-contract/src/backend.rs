@@ -16,7 +16,7 @@ use crate::hold::Hold;
 use crate::identity::Identity;
 use crate::inspect::{Inspect, LockState};
 use crate::key::LockKey;
-use crate::powers::{Batch, Exchange, Keeps, Periods, Tokens};
+use crate::powers::{Batch, Exchange, Keeps, Periods, Settle, Tokens};
 use crate::profile::Profile;
 
 /// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
@@ -105,6 +105,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Several locks in one step, if this instance offers it. Without it they are taken one after another.
     fn batch(&self) -> Option<&dyn Batch> {
+        None
+    }
+
+    /// Ending a body's own work inside of its hold, if that decides the result of a call.
+    fn settle(&self) -> Option<&dyn Settle> {
         None
     }
 

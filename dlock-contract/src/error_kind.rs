@@ -80,6 +80,12 @@ pub enum ErrorKind {
     FenceInvalid,
     /// The store answered something that it never should.
     Protocol,
+    /// The row that is to be locked does not exist in the table that the store was opened for.
+    NoSuchRow,
+    /// The body came to its end, and the store refused to make its work final. Nothing of the work stays.
+    CommitRefused,
+    /// The body came to its end, and nobody knows whether the store has made its work final.
+    CommitUnknown,
     /// Every attempt of an optimistic function met a conflict with another writer.
     Conflict,
     /// A fault inside dlock or the operating system; please report it.
@@ -155,6 +161,9 @@ impl ErrorKind {
             Self::FenceStale { .. } => "fence_stale",
             Self::FenceInvalid => "fence_invalid",
             Self::Protocol => "protocol",
+            Self::NoSuchRow => "no_such_row",
+            Self::CommitRefused => "commit_refused",
+            Self::CommitUnknown => "commit_unknown",
             Self::Conflict => "conflict",
             Self::Internal => "internal",
         }

@@ -72,7 +72,9 @@ pub use opener::{Open, Opener};
 pub use origin::Origin;
 pub use owner::Owner;
 pub use per_runtime::{Opened, PerRuntime};
-pub use powers::{Batch, Exchange, Keeps, LastSuccess, Periods, Reservation, Reserved, RunEnd, Together, Tokens};
+pub use powers::{
+    Batch, Exchange, Keeps, LastSuccess, Periods, Reservation, Reserved, RunEnd, Settle, Together, Tokens,
+};
 pub use profile::{Durability, Expiry, Fencing, Profile, REMOTE_POLL, RunsOn, TtlRange, WakeStyle};
 pub use secret::Secret;
 pub use session::Session;

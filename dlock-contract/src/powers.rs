@@ -87,6 +87,25 @@ pub trait Batch: Send + Sync {
     }
 }
 
+/// Ends the work that a body did inside of its own hold, such as in a transaction that is the hold. It is for stores where the
+/// end of the hold decides what becomes of that work, and so decides the result of the call.
+pub trait Settle: Send + Sync {
+    /// Whether the body has used the hold for work of its own. Known without a request. Without such work there is nothing
+    /// to settle, and a release is enough.
+    fn has_work(&self, hold: &Hold) -> bool;
+
+    /// Makes the body's work final. It is asked once, after a body that has succeeded and before the release, which follows in
+    /// any case. A release without it undoes the work, and so does the end of the hold by whatever way.
+    ///
+    /// A request that was begun runs to its end, also if this future is dropped: the release then comes after it.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CommitRefused`](crate::ErrorKind::CommitRefused) if nothing of the work stays, also because the hold had ended
+    /// before; [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if nobody knows whether it stays. The core takes
+    /// every other error for the latter.
+    fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>>;
+}
+
 /// How a run ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEnd {

@@ -41,7 +41,10 @@ pub struct Profile {
     pub wake: WakeStyle,
     /// On which thread the requests of a caller run.
     pub runs_on: RunsOn,
-    /// The longest time beyond the ttl after which a dead holder's lock is granted again.
+    /// After so many ttls without a sign of its holder the store frees a lock: one, unless the store takes a ttl for the
+    /// least that it has to wait.
+    pub silent_ttls: u32,
+    /// The longest time beyond these ttls after which a dead holder's lock is granted again.
     pub takeover_delay: Duration,
     /// What the store survives.
     pub durability: Durability,
@@ -69,6 +72,7 @@ impl Profile {
             permits: false,
             wake: REMOTE_POLL,
             runs_on: RunsOn::Caller,
+            silent_ttls: 1,
             takeover_delay: Duration::ZERO,
             durability: Durability::Memory,
             max_key_bytes: MAX_KEY_BYTES,
@@ -81,6 +85,12 @@ impl Profile {
     pub fn with(mut self, change: impl FnOnce(&mut Self)) -> Self {
         change(&mut self);
         self
+    }
+
+    /// The longest time after the last sign of a dead holder with this ttl until its lock is granted again.
+    #[must_use]
+    pub fn takeover(&self, ttl: Duration) -> Duration {
+        ttl.saturating_mul(self.silent_ttls).saturating_add(self.takeover_delay)
     }
 }
 

@@ -154,15 +154,13 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// How success is told from the result; only runs of periods and of scheduled tasks are recorded.
+    /// How success is told from the result: for stores that record a run, or make the body's work final.
     fn judge(&self) -> TokenStream {
-        let args = &self.function.args;
-        let judge = (args.record || args.once_per.is_some())
-            .then(|| self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded)));
+        let judge = self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded));
         if self.is_sync {
-            return option(judge);
+            return option(Some(judge));
         }
-        judge.map_or_else(TokenStream::new, |judge| quote_spanned!(Span::mixed_site()=> .judged_by(#judge)))
+        quote_spanned!(Span::mixed_site()=> .judged_by(#judge))
     }
 
     fn has_run(&self) -> TokenStream {

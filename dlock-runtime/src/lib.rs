@@ -13,6 +13,7 @@ mod queue;
 mod site;
 
 pub use api::catalogue::{Explained, SiteInfo, Unusable, sites};
+pub use api::elect::{Election, Leader, LeaderWatch, Leadership, SeenLeader};
 pub use api::inspect::{BreakHold, HeldLock, ListedLock, Locks, LocksPage};
 pub use api::key_of::{key_of, key_of_blocking, keys_of};
 pub use api::lock::{Lock, LockAll};
@@ -132,6 +133,12 @@ pub fn observe(observer: impl Observer) {
 #[track_caller]
 pub fn lock(key: impl Into<Key>) -> Lock {
     Registry::global().lock(key)
+}
+
+/// An election of a leader among the processes; see [`Election`].
+#[track_caller]
+pub fn elect(name: impl Into<Key>) -> Election {
+    Registry::global().elect(name)
 }
 
 /// Several locks, to be acquired together, all or none; see [`LockAll`].

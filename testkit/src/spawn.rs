@@ -60,17 +60,23 @@ fn tied(command: Command) -> Command {
         return command;
     };
     let mut tied = Command::new(setpriv);
-    tied.args(["--pdeathsig", "KILL", "--"]).arg(command.get_program()).args(command.get_args());
+    tied.args(["--pdeathsig", "KILL", "--"]);
+    behind(tied, &command)
+}
+
+/// The first command with the second one as its last arguments, in its folder and with its environment.
+pub(crate) fn behind(mut first: Command, command: &Command) -> Command {
+    first.arg(command.get_program()).args(command.get_args());
     if let Some(folder) = command.get_current_dir() {
-        tied.current_dir(folder);
+        first.current_dir(folder);
     }
     for (name, value) in command.get_envs() {
         match value {
-            Some(value) => tied.env(name, value),
-            None => tied.env_remove(name),
+            Some(value) => first.env(name, value),
+            None => first.env_remove(name),
         };
     }
-    tied
+    first
 }
 
 fn gone() -> io::Error {

@@ -1,8 +1,10 @@
 //! Real clients of other languages beside dlock, with the same lock names on the same servers.
 //!
-//! `cargo xtask interop` builds those clients and runs this target. It needs Go and Maven, so `cargo test` and `cargo xtask test`
-//! leave it out (`test = false` in `Cargo.toml`).
+//! `cargo xtask interop` builds those clients and runs this target. It needs Go, Java and Maven, so `cargo test` and
+//! `cargo xtask test` leave it out (`test = false` in `Cargo.toml`).
 
+mod etcd;
+mod foreign;
 mod redsync;
 mod shedlock;
 
@@ -13,7 +15,7 @@ use dlock_contract::Owner;
 use dlock_testkit::servers::{Instance, Redis, redlock_url, shared};
 use redis::Commands;
 
-use redsync::{Redsync, Seen};
+use foreign::Seen;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
@@ -56,7 +58,7 @@ async fn count_together(urls: &[String], ours: Ours, seconds: u32) -> (u64, Seen
     let registry = Registry::new();
     registry.connect("store", &ours.store).await.unwrap();
     registry.set_default("store").unwrap();
-    let theirs = Redsync::start(&urls.join(","), &format!("stock:{id}"), &counter, seconds);
+    let theirs = redsync::start(&urls.join(","), &format!("stock:{id}"), &counter, seconds);
     let end = Instant::now() + SECOND * seconds;
     let tasks: Vec<_> = (0..ours.tasks)
         .map(|_| {

@@ -5,8 +5,9 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use dlock::{Key, Registry, Wait};
-use dlock_testkit::servers::{Instance, MariaDb, MySql, Postgres, Recipe, Tree};
+use dlock_testkit::servers::{Instance, MariaDb, MySql, Postgres, Recipe};
 
+use crate::foreign::built;
 use crate::{LONG, MS, SECOND};
 
 /// As ShedLock's README has it.
@@ -215,8 +216,7 @@ struct Node {
 
 impl Node {
     fn start(jdbc: &str, user: &str, mode: &str) -> Self {
-        let tree = Tree::named("shedlock");
-        assert!(tree.version().is_some(), "the node is not there: `cargo xtask interop` builds it and runs this test");
+        let tree = built("shedlock");
         let classes = format!("{0}/classes:{0}/lib/*", tree.root().display());
         let mut command = Command::new("java");
         command.args(["-cp", &classes, "Node", jdbc, user, mode]).stdin(Stdio::piped()).stdout(Stdio::piped());

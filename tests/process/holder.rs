@@ -1,6 +1,7 @@
 //! The other processes: this binary again, holding locks by the attribute as a user's program does.
 
 mod forked;
+mod leader;
 mod passing;
 mod stopped;
 mod worker;
@@ -14,6 +15,7 @@ use crate::arena::now;
 use crate::resource::Resource;
 
 pub(crate) use forked::OTHER as FORK_OTHER;
+pub(crate) use leader::ELECTION;
 pub(crate) use stopped::RESOURCE_VALUE_OF_THE_LATE;
 pub(crate) use worker::WORKER_TTL;
 
@@ -31,6 +33,7 @@ pub(crate) fn play(role: &str) {
             "stopped in the body" => stopped::in_the_body().await,
             "work" => worker::work().await,
             "fork" => forked::forks().await,
+            "lead" => leader::lead().await,
             "pass on" => passing::pass_on().await,
             other => panic!("no role {other}"),
         }

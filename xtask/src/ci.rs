@@ -7,7 +7,7 @@ use crate::sh::{Result, cargo, run};
 use crate::{test, tidy};
 
 /// The features of the facade, each of which must build and be clean by itself.
-const FEATURES: [&str; 11] = [
+const FEATURES: [&str; 17] = [
     "sqlite",
     "redis",
     "redis-tls",
@@ -18,6 +18,12 @@ const FEATURES: [&str; 11] = [
     "postgres",
     "postgres-tls",
     "etcd",
+    "etcd-tls",
+    "zookeeper",
+    "zookeeper-tls",
+    "consul",
+    "consul-tls",
+    "paired",
     "uuid",
 ];
 

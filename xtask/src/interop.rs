@@ -17,7 +17,9 @@ pub(crate) fn run_interop() -> Result {
 fn steps(parts: &mut Parts) -> Result {
     parts.run("servers", servers::run)?;
     parts.run("redsync", peers::redsync)?;
-    parts.run("ShedLock", peers::shedlock)?;
+    parts.run("ShedLock", || peers::java("shedlock", "tests/interop/shedlock", "Node"))?;
+    parts.run("etcd's concurrency package", || peers::go("etcd-mutex", "tests/interop/etcd/go"))?;
+    parts.run("jetcd", || peers::java("jetcd", "tests/interop/etcd/jetcd", "Jetcd"))?;
     with_servers(parts, |parts, set| {
         let mut command = cargo(&["test", "--no-fail-fast", "--features", ETCD, "--test", "interop"]);
         command.envs(set.env());

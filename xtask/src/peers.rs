@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
 use std::process::Command;
 
 use dlock_testkit::servers::{Tree, cache_folder};
@@ -38,56 +37,67 @@ pub(crate) fn python_redis_lock() -> Result {
     Ok(())
 }
 
-/// Builds the program in `benches/dlock/peers/redsync`, whose versions its `go.sum` pins.
+/// Builds redsync's program.
 pub(crate) fn redsync() -> Result {
-    const SOURCE: &str = "benches/dlock/peers/redsync";
-    let tree = Tree::named("redsync");
+    go("redsync", "benches/dlock/peers/redsync")
+}
+
+/// Builds a program in Go, whose versions its `go.sum` pins, into a tree of its own.
+pub(crate) fn go(name: &str, source: &str) -> Result {
+    let tree = Tree::named(name);
     let go = read(Command::new("go").arg("version")).map_err(|error| {
-        format!("{error}\nredsync is built by Go: install Go 1.21 or newer (Debian: apt-get install golang)")
+        format!("{error}\n{name} is built by Go: install Go 1.21 or newer (Debian: apt-get install golang)")
     })?;
-    let sources = [format!("{SOURCE}/go.sum"), format!("{SOURCE}/main.go")];
-    build(&tree, &sources, &go, |draft| {
-        let mut build = Command::new("go");
-        // Not another Go than the one that is there.
-        build.args(["build", "-C", SOURCE, "-trimpath", "-o"]).arg(draft.join("redsync")).arg(".");
-        build.env("GOTOOLCHAIN", "local");
-        build
-    })
-}
-
-/// Builds the program in `tests/interop/shedlock`, whose `pom.xml` pins the versions.
-pub(crate) fn shedlock() -> Result {
-    const SOURCE: &str = "tests/interop/shedlock";
-    let tree = Tree::named("shedlock");
-    let maven = read(Command::new("mvn").args(["-B", "-version"])).map_err(|error| {
-        format!("{error}\nShedLock's node is built by Maven: install it (Debian: apt-get install maven default-jdk-headless)")
-    })?;
-    let sources = [format!("{SOURCE}/pom.xml"), format!("{SOURCE}/src/main/java/Node.java")];
-    build(&tree, &sources, maven.lines().next().unwrap_or_default(), |draft| {
-        let mut build = Command::new("mvn");
-        build.args(["-q", "-B", "-f", &format!("{SOURCE}/pom.xml"), "compile", "dependency:copy-dependencies"]);
-        build.args(["-DincludeScope=runtime", &format!("-DoutputDirectory={}", draft.join("lib").display())]);
-        build.arg(format!("-Dnode.out={}", draft.display()));
-        build
-    })
-}
-
-/// Builds a program anew where its sources or its compiler have changed.
-fn build(tree: &Tree, sources: &[String], compiler: &str, build: impl FnOnce(&Path) -> Command) -> Result {
-    let mut hasher = DefaultHasher::new();
-    for source in sources {
-        fs::read_to_string(source)?.hash(&mut hasher);
-    }
-    let wanted = format!("{:x} ({})", hasher.finish(), compiler.trim());
+    let wanted = format!("{:x} ({})", hash_of(source, &["go.sum", "main.go"])?, go.trim());
     if tree.version().as_ref() != Some(&wanted) {
-        eprintln!("  building {}", tree.root().display());
+        eprintln!("  building {name} into {}", tree.root().display());
         fs::create_dir_all(cache_folder())?;
         let draft = tempfile::tempdir_in(cache_folder())?;
-        read(&mut build(draft.path()))?;
-        put(draft, tree, &wanted)?;
+        let mut build = Command::new("go");
+        // Not another Go than the one that is there.
+        build
+            .args(["build", "-C", source, "-trimpath", "-o"])
+            .arg(draft.path().join(name))
+            .arg(".")
+            .env("GOTOOLCHAIN", "local");
+        read(&mut build)?;
+        put(draft, &tree, &wanted)?;
     }
-    eprintln!("  {:<18} {wanted}", tree.root().file_name().unwrap_or_default().display());
+    eprintln!("  {name:<18} {wanted}");
     Ok(())
+}
+
+/// Builds a program in Java, whose versions its `pom.xml` pins, into a tree of its own: `classes` and `lib`.
+pub(crate) fn java(name: &str, source: &str, class: &str) -> Result {
+    let tree = Tree::named(name);
+    let maven = read(Command::new("mvn").arg("-v")).map_err(|error| {
+        format!("{error}\n{name} is built by Maven: install it, with Java 17 (Debian: apt-get install maven)")
+    })?;
+    let java = maven.lines().find(|line| line.starts_with("Java version")).unwrap_or_default();
+    let class = format!("src/main/java/{class}.java");
+    let wanted = format!("{:x} ({java})", hash_of(source, &["pom.xml", &class])?);
+    if tree.version().as_ref() != Some(&wanted) {
+        eprintln!("  building {name} into {}", tree.root().display());
+        fs::create_dir_all(cache_folder())?;
+        let draft = tempfile::tempdir_in(cache_folder())?;
+        let mut build = Command::new("mvn");
+        build.args(["-q", "-B", "-f", &format!("{source}/pom.xml"), "compile", "dependency:copy-dependencies"]);
+        build.args(["-DincludeScope=runtime".to_owned(), format!("-Dfolder={}", draft.path().display())]);
+        build.arg(format!("-DoutputDirectory={}", draft.path().join("lib").display()));
+        read(&mut build)?;
+        put(draft, &tree, &wanted)?;
+    }
+    eprintln!("  {name:<18} {wanted}");
+    Ok(())
+}
+
+/// Of what the version of a program depends on.
+fn hash_of(source: &str, files: &[&str]) -> Result<u64> {
+    let mut hasher = DefaultHasher::new();
+    for file in files {
+        fs::read_to_string(format!("{source}/{file}"))?.hash(&mut hasher);
+    }
+    Ok(hasher.finish())
 }
 
 fn advise(error: impl std::fmt::Display) -> String {

@@ -28,15 +28,22 @@ pub(crate) enum How {
 use How::{Install, Unpack, UnpackAll};
 
 /// All of them. Versions of the running suite are Debian 12's.
-pub(crate) const PINS: [Pin; 13] = [
-    pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server", "redis redlock"),
-    pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd", "mysql"),
+pub(crate) const PINS: [Pin; 17] = [
+    pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server", "redis redlock paired"),
+    pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd", "mysql paired"),
     pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc", "etcd"),
     pin(line!(), "libprotobuf-dev", "3.21.", Install, "/usr/include/google/protobuf/descriptor.proto", "etcd"),
-    pin(line!(), "util-linux", "2.", Install, "setpriv", "sqlite redis redlock mysql postgres etcd"),
-    pin(line!(), "openssl", "3.0.", Install, "openssl", "redis mysql postgres"),
+    pin(
+        line!(),
+        "util-linux",
+        "2.",
+        Install,
+        "setpriv",
+        "sqlite redis redlock mysql postgres etcd zookeeper consul paired",
+    ),
+    pin(line!(), "openssl", "3.0.", Install, "openssl", "redis mysql postgres consul"),
     pin(line!(), "etcd-server", "3.5.", Unpack { suite: "sid", tree: "etcd" }, "etcd", "etcd"),
-    pin(line!(), "mysql-server-core", "9.7.", UnpackAll { suite: "sid", tree: "mysql" }, "mysqld", "mysql"),
+    pin(line!(), "mysql-server-core", "9.7.", UnpackAll { suite: "sid", tree: "mysql" }, "mysqld", "mysql paired"),
     pin(line!(), "valkey-server", "9.1.", UnpackAll { suite: "sid", tree: "valkey" }, "valkey-server", "redis"),
     pin(
         line!(),
@@ -47,8 +54,12 @@ pub(crate) const PINS: [Pin; 13] = [
         "redis",
     ),
     pin(line!(), "python3-redis", "4.3.", Install, "/usr/lib/python3/dist-packages/redis/lock.py", "redis"),
-    pin(line!(), "postgresql-15", "15.", Install, "/usr/lib/postgresql/15/bin/postgres", "postgres"),
+    pin(line!(), "postgresql-15", "15.", Install, "/usr/lib/postgresql/15/bin/postgres", "postgres paired"),
+    pin(line!(), "etcd-client", "3.5.", Unpack { suite: "sid", tree: "etcdctl" }, "etcdctl", "etcd"),
+    pin(line!(), "openjdk-17-jre-headless", "17.", Install, "java", "zookeeper"),
+    pin(line!(), "zookeeper", "3.8.", Install, "/usr/share/java/zookeeper.jar", "zookeeper"),
     pin(line!(), "pgbouncer", "1.18.", Install, "pgbouncer", "postgres"),
+    pin(line!(), "consul", "1.8.", Unpack { suite: "bullseye", tree: "consul" }, "consul", "consul"),
 ];
 
 const fn pin(

@@ -10,7 +10,7 @@ use crate::sh::{Result, cargo, run};
 use crate::{package, servers};
 
 /// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
-pub(crate) const ETCD: &str = "dlock-rs/etcd";
+pub(crate) const ETCD: &str = "dlock-rs/etcd-tls";
 
 /// What the SQL stores share.
 const NO_STORE: &str = "sql";

@@ -85,7 +85,8 @@ fn features(source: &Source) -> Vec<Finding> {
         return Vec::new();
     }
     let asks = |line: &str| {
-        let stores = ["memory", "sqlite", "redis", "redlock", "mysql", "postgres", "etcd"];
+        let stores =
+            ["memory", "sqlite", "redis", "redlock", "mysql", "postgres", "etcd", "paired", "zookeeper", "consul"];
         stores.iter().any(|store| line.contains(&format!("feature = \"{store}\"")))
     };
     let broken = source.code().filter(|(_, line)| line.contains("cfg") && asks(line));

@@ -8,8 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+#[cfg(feature = "tls")]
+use dlock_contract::TlsMode;
 use dlock_contract::engine::{EndsTask, Names, Place};
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result, Tls};
+#[cfg(feature = "tls")]
+use etcd_client::{Certificate, Identity, TlsOptions};
 use etcd_client::{
     Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, TxnResponse,
     WatchFilterType, WatchOptions, WatchStream,
@@ -96,7 +100,7 @@ impl Connections {
         })?;
         let mut last = Error::outage("the host name of an etcd member has no address");
         for address in addresses {
-            match self.reach_at(&address.to_string()).await {
+            match self.reach_at(name, &address.to_string()).await {
                 Ok(client) => return Ok(client),
                 Err(error) if !error.is_retryable() => return Err(error),
                 Err(error) => last = error,
@@ -105,22 +109,24 @@ impl Connections {
         Err(last)
     }
 
-    async fn reach_at(&self, address: &str) -> Result<Client> {
-        let mut options = ConnectOptions::new()
+    async fn reach_at(&self, name: &str, address: &str) -> Result<Client> {
+        let options = ConnectOptions::new()
             .with_connect_timeout(CONNECT_TIMEOUT)
             // The server accepts at most one ping in five seconds.
             .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5))
             // With this, a member that is cut off from the others says so at once, and ends its watches.
             .with_require_leader(true)
             .with_auto_token_refresh(true);
-        if let Some((name, password)) = &self.members.user {
-            options = options.with_user(name, password.reveal());
-        }
-        let client = Client::connect([address], Some(options)).await.map_err(Fault::from)?;
+        let (options, scheme) = with_tls(options, name, &self.members.tls);
+        let options = match &self.members.user {
+            Some((user, password)) => options.with_user(user, password.reveal()),
+            None => options,
+        };
+        let client = Client::connect([format!("{scheme}://{address}")], Some(options)).await.map_err(Fault::from)?;
         // A linearizable read shows that the member answers with a majority behind it. The server checks permissions
         // after that, and not every account may read exactly this key.
         match client.kv_client().get("dl1:", Some(GetOptions::new().with_count_only())).await.map_err(Fault::from) {
-            Ok(_) | Err(Fault::Refused(ErrorKind::PermissionDenied, _)) if self.members.user.is_some() => {}
+            Ok(_) | Err(Fault::Refused(ErrorKind::PermissionDenied, _)) if self.members.has_account() => {}
             answer => drop(answer?),
         }
         Ok(client)
@@ -130,6 +136,29 @@ impl Connections {
         // Many requests may fail together. Change the host only once.
         let _ = self.turn.compare_exchange(from, from.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
     }
+}
+
+/// The server's certificate is looked at for the name in the URL: the address was looked up without any proof.
+#[cfg(feature = "tls")]
+fn with_tls(options: ConnectOptions, name: &str, tls: &Tls) -> (ConnectOptions, &'static str) {
+    if tls.mode == TlsMode::Off {
+        return (options, "http");
+    }
+    let mut wanted = TlsOptions::new().domain_name(name);
+    wanted = match &tls.ca {
+        Some(ca) => wanted.ca_certificate(Certificate::from_pem(ca)),
+        None => wanted.with_native_roots(),
+    };
+    if let Some((cert, key)) = &tls.identity {
+        wanted = wanted.identity(Identity::from_pem(cert, key));
+    }
+    (options.with_tls(wanted), "https")
+}
+
+/// Without the feature, a URL that asks for TLS was refused.
+#[cfg(not(feature = "tls"))]
+fn with_tls(options: ConnectOptions, _: &str, _: &Tls) -> (ConnectOptions, &'static str) {
+    (options, "http")
 }
 
 /// The connection of one runtime.
@@ -200,6 +229,12 @@ impl Connection {
             Ok(stream)
         })
         .await
+    }
+
+    /// Watches a range for deletions, from now on. The events have the deleted keys.
+    pub(super) async fn watch_range(&self, from: &[u8], to: &[u8]) -> Result<WatchStream, Fault> {
+        let options = WatchOptions::new().with_range(to).with_filters([WatchFilterType::NoPut]).with_prev_key();
+        self.ask(self.client().watch_client().watch(from, Some(options))).await
     }
 
     fn client(&self) -> &Client {

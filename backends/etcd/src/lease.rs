@@ -5,7 +5,7 @@
 //! lease is kept alive by renewals, and by attempts that find it stale. When nobody uses it any more, it ends by
 //! itself.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -22,6 +22,9 @@ pub(super) const BATCH: usize = 64;
 /// The prefix of the epoch keys.
 pub(super) const EPOCHS: &str = "dl1-epoch/";
 
+/// Keys that may have been left behind, each with its owner's shard and with what deletes it.
+pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Vec<TxnOp>>;
+
 /// One lease in the store.
 pub(super) struct Lease {
     pub(super) id: i64,
@@ -35,7 +38,7 @@ pub(super) struct Lease {
     /// The epoch keys' revisions as last seen: zero as long as there is no such key.
     epochs: [AtomicI64; 256],
     /// Keys whose deletion was not confirmed. Without another try the lease would keep them for ever.
-    orphans: Mutex<BTreeSet<(u8, Vec<u8>)>>,
+    orphans: Mutex<Orphans>,
 }
 
 impl Lease {
@@ -78,26 +81,33 @@ impl Lease {
         TxnOp::put(self.epoch_key(shard), "", Some(PutOptions::new().with_lease(self.id)))
     }
 
-    /// Each with its owner's shard.
-    pub(super) fn orphans(&self) -> MutexGuard<'_, BTreeSet<(u8, Vec<u8>)>> {
+    pub(super) fn orphans(&self) -> MutexGuard<'_, Orphans> {
         self.orphans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Deletes keys that were left behind. If it fails, the next call tries again.
     async fn sweep(&self, connection: &Connection) {
-        // Each needs two operations.
-        let orphans: Vec<_> = self.orphans().iter().take(BATCH / 2).cloned().collect();
+        let mut orphans = Orphans::new();
+        let mut operations = 0;
+        for (orphan, deletes) in &*self.orphans() {
+            // Each also needs its epoch.
+            operations += deletes.len() + 1;
+            if operations > BATCH && !orphans.is_empty() {
+                break;
+            }
+            orphans.insert(orphan.clone(), deletes.clone());
+        }
         if orphans.is_empty() {
             return;
         }
-        let deletes = orphans.iter().map(|(_, key)| TxnOp::delete(key.clone(), None));
-        let shards: BTreeSet<u8> = orphans.iter().map(|(shard, _)| *shard).collect();
+        let shards: BTreeSet<u8> = orphans.keys().map(|(shard, _)| *shard).collect();
+        let deletes = orphans.values().flatten().cloned();
         let all: Vec<_> = deletes.chain(shards.iter().map(|shard| self.bump(*shard))).collect();
         if let Ok(answer) = connection.txn(Txn::new().and_then(all)).await {
             let revision = answer.header().map_or(0, |header| header.revision());
             shards.iter().for_each(|shard| self.epoch(*shard).store(revision, Ordering::Release));
             let mut left = self.orphans();
-            orphans.iter().for_each(|orphan| _ = left.remove(orphan));
+            orphans.keys().for_each(|orphan| _ = left.remove(orphan));
         }
     }
 }

@@ -1,20 +1,24 @@
-//! The members of the cluster, and the account.
+//! The members of the cluster, how to reach them, and the account.
 
-use dlock_contract::{Address, Result, Secret, UrlBody, UrlForm};
+use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
 
 const DEFAULT_PORT: u16 = 2379;
 
-/// `etcd://[user:password@]host[:port][,host[:port]…]`.
+/// `etcd://[user:password@]host[:port][,host[:port]…][?options]`.
 pub(super) const FORM: UrlForm = UrlForm::new(
     "an etcd URL",
     "etcd://[user:password@]host[:port][,host[:port]…]",
     &["etcd"],
     UrlBody::HostsAfterLastAt,
 )
-.elsewhere(&[(
-    "keys",
-    "an etcd URL takes no parameter `keys`: it is for Redis. Other tools lock the same in etcd if they use the prefix that docs/backends.md describes",
-)]);
+.options(&[
+    OptionRow::one_of("keys", &["literal"]),
+    // The client library cannot do without looking at the server's certificate.
+    OptionRow::one_of("tls", &["verify", "off"]),
+    OptionRow::CA,
+    OptionRow::CERT,
+    OptionRow::KEY,
+]);
 
 /// The members that an address names, and the account.
 pub(super) struct Members {
@@ -22,6 +26,7 @@ pub(super) struct Members {
     pub(super) hosts: Vec<(String, u16)>,
     /// Name and password.
     pub(super) user: Option<(String, Secret)>,
+    pub(super) tls: Tls,
 }
 
 impl Members {
@@ -36,7 +41,19 @@ impl Members {
                 Some((user.to_owned(), password.cloned().unwrap_or_else(|| Secret::new(String::new()))))
             }
         };
-        Ok(Self { hosts: address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect(), user })
+        let tls = Tls::by_option(address, false)?;
+        if tls.mode != TlsMode::Off && !cfg!(feature = "tls") {
+            return Err(Error::new(
+                ErrorKind::Unsupported { need: "the feature `etcd-tls`".into() },
+                "TLS to etcd needs the feature `etcd-tls` of dlock",
+            ));
+        }
+        Ok(Self { hosts: address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect(), user, tls })
+    }
+
+    /// Whether the server may know who asks: by a name, or by the client's certificate.
+    pub(super) fn has_account(&self) -> bool {
+        self.user.is_some() || self.tls.identity.is_some()
     }
 
     /// The hosts as a URL has them.
@@ -59,10 +76,26 @@ mod tests {
     #[test]
     fn urls_are_read() {
         let hosts = |url: &str| read(url).unwrap().shown();
-        assert_eq!(hosts("etcd://a"), ["a:2379"]);
-        assert_eq!(hosts("ETCD://10.0.0.1:1,b.example:22/"), ["10.0.0.1:1", "b.example:22"]);
-        assert_eq!(hosts("etcd://[::1]:7,[::2]"), ["[::1]:7", "[::2]:2379"]);
-        assert!(read("etcd://a").unwrap().user.is_none());
+        assert_eq!(hosts("etcd://a?tls=off"), ["a:2379"]);
+        assert_eq!(hosts("ETCD://10.0.0.1:1,b.example:22/?tls=off"), ["10.0.0.1:1", "b.example:22"]);
+        assert_eq!(hosts("etcd://[::1]:7,localhost"), ["[::1]:7", "localhost:2379"]);
+        assert!(read("etcd://localhost").unwrap().user.is_none());
+    }
+
+    #[test]
+    fn another_host_than_this_one_must_say_how_it_is_reached() {
+        for url in ["etcd://a", "etcd://localhost,a"] {
+            let error = read(url).err().unwrap_or_else(|| panic!("{url} was taken")).to_string();
+            assert!(error.contains("tls=verify"), "{url}: {error}");
+        }
+        // Any certificate would do: the client library does not offer that.
+        assert!(read("etcd://a?tls=require").is_err());
+        let verified = read("etcd://a?tls=verify").map(|members| members.tls.mode);
+        match cfg!(feature = "tls") {
+            true => assert_eq!(verified.unwrap(), TlsMode::Verify),
+            false => assert!(matches!(verified.unwrap_err().kind(), ErrorKind::Unsupported { .. })),
+        }
+        assert_eq!(read("etcd://localhost").unwrap().tls.mode, TlsMode::Off);
     }
 
     #[test]
@@ -72,19 +105,15 @@ mod tests {
             (name, password.reveal().to_owned())
         };
         let both = |name: &str, password: &str| (name.to_owned(), password.to_owned());
-        assert_eq!(user("etcd://me:a%40b%3A%2F%25%23%3F%C3%A9@h"), both("me", "a@b:/%#?é"));
-        assert_eq!(user("etcd://me:a@b:/#?é@h"), both("me", "a@b:/#?é"));
-        assert_eq!(user("etcd://me@h"), both("me", ""));
+        assert_eq!(user("etcd://me:a%40b%3A%2F%25%23%3F%C3%A9@[::1]"), both("me", "a@b:/%#?é"));
+        assert_eq!(user("etcd://me:a@b:/#?é@[::1]"), both("me", "a@b:/#?é"));
+        assert_eq!(user("etcd://me@[::1]"), both("me", ""));
     }
 
     #[test]
-    fn a_parameter_is_refused_as_a_parameter() {
-        for (url, says) in [
-            ("etcd://h:2379?keys=literal", "no parameter `keys`"),
-            ("etcd://h/?keys=literal", "no parameter `keys`"),
-            ("etcd://me:pw@h:1,i:2?eviction=allow", "takes no parameters"),
-            ("etcd://h?", "takes no parameters"),
-        ] {
+    fn an_unknown_parameter_is_refused_as_a_parameter() {
+        for (url, says) in [("etcd://h:2379?keys=own", "`keys`"), ("etcd://me:pw@h:1,i:2?eviction=allow", "parameter")]
+        {
             let error = read(url).err().unwrap_or_else(|| panic!("{url} was taken")).to_string();
             assert!(error.contains(says) && !error.contains("port"), "{url}: {error}");
         }
@@ -116,7 +145,7 @@ mod tests {
 
     #[test]
     fn no_slip_in_a_url_shows_its_password() {
-        assert_hidden(&["etcd://user:{}@a:1,[::1]:2", "etcd://me:{}@h/"], |url| {
+        assert_hidden(&["etcd://user:{}@a:1,[::1]:2?tls=off", "etcd://me:{}@[::1]/"], |url| {
             read(url).map(|members| members.shown())
         });
     }

@@ -5,14 +5,14 @@ use std::pin::pin;
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Hold, Result, Standing};
-use etcd_client::{GetOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{GetOptions, Txn, TxnOp};
 use futures::future::{join, join_all};
 
 use super::connection::{Connection, SILENCE};
 use super::fault::Fault;
 use super::lease::BATCH;
-use super::line::Place;
-use super::{Etcd, held};
+use super::place::{Parts, Place};
+use super::store::{Etcd, held};
 
 /// The longest time that the engine waits for a renewal, for any ttl.
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
@@ -78,12 +78,9 @@ async fn stand(connection: &Connection, group: &[Member<'_>]) -> Vec<Result<bool
             Ok(answer) => answer,
             Err(fault) => return batch.iter().map(|_| Err(fault.clone())).collect(),
         };
-        let mut parts = answer.op_responses().into_iter();
-        let stands = |(_, _, revision): &Member<'_>| match parts.next() {
-            Some(TxnOpResponse::Get(found)) => {
-                Ok(found.kvs().first().is_some_and(|key| key.create_revision() == *revision))
-            }
-            _ => Err(Fault::Refused(ErrorKind::Protocol, "a part is missing from the answer to a transaction".into())),
+        let mut parts = Parts::of(&answer);
+        let stands = |(_, place, revision): &Member<'_>| {
+            Ok(parts.first()?.is_some_and(|key| key.create_revision() == *revision && place.is_mine(&key)))
         };
         batch.iter().map(stands).collect::<Vec<_>>()
     });

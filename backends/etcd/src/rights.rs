@@ -9,17 +9,20 @@ use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 
 use super::connection::Connection;
 use super::fault::Fault;
-use super::lease::EPOCHS;
+pub(super) use super::lease::EPOCHS;
+use super::names::Layout;
 
 /// The beginning of the keys of all locks.
 pub(super) const LOCKS: &str = "dl1:";
 
 /// Tries the rights that every lock needs. Gives the shortest ttl of this server: it depends on the server's election
 /// timeout, and shorter ones are raised silently.
-pub(super) async fn probe(connection: &Connection) -> Result<Duration> {
+pub(super) async fn probe(connection: &Connection, layout: Layout) -> Result<Duration> {
     let lease = connection.grant(1).await?;
     let mut tried = Ok(());
-    for prefix in [LOCKS, EPOCHS] {
+    // Literal names have no prefix of ours.
+    let prefixes: &[_] = if layout == Layout::Own { &[LOCKS, EPOCHS] } else { &[EPOCHS] };
+    for prefix in prefixes {
         if tried.is_ok() {
             tried = try_prefix(connection, prefix, lease.id()).await;
         }

@@ -1,13 +1,13 @@
-//! How a waiter hears that the key ahead of it, or its own key, was deleted.
+//! How a waiter hears that the keys ahead of it, or its own key, were deleted.
 
 use std::sync::Arc;
 
 use dlock_contract::{Error, Result, Signal, Wake};
 
 use super::connection::Connection;
-use super::line::{Ahead, Place, Sight};
+use super::place::{Ahead, Place, Sight, Until};
 
-/// Ends when the key ahead or our own key is deleted. The woken waiter asks again: the key ahead may have been a
+/// Ends when enough keys ahead or our own key are deleted. The woken waiter asks again: the key ahead may have been a
 /// waiter's, and then another key is ahead now.
 pub(super) fn wake(connection: Connection, place: Arc<Place>, revision: i64, ahead: Ahead) -> Wake {
     // Asking again is also what keeps the lease alive while nobody holds a lock on it.
@@ -18,7 +18,11 @@ pub(super) fn wake(connection: Connection, place: Arc<Place>, revision: i64, ahe
 async fn news(connection: &Connection, place: &Place, revision: i64, ahead: Ahead) -> Result<Signal> {
     // From now on, not from the revision that was read: the server serves watches that begin in the past only every
     // 100 ms, and on a busy store that revision is past by now.
-    let mut stream = connection.watch_both(&ahead.key, &place.key).await?;
+    let (mut stream, watches) = match &ahead.until {
+        Until::Gone(key) => (connection.watch_both(key, &place.key).await?, 2),
+        Until::Fewer { places, .. } => (connection.watch_range(&places.from, &places.to).await?, 1),
+    };
+    let mut left = if let Until::Fewer { by, .. } = ahead.until { by } else { 1 };
     let (mut created, mut missed) = (0, false);
     loop {
         // If the stream ends, the waiter asks.
@@ -26,17 +30,23 @@ async fn news(connection: &Connection, place: &Place, revision: i64, ahead: Ahea
         if message.canceled() {
             return cancelled(message.compact_revision(), message.cancel_reason());
         }
-        if !message.events().is_empty() {
-            return Ok(Signal::Ask);
+        for event in message.events() {
+            let ours = event.kv().is_none_or(|key| key.key() == place.key);
+            // Younger waiters that leave are no news. The former key is missing if it was compacted meanwhile.
+            let is_ahead = watches == 2 || event.prev_kv().is_none_or(|key| key.create_revision() < revision);
+            left -= usize::from(is_ahead);
+            if ours || left == 0 {
+                return Ok(Signal::Ask);
+            }
         }
         if message.created() {
             created += 1;
             missed |= message.header().is_none_or(|header| header.revision() > ahead.seen);
         }
-        // Something changed between the read and the watch. It may have been one of these two keys.
-        if created == 2 && std::mem::take(&mut missed) {
+        // Something changed between the read and the watch. It may have been one of these keys.
+        if created == watches && std::mem::take(&mut missed) {
             match place.look(connection, revision).await? {
-                Sight::Behind(still) if still.key == ahead.key => {}
+                Sight::Behind(still) if still.until == ahead.until => {}
                 _ => return Ok(Signal::Ask),
             }
         }

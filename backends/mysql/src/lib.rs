@@ -1,5 +1,5 @@
-//! Locks in MySQL and MariaDB, in one of two ways: a [lease row](lease), which is the default, or a named lock
-//! ([`GET_LOCK`](named)).
+//! Locks in MySQL and MariaDB, in one of three ways: a [lease row](lease), which is the default, a named lock
+//! ([`GET_LOCK`](named)), or a [row lock](row) (`SELECT … FOR UPDATE`).
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -7,6 +7,7 @@
 pub mod fenced;
 pub mod lease;
 pub mod named;
+pub mod row;
 mod server;
 pub mod versioned;
 
@@ -28,6 +29,7 @@ pub const OPENER: Opener = Opener::new(&server::FORM, |address, clock| {
 async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(match server::way_of(address) {
         Way::Named => Arc::new(named::open_at(server, address, clock).await?),
+        Way::Row => Arc::new(row::open_at(server, address, clock).await?),
         _ => Arc::new(lease::open_at(server, address, clock).await?),
     })
 }

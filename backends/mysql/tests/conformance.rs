@@ -1,4 +1,7 @@
-//! The conformance suite over both ways, on MariaDB and on MySQL.
+//! The conformance suite over all ways, on MariaDB and on MySQL.
+
+#[path = "suite/row.rs"]
+mod row;
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -10,6 +13,7 @@ use dlock_mysql::{lease, named};
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::{MariaDb, MySql};
 use futures::future::BoxFuture;
+use row::Rows;
 
 fn main() -> ExitCode {
     conformance::main(&[
@@ -23,6 +27,8 @@ fn main() -> ExitCode {
         }),
         ("mariadb-named", || Ok(Box::new(Named { name: "mariadb-named", served: Served::start(MariaDb::default())? }))),
         ("mysql-named", || Ok(Box::new(Named { name: "mysql-named", served: Served::start(MySql::default())? }))),
+        ("mariadb-row", || Ok(Box::new(Rows { name: "mariadb-row", served: Served::start(MariaDb::default())? }))),
+        ("mysql-row", || Ok(Box::new(Rows { name: "mysql-row", served: Served::start(MySql::default())? }))),
     ])
 }
 

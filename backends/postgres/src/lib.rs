@@ -1,5 +1,5 @@
-//! Locks in PostgreSQL, in one of two ways: rows of a table, each with the end of a lease, which is the default, or
-//! [advisory locks](named).
+//! Locks in PostgreSQL, in one of three ways: rows of a table, each with the end of a lease, which is the default,
+//! [advisory locks](named), or [row locks](row) (`SELECT … FOR UPDATE`).
 //!
 //! The algorithms are those of `dlock-sql`; here is what is PostgreSQL's own.
 
@@ -10,6 +10,7 @@ pub mod fenced;
 mod lease;
 mod lock_in;
 pub mod named;
+pub mod row;
 mod server;
 pub mod versioned;
 
@@ -34,6 +35,7 @@ pub const OPENER: Opener = Opener::new(&FORM, |address, clock| {
 async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(match server::way_of(address) {
         Way::Named => Arc::new(named::open_at(server, address, clock).await?),
+        Way::Row => Arc::new(row::open_at(server, address, clock).await?),
         _ => Arc::new(open_at(server, address, clock).await?),
     })
 }

@@ -1,4 +1,7 @@
-//! The conformance suite over lease rows and advisory locks, on PostgreSQL.
+//! The conformance suite over all ways, on PostgreSQL.
+
+#[path = "suite/row.rs"]
+mod row;
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -9,12 +12,14 @@ use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::Postgres;
 use futures::future::BoxFuture;
+use row::Rows;
 
 fn main() -> ExitCode {
     conformance::main(&[
         ("postgres", || Ok(Box::new(Leases { served: Served::start(Postgres::default())? }))),
         ("postgres-shedlock", || Ok(Box::new(Shedlock { served: Served::start(Postgres::default())? }))),
         ("postgres-named", || Ok(Box::new(Named { served: Served::start(Postgres::default())? }))),
+        ("postgres-row", || Ok(Box::new(Rows { served: Served::start(Postgres::default())? }))),
     ])
 }
 

@@ -1,7 +1,7 @@
 //! Locks in SQL servers: one algorithm for each way of locking, for every server that has a [`Dialect`].
 //!
-//! `lease/` keeps a lock in a row with a lease. `named/` keeps it in a session of the server. What both use stands beside
-//! them and knows neither: the `dialect`, the `statements`, connections, the way in which a namespace is locked.
+//! `lease/` keeps a lock in a row with a lease. `named/` keeps it in a session of the server, and `row_lock/` in a transaction
+//! that keeps a row locked. What they use stands beside them and knows none of them: the `dialect`, the `statements`, connections, the way in which a namespace is locked.
 //! `versioned` locks nothing: it compares and sets a version column of the user's own table.
 //!
 //! This crate is no store. It knows no client of a server; a dialect runs the statements.
@@ -21,6 +21,7 @@ mod numbers;
 mod pool;
 mod room_name;
 mod row;
+mod row_lock;
 mod session;
 mod settings;
 mod shedlock;
@@ -34,8 +35,14 @@ pub use credentials::{Credentials, Login};
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
 pub use hosts::Hosts;
 pub use lease::LeaseRow;
-pub use named::{LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, SessionId};
+pub use named::{
+    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SessionId,
+};
 pub use room_name::RoomName;
+pub use row_lock::{
+    HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind, RowLock, RowTable,
+    RowTransaction, RowWords, Taken,
+};
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
 pub use shedlock::{ShedlockWords, shedlock_table};
 pub use statements::{BREAKS, LOCKS, META};

@@ -24,12 +24,16 @@ pub(crate) struct RowName {
 }
 
 pub(crate) fn row_name(key: &LockKey) -> RowName {
-    let key = key.as_str();
+    name_of(key.as_str())
+}
+
+/// The same for any text.
+pub(crate) fn name_of(key: &str) -> RowName {
     if key.len() <= SHORT {
         return RowName { name: key.to_owned(), is_long: false };
     }
     let mut name = String::with_capacity(SHORT + 1);
-    // Keys are ASCII, so this cuts no character.
+    // Keys are ASCII, and so is all else here: this cuts no character.
     name.push_str(key.get(..HEAD).unwrap_or_default());
     name.push('~');
     for byte in Sha256::digest(key.as_bytes()) {

@@ -84,6 +84,20 @@ impl Settings {
         }
     }
 
+    /// The same for row locks, whose names are never those of other programs. A table of the user's own has literal keys.
+    ///
+    /// # Errors
+    /// For a value that cannot be.
+    pub fn of_row(address: &Address) -> Result<Self> {
+        if LAYOUT.iter().any(|row| address.option(row.name).is_some()) {
+            return Err(address.wrong("`layout` belongs to way=lease"));
+        }
+        match address.option("keys") {
+            Some(_) => Err(address.wrong("`keys` belongs to way=named: of way=row, a table of your own has such keys")),
+            None => Self::read(address),
+        }
+    }
+
     /// As the URL says, or the defaults.
     ///
     /// # Errors

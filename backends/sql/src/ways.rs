@@ -17,6 +17,8 @@ pub enum Way {
     Lease,
     /// A lock that the server knows by a name, and that belongs to a session.
     Named,
+    /// A row that a transaction keeps locked.
+    Row,
     /// A lease row whose holder stands in ShedLock's table.
     Shedlock,
 }
@@ -28,6 +30,7 @@ impl Way {
         match self {
             Self::Lease => "lease",
             Self::Named => "named",
+            Self::Row => "row",
             Self::Shedlock => "shedlock",
         }
     }

@@ -40,6 +40,7 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
                 Ok(())
             },
         )
+        .judged_by(<Result<(), OrderError> as __dlock::LockReturn>::succeeded)
         .await;
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};

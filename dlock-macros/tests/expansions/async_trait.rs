@@ -43,6 +43,7 @@ where
                     write().await
                 },
             )
+            .judged_by(<Result<(), Error> as __dlock::LockReturn>::succeeded)
             .await;
         {
             use __dlock::{ReturnsValue as _, ReturnsWork as _};

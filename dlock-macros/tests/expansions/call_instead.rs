@@ -37,6 +37,7 @@ async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
                         render(page).await
                     },
                 )
+                .judged_by(<Result<Page, Error> as __dlock::LockReturn>::succeeded)
                 .await;
             {
                 use __dlock::{ReturnsValue as _, ReturnsWork as _};

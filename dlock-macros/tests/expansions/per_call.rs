@@ -49,6 +49,7 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
                 send(order, held.slot(), token).await
             },
         )
+        .judged_by(__dlock::LockReturn::succeeded)
         .await;
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};

@@ -57,6 +57,7 @@ async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error
                         book(from, to, held[0].fence()?).await
                     },
                 )
+                .judged_by(<Result<(), Error> as __dlock::LockReturn>::succeeded)
                 .await;
             {
                 use __dlock::{ReturnsValue as _, ReturnsWork as _};

@@ -35,7 +35,9 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
     let __dlock_ran = __dlock::run_sync(
         &__DLOCK_SITE,
         __dlock_call,
-        ::core::option::Option::None,
+        ::core::option::Option::Some(
+            <Result<&mut u32, Error> as __dlock::LockReturn>::succeeded,
+        ),
         move || {
             if false {
                 return __dlock::unreached::<Result<&mut u32, Error>>();

@@ -19,6 +19,8 @@ pub(crate) struct Request {
     pub(crate) place: Place,
     pub(crate) options: Options,
     pub(crate) backend: Option<Cow<'static, str>>,
+    /// Instead of the registry's; an election may have one.
+    pub(crate) namespace: Option<Box<str>>,
     /// Present if the caller's thread sleeps meanwhile.
     pub(crate) parked: Option<Box<Parked>>,
     /// Present if the key is one of several: the holds of the enclosing calls in their store.
@@ -32,7 +34,7 @@ impl Request {
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { context, place, options, backend, parked: None, list: None }
+        Self { context, place, options, backend, namespace: None, parked: None, list: None }
     }
 
     /// The request of an annotated function in one call.

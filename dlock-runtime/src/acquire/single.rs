@@ -73,7 +73,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
     context.check_open().map_err(named)?;
     let options = request.options.resolve(&defaults).map_err(named)?;
-    let (key, identity) = store.identify(&defaults.namespace, key).map_err(named)?;
+    let namespace = request.namespace.as_deref().unwrap_or(&defaults.namespace);
+    let (key, identity) = store.identify(namespace, key).map_err(named)?;
     let lock = identity.into_lock();
     let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
     // One system call for three things that depend on the process: our thread, the random bytes, the note.

@@ -12,7 +12,7 @@ use crate::acquire::request::Request;
 use crate::acquire::several::acquire_all;
 use crate::acquire::single::acquire;
 use crate::api::blocking::{acquire_sync, hold_sync, release_sync};
-use crate::api::outcome::Ran;
+use crate::api::outcome::{CarriesError, LockReturn, Ran};
 use crate::api::registry::Registry;
 use crate::api::run::Run;
 use crate::guard::guard_set::Guards;
@@ -46,6 +46,7 @@ pub struct Lock<K = Key> {
     key: K,
     name: String,
     backend: Option<String>,
+    namespace: Option<Box<str>>,
     options: Options,
 }
 
@@ -87,7 +88,7 @@ impl<K> Lock<K> {
     pub(crate) fn new(registry: Registry, key: K) -> Self {
         let caller = Location::caller();
         let name = format!("{}:{}", caller.file(), caller.line());
-        Self { registry, key, name, backend: None, options: Options::DEFAULT }
+        Self { registry, key, name, backend: None, namespace: None, options: Options::DEFAULT }
     }
 
     /// The name of an installed backend. Default: the registry's default.
@@ -214,7 +215,9 @@ impl<K> Lock<K> {
 
     fn request_for(&self, template: &str) -> Request {
         let place = Place::Builder(Named::new(&self.name, template));
-        Request::new(self.registry.context().clone(), place, self.options, self.backend.clone().map(Into::into))
+        let backend = self.backend.clone().map(Into::into);
+        let request = Request::new(self.registry.context().clone(), place, self.options, backend);
+        Request { namespace: self.namespace.clone(), ..request }
     }
 }
 
@@ -261,7 +264,8 @@ impl Lock {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire), and [`ErrorKind::Lost`](crate::ErrorKind::Lost): `Ok` means that the lock was
-    /// held until the body had ended.
+    /// held until the body had ended. It cannot see whether the body has succeeded. So, where the body works in the lock's own
+    /// transaction (`way=row` of the SQL stores), it undoes that work and fails; use [`run_fallible`](Self::run_fallible).
     pub async fn run<F, Fut>(self, body: F) -> Result<Fut::Output>
     where
         F: FnOnce(Held) -> Fut,
@@ -270,7 +274,28 @@ impl Lock {
         let options = self.options;
         let guard = self.acquire().await?;
         let body = body(Held::clone(&guard));
-        result(Run::holding(&options, Guards::one(guard), body).judged_by(|_| true).await)
+        result(Run::holding(&options, Guards::one(guard), body).await)
+    }
+
+    /// As [`run`](Self::run), for a body that gives a [`Result`](std::result::Result) whose error can carry the lock's. An error
+    /// of the body counts as its failure: where the body works in the lock's own transaction, it is rolled back, and else
+    /// committed.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), the body's own, and where the end of the lock's transaction decides
+    /// [`ErrorKind::CommitRefused`](crate::ErrorKind::CommitRefused) and
+    /// [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown).
+    pub async fn run_fallible<F, Fut, T, E>(self, body: F) -> std::result::Result<T, E>
+    where
+        F: FnOnce(Held) -> Fut,
+        Fut: Future<Output = std::result::Result<T, E>>,
+        E: CarriesError,
+    {
+        let options = self.options;
+        let guard = self.acquire().await.map_err(E::carry)?;
+        let body = body(Held::clone(&guard));
+        let run = Run::holding(&options, Guards::one(guard), body);
+        LockReturn::from_ran(run.judged_by(|output| output.is_ok()).await)
     }
 
     /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can
@@ -285,11 +310,27 @@ impl Lock {
         }
         let guard = self.acquire_blocking()?;
         let held = Held::clone(&guard);
-        result(hold_sync(Guards::one(guard), Some(|_| true), move || body(held)))
+        result(hold_sync(Guards::one(guard), None, move || body(held)))
+    }
+
+    /// The namespace, instead of the registry's.
+    pub(crate) fn namespace(mut self, namespace: Box<str>) -> Self {
+        self.namespace = Some(namespace);
+        self
+    }
+
+    /// Refused if the store gives no fencing tokens.
+    pub(crate) fn with_fence(mut self) -> Self {
+        self.options.fence = true;
+        self
     }
 
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
+    }
+
+    pub(crate) fn options(&self) -> &Options {
+        &self.options
     }
 
     pub(crate) async fn look<T: Send + 'static>(
@@ -299,7 +340,8 @@ impl Lock {
         let key = KeyBuf::from(self.key);
         let store = self.registry.context().store(self.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
         let defaults = self.registry.defaults();
-        let (key, _) = store.identify(&defaults.namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        let namespace = self.namespace.as_deref().unwrap_or(&defaults.namespace);
+        let (key, _) = store.identify(namespace, &key).map_err(|error| error.with_backend(&store.name))?;
         let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
         dlock_contract::engine::background().map_err(named)?;
         let bound = request_bound(defaults.ttl);
@@ -345,9 +387,7 @@ impl Guard {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<()> {
         self.check()?;
-        if !self.is_joined() {
-            self.0.ran(Some(true));
-        }
+        self.ended_well();
         release_sync(Guards::one(self))
     }
 }
@@ -359,6 +399,7 @@ impl Guards {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<()> {
         let checked = self.check();
+        self.ended_well(checked.is_ok());
         checked.and(release_sync(self))
     }
 }

@@ -1,12 +1,13 @@
 //! The public face: the registry, the builder, and what an annotated function becomes.
 //!
-//! Owns the registry, the locked call ([`run`], [`blocking`]), its return types, the catalogue of all functions and the
-//! items that only expansions name ([`fallback`], [`lazy_return`], [`optimistic`]).
+//! Owns the registry, the locked call ([`run`], [`blocking`]), its return types, leadership ([`elect`]), the catalogue of
+//! all functions and the items that only expansions name ([`fallback`], [`lazy_return`], [`optimistic`]).
 //!
 //! May know everything below. Nothing in the engine may know it.
 
 pub(crate) mod blocking;
 pub(crate) mod catalogue;
+pub(crate) mod elect;
 pub(crate) mod fallback;
 pub(crate) mod inspect;
 pub(crate) mod key_of;

@@ -59,7 +59,7 @@ pub struct Run<F: Future> {
     /// Whether the body was polled.
     begun: bool,
     bounds: Bounds,
-    /// Whether the body succeeded. Asked only if the run is recorded.
+    /// Whether the body succeeded; `None` if the output cannot tell.
     judge: Option<fn(&F::Output) -> bool>,
 }
 

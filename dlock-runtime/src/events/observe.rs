@@ -68,6 +68,11 @@ pub enum Event {
         /// Why.
         reason: Arc<str>,
     },
+    /// The body came to its end, and the store did not make its work final, or nobody knows whether it did.
+    NotSettled {
+        /// Which of the two.
+        kind: ErrorKind,
+    },
     /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for
     /// each pair, in debug builds only.
     OrderCycle {
@@ -239,6 +244,9 @@ fn trace(label: &Label, event: &Event) {
         }
         Event::ReleaseFailed { reason } => {
             tracing::warn!(target: "dlock", name, key, backend, %reason, "release failed");
+        }
+        Event::NotSettled { kind } => {
+            tracing::error!(target: "dlock", name, key, backend, kind = kind.as_str(), "not settled");
         }
         Event::OrderCycle { elsewhere } => {
             let here = label.place();

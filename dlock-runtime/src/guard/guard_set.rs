@@ -87,11 +87,27 @@ impl Guards {
 
     /// Releases all, the last one first, and says whether all were held to the end.
     ///
+    /// Where holds are transactions in which the caller has worked, this commits them, one after another. When one of them
+    /// fails, the others that are left are rolled back.
+    ///
     /// # Errors
+    /// As [`Guard::release`].
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), if one of them had ended before; the others are released all the same.
     pub async fn release(self) -> Result<()> {
         let checked = self.check();
+        self.ended_well(checked.is_ok());
         checked.and(finish_all(self).await)
+    }
+
+    /// Notes whether the body has succeeded, for stores that make its work final. For a joined hold, the enclosing call does
+    /// that.
+    pub(crate) fn ended_well(&self, succeeded: bool) {
+        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ended_well(succeeded));
+    }
+
+    /// The work that is left is not made final.
+    fn ended_badly(&self) {
+        self.all().for_each(|guard| guard.0.is_undone());
     }
 
     pub(crate) fn innermost(&self) -> &Arc<Tenure> {
@@ -99,8 +115,13 @@ impl Guards {
     }
 
     /// Notes how the body ended; the release reports it to the stores. For a joined hold, the enclosing call does that.
+    /// `None`: the body has ended, and nobody can see how. A record takes that for a success.
     pub(crate) fn ran(&self, succeeded: Option<bool>) {
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(succeeded));
+        let recorded = succeeded.unwrap_or(true);
+        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(recorded));
+        if let Some(succeeded) = succeeded {
+            self.ended_well(succeeded);
+        }
     }
 
     /// Runs the body, or a part of it, and notes a failure if it panics. The drop of the guards is too late for that:
@@ -143,7 +164,9 @@ impl Guards {
 pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     let mut finished = Ok(());
     let backend = &guards.innermost().store.backend;
-    if !guards.more.0.is_empty() && backend.batch().is_some_and(Batch::takes_any_keys) {
+    // Work is made final one after another: when one fails, the rest is undone.
+    let settles = backend.settle().is_some();
+    if !settles && !guards.more.0.is_empty() && backend.batch().is_some_and(Batch::takes_any_keys) {
         let Guards { mut more, first } = guards;
         let releases = std::iter::from_fn(|| more.0.pop()).chain([first]).map(finish);
         let all = futures::future::join_all(releases.collect::<Vec<_>>());
@@ -151,6 +174,9 @@ pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     }
     while let Some(guard) = guards.more.0.pop() {
         finished = finish(guard).await.and(finished);
+        if settles && finished.is_err() {
+            guards.ended_badly();
+        }
     }
     finish(guards.into_first()).await.and(finished)
 }

@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dlock_contract::engine::not_forked;
-use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Standing};
+use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Session, Standing};
 
 use crate::events::observe::Event;
 use crate::hold::loss::LossListener;
@@ -69,16 +69,26 @@ impl Guard {
     /// that is no error, since what the caller did under the lock was covered by it. A lock that lives in a session is
     /// another matter: the session may have ended at any time, so without an answer the lock counts as lost.
     ///
+    /// Where the hold is a transaction in which the caller has worked (`way=row` of the SQL stores), this commits it. A guard
+    /// that is dropped rolls it back.
+    ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock had ended before, or if nobody knows whether it had; [`ErrorKind::Unsupported`]
+    /// [`ErrorKind::CommitRefused`] if the store refused that commit, and [`ErrorKind::CommitUnknown`] if nobody knows whether it
+    /// was done; [`ErrorKind::Lost`] if the lock had ended before, or if nobody knows whether it had; [`ErrorKind::Unsupported`]
     /// in a child after `fork`, where nothing is released: the parent has the lock.
     pub async fn release(self) -> Result<()> {
         // A lost hold is released in the background, so that the caller hears of the loss now.
         self.check()?;
-        if !self.is_joined() {
-            self.0.ran(Some(true));
-        }
+        self.ended_well();
         finish(self).await
+    }
+
+    /// Notes that the body has succeeded. For a joined hold, the enclosing call does that.
+    pub(crate) fn ended_well(&self) {
+        if !self.is_joined() {
+            self.0.ran(true);
+            self.0.ended_well(true);
+        }
     }
 
     /// Releases in the background, as a drop without a panic does.
@@ -111,6 +121,7 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
         }
         Outcome::NotOwner => Err(tenure.loss(tenure.told_cause())),
         Outcome::Unconfirmed => Err(tenure.loss(LossCause::Unconfirmed)),
+        Outcome::Unsettled(error) => Err(error),
     }
 }
 
@@ -118,7 +129,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if !self.handed_over {
             if std::thread::panicking() {
-                self.held.0.ran(Some(false));
+                self.held.0.ran(false);
             }
             release::later(self.held.0.clone());
         }
@@ -223,6 +234,20 @@ impl Held {
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.0.store.name
+    }
+
+    /// What the hold lives in, if it is of this type: for functions of one store, such as its own transactions.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`]; [`ErrorKind::Unsupported`] if it is of another type, or of another store.
+    #[doc(hidden)]
+    pub fn session<T: Session>(&self, need: &str) -> Result<Arc<T>> {
+        self.check()?;
+        let other = || {
+            let kind = ErrorKind::Unsupported { need: need.into() };
+            self.0.error(kind, "the lock lives in no session of this kind")
+        };
+        self.0.hold.shared_session().ok_or_else(other)
     }
 
     /// The ttl that was granted; a store that shares leases may have granted more than was asked.

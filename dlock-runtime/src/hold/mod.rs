@@ -19,6 +19,7 @@ pub(crate) mod renewal;
 pub(crate) mod renewal_schedule;
 pub(crate) mod session_end;
 pub(crate) mod session_watch;
+pub(crate) mod settling;
 pub(crate) mod shared;
 pub(crate) mod store;
 pub(crate) mod tenure;

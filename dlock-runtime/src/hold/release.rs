@@ -1,4 +1,6 @@
 //! Releases a lock: in place if the store answers, later on our thread if the guard was dropped or the store is silent.
+//!
+//! Where a store makes the work of a body final, that comes first, and only in place: see [`settling`](super::settling).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +15,13 @@ use crate::hold::cleanup::{Duty, Undo};
 use crate::hold::cohort;
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release_to_next::ReleaseToNext;
+use crate::hold::settling::{self, Work};
 use crate::hold::store::request_bound;
 use crate::hold::tenure::{Ending, Tenure};
 use crate::options::supported::refused;
 
 /// The outcome of a release in place.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Outcome {
     /// The lock was held to the end, and is free now.
     Released,
@@ -29,6 +32,8 @@ pub(crate) enum Outcome {
     Unknown,
     /// The session did not answer. It may have ended at any time, and the lock with it.
     Unconfirmed,
+    /// The body's work was not made final, or nobody knows whether it was.
+    Unsettled(Error),
 }
 
 /// Releases in the caller's task. If the returned future is dropped, our thread releases.
@@ -40,15 +45,30 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     tenure.shared.renewals.remove(&tenure);
     let mut late = Late { tenure: Some(tenure), tell: if ours { Tell::Again } else { Tell::Nothing } };
     let Some(tenure) = late.tenure.as_ref() else { return Outcome::Unknown };
+    let settled = match settling::work_of(tenure) {
+        Work::None => None,
+        // A hold that was lost at the last moment is undone by its release.
+        Work::Done(_) if !ours => return Outcome::NotOwner,
+        work => Some(Box::pin(settling::settle(tenure, work)).await),
+    };
     let answer = once(tenure).await;
     let outcome = match &answer {
+        _ if matches!(settled, Some(Ok(()))) => Outcome::Released,
         Ok(Released::Released) => Outcome::Released,
         Ok(Released::NotOwner) => Outcome::NotOwner,
         Err(_) if tenure.store.backend.profile().expiry == Expiry::Lease => Outcome::Unknown,
         Err(_) => Outcome::Unconfirmed,
     };
+    let outcome = match settled {
+        Some(Err(error)) => {
+            let kind = error.kind().clone();
+            tenure.shared.events.tell(&tenure.label, &Event::NotSettled { kind });
+            Outcome::Unsettled(error)
+        }
+        _ => outcome,
+    };
     let cause = match outcome {
-        Outcome::Released | Outcome::Unknown => None,
+        Outcome::Released | Outcome::Unknown | Outcome::Unsettled(_) => None,
         Outcome::NotOwner => Some(Box::pin(cause_of_loss(tenure)).await),
         Outcome::Unconfirmed => Some(LossCause::Unconfirmed),
     };

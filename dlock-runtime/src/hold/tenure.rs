@@ -53,6 +53,8 @@ pub(crate) struct Tenure {
     broken: OnceLock<Box<BreakRecord>>,
     local: Mutex<Local>,
     duties: Mutex<Duties>,
+    /// Whether the body has succeeded, once it has ended.
+    body: AtomicU8,
     /// Who listens to its session, if the store can tell of its end.
     session_watch: OnceLock<Arc<SessionWatch<Self>>>,
 }
@@ -77,6 +79,10 @@ const LOST_STORE: u8 = 3;
 const LOST_MAX_HOLD: u8 = 4;
 const LOST_SHUTDOWN: u8 = 5;
 const LOST_BROKEN: u8 = 6;
+
+const BODY_UNKNOWN: u8 = 0;
+const BODY_SUCCEEDED: u8 = 1;
+const BODY_FAILED: u8 = 2;
 
 /// The parts of a new tenure.
 pub(crate) struct NewTenure {
@@ -145,6 +151,7 @@ impl Tenure {
             label: start.label,
             parent: start.parent,
             broken: OnceLock::new(),
+            body: AtomicU8::new(BODY_UNKNOWN),
             session_watch: OnceLock::new(),
             since,
             cadence: start.cadence,
@@ -242,9 +249,29 @@ impl Tenure {
     }
 
     /// Notes how the body ended, if that is to be recorded.
-    pub(crate) fn ran(&self, succeeded: Option<bool>) {
+    pub(crate) fn ran(&self, succeeded: bool) {
         if let Some(end_plan) = &self.end_plan {
             end_plan.ran(succeeded, || self.shared.clock.now().since(self.since));
+        }
+    }
+
+    /// Notes whether the body has succeeded, for a store that makes its work final, and not for a record.
+    pub(crate) fn ended_well(&self, succeeded: bool) {
+        let end = if succeeded { BODY_SUCCEEDED } else { BODY_FAILED };
+        // The first word counts.
+        let _ = self.body.compare_exchange(BODY_UNKNOWN, end, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Its work is not made final, however the body ended.
+    pub(crate) fn is_undone(&self) {
+        self.body.store(BODY_FAILED, Ordering::Release);
+    }
+
+    /// Whether the body has succeeded; `None` while nobody knows.
+    pub(crate) fn succeeded(&self) -> Option<bool> {
+        match self.body.load(Ordering::Acquire) {
+            BODY_UNKNOWN => None,
+            end => Some(end == BODY_SUCCEEDED),
         }
     }
 

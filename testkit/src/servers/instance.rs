@@ -93,6 +93,7 @@ impl Instance {
     ///
     /// Redis: a command line. MySQL, MariaDB, PostgreSQL: a statement (`OK 1` is a change of one row). etcd: `/path` to
     /// get, `/path {json}` to post.
+    /// ZooKeeper: a word of four letters.
     pub fn ask(&self, request: &str) -> Result<String> {
         self.recipe.ask(self.addr(), request).context(format_args!("{} about `{request}`", self.recipe.name()))
     }

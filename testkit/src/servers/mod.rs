@@ -5,7 +5,12 @@
 //! [`shared`] gives every test of a process the same set.
 
 mod certificates;
+mod changed;
+mod consul;
 mod etcd;
+mod etcd_cluster;
+mod etcd_peers;
+mod etcd_tls;
 mod folder;
 mod instance;
 mod leftovers;
@@ -20,8 +25,10 @@ mod redis_cluster;
 mod redis_sentinel;
 mod redis_tls;
 mod shared;
+mod small_disk;
 mod sql_wire;
 mod wall_clock;
+mod zookeeper;
 
 use std::io;
 use std::net::SocketAddr;
@@ -32,7 +39,10 @@ use crate::Result;
 
 pub use crate::find::{Tree, cache_folder, find_program};
 pub use certificates::Certificates;
+pub use consul::Consul;
 pub use etcd::Etcd;
+pub use etcd_cluster::EtcdCluster;
+pub use etcd_tls::EtcdTls;
 pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;
@@ -44,7 +54,9 @@ pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::{RedisSentinels, Sentinel};
 pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
+pub use small_disk::on_small_disk;
 pub use wall_clock::WallClock;
+pub use zookeeper::ZooKeeper;
 
 /// The parts that differ between kinds of servers.
 pub trait Recipe: Send + Sync + 'static {

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::{env, thread};
 
-use super::{Etcd, Instance, MariaDb, MySql, Postgres, Redis, redis, redlock_url};
+use super::{Consul, Etcd, Instance, MariaDb, MySql, Postgres, Redis, ZooKeeper, redis, redlock_url};
 use crate::{Error, Result};
 
 /// The servers that all tests of this process share.
@@ -50,6 +50,16 @@ impl Shared {
         self.url(5)
     }
 
+    /// A ZooKeeper, as `zk://127.0.0.1:PORT`.
+    pub fn zookeeper(&self) -> Result<String> {
+        self.url(6)
+    }
+
+    /// A Consul, as `consul://127.0.0.1:PORT`.
+    pub fn consul(&self) -> Result<String> {
+        self.url(7)
+    }
+
     /// The variables under which a child process finds the servers that were started here.
     pub(crate) fn started(&self) -> Vec<(&'static str, String)> {
         let running = self.slots.iter().map(|slot| slot.get()?.as_ref().ok());
@@ -93,13 +103,15 @@ struct Kind {
     url: fn(&[Instance]) -> String,
 }
 
-const KINDS: [Kind; 6] = [
+const KINDS: [Kind; 8] = [
     Kind { variable: "DLOCK_TEST_REDIS", start: || Instance::start_all([Redis::default()]), url: one },
     Kind { variable: "DLOCK_TEST_MARIADB", start: || Instance::start_all([MariaDb::default()]), url: one },
     Kind { variable: "DLOCK_TEST_MYSQL", start: || Instance::start_all([MySql::default()]), url: one },
     Kind { variable: "DLOCK_TEST_ETCD", start: || Instance::start_all([Etcd::default()]), url: one },
     Kind { variable: "DLOCK_TEST_REDLOCK", start: redis::five, url: redlock_url },
     Kind { variable: "DLOCK_TEST_POSTGRES", start: || Instance::start_all([Postgres::default()]), url: one },
+    Kind { variable: "DLOCK_TEST_ZOOKEEPER", start: || Instance::start_all([ZooKeeper::default()]), url: one },
+    Kind { variable: "DLOCK_TEST_CONSUL", start: || Instance::start_all([Consul::default()]), url: one },
 ];
 
 fn one(instances: &[Instance]) -> String {

@@ -2,12 +2,15 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use tempfile::TempDir;
 
+use super::Recipe;
+use super::changed::Changed;
 use crate::error::Context;
 use crate::find::{find_program, missing};
 use crate::{Error, Result};
@@ -20,7 +23,9 @@ pub struct WallClock(Arc<TempDir>);
 impl WallClock {
     /// One that goes as the machine's does. The library is compiled by what links Rust's programs too.
     pub fn new() -> Result<Self> {
-        let clock = Self(Arc::new(tempfile::tempdir().context("a folder for a clock")?));
+        // A server that refuses to run as root reads it as `nobody`.
+        let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir();
+        let clock = Self(Arc::new(folder.context("a folder for a clock")?));
         fs::write(clock.file("ahead"), 0_i64.to_ne_bytes()).context("a clock's file")?;
         fs::write(clock.file("wall_clock.c"), include_str!("wall_clock.c")).context("a clock's source")?;
         let mut command = Command::new(find_program("cc").ok_or_else(|| missing("cc"))?);
@@ -38,6 +43,15 @@ impl WallClock {
         // In place: the server has mapped this file.
         let file = OpenOptions::new().write(true).open(self.file("ahead"));
         file.and_then(|mut file| file.write_all(&nanos.to_ne_bytes())).context("a clock's file")
+    }
+
+    /// A server that has it.
+    pub fn of<R: Recipe>(&self, recipe: R) -> impl Recipe + use<R> {
+        let clock = self.clone();
+        Changed::new(recipe, move |_, mut command| {
+            clock.give_to(&mut command);
+            Ok(command)
+        })
     }
 
     /// Gives it to a server.

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::io::Write;
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
@@ -124,6 +125,11 @@ impl Served {
     /// The server's URL through the proxy.
     pub fn url(&self) -> String {
         self.instance.url_at(self.proxy.port())
+    }
+
+    /// The server itself, around the proxy.
+    pub fn addr(&self) -> SocketAddr {
+        self.instance.addr()
     }
 
     /// Asks the server itself, around the proxy.

@@ -5,6 +5,7 @@ mod cancelled;
 mod cohort;
 mod forked;
 mod killed;
+mod leader;
 mod nemesis;
 mod network;
 mod own_process;
@@ -42,6 +43,8 @@ pub(crate) const ALL: &[Case] = cases![
     SHARED Shared killed::a_stopped_waiter_neither_blocks_the_line_nor_uses_an_old_grant,
     SHARED Shared nemesis::at_most_one_holder_whatever_befalls_the_processes,
     SHARED Shared stopped::a_stopped_holder_learns_of_its_loss_and_writes_nothing,
+    SHARED Shared leader::kill_9_leader,
+    SHARED Shared leader::a_stopped_leader_drops_its_body_and_leads_again_after_the_next_resigns,
     ANY Own cancelled::two_hundred_dropped_acquisitions_leave_nothing,
     ANY Shared own_process::a_panic_releases,
     ANY Shared own_process::a_blocking_body_keeps_the_lock,

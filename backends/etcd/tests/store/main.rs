@@ -1,10 +1,15 @@
 //! The etcd backend against a real etcd: what holds beyond the suite that all backends pass.
 
+mod cluster;
+mod faults;
+mod fenced;
 mod leases;
 mod line;
+mod modes;
 mod outage;
 mod server;
 mod strangers;
+mod tls;
 mod unknown;
 
 use dlock::backends::etcd::client::PutOptions;

@@ -9,7 +9,7 @@ use crate::server::{TTL, acquire, ask, claim, lock, prefix, process, raw, stand}
 
 /// Puts the key that Go's `concurrency.Mutex` and `Election` and `etcdctl lock` put: it ends in their lease. It is put
 /// only if it is not there.
-async fn stand_as_go(lock: &dlock::LockKey, value: &str) -> (i64, Vec<u8>) {
+pub(crate) async fn stand_as_go(lock: &dlock::LockKey, value: &str) -> (i64, Vec<u8>) {
     let mut client = raw().await;
     let lease = client.lease_grant(i64::try_from(TTL.as_secs() * 10).unwrap(), None).await.unwrap().id();
     let key = format!("{}{lease:x}", prefix(lock)).into_bytes();

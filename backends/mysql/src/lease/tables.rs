@@ -1,4 +1,4 @@
-//! The tables: lease rows with records of broken holds, named locks, and what holds for a whole namespace.
+//! The tables: lease rows with records of broken holds, named locks, row locks, and what holds for a whole namespace.
 //!
 //! Names and keys are bytes, so no collation folds them. There is no index on the end of a lease: each change of an indexed
 //! column writes the index too, at every acquisition, renewal and release.
@@ -19,6 +19,8 @@ struct Table {
 const LEASES: [&Table; 3] = [&LOCKS, &BREAKS, &META];
 
 const NAMED_LOCKS: [&Table; 2] = [&NAMED, &META];
+
+const ROW_LOCKS: [&Table; 3] = [&ROWS, &META, &ROW_KEYS];
 
 const LOCKS: Table = Table {
     name: dlock_sql::LOCKS,
@@ -69,6 +71,30 @@ const NAMED: Table = Table {
     ],
 };
 
+const ROWS: Table = Table {
+    name: dlock_sql::ROWS,
+    create: include_str!("../../migrations/20261125000001_dlock_rows.sql"),
+    columns: &[
+        "k:varbinary(255):PRI",
+        "part:varbinary(16):PRI",
+        "token:bigint:",
+        "mode:smallint:",
+        "session:bigint:",
+        "xact:bigint:",
+        "hold:varbinary(16):",
+        "note:varbinary(256):",
+        "long_key:varbinary(4096):",
+        "broken_hold:varbinary(16):",
+        "broken_record:varbinary(256):",
+    ],
+};
+
+const ROW_KEYS: Table = Table {
+    name: dlock_sql::ROW_KEYS,
+    create: include_str!("../../migrations/20261125000002_dlock_row_keys.sql"),
+    columns: &["k:varbinary(255):PRI"],
+};
+
 /// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
 /// rolled back. Each opening has a name of its own, so that none waits for another.
 const PROBES: [&str; 6] = [
@@ -89,6 +115,17 @@ const NAMED_PROBES: [&str; 4] = [
     "SELECT 1 FROM dlock_meta WHERE name = '{probe}'",
 ];
 
+/// The same for row locks. The last two are not for rows of a table of the user's own.
+const ROW_PROBES: [&str; 6] = [
+    "INSERT INTO dlock_rows (k, part, token, mode, session, xact, hold, note, long_key) \
+     VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON DUPLICATE KEY UPDATE token = dlock_rows.token + 1",
+    "SELECT 1 FROM dlock_rows WHERE k = '{probe}'",
+    "INSERT INTO dlock_meta (name, word, number) VALUES ('{probe}', '', 0)",
+    "SELECT 1 FROM dlock_meta WHERE name = '{probe}'",
+    "INSERT INTO dlock_row_keys (k) VALUES ('{probe}')",
+    "SELECT 1 FROM dlock_row_keys WHERE k = '{probe}' FOR UPDATE",
+];
+
 /// Makes the tables of lease rows that are missing, and looks at what is there.
 pub(super) async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
     prepare_all(conn, &LEASES, &PROBES).await
@@ -97,6 +134,15 @@ pub(super) async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
 /// The same for named locks.
 pub(crate) async fn prepare_named(conn: &mut MySqlConnection) -> Result<()> {
     prepare_all(conn, &NAMED_LOCKS, &NAMED_PROBES).await
+}
+
+/// The same for row locks: with dlock's own rows, or without.
+pub(crate) async fn prepare_rows(conn: &mut MySqlConnection, is_own: bool) -> Result<()> {
+    prepare_all(conn, of_rows(is_own), if is_own { &ROW_PROBES[..4] } else { &ROW_PROBES }).await
+}
+
+fn of_rows(is_own: bool) -> &'static [&'static Table] {
+    if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
 }
 
 async fn prepare_all(conn: &mut MySqlConnection, tables: &[&Table], probes: &[&str]) -> Result<()> {
@@ -125,6 +171,11 @@ pub(super) async fn look(conn: &mut MySqlConnection) -> Result<()> {
 /// The same for named locks.
 pub(crate) async fn look_named(conn: &mut MySqlConnection) -> Result<()> {
     look_all(conn, &NAMED_LOCKS).await
+}
+
+/// The same for row locks.
+pub(crate) async fn look_rows(conn: &mut MySqlConnection, is_own: bool) -> Result<()> {
+    look_all(conn, of_rows(is_own)).await
 }
 
 async fn look_all(conn: &mut MySqlConnection, tables: &[&Table]) -> Result<()> {

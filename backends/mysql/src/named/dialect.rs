@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Health, LockKey, Result};
+use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId};
 use futures::future::BoxFuture;
 use sqlx::mysql::MySqlConnection;
@@ -31,6 +31,7 @@ impl NamedDialect for MySql {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
             try_lock: None,
+            read_write: None,
             longest_ttl: Duration::from_secs(LONGEST),
         }
     }
@@ -100,7 +101,7 @@ impl NamedDialect for MySql {
         &'a self,
         conn: &'a mut MySqlConnection,
         session: SessionId,
-        lock: &'a LockName,
+        (lock, _): (&'a LockName, Mode),
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
@@ -120,7 +121,12 @@ impl NamedDialect for MySql {
         })
     }
 
-    fn unlock<'a>(&'a self, conn: &'a mut MySqlConnection, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>> {
+    fn unlock<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        lock: &'a LockName,
+        _: Mode,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
             let query = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(&lock.id);
             let freed: Option<i64> = query.fetch_one(conn).await?.try_get_unchecked(0)?;
@@ -160,7 +166,7 @@ impl NamedDialect for MySql {
 }
 
 /// In a cluster where every node can be written, each node has named locks of its own: they exclude nobody.
-async fn refuse_clusters(conn: &mut MySqlConnection) -> Result<()> {
+pub(crate) async fn refuse_clusters(conn: &mut MySqlConnection) -> Result<()> {
     let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')";
     let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
     for row in &rows {

@@ -5,6 +5,7 @@
 
 mod dialect;
 
+pub(crate) use self::dialect::refuse_clusters;
 use dlock_contract::{Address, Clock, Result};
 use dlock_sql::{NamedLock, Settings};
 

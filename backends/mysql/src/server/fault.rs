@@ -25,6 +25,8 @@ fn meaning(error: sqlx::Error) -> Error {
         Some(1044 | 1045 | 1130 | 1227 | 1370 | 1698) => {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its request");
         }
+        // A table is full where its file cannot grow.
+        Some(1021 | 1114) => Error::outage("the server's disk is full"),
         Some(1040 | 1203 | 1226) => Error::outage("the server has no connection left"),
         Some(1205 | 3572) => Error::outage("another session keeps a row of dlock's table locked"),
         Some(1213 | 3101) => Error::outage("the server undid the request because of others beside it"),
@@ -34,6 +36,7 @@ fn meaning(error: sqlx::Error) -> Error {
         // The one number that a statement adds to, and that a table may hold at its end, is the token.
         Some(1690) => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
         Some(1290 | 1792 | 1836) => Error::new(ErrorKind::NotPrimary, "the server is read-only"),
+        Some(3989) => Error::new(ErrorKind::NotPrimary, "the database is read-only"),
         Some(1049) => Error::config("url", "the server does not have the database that the URL names"),
         Some(1054 | 1136 | 1146 | 1264 | 1364 | 1406) => {
             Error::new(ErrorKind::SchemaMismatch, "dlock's table is missing or has another form")

@@ -9,7 +9,7 @@ use dlock_sql::{Credentials, Hosts, Login, Settings, Way};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Row};
 
-use crate::server::fault::fault;
+use crate::server::fault::{fault, is_over};
 
 const DEFAULT_PORT: u16 = 3306;
 
@@ -26,7 +26,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::CERT,
     OptionRow::KEY,
     OptionRow::new("socket", "the path of a Unix socket"),
-    OptionRow::one_of("way", &["lease", "named"]),
+    OptionRow::one_of("way", &["lease", "named", "row"]),
     dlock_sql::OPTIONS[0],
     dlock_sql::OPTIONS[1],
     dlock_sql::OPTIONS[2],
@@ -34,10 +34,16 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::OPTIONS[4],
     dlock_sql::OPTIONS[5],
     dlock_sql::KEYS,
+    dlock_sql::ROW_OPTIONS[0],
+    dlock_sql::ROW_OPTIONS[1],
     dlock_sql::LAYOUT[0],
     dlock_sql::LAYOUT[1],
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
+
+/// A session whose time stands still, as by `init_connect`, would see all leases of others as over, or none. MariaDB's
+/// `secure_timestamp` refuses this, and then nobody has set the time.
+const OWN_TIME: &str = "SET SESSION timestamp = DEFAULT";
 
 /// How to connect to the servers. `Debug` shows no account.
 #[derive(Clone)]
@@ -52,6 +58,7 @@ pub(crate) struct Server {
 pub(crate) fn way_of(address: &Address) -> Way {
     match address.option("way") {
         Some("named") => Way::Named,
+        Some("row") => Way::Row,
         _ => Way::Lease,
     }
 }
@@ -132,6 +139,11 @@ impl Server {
         }
         let mut conn = options.connect().await.map_err(fault)?;
         sqlx::raw_sql(set_up).execute(&mut conn).await.map_err(fault)?;
+        if let Err(error) = sqlx::raw_sql(OWN_TIME).execute(&mut conn).await
+            && is_over(&error)
+        {
+            return Err(fault(error));
+        }
         let server = writable_server(&mut conn).await?;
         Ok((conn, server))
     }

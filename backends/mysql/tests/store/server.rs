@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock_testkit::Result;
-use dlock_testkit::servers::{Instance, MariaDb, MySql, shared};
+use dlock_testkit::servers::{Instance, MariaDb, MySql, WallClock, on_small_disk, shared};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
@@ -29,6 +29,25 @@ impl Kind {
             Self::MySql => Instance::start(MySql::default()),
         }
     }
+
+    /// A server with a wall clock of its own.
+    pub(crate) fn start_with(self, clock: &WallClock) -> Result<Instance> {
+        match self {
+            Self::MariaDb => Instance::start(clock.of(MariaDb::default())),
+            Self::MySql => Instance::start(clock.of(MySql::default())),
+        }
+    }
+
+    /// A server whose database `test` is on a small disk.
+    pub(crate) fn start_on_small_disk(self) -> Result<Instance> {
+        let server = match self {
+            Self::MariaDb => Instance::start(on_small_disk(MariaDb::default(), "data/test", 8)),
+            Self::MySql => Instance::start(on_small_disk(MySql::default(), "data/test", 8)),
+        }?;
+        // The first start makes the database.
+        server.restart()?;
+        Ok(server)
+    }
 }
 
 /// A database of one case, and where it is.
@@ -47,6 +66,11 @@ impl Database {
         root.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
         root.close().await.unwrap();
         Self { name, server }
+    }
+
+    /// The database that the server has from its start.
+    pub(crate) fn test_of(server: &Instance) -> Self {
+        Self { name: "test".into(), server: server.url().parse().unwrap() }
     }
 
     pub(crate) fn url(&self) -> String {

@@ -1,4 +1,4 @@
-//! The tables: lease rows with records of broken holds, named locks, and what holds for a whole namespace.
+//! The tables: lease rows with records of broken holds, named locks, row locks, and what holds for a whole namespace.
 //!
 //! Keys are compared byte by byte. There is no index on the end of a lease: with one, an update could not stay in its page
 //! (HOT), and a busy lock's dead versions would wait for a vacuum, in the table and in its indexes.
@@ -18,7 +18,9 @@ struct Table {
 
 const LEASES: [&Table; 3] = [&LOCKS, &BREAKS, &META];
 
-const NAMED_LOCKS: [&Table; 2] = [&NAMED, &META];
+const NAMED_LOCKS: [&Table; 3] = [&NAMED, &READ_WRITE, &META];
+
+const ROW_LOCKS: [&Table; 3] = [&ROWS, &META, &ROW_KEYS];
 
 const LOCKS: Table = Table {
     name: dlock_sql::LOCKS,
@@ -69,13 +71,53 @@ const NAMED: Table = Table {
     ],
 };
 
+const READ_WRITE: Table = Table {
+    name: dlock_sql::READ_WRITE,
+    create: include_str!("../../migrations/20261124000002_dlock_read_write.sql"),
+    columns: &[
+        "k:text:C:PRI",
+        "session:bigint::PRI",
+        "lock_id:text:C:",
+        "is_write:boolean::",
+        "token:bigint::",
+        "note:text:C:",
+        "hold:text:C:",
+        "broken_hold:text:C:",
+        "broken_record:text:C:",
+    ],
+};
+
+const ROWS: Table = Table {
+    name: dlock_sql::ROWS,
+    create: include_str!("../../migrations/20261125000001_dlock_rows.sql"),
+    columns: &[
+        "k:text:C:",
+        "part:text:C:",
+        "token:bigint::",
+        "mode:smallint::",
+        "session:bigint::",
+        "xact:bigint::",
+        "hold:text:C:",
+        "note:text:C:",
+        "long_key:text:C:",
+        "broken_hold:text:C:",
+        "broken_record:text:C:",
+    ],
+};
+
+const ROW_KEYS: Table = Table {
+    name: dlock_sql::ROW_KEYS,
+    create: include_str!("../../migrations/20261125000002_dlock_row_keys.sql"),
+    columns: &["k:text:C:PRI"],
+};
+
 const LOOK: &str = "\
     SELECT a.attname || ':' || format_type(a.atttypid, a.atttypmod) || ':' || coalesce(l.collname, '') || ':' \
             || CASE WHEN i.indrelid IS NULL THEN '' ELSE 'PRI' END, \
         c.relpersistence = 'p' AND c.relkind IN ('r', 'p') \
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
         LEFT JOIN pg_collation l ON l.oid = a.attcollation \
-        LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND i.indnatts = 1 AND a.attnum = i.indkey[0] \
+        LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey) \
     WHERE c.oid = to_regclass('{table}') AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
 /// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
@@ -96,8 +138,25 @@ const NAMED_PROBE: &str = "\
     INSERT INTO {s}dlock_named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
     ON CONFLICT (k) DO UPDATE SET token = dlock_named.token + 1; \
     INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
-    SELECT 1 FROM {s}dlock_named, {s}dlock_meta WHERE false; \
+    INSERT INTO {s}dlock_read_write (k, session, lock_id, is_write, token, note, hold) \
+    VALUES ('{probe}', 0, '', false, 0, '', '') \
+    ON CONFLICT (k, session) DO UPDATE SET token = dlock_read_write.token + 1; \
+    SELECT 1 FROM {s}dlock_named, {s}dlock_read_write, {s}dlock_meta WHERE false; \
     ROLLBACK";
+
+/// The same for row locks. Without its key of two columns the upsert is an error.
+const ROW_PROBE: &str = "\
+    BEGIN; \
+    INSERT INTO {s}dlock_rows (k, part, token, mode, session, xact, hold, note, long_key) \
+    VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON CONFLICT (k, part) DO UPDATE SET token = dlock_rows.token + 1; \
+    INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
+    SELECT 1 FROM {s}dlock_rows, {s}dlock_meta WHERE false; \
+    ROLLBACK";
+
+/// The same with rows of dlock's own.
+const ROW_KEY_PROBE: &str = "\
+    BEGIN; INSERT INTO {s}dlock_row_keys (k) VALUES ('{probe}'); \
+    SELECT 1 FROM {s}dlock_row_keys WHERE k = '{probe}' FOR UPDATE; ROLLBACK";
 
 /// Makes the tables of lease rows that are missing, and looks at what is there. `schema` is empty, or ends with a dot.
 pub(crate) async fn prepare(conn: &mut PgConnection, schema: &str) -> Result<()> {
@@ -107,6 +166,16 @@ pub(crate) async fn prepare(conn: &mut PgConnection, schema: &str) -> Result<()>
 /// The same for named locks.
 pub(crate) async fn prepare_named(conn: &mut PgConnection, schema: &str) -> Result<()> {
     prepare_all(conn, schema, &NAMED_LOCKS, NAMED_PROBE).await
+}
+
+/// The same for row locks: with dlock's own rows, or without.
+pub(crate) async fn prepare_rows(conn: &mut PgConnection, schema: &str, is_own: bool) -> Result<()> {
+    prepare_all(conn, schema, of_rows(is_own), ROW_PROBE).await?;
+    if is_own { Ok(()) } else { try_out(conn, schema, ROW_KEY_PROBE).await }
+}
+
+fn of_rows(is_own: bool) -> &'static [&'static Table] {
+    if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
 }
 
 async fn prepare_all(conn: &mut PgConnection, schema: &str, tables: &[&Table], probe: &str) -> Result<()> {
@@ -123,6 +192,10 @@ async fn prepare_all(conn: &mut PgConnection, schema: &str, tables: &[&Table], p
             _ => {}
         }
     }
+    try_out(conn, schema, probe).await
+}
+
+async fn try_out(conn: &mut PgConnection, schema: &str, probe: &str) -> Result<()> {
     let probe = probe.replace("{s}", schema).replace("{probe}", &format!("{:016x}", fastrand::u64(..)));
     let probe = sqlx::raw_sql(AssertSqlSafe(probe)).execute(&mut *conn).await;
     if probe.is_err() {
@@ -140,6 +213,11 @@ pub(crate) async fn look(conn: &mut PgConnection, schema: &str) -> Result<()> {
 /// The same for named locks.
 pub(crate) async fn look_named(conn: &mut PgConnection, schema: &str) -> Result<()> {
     look_all(conn, schema, &NAMED_LOCKS).await
+}
+
+/// The same for row locks.
+pub(crate) async fn look_rows(conn: &mut PgConnection, schema: &str, is_own: bool) -> Result<()> {
+    look_all(conn, schema, of_rows(is_own)).await
 }
 
 async fn look_all(conn: &mut PgConnection, schema: &str, tables: &[&Table]) -> Result<()> {

@@ -3,10 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Health, LockKey, Result};
-use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId};
+use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
+use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, SessionId};
 use futures::future::BoxFuture;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgArguments, PgConnection};
+use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::lease::dialect::{Postgres, set_up};
@@ -16,11 +17,19 @@ use crate::server::pooler;
 use crate::server::writable_server;
 
 /// The session of the row holds the lock of the row. A lock of one number has its two halves in two columns; one of two numbers
-/// has each in a column, without a sign.
-const IS_HELD: &str = "EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.pid = session \
-    AND lock_id = CASE l.objsubid WHEN 1 THEN (l.classid::bigint << 32 | l.objid::bigint)::text \
-        ELSE l.classid::bigint::bit(32)::int || ',' || l.objid::bigint::bit(32)::int END \
-    AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()))";
+/// has each in a column, without a sign. The end of the text is the mode.
+macro_rules! is_held {
+    ($mode:literal) => {
+        concat!(
+            "EXISTS (SELECT FROM pg_locks l WHERE l.locktype = 'advisory' AND l.granted AND l.pid = session \
+             AND lock_id = CASE l.objsubid WHEN 1 THEN (l.classid::bigint << 32 | l.objid::bigint)::text \
+                 ELSE l.classid::bigint::bit(32)::int || ',' || l.objid::bigint::bit(32)::int END \
+             AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND l.mode = ",
+            $mode,
+            ")"
+        )
+    };
+}
 
 /// A limit of the server's own would end a wait.
 const NO_LIMITS: &str = "\
@@ -41,8 +50,12 @@ impl NamedDialect for Postgres {
     fn named_words(&self) -> NamedWords {
         NamedWords {
             on_conflict: "ON CONFLICT (k) DO UPDATE SET",
-            is_held: IS_HELD,
+            is_held: is_held!("'ExclusiveLock'"),
             try_lock: Some(["pg_try_advisory_lock($7)", "pg_backend_pid()::bigint"]),
+            read_write: Some(ReadWriteWords {
+                try_read: "pg_try_advisory_lock_shared($7)",
+                is_held: is_held!("CASE WHEN is_write THEN 'ExclusiveLock' ELSE 'ShareLock' END"),
+            }),
             longest_ttl: LONGEST,
         }
     }
@@ -116,22 +129,16 @@ impl NamedDialect for Postgres {
         &'a self,
         conn: &'a mut PgConnection,
         session: SessionId,
-        lock: &'a LockName,
+        (lock, mode): (&'a LockName, Mode),
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
             let (granted, number) = if wait.is_zero() {
-                let (high, low) = halves(lock);
-                let query = match is_pair(lock) {
-                    true => sqlx::query("SELECT pg_try_advisory_lock($1, $2), pg_backend_pid()::bigint")
-                        .bind(high)
-                        .bind(low),
-                    false => sqlx::query("SELECT pg_try_advisory_lock($1), pg_backend_pid()::bigint").bind(lock.number),
-                };
-                let row = query.fetch_one(conn).await?;
+                let sql = format!("SELECT pg_try_advisory_lock{}, pg_backend_pid()::bigint", call(lock, mode));
+                let row = bound(&sql, lock).fetch_one(conn).await?;
                 (row.try_get(0)?, row.try_get(1)?)
             } else {
-                match waited(conn, lock, wait).await {
+                match waited(conn, (lock, mode), wait).await {
                     Ok(number) => (true, number),
                     Err(error) => match state(&error).as_deref() {
                         Some("55P03") => return Ok(NamedAnswer::Taken),
@@ -152,14 +159,15 @@ impl NamedDialect for Postgres {
         !is_pair(lock)
     }
 
-    fn unlock<'a>(&'a self, conn: &'a mut PgConnection, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>> {
+    fn unlock<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        lock: &'a LockName,
+        mode: Mode,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let (high, low) = halves(lock);
-            let query = match is_pair(lock) {
-                true => sqlx::query("SELECT pg_advisory_unlock($1, $2)").bind(high).bind(low),
-                false => sqlx::query("SELECT pg_advisory_unlock($1)").bind(lock.number),
-            };
-            query.fetch_one(conn).await?.try_get(0)
+            let sql = format!("SELECT pg_advisory_unlock{}", call(lock, mode));
+            bound(&sql, lock).fetch_one(conn).await?.try_get(0)
         })
     }
 
@@ -209,6 +217,21 @@ fn is_pair(lock: &LockName) -> bool {
     lock.id.contains(',')
 }
 
+/// The end of the function's name, and its places for the numbers of the lock.
+fn call(lock: &LockName, mode: Mode) -> String {
+    let shared = if mode == Mode::Read { "_shared" } else { "" };
+    shared.to_owned() + if is_pair(lock) { "($1, $2)" } else { "($1)" }
+}
+
+/// The statement with the numbers of the lock.
+fn bound(sql: &str, lock: &LockName) -> Query<'static, sqlx::Postgres, PgArguments> {
+    let query = sqlx::query(AssertSqlSafe(sql.to_owned()));
+    match is_pair(lock) {
+        true => query.bind(halves(lock).0).bind(halves(lock).1),
+        false => query.bind(lock.number),
+    }
+}
+
 fn halves(lock: &LockName) -> (i32, i32) {
     let [high, low] = [lock.number >> 32, lock.number].map(|half| (half & 0xffff_ffff) as u32);
     (high.cast_signed(), low.cast_signed())
@@ -222,12 +245,13 @@ async fn set_up_named(conn: &mut PgConnection) -> Result<()> {
 }
 
 /// Waits for a lock. In one message, which is one transaction: so the limits hold for it alone.
-async fn waited(conn: &mut PgConnection, lock: &LockName, wait: Duration) -> sqlx::Result<i64> {
+async fn waited(conn: &mut PgConnection, (lock, mode): (&LockName, Mode), wait: Duration) -> sqlx::Result<i64> {
     // Zero would be no limit.
     let millis = wait.min(LONGEST).as_millis().max(1);
+    let shared = if mode == Mode::Read { "_shared" } else { "" };
     let sql = format!(
         "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; \
-         SELECT pg_backend_pid()::bigint FROM (SELECT pg_advisory_lock({}) OFFSET 0) granted",
+         SELECT pg_backend_pid()::bigint FROM (SELECT pg_advisory_lock{shared}({}) OFFSET 0) granted",
         lock.id
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?.try_get(0)

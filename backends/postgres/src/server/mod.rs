@@ -28,7 +28,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::KEY,
     OptionRow::new("socket", "the folder of a Unix socket"),
     OptionRow::new("schema", "the schema of dlock's tables, in small letters, digits and underscores"),
-    OptionRow::one_of("way", &["lease", "named"]),
+    OptionRow::one_of("way", &["lease", "named", "row"]),
     dlock_sql::OPTIONS[0],
     dlock_sql::OPTIONS[1],
     dlock_sql::OPTIONS[2],
@@ -36,6 +36,8 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::OPTIONS[4],
     dlock_sql::OPTIONS[5],
     dlock_sql::KEYS,
+    dlock_sql::ROW_OPTIONS[0],
+    dlock_sql::ROW_OPTIONS[1],
     dlock_sql::LAYOUT[0],
     dlock_sql::LAYOUT[1],
 ])
@@ -58,6 +60,7 @@ pub(crate) struct Server {
 pub(crate) fn way_of(address: &Address) -> Way {
     match address.option("way") {
         Some("named") => Way::Named,
+        Some("row") => Way::Row,
         _ => Way::Lease,
     }
 }

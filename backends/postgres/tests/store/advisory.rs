@@ -181,7 +181,7 @@ async fn a_right_that_is_missing_is_told_when_the_store_is_opened(database: Data
     for (rights, is_enough) in
         [("SELECT", false), ("SELECT, INSERT", false), ("INSERT, UPDATE", false), ("SELECT, INSERT, UPDATE", true)]
     {
-        let url = database.account_with(&[(rights, "dlock_named"), meta]).await;
+        let url = database.account_with(&[(rights, "dlock_named"), (rights, "dlock_read_write"), meta]).await;
         match named::open(&url, &Clock::system()).await {
             Ok(store) => {
                 assert!(is_enough, "opened with {rights} alone");

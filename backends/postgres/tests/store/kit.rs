@@ -9,7 +9,7 @@ use dlock_contract::Claim;
 use dlock_postgres::Postgres;
 use dlock_sql::LeaseRow;
 use dlock_testkit::holds::claim_on;
-use dlock_testkit::servers::{self, Instance, shared};
+use dlock_testkit::servers::{self, Instance, WallClock, on_small_disk, shared};
 use futures::future::LocalBoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, ValueRef};
@@ -23,12 +23,30 @@ pub(crate) type Client = PgConnection;
 pub(crate) use dlock_postgres::versioned::Versioned;
 pub(crate) use dlock_postgres::{Builder, Login};
 
-
 /// The change of a row in the cases of version columns.
 pub(crate) const SET_REMAINING: &str = "remaining = $1";
 
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+/// Whether a session may end because the server's clock was set forward.
+pub(crate) const JUMPS_END_SESSIONS: bool = true;
+
+/// A table that fills the disk. Its text is stored as it is, not made small.
+pub(crate) const FILLER: &str = "CREATE TABLE filler (more TEXT); ALTER TABLE filler ALTER more SET STORAGE EXTERNAL";
+
+/// The code of a full disk.
+pub(crate) const FULL: &str = "53100";
+
+/// Rows whose change makes a transaction a heavy one, on a server that weighs.
+pub(crate) const HEAVY: &str = "INSERT INTO weight SELECT generate_series(1, 500)";
+
+/// A statement by which somebody's session leaves a deadlock to others: who looks first is undone.
+pub(crate) async fn patient(database: &Database) -> &'static str {
+    // A request of a store gives up after a second.
+    database.change(&format!("ALTER DATABASE {} SET deadlock_timeout = '700ms'", database.name)).await;
+    "SET deadlock_timeout = '60s'"
+}
 
 /// The times have no zone, so that of the session is nothing to them.
 pub(crate) const JAVA_SESSION: &str = "";
@@ -92,6 +110,27 @@ where
     let server = start(servers::Postgres::default()).await;
     let database = Database::create(&server.url(), "alone").await;
     body(server, database).await;
+}
+
+/// Runs one case of `cases_with_clock`.
+pub(crate) async fn run_with_clock<F>(body: F)
+where
+    F: FnOnce(WallClock, Database) -> LocalBoxFuture<'static, ()>,
+{
+    let clock = WallClock::new().unwrap();
+    let server = start(clock.of(servers::Postgres::default())).await;
+    let database = Database::create(&server.url(), "clock").await;
+    body(clock, database).await;
+}
+
+/// Runs one case of `cases_on_small_disk`: the tables are on the disk, and the log of changes is not.
+pub(crate) async fn run_on_small_disk<F>(body: F)
+where
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
+{
+    let server = start(on_small_disk(servers::Postgres::default(), "data/base", 64)).await;
+    let database = Database::create(&server.url(), "disk").await;
+    body(database).await;
 }
 
 /// A server of one case.
@@ -199,6 +238,21 @@ impl Database {
         let found = lines_of(&mut conn, &format!("SELECT 1 FROM dlock_locks WHERE k = '{name}' FOR UPDATE")).await;
         assert_eq!(found.len(), 1, "no row {name}");
         conn
+    }
+
+    /// Whether a session of a store waits for a row.
+    pub(crate) async fn waits_for_a_row(&self) -> bool {
+        let waiting = format!(
+            "SELECT pid FROM pg_stat_activity WHERE datname = '{}' AND application_name = 'dlock' \
+             AND wait_event_type = 'Lock' AND wait_event <> 'advisory'",
+            self.name
+        );
+        !self.lines(&waiting).await.is_empty()
+    }
+
+    /// How many deadlocks the database has seen.
+    pub(crate) async fn deadlocks(&self) -> i64 {
+        self.number(&format!("SELECT deadlocks FROM pg_stat_database WHERE datname = '{}'", self.name)).await
     }
 
     /// Somebody's session that keeps the whole table locked until it is dropped.

@@ -24,6 +24,30 @@ macro_rules! cases_with_own_server {
     };
 }
 
+/// The same, with a server whose wall clock the case sets.
+macro_rules! cases_with_clock {
+    ($($name:ident)*) => {
+        mod postgres_clock {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::kit::run_with_clock(|clock, database| Box::pin(super::$name(clock, database))).await;
+            })*
+        }
+    };
+}
+
+/// The same, with a database on a disk of some megabytes.
+macro_rules! cases_on_small_disk {
+    ($($name:ident)*) => {
+        mod postgres_disk {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::kit::run_on_small_disk(|database| Box::pin(super::$name(database))).await;
+            })*
+        }
+    };
+}
+
 /// Each case of named locks in a database of its own.
 macro_rules! named_cases {
     ($($name:ident)*) => {
@@ -45,6 +69,7 @@ mod lock_in;
 mod named_kit;
 mod passwords;
 mod pooler;
+mod readers;
 mod rights;
 mod rooms;
 mod schemas;

@@ -10,6 +10,7 @@ use dlock_testkit::servers::Postgres;
 use crate::cases::crowds::{all_ask, crowd};
 use crate::cases::support::{EXPIRE, attempt, is_refused};
 use crate::kit::{Database, Store, TTL, start, try_open};
+use crate::named::support::named_cycle;
 
 row_cases! {
     settings_of_the_database_make_no_difference_to_a_session
@@ -43,6 +44,7 @@ async fn settings_of_the_database_make_no_difference_to_a_session(database: Data
         let (one, other) = (database.store().await, database.store().await);
         a_cycle(&one, &other, &before, &database, &number.to_string()).await;
         is_refused(&one, &database.claim("held", TTL)).await;
+        named_cycle(&database.url(), &number.to_string()).await;
     }
     assert!(matches!(confirm(&before, &held).await, Standing::Renewed(_)));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Health, LockKey, Result};
+use dlock_contract::{Health, LockKey, Mode, Result};
 use futures::future::BoxFuture;
 
 use super::name::LockName;
@@ -32,12 +32,13 @@ pub trait NamedDialect: Dialect {
     /// Lets the server end the session after so much silence, in whole seconds, and no earlier.
     fn end_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
 
-    /// Asks for a lock, and waits for it that long, in one request: whoever asks again goes to the end of the line.
+    /// Asks for a lock, and waits for it that long, in one request: whoever asks again goes to the end of the line. In
+    /// [`Mode::Read`] together with other readers; it is asked for only if [`NamedWords::read_write`] has words for it.
     fn lock<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
         session: SessionId,
-        lock: &'a LockName,
+        lock: (&'a LockName, Mode),
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>>;
 
@@ -47,8 +48,13 @@ pub trait NamedDialect: Dialect {
         true
     }
 
-    /// Frees a lock; false if this session did not hold it.
-    fn unlock<'a>(&'a self, conn: &'a mut Self::Conn, lock: &'a LockName) -> BoxFuture<'a, sqlx::Result<bool>>;
+    /// Frees a lock that was granted in this mode; false if this session did not hold it so.
+    fn unlock<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        lock: &'a LockName,
+        mode: Mode,
+    ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
     /// Which session of the server answers on this connection.
     fn who_answers<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<i64>>;

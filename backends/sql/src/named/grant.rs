@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Result};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result};
 
 use super::dialect::{NamedAnswer, NamedDialect, SessionId};
 use super::drive::Goes;
@@ -26,7 +26,7 @@ pub(super) async fn ask<D: NamedDialect>(
     lock: &Lock,
     wait: Duration,
 ) -> (Answered, Goes) {
-    let hold = HoldId::of(&claim.owner).to_string();
+    let (hold, mode) = (HoldId::of(&claim.owner).to_string(), claim.mode);
     let values = [
         Value::Text(&lock.row.name),
         Value::Text(&lock.name.id),
@@ -37,13 +37,17 @@ pub(super) async fn ask<D: NamedDialect>(
         Value::Int(lock.name.number),
     ];
     if wait.is_zero()
-        && let Some(take) = site.statements.take.as_ref().filter(|_| site.dialect.takes_at_once(&lock.name))
+        && let Some(take) = site.statements.take(mode).filter(|_| site.dialect.takes_at_once(&lock.name))
     {
-        return ask_at_once(site, conn, session, lock, (take, &values)).await;
+        let answer = ask_at_once(site, conn, session, (lock, mode), (take, &values)).await;
+        return refused_by_family(site, conn, (lock, mode), answer).await;
     }
     let asked = site.clock.now();
-    match site.dialect.lock(conn, session, &lock.name, wait).await {
+    match site.dialect.lock(conn, session, (&lock.name, mode), wait).await {
         Ok(NamedAnswer::Granted) => {}
+        Ok(NamedAnswer::Taken) if wait.is_zero() => {
+            return refused_by_family(site, conn, (lock, mode), (Ok(None), Goes::On)).await;
+        }
         Ok(NamedAnswer::Taken) => return (Ok(None), Goes::On),
         Ok(NamedAnswer::Interrupted) => return (Err(Failure::interrupted()), Goes::On),
         Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), Goes::Over),
@@ -51,9 +55,9 @@ pub(super) async fn ask<D: NamedDialect>(
     }
     // After a wait the server counts the silence anew: it has the session when it answers.
     let since = if wait.is_zero() { asked } else { site.clock.now() };
-    match run(site, conn, &site.statements.stamp, &values[..6]).await {
+    match run(site, conn, site.statements.stamp(mode), &values[..6]).await {
         Ok(answer) => (Ok(Some((token_of(&answer), since))), Goes::On),
-        Err(error) => freed(site, conn, lock, error).await,
+        Err(error) => freed(site, conn, (lock, mode), error).await,
     }
 }
 
@@ -62,7 +66,7 @@ async fn ask_at_once<D: NamedDialect>(
     site: &Site<D>,
     conn: &mut D::Conn,
     session: SessionId,
-    lock: &Lock,
+    lock: (&Lock, Mode),
     (take, values): (&Statement, &[Value<'_>]),
 ) -> (Answered, Goes) {
     let since = site.clock.now();
@@ -81,16 +85,33 @@ async fn ask_at_once<D: NamedDialect>(
     }
 }
 
+/// Looks who holds a lock that was refused: a holder of another family is a conflict, and no wait helps. Of the server's
+/// locks, those of readers and writers are no others than exclusive ones.
+async fn refused_by_family<D: NamedDialect>(
+    site: &Site<D>,
+    conn: &mut D::Conn,
+    (lock, mode): (&Lock, Mode),
+    answer: (Answered, Goes),
+) -> (Answered, Goes) {
+    let ((Ok(None), _), Some(read_write)) = (&answer, &site.statements.read_write) else { return answer };
+    let held = run(site, conn, read_write.held_otherwise(mode), &[Value::Text(&lock.row.name)]).await;
+    match judged(site, held) {
+        (Ok(found), _) if found.rows.is_empty() => answer,
+        (Ok(_), goes) => (Err(Failure::of_another_family()), goes),
+        (Err(failure), goes) => (Err(failure), goes),
+    }
+}
+
 /// Frees a lock that may have been granted before this error.
 async fn freed<D: NamedDialect>(
     site: &Site<D>,
     conn: &mut D::Conn,
-    lock: &Lock,
+    (lock, mode): (&Lock, Mode),
     error: sqlx::Error,
 ) -> (Answered, Goes) {
     let (answer, goes) = judged(site, Err(error));
     match goes {
-        Goes::On if site.dialect.unlock(conn, &lock.name).await.is_ok() => (answer, Goes::On),
+        Goes::On if site.dialect.unlock(conn, &lock.name, mode).await.is_ok() => (answer, Goes::On),
         _ => (answer, Goes::Over),
     }
 }

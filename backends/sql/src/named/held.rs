@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Owner, Result};
+use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Mode, Owner, Result};
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
@@ -24,6 +24,7 @@ const FREED: Duration = Duration::from_millis(500);
 pub(super) struct Held<D: NamedDialect> {
     pub(super) owner: Owner,
     pub(super) lock: LockName,
+    pub(super) mode: Mode,
     /// The name of the lock's row.
     pub(super) row: String,
     pub(super) id: HoldId,
@@ -51,6 +52,7 @@ enum Ending {
 pub(super) struct Granted {
     pub(super) owner: Owner,
     pub(super) lock: LockName,
+    pub(super) mode: Mode,
     pub(super) row: String,
     pub(super) token: u64,
     /// Since before the server was asked for something that it has answered with the lock held.
@@ -73,10 +75,11 @@ impl<D: NamedDialect> dlock_contract::Session for Held<D> {
 
 impl<D: NamedDialect> Held<D> {
     pub(super) fn new(granted: Granted, place: Place<D>, flights: &Arc<Flights>) -> Self {
-        let Granted { owner, lock, row, token, since } = granted;
+        let Granted { owner, lock, mode, row, token, since } = granted;
         Self {
             owner,
             lock,
+            mode,
             row,
             id: HoldId::of(&owner),
             token,
@@ -136,7 +139,7 @@ impl<D: NamedDialect> Held<D> {
     pub(super) async fn free(&self) -> std::result::Result<bool, Failure> {
         let Some(place) = self.place().take() else { return Ok(false) };
         let ended = self.has_ended();
-        let freed = self.session.unlock(&self.lock, place);
+        let freed = self.session.unlock(&self.lock, self.mode, place);
         if ended { Ok(false) } else { freed.await }
     }
 
@@ -158,7 +161,7 @@ impl<D: NamedDialect> Held<D> {
             // Nobody else is in the session. Asking the server would add a reply that may not come.
             return self.session.end();
         }
-        let freed = self.session.unlock(&self.lock, place);
+        let freed = self.session.unlock(&self.lock, self.mode, place);
         if clock.timeout_at(clock.now().after(FREED), freed).await.is_none() {
             self.session.end();
         }
@@ -174,7 +177,7 @@ impl<D: NamedDialect> Drop for Held<D> {
         if let Some(place) = self.place().take() {
             // An abandon that follows waits for it.
             let flight = self.flights.begin(self.owner);
-            drop(self.session.unlock(&self.lock, (place, flight)));
+            drop(self.session.unlock(&self.lock, self.mode, (place, flight)));
         }
     }
 }

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use super::dialect::NamedDialect;
 use super::held::Held;
 use super::requests::run;
-use super::statements::Statements;
+use super::statements::HolderStatements;
 use super::store::{NamedLock, Shared};
 use crate::dialect::{Answer, Statement, Value};
 use crate::listing::{page_of, range_of};
@@ -44,8 +44,8 @@ impl<D: NamedDialect> Inspect for NamedLock<D> {
     }
 }
 
-/// Which statement.
-type Which = fn(&Statements) -> &Statement;
+/// Which statement about the holders of a lock.
+type Which = fn(&HolderStatements) -> &Statement;
 
 /// A value that a request takes with it.
 #[derive(Clone)]
@@ -56,7 +56,7 @@ enum Owned {
 
 impl<D: NamedDialect> Shared<D> {
     pub(super) async fn holder(&self, key: &LockKey) -> Result<LockState> {
-        let answer = self.statement(|all| &all.look, vec![Owned::Text(self.site.lock_of(key)?.row.name)]).await?;
+        let answer = self.about_holders(|of| &of.look, vec![Owned::Text(self.site.lock_of(key)?.row.name)]).await?;
         let holders = answer.rows.iter().map(|row| {
             let [note, hold, token, ..] = &row[..] else { return Err(corrupt("it has too few columns")) };
             Ok(Holder::new(Note::from_stored(note.text())).with(|holder| {
@@ -85,8 +85,7 @@ impl<D: NamedDialect> Shared<D> {
         let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
         let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
         let values = vec![Owned::Text(after), Owned::Text(start), Owned::Text(end), Owned::Int(limit)];
-        let rows = self.statement(|all| &all.list, values).await?.rows;
-        page_of(listing, &prefix, &rows, LockKey::from_stored)
+        page_of(listing, &prefix, &self.list_rows(values).await?.rows, LockKey::from_stored)
     }
 
     async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
@@ -94,16 +93,16 @@ impl<D: NamedDialect> Shared<D> {
         let hold = || vec![Owned::Text(row.clone()), Owned::Text(id.to_string())];
         let mut request = hold();
         request.push(Owned::Text(record.as_str().to_owned()));
-        let requested = self.statement(|all| &all.request, request).await?.changed > 0;
+        let requested = self.about_holders(|of| &of.request, request).await?.changed > 0;
         let (mut stands, clock) = (requested, &self.site.clock);
         let end = clock.now().after(ANSWER);
         while stands && clock.now() < end {
             clock.sleep_until(clock.now().after(AGAIN)).await;
-            stands = !self.statement(|all| &all.stands, hold()).await?.rows.is_empty();
+            stands = !self.about_holders(|of| &of.stands, hold()).await?.rows.is_empty();
         }
         if stands {
             // If another hold has the row by now, this one has ended.
-            stands = self.statement(|all| &all.take_back, hold()).await?.changed > 0;
+            stands = self.about_holders(|of| &of.take_back, hold()).await?.changed > 0;
         }
         match stands {
             true => Err(Error::outage(format!(
@@ -117,18 +116,36 @@ impl<D: NamedDialect> Shared<D> {
     async fn record_of(&self, hold: &Hold) -> Result<Option<BreakRecord>> {
         let id = HoldId::of(&hold.claim.owner).to_string();
         let values = vec![Owned::Text(self.site.lock_of(&hold.claim.key)?.row.name), Owned::Text(id)];
-        let answer = self.statement(|all| &all.record, values).await?;
+        let answer = self.about_holders(|of| &of.record, values).await?;
         let record = answer.rows.first().and_then(|row| row.first());
         Ok(record.map(|record| BreakRecord::from_stored(record.text())))
     }
 
-    /// Runs one statement on any session.
-    async fn statement(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
+    async fn list_rows(&self, values: Vec<Owned>) -> Result<Answer> {
         self.look(move |site, conn| {
             let values = values.clone();
             Box::pin(async move {
                 let values: Vec<_> = values.iter().map(Owned::value).collect();
-                run(site, conn, which(&site.statements), &values).await
+                run(site, conn, &site.statements.list, &values).await
+            })
+        })
+        .await
+    }
+
+    /// Runs one statement on any session: about exclusive holders, and if that finds nothing, about readers and writers.
+    async fn about_holders(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
+        self.look(move |site, conn| {
+            let values = values.clone();
+            Box::pin(async move {
+                let values: Vec<_> = values.iter().map(Owned::value).collect();
+                let mut answer = Answer::default();
+                for holders in site.statements.all_holders() {
+                    answer = run(site, conn, which(holders), &values).await?;
+                    if answer.changed > 0 || !answer.rows.is_empty() {
+                        break;
+                    }
+                }
+                Ok(answer)
             })
         })
         .await

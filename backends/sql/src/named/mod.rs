@@ -18,6 +18,7 @@ mod held;
 mod inspect;
 mod monitor;
 mod name;
+mod read_write;
 mod requests;
 mod session;
 mod sessions;
@@ -28,6 +29,7 @@ mod words;
 
 pub use dialect::{NamedAnswer, NamedDialect, SessionId};
 pub use name::LockName;
+pub use read_write::READ_WRITE;
 pub use statements::NAMED;
 pub use store::NamedLock;
-pub use words::NamedWords;
+pub use words::{NamedWords, ReadWriteWords};

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Owner, Result};
+use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Mode, Owner, Result};
 use futures::future::join_all;
 use tokio::sync::Notify;
 
@@ -67,6 +67,7 @@ enum Seen {
 /// A hold as it is asked about. It does not keep the hold alive: a dropped one is freed at once.
 struct Watched {
     lock: LockName,
+    mode: Mode,
     row: String,
     session: SessionId,
     id: HoldId,
@@ -77,6 +78,7 @@ impl Watched {
     fn of<D: NamedDialect>(held: &Held<D>) -> Self {
         Self {
             lock: held.lock.clone(),
+            mode: held.mode,
             row: held.row.clone(),
             session: held.session().id(),
             id: held.id,
@@ -249,10 +251,22 @@ impl<D: NamedDialect> Monitor<D> {
         if held.len() != watched.len() {
             return Err(sqlx::Error::Protocol("the server did not answer for each hold".into()));
         }
+        let (alone, together): (Vec<_>, Vec<_>) = watched.iter().partition(|watched| watched.mode == Mode::Exclusive);
         let mut broken = Vec::new();
-        let largest = site.statements.broken.last().map_or(1, |(size, _)| *size);
+        for of_family in [alone, together] {
+            broken.extend(self.broken(conn, &of_family).await?);
+        }
+        Ok(Standings { held, broken })
+    }
+
+    /// Which of these holds of one family an operator asks to break.
+    async fn broken(&self, conn: &mut D::Conn, watched: &[&Watched]) -> sqlx::Result<Vec<(HoldId, BreakRecord)>> {
+        let (site, mut broken) = (&self.site, Vec::new());
+        let Some(first) = watched.first() else { return Ok(broken) };
+        let statements = &site.statements.holders(first.mode).broken;
+        let largest = statements.last().map_or(1, |(size, _)| *size);
         for watched in watched.chunks(largest) {
-            let (size, statement) = of_size(&site.statements.broken, watched.len());
+            let (size, statement) = of_size(statements, watched.len());
             let names = (0..size).map(|place| Value::Text(&watched[place.min(watched.len() - 1)].row));
             let rows = run(site, conn, statement, &names.collect::<Vec<_>>()).await?.rows;
             for row in &rows {
@@ -263,7 +277,7 @@ impl<D: NamedDialect> Monitor<D> {
                 }
             }
         }
-        Ok(Standings { held, broken })
+        Ok(broken)
     }
 
     /// Ends the monitor's connection.

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Mode, Result};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -90,6 +90,7 @@ impl<D: NamedDialect> Session<D> {
     pub(super) fn unlock(
         &self,
         lock: &LockName,
+        mode: Mode,
         kept: impl Send + 'static,
     ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + 'static {
         let (tell, told) = oneshot::channel();
@@ -98,7 +99,7 @@ impl<D: NamedDialect> Session<D> {
             Duration::ZERO,
             Box::new(move |site, conn| {
                 Box::pin(async move {
-                    let (answer, mut goes) = judged(site, site.dialect.unlock(conn, &lock).await);
+                    let (answer, mut goes) = judged(site, site.dialect.unlock(conn, &lock, mode).await);
                     if !matches!(answer, Ok(true)) {
                         goes = Goes::Over;
                     }
@@ -181,6 +182,11 @@ impl Failure {
     pub(super) fn interrupted() -> Self {
         let why = "the server ended the wait for the lock: it is out of memory, or somebody killed the query";
         Self { error: Error::outage(why), is_over: false }
+    }
+
+    pub(super) fn of_another_family() -> Self {
+        let error = Error::new(ErrorKind::KeyConflict, "the key already holds a lock of another mode");
+        Self { error, is_over: false }
     }
 
     pub(super) fn elsewhere() -> Self {

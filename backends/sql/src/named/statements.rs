@@ -2,7 +2,10 @@
 //!
 //! As in the statements of the lease row, words in braces are the server's, and values are `$1`, `$2` and so on.
 
+use dlock_contract::Mode;
+
 use super::dialect::NamedDialect;
+use super::read_write::{READ_WRITE, ReadWrite, is_held_in_any_mode};
 use crate::dialect::Statement;
 use crate::statements::{SWEPT, statement};
 
@@ -35,38 +38,38 @@ const TAKE: &str = "\
         RETURNING token) \
     SELECT is_granted, (SELECT token FROM stamped), session FROM asked";
 
-/// The holder of a lock. A row counts only if the session that wrote it holds the lock.
+/// The holders of a lock, the first grant first. A row counts only if the session that wrote it holds the lock.
 ///
 /// Values: name.
-const LOOK: &str = "SELECT note, hold, token FROM {named} WHERE k = $1 AND {is_held}";
+const LOOK: &str = "SELECT note, hold, token FROM {holders} WHERE k = $1 AND {is_held} ORDER BY token";
 
 /// A range of the primary key; rows of free locks in it count for the limit, so that the cost has a bound.
 ///
 /// Values: after, start, end, limit.
 const LIST: &str = "\
-    SELECT k, long_key, {is_held} FROM {named} WHERE k > $1 AND k >= $2 AND k < $3 ORDER BY k LIMIT $4";
+    SELECT k, long_key, {is_held_in_any_mode} FROM {named} WHERE k > $1 AND k >= $2 AND k < $3 ORDER BY k LIMIT $4";
 
 /// Which holds are to be broken. It reads one row by its primary key for each of them.
 ///
 /// Values: names.
-const BROKEN: &str = "SELECT hold, broken_record FROM {named} WHERE k IN ({names}) AND broken_hold = hold";
+const BROKEN: &str = "SELECT hold, broken_record FROM {holders} WHERE k IN ({names}) AND broken_hold = hold";
 
 /// Asks the holder to give its hold up.
 ///
 /// Values: name, hold id, record.
 const REQUEST: &str = "\
-    UPDATE {named} SET broken_hold = hold, broken_record = $3 WHERE k = $1 AND hold = $2 AND {is_held}";
+    UPDATE {holders} SET broken_hold = hold, broken_record = $3 WHERE k = $1 AND hold = $2 AND {is_held}";
 
 /// Values: name, hold id.
-const TAKE_BACK: &str = "UPDATE {named} SET broken_hold = NULL WHERE k = $1 AND hold = $2 AND broken_hold = hold";
+const TAKE_BACK: &str = "UPDATE {holders} SET broken_hold = NULL WHERE k = $1 AND hold = $2 AND broken_hold = hold";
 
 /// Whether this hold holds the lock.
 ///
 /// Values: name, hold id.
-const STANDS: &str = "SELECT token FROM {named} WHERE k = $1 AND hold = $2 AND {is_held}";
+const STANDS: &str = "SELECT token FROM {holders} WHERE k = $1 AND hold = $2 AND {is_held}";
 
 /// Values: name, hold id.
-const RECORD: &str = "SELECT broken_record FROM {named} WHERE k = $1 AND broken_hold = $2";
+const RECORD: &str = "SELECT broken_record FROM {holders} WHERE k = $1 AND broken_hold = $2";
 
 /// One process at a time sweeps. Lease rows have a turn of their own. Values: for how long no other one does.
 const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep_named' AND number <= {now}";
@@ -80,7 +83,7 @@ const SWEEP_PAGE: &str = "SELECT k, token, token < {now} - $1 FROM {named} WHERE
 /// Deletes a row that was not used since the look at it, and whose lock nobody holds.
 ///
 /// Values: name, token.
-const SWEEP: &str = "DELETE FROM {named} WHERE k = $1 AND token = $2 AND NOT ({is_held})";
+const SWEEP: &str = "DELETE FROM {named} WHERE k = $1 AND token = $2 AND NOT ({is_held_in_any_mode})";
 
 /// How many holds one look covers. Few sizes, so that the server keeps few prepared statements.
 const SIZES: [usize; 3] = [1, 16, 128];
@@ -88,48 +91,96 @@ const SIZES: [usize; 3] = [1, 16, 128];
 /// The statements of one store.
 #[derive(Debug)]
 pub(super) struct Statements {
-    pub(super) stamp: Statement,
-    pub(super) take: Option<Statement>,
-    pub(super) look: Statement,
+    stamp: Statement,
+    take: Option<Statement>,
+    holders: HolderStatements,
+    /// Those of readers and writers, if the server knows them.
+    pub(super) read_write: Option<ReadWrite>,
     pub(super) list: Statement,
-    pub(super) broken: [(usize, Statement); 3],
-    pub(super) request: Statement,
-    pub(super) take_back: Statement,
-    pub(super) stands: Statement,
-    pub(super) record: Statement,
     pub(super) take_sweep: Statement,
     pub(super) sweep_page: Statement,
     pub(super) sweep: Statement,
 }
 
+/// The statements about the holders in one table.
+#[derive(Debug)]
+pub(super) struct HolderStatements {
+    pub(super) look: Statement,
+    pub(super) broken: [(usize, Statement); 3],
+    pub(super) request: Statement,
+    pub(super) take_back: Statement,
+    pub(super) stands: Statement,
+    pub(super) record: Statement,
+}
+
 impl Statements {
     pub(super) fn new<D: NamedDialect>(dialect: &D) -> Self {
         let (words, named) = (dialect.words(), dialect.named_words());
+        let is_held_in_any_mode = named.read_write.as_ref().map(is_held_in_any_mode);
         let made = |text: &str| {
             let text = text
+                .replace("{is_held_in_any_mode}", is_held_in_any_mode.as_deref().unwrap_or(named.is_held))
+                .replace("{is_held_alone}", named.is_held)
                 .replace("{swept}", SWEPT)
                 .replace("{on_conflict}", named.on_conflict)
-                .replace("{is_held}", named.is_held)
+                .replace("{read_write}", &format!("{}{READ_WRITE}", words.schema))
                 .replace("{named}", &format!("{}{NAMED}", words.schema));
             statement(&text, words)
         };
+        let takes = |[asks, who]: [&str; 2]| made(&TAKE.replace("{try_lock}", asks).replace("{who}", who));
+        let read_write = named.read_write.as_ref().zip(named.try_lock);
+        Self {
+            stamp: made(STAMP),
+            take: named.try_lock.map(takes),
+            holders: HolderStatements::new("{named}", named.is_held, &made),
+            read_write: read_write.map(|(words, [asks, who])| ReadWrite::new(words, (asks, who), &made)),
+            list: made(LIST),
+            take_sweep: made(TAKE_SWEEP),
+            sweep_page: made(SWEEP_PAGE),
+            sweep: made(SWEEP),
+        }
+    }
+
+    /// Draws a token under a lock that was granted in this mode.
+    pub(super) fn stamp(&self, mode: Mode) -> &Statement {
+        self.together(mode).map_or(&self.stamp, |read_write| read_write.stamp(mode))
+    }
+
+    /// Asks for the lock and draws the token, if one statement can do it.
+    pub(super) fn take(&self, mode: Mode) -> Option<&Statement> {
+        self.together(mode).map_or(self.take.as_ref(), |read_write| Some(read_write.take(mode)))
+    }
+
+    /// About the holders of this mode's family.
+    pub(super) fn holders(&self, mode: Mode) -> &HolderStatements {
+        self.together(mode).map_or(&self.holders, |read_write| &read_write.holders)
+    }
+
+    /// About the holders of each family.
+    pub(super) fn all_holders(&self) -> impl Iterator<Item = &HolderStatements> {
+        std::iter::once(&self.holders).chain(self.read_write.as_ref().map(|read_write| &read_write.holders))
+    }
+
+    fn together(&self, mode: Mode) -> Option<&ReadWrite> {
+        self.read_write.as_ref().filter(|_| mode != Mode::Exclusive)
+    }
+}
+
+impl HolderStatements {
+    /// In this table, where a row is that of a holder if `is_held`.
+    pub(super) fn new(table: &str, is_held: &str, made: &impl Fn(&str) -> Statement) -> Self {
+        let made = |text: &str| made(&text.replace("{holders}", table).replace("{is_held}", is_held));
         let broken = SIZES.map(|size| {
             let names: Vec<_> = (1..=size).map(|place| format!("${place}")).collect();
             (size, made(&BROKEN.replace("{names}", &names.join(", "))))
         });
         Self {
-            stamp: made(STAMP),
-            take: named.try_lock.map(|[asks, who]| made(&TAKE.replace("{try_lock}", asks).replace("{who}", who))),
             look: made(LOOK),
-            list: made(LIST),
             broken,
             request: made(REQUEST),
             take_back: made(TAKE_BACK),
             stands: made(STANDS),
             record: made(RECORD),
-            take_sweep: made(TAKE_SWEEP),
-            sweep_page: made(SWEEP_PAGE),
-            sweep: made(SWEEP),
         }
     }
 }

@@ -54,7 +54,8 @@ impl<D: NamedDialect> NamedLock<D> {
         let statements = Statements::new(&dialect);
         let common = crate::statements::Statements::new(dialect.words());
         let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl)
-            .with(|profile| profile.any_key = !settings.is_literal);
+            .with(|profile| profile.any_key = !settings.is_literal)
+            .with(|profile| profile.read_write = statements.read_write.is_some());
         let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements, common });
         let preparing = {
             let site = site.clone();
@@ -159,8 +160,8 @@ impl<D: NamedDialect> Shared<D> {
             place.share();
         }
         let Lock { name, row } = lock;
-        let (owner, row, number) = (claim.owner, row.name, token.as_ref().map_or(0, |token| *token));
-        let held = Held::new(Granted { owner, lock: name, row, token: number, since }, place, &self.flights);
+        let (owner, mode, row, number) = (claim.owner, claim.mode, row.name, token.as_ref().map_or(0, |token| *token));
+        let held = Held::new(Granted { owner, lock: name, mode, row, token: number, since }, place, &self.flights);
         token?;
         let held = Arc::new(held);
         self.monitor.add(&held);

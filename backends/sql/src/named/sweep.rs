@@ -42,6 +42,7 @@ async fn sweep<D: NamedDialect>(store: &Shared<D>) -> Result<()> {
     if !store.look(|site, conn| Box::pin(takes_turn(site, conn))).await? {
         return Ok(());
     }
+    store.look(|site, conn| Box::pin(sweep_read_write(site, conn))).await?;
     let mut after = Some(String::new());
     while let Some(place) = after {
         after = store
@@ -67,6 +68,12 @@ async fn takes_turn<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn) -> sqlx
     }
     let period = Value::Int(micros(site.settings.sweep_every / 2));
     Ok(run(site, conn, &site.statements.take_sweep, &[period]).await?.changed > 0)
+}
+
+/// Sweeps a page of the rows that readers and writers have left. The tokens are not theirs alone: each is in the key's row too.
+async fn sweep_read_write<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn) -> sqlx::Result<()> {
+    let Some(read_write) = &site.statements.read_write else { return Ok(()) };
+    run(site, conn, &read_write.sweep, &[Value::Int(micros(site.settings.sweep_after))]).await.map(drop)
 }
 
 /// Sweeps the rows of one page, and gives the last name of it if there are more.

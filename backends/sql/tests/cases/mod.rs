@@ -3,8 +3,11 @@
 
 mod accounts;
 mod builder;
+mod clock_jumps;
 pub(crate) mod crowds;
+mod deadlocks;
 mod dropped;
+mod full_disk;
 mod hosts;
 mod inspect;
 mod limits;

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock::Clock;
-use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
+use dlock::{Clock, Key, LockKey};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Released, Standing};
+use dlock_testkit::holds::{claim_on, confirm, take, token};
 
-use crate::named_kit::Store;
+use crate::named_kit::{Store, TTL, open_at};
 
 /// Takes the lock as soon as the server gives it, and says how long that took.
 pub(crate) async fn take_soon(store: &Store, claim: &Arc<Claim>) -> (Hold, Duration) {
@@ -22,4 +23,21 @@ pub(crate) async fn take_soon(store: &Store, claim: &Arc<Claim>) -> (Hold, Durat
 
 pub(crate) fn until(wait: Duration) -> Queue {
     Queue::until(Clock::system().now().after(wait))
+}
+
+/// One lock from its grant to its end, by stores with this URL, in a namespace of its own.
+pub(crate) async fn named_cycle(url: &str, text: &str) {
+    let (one, other) = (open_at(url).await, open_at(url).await);
+    let key = LockKey::new("named-cycle", Key::new().value(text)).unwrap();
+    let claim = || claim_on(&key, TTL, |_| ());
+    let hold = take(&one, &claim()).await;
+    let refused = other.try_acquire(&claim(), Queue::Leave).await.unwrap();
+    assert!(matches!(refused, Attempt::Contended(_)), "{text}: {refused:?}");
+    let state = other.look(&key).await.unwrap();
+    assert_eq!((state.note(), state.holders[0].token), (Some(&hold.claim.note), Some(token(&hold))), "{text}");
+    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "{text}");
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released, "{text}");
+    let (next, _) = take_soon(&other, &claim()).await;
+    assert!(token(&next) > token(&hold), "{text}");
+    assert_eq!(other.release(&next).await.unwrap(), Released::Released, "{text}");
 }

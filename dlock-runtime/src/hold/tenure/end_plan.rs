@@ -41,9 +41,9 @@ impl EndPlan {
     }
 
     /// Only the first end counts.
-    pub(super) fn ran(&self, succeeded: Option<bool>, took: impl FnOnce() -> Duration) {
+    pub(super) fn ran(&self, succeeded: bool, took: impl FnOnce() -> Duration) {
         let Some(run) = &self.run else { return };
-        let end = if succeeded == Some(true) { RunEnd::Succeeded { took: took() } } else { RunEnd::Failed };
+        let end = if succeeded { RunEnd::Succeeded { took: took() } } else { RunEnd::Failed };
         let _ = run.set(end);
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Exchange, Expiry, Health, Hold, Inspect, Keeps, Listing,
-    Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, Signal, Standing, Together, Tokens, Wake,
-    WakeStyle,
+    Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, Settle, Signal, Standing, Together, Tokens,
+    Wake, WakeStyle,
 };
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, Error, ErrorKind, HoldId, LastSuccess, LockKey, LockState, Result};
@@ -25,13 +25,24 @@ pub(crate) struct Offers {
     pub(crate) tokens: bool,
     pub(crate) exchange: bool,
     pub(crate) batch: bool,
+    /// Off unless a test asks for it: with it, the end of a hold decides.
+    pub(crate) settle: bool,
     /// The group of all holds, where holds live in sessions.
     pub(crate) group: Option<u64>,
 }
 
 impl Offers {
     fn all(profile: Profile) -> Self {
-        Self { profile, keeps: true, periods: true, tokens: true, exchange: true, batch: true, group: None }
+        Self {
+            profile,
+            keeps: true,
+            periods: true,
+            tokens: true,
+            exchange: true,
+            batch: true,
+            settle: false,
+            group: None,
+        }
     }
 }
 
@@ -68,6 +79,10 @@ struct State {
     stalled: Vec<Arc<Claim>>,
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
     session: Option<Arc<Line>>,
+    /// The keys whose holders have worked in their holds.
+    worked: Vec<LockKey>,
+    /// The keys whose work was made final.
+    settled: Vec<LockKey>,
 }
 
 impl Faulty {
@@ -96,6 +111,16 @@ impl Faulty {
     pub(crate) fn session(&self) -> Arc<Line> {
         let group = self.offers.group;
         self.state.lock().unwrap().session.get_or_insert_with(|| Arc::new(Line::new(group))).clone()
+    }
+
+    /// A holder works in its hold.
+    pub(crate) fn work(&self, key: &LockKey) {
+        self.state.lock().unwrap().worked.push(key.clone());
+    }
+
+    /// The keys whose work was made final, in that order.
+    pub(crate) fn settled(&self) -> Vec<LockKey> {
+        self.state.lock().unwrap().settled.clone()
     }
 
     /// Sets the fault of all calls from now on.
@@ -245,7 +270,8 @@ impl Backend for Faulty {
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        self.memory.look(key)
+        let step = self.step(Op::Look);
+        Box::pin(async move { self.fault(step, self.memory.look(key)).await? })
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
@@ -271,6 +297,10 @@ impl Backend for Faulty {
 
     fn batch(&self) -> Option<&dyn Batch> {
         self.offers.batch.then_some(self as &dyn Batch)
+    }
+
+    fn settle(&self) -> Option<&dyn Settle> {
+        self.offers.settle.then_some(self as &dyn Settle)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -324,6 +354,24 @@ impl Exchange for Faulty {
         let step = self.step(Op::Release);
         panic_if(step);
         Box::pin(async move { self.fault(step, self.memory.release_to(hold, next, until)).await? })
+    }
+}
+
+impl Settle for Faulty {
+    fn has_work(&self, hold: &Hold) -> bool {
+        self.state.lock().unwrap().worked.contains(&hold.claim.key)
+    }
+
+    fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>> {
+        let step = self.step(Op::Settle);
+        panic_if(step);
+        Box::pin(async move {
+            if let Step::Refuse = step {
+                return Err(Error::new(ErrorKind::CommitRefused, "scripted refusal"));
+            }
+            let settle = async { self.state.lock().unwrap().settled.push(hold.claim.key.clone()) };
+            self.fault(step, settle).await
+        })
     }
 }
 

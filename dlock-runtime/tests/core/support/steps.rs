@@ -8,10 +8,13 @@ pub(crate) enum Op {
     Together,
     Renew,
     Release,
+    /// Making the body's work final.
+    Settle,
     /// A release that asks for the next one too; its step is that of a release.
     Carry,
     Reserve,
     Abandon,
+    Look,
     /// The look for the record of a broken hold.
     Record,
     Ready,

@@ -3,7 +3,7 @@
 use dlock::{Clock, Result};
 use dlock_mysql::lease::{self, MySql};
 use dlock_sql::LeaseRow;
-use dlock_testkit::servers::Instance;
+use dlock_testkit::servers::{Instance, WallClock};
 use futures::future::LocalBoxFuture;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Connection, Row};
@@ -18,12 +18,28 @@ pub(crate) type Client = MySqlConnection;
 pub(crate) use dlock_mysql::versioned::Versioned;
 pub(crate) use dlock_mysql::{Builder, Login};
 
-
 /// The change of a row in the cases of version columns.
 pub(crate) const SET_REMAINING: &str = "remaining = ?";
 
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+
+/// Whether a session may end because the server's clock was set forward.
+pub(crate) const JUMPS_END_SESSIONS: bool = false;
+
+/// A table that fills the disk.
+pub(crate) const FILLER: &str = "CREATE TABLE filler (more TEXT)";
+
+/// The code of a full disk.
+pub(crate) const FULL: &str = "1114";
+
+/// Rows whose change makes a transaction a heavy one.
+pub(crate) const HEAVY: &str = "INSERT INTO weight WITH RECURSIVE up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 500) SELECT n FROM up";
+
+/// A statement by which somebody's session leaves a deadlock to others. Here its weight does it.
+pub(crate) async fn patient(_: &Database) -> &'static str {
+    "DO 1"
+}
 
 /// Connector/J leaves a session's time zone as the server has it. The client of the tests does not.
 pub(crate) const JAVA_SESSION: &str = "SET time_zone = DEFAULT; ";
@@ -78,6 +94,27 @@ where
     let server = tokio::task::spawn_blocking(move || kind.start()).await.unwrap().unwrap();
     let database = Database::create(&server.url(), "alone").await;
     body(server, database).await;
+}
+
+/// Runs one case of `cases_with_clock`.
+pub(crate) async fn run_with_clock<F>(kind: Kind, body: F)
+where
+    F: FnOnce(WallClock, Database) -> LocalBoxFuture<'static, ()>,
+{
+    let clock = WallClock::new().unwrap();
+    let given = clock.clone();
+    let server = tokio::task::spawn_blocking(move || kind.start_with(&given)).await.unwrap().unwrap();
+    let database = Database::create(&server.url(), "clock").await;
+    body(clock, database).await;
+}
+
+/// Runs one case of `cases_on_small_disk`.
+pub(crate) async fn run_on_small_disk<F>(kind: Kind, body: F)
+where
+    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
+{
+    let server = tokio::task::spawn_blocking(move || kind.start_on_small_disk()).await.unwrap().unwrap();
+    body(Database::test_of(&server)).await;
 }
 
 pub(crate) async fn try_open(url: &str) -> Result<Store> {
@@ -139,6 +176,22 @@ impl Database {
         let found = lines_of(&mut conn, &format!("SELECT 1 FROM dlock_locks WHERE k = '{name}' FOR UPDATE")).await;
         assert_eq!(found.len(), 1, "no row {name}");
         conn
+    }
+
+    /// Whether a session of a store waits for a row.
+    pub(crate) async fn waits_for_a_row(&self) -> bool {
+        let waiting = "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
+        let (waiting, ours) = (self.lines(waiting).await, self.sessions().await);
+        waiting.iter().any(|session| ours.contains(session))
+    }
+
+    /// How many deadlocks the server has seen.
+    pub(crate) async fn deadlocks(&self) -> i64 {
+        match &self.lines("SELECT count FROM information_schema.INNODB_METRICS WHERE name = 'lock_deadlocks'").await[..]
+        {
+            [count] => count.parse().unwrap(),
+            count => panic!("{count:?}"),
+        }
     }
 
     /// Somebody's session that keeps the whole table locked until it is dropped.

@@ -36,6 +36,42 @@ macro_rules! cases_with_own_server {
     };
 }
 
+/// The same, with a server whose wall clock the case sets.
+macro_rules! cases_with_clock {
+    ($($name:ident)*) => {
+        mod mariadb_clock {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::lease::kit::run_with_clock(crate::server::Kind::MariaDb, |clock, database| Box::pin(super::$name(clock, database))).await;
+            })*
+        }
+        mod mysql_clock {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::lease::kit::run_with_clock(crate::server::Kind::MySql, |clock, database| Box::pin(super::$name(clock, database))).await;
+            })*
+        }
+    };
+}
+
+/// The same, with a database on a disk of some megabytes.
+macro_rules! cases_on_small_disk {
+    ($($name:ident)*) => {
+        mod mariadb_disk {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::lease::kit::run_on_small_disk(crate::server::Kind::MariaDb, |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+        mod mysql_disk {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                crate::lease::kit::run_on_small_disk(crate::server::Kind::MySql, |database| Box::pin(super::$name(database))).await;
+            })*
+        }
+    };
+}
+
 mod failover;
 mod hosts;
 mod kit;

@@ -1,15 +1,17 @@
 //! Settings of the server that must make no difference, and those that must be told.
 
-use dlock::ErrorKind;
+use dlock::{ErrorKind, Key, LockKey};
 use dlock_contract::{Attempt, Backend, Keeps, Queue, Released, RunEnd, Standing};
 use dlock_contract::{Error, Periods};
-use dlock_testkit::holds::{confirm, take, token};
-use dlock_testkit::servers::Instance;
+use dlock_testkit::holds::{claim_on, confirm, take, token};
+use dlock_testkit::servers::{Instance, MariaDb};
 use sqlx::ConnectOptions;
 use sqlx::mysql::MySqlConnectOptions;
 
 use super::cases::support::{attempt, is_refused};
-use super::kit::{Database, Store, TTL, try_open};
+use super::kit::{Database, Kind, Store, TTL, try_open};
+use crate::named::support::named_cycle;
+use crate::named_kit;
 
 cases_with_own_server! {
     settings_of_the_server_make_no_difference_to_a_session
@@ -30,6 +32,8 @@ async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instanc
         "sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT,NO_BACKSLASH_ESCAPES'",
         "autocommit = 0",
         "init_connect = 'SET autocommit = 0, time_zone = \"-05:00\"'",
+        "init_connect = 'SET timestamp = 12345'",
+        "init_connect = ''",
         "transaction_isolation = 'SERIALIZABLE'",
         "transaction_isolation = 'READ-UNCOMMITTED'",
         "innodb_lock_wait_timeout = 100",
@@ -47,8 +51,47 @@ async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instanc
         let (one, other) = (try_open(&url).await.unwrap(), try_open(&url).await.unwrap());
         a_cycle(&one, &other, &before, &database, &number.to_string()).await;
         is_refused(&one, &database.claim("held", TTL)).await;
+        named_cycle(&url, &number.to_string()).await;
     }
     assert!(matches!(confirm(&before, &held).await, Standing::Renewed(_)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mariadb_that_lets_nobody_set_the_time_is_used_as_it_is() {
+    let recipe = MariaDb { extra: vec!["--secure-timestamp=YES".to_owned()] };
+    let server = tokio::task::spawn_blocking(move || Instance::start(recipe)).await.unwrap().unwrap();
+    let database = Database::create(&server.url(), "secure").await;
+    let store = database.store().await;
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+}
+
+/// MariaDB has no such databases.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_is_read_only_is_told() {
+    let database = Database::create(&Kind::MySql.shared().unwrap(), "read_only").await;
+    let (store, named) = (database.store().await, named_kit::open(&database).await);
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    let claim = |text: &str| claim_on(&LockKey::new("named", Key::new().value(text)).unwrap(), TTL, |_| ());
+    let named_hold = take(&named, &claim("a")).await;
+    database.change(&format!("ALTER DATABASE {} READ ONLY = 1", database.name)).await;
+    let is_told = |error: Error| {
+        assert_eq!((error.kind(), error.code()), (&ErrorKind::NotPrimary, Some("3989")), "{error}");
+        assert!(!error.is_retryable() && error.to_string().contains("the database is read-only"), "{error}");
+    };
+    is_told(try_open(&database.url()).await.unwrap_err());
+    is_told(dlock_mysql::named::open(&database.url(), &dlock::Clock::system()).await.unwrap_err());
+    is_told(attempt(&store, &database.claim("b", TTL)).await.unwrap_err());
+    is_told(store.renew(&[&hold]).await.remove(0).unwrap_err());
+    is_told(store.release(&hold).await.unwrap_err());
+    // Its token cannot be written, so it is given back. The lock that is held needs no write.
+    is_told(named.try_acquire(&claim("b"), Queue::Leave).await.unwrap_err());
+    assert!(matches!(confirm(&named, &named_hold).await, Standing::Renewed(_)));
+    assert_eq!(named.release(&named_hold).await.unwrap(), Released::Released);
+    database.change(&format!("ALTER DATABASE {} READ ONLY = 0", database.name)).await;
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)), "a switch and back lost the lock");
+    let next = take(&named_kit::open(&database).await, &claim("b")).await;
+    assert!(token(&next) > token(&named_hold));
 }
 
 async fn is_mariadb(database: &Database) -> bool {

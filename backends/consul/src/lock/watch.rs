@@ -1,0 +1,119 @@
+//! Tells holds that their sessions have ended: one blocking query for all holds of a process.
+//!
+//! The query lists the sessions of the agent's node, to which all sessions of this process belong. It runs only while
+//! somebody listens. Its news are hints, and the answer to a renewal decides.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{BootInstant, Clock};
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+use crate::api::session;
+use crate::server::http::Http;
+
+/// How long one query waits for a change.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// The pause between two lists: sessions come and go with every lock of the node.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The pause after a list that failed.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
+
+/// A list may take at most one part in so many of the time.
+const SHARE: u32 = 10;
+
+pub(crate) struct Watch {
+    http: Arc<Http>,
+    node: String,
+    listeners: Mutex<Listeners>,
+}
+
+#[derive(Default)]
+struct Listeners {
+    all: Vec<Listener>,
+    is_running: bool,
+}
+
+struct Listener {
+    session: String,
+    tell: oneshot::Sender<()>,
+    since: BootInstant,
+    /// Whether a list had the session.
+    was_seen: bool,
+}
+
+impl Watch {
+    pub(crate) fn new(http: &Arc<Http>, node: String) -> Self {
+        Self { http: http.clone(), node, listeners: Mutex::default() }
+    }
+
+    /// Ends when the session may have ended.
+    pub(crate) fn listen(self: &Arc<Self>, session: String) -> Option<BoxFuture<'static, ()>> {
+        let (tell, told) = oneshot::channel();
+        let since = self.http.clock().now();
+        let mut listeners = self.listeners();
+        listeners.all.push(Listener { session, tell, since, was_seen: false });
+        if !std::mem::replace(&mut listeners.is_running, true) {
+            let watch = self.clone();
+            background().ok()?.spawn(async move { watch.run().await });
+        }
+        Some(Box::pin(async move {
+            // The sender is dropped only after news.
+            let _ = told.await;
+        }))
+    }
+
+    async fn run(&self) {
+        let clock: &Clock = self.http.clock();
+        let mut index = None;
+        while self.has_listeners() {
+            let asked = clock.now();
+            let pause = match session::of_node(&self.http, &self.node, index).await {
+                Ok(seen) => {
+                    // The answer begins to come when something has changed, so its transfer is the least of this time.
+                    let began = clock.now();
+                    self.compare(&seen.found, asked);
+                    // An index that goes back is another state: then the next query must not wait.
+                    let goes_on = index.is_none_or(|(before, _)| seen.index >= before);
+                    index = Some((seen.index, WAIT)).filter(|_| goes_on && seen.index > 0);
+                    PAUSE.max(clock.now().since(began) * SHARE)
+                }
+                Err(_) => {
+                    index = None;
+                    PAUSE_AFTER_FAILURE
+                }
+            };
+            clock.sleep_until(clock.now().after(pause.mul_f64(1.0 + fastrand::f64() / 4.0))).await;
+        }
+    }
+
+    /// Tells those whose session is not in the list any more.
+    fn compare(&self, living: &HashSet<String>, asked: BootInstant) {
+        let mut listeners = self.listeners();
+        for listener in std::mem::take(&mut listeners.all) {
+            let lives = living.contains(&listener.session);
+            // A session that was made after the question left may be missing from the answer.
+            if !lives && (listener.was_seen || listener.since < asked) {
+                let _ = listener.tell.send(());
+            } else {
+                listeners.all.push(Listener { was_seen: listener.was_seen || lives, ..listener });
+            }
+        }
+    }
+
+    fn has_listeners(&self) -> bool {
+        let mut listeners = self.listeners();
+        listeners.all.retain(|listener| !listener.tell.is_closed());
+        listeners.is_running = !listeners.all.is_empty();
+        listeners.is_running
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Listeners> {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,225 @@
+//! HTTP requests to the agent, each with a bound, and the refusals of the server as errors.
+
+use std::error::Error as StdError;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{Clock, Error, ErrorKind, Result};
+use http::header::HeaderValue;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::server::connector::Connector;
+use crate::server::settings::Settings;
+
+/// The longest time for a request that does not wait on purpose.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// So many requests run at a time. An agent accepts 200 connections from one address by default.
+const AT_ONCE: u32 = 64;
+
+/// A longer answer is refused.
+const LONGEST_ANSWER: usize = 64 << 20;
+
+/// Everything that could be mistaken in a path or a query.
+const ESCAPED: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'&')
+    .add(b'+')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'=')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}')
+    .add(b';');
+
+/// A part of a path, or a value in a query. A slash stays as it is.
+pub(crate) fn escaped(text: &str) -> String {
+    utf8_percent_encode(text, ESCAPED).to_string()
+}
+
+/// Asks one agent.
+pub(crate) struct Http {
+    settings: Settings,
+    connector: Connector,
+    clock: Clock,
+    client: Mutex<Client<Connector, Full<Bytes>>>,
+    slots: Semaphore,
+}
+
+/// An answer that is not a refusal of the request as such.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// The index of the state that it shows, for a query that waits for the next one.
+    pub(crate) index: u64,
+    pub(crate) body: Bytes,
+}
+
+/// One request: everything behind the host.
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    /// Path and query, escaped.
+    pub(crate) path: String,
+    pub(crate) body: Vec<u8>,
+    /// How long the server waits on purpose.
+    pub(crate) waits: Duration,
+}
+
+impl Call {
+    pub(crate) fn get(path: impl Into<String>) -> Self {
+        Self { method: Method::GET, path: path.into(), body: Vec::new(), waits: Duration::ZERO }
+    }
+
+    pub(crate) fn put(path: impl Into<String>, body: Vec<u8>) -> Self {
+        Self { method: Method::PUT, path: path.into(), body, waits: Duration::ZERO }
+    }
+
+    /// Waits until something has changed since `index`, or for this time.
+    pub(crate) fn until_changed(mut self, index: u64, time: Duration) -> Self {
+        let mark = if self.path.contains('?') { '&' } else { '?' };
+        self.path = format!("{}{mark}index={index}&wait={}ms", self.path, time.as_millis());
+        // The server adds up to a sixteenth.
+        self.waits = time + time / 16;
+        self
+    }
+}
+
+impl Http {
+    pub(crate) fn new(settings: Settings, clock: &Clock) -> Result<Self> {
+        let connector = Connector::new(&settings)?;
+        let client = Mutex::new(client(&connector));
+        let slots = Semaphore::new(usize::try_from(AT_ONCE).unwrap_or(usize::MAX));
+        Ok(Self { settings, connector, clock: clock.clone(), client, slots })
+    }
+
+    pub(crate) const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    pub(crate) const fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Sends a request. `Ok`: the server has answered with a success, "not found", or "conflict".
+    ///
+    /// It runs only on dlock's own thread, where the connections live.
+    pub(crate) async fn call(&self, call: Call) -> Result<Answer> {
+        let _slot = if call.waits.is_zero() { Some(self.slot().await?) } else { None };
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let end = self.clock.now().after(call.waits + PATIENCE);
+        let request = self.request(call)?;
+        let Some(answer) = self.clock.timeout_at(end, ask(&client, request)).await else {
+            // The other idle connections may lead to the same silent agent.
+            self.forget();
+            return Err(Error::outage(format!("Consul did not answer within {PATIENCE:?}")));
+        };
+        answer
+    }
+
+    /// Waits until no request is under way, and closes the connections.
+    pub(crate) async fn close(&self) {
+        let end = self.clock.now().after(PATIENCE);
+        let _all = self.clock.timeout_at(end, self.slots.acquire_many(AT_ONCE)).await;
+        self.forget();
+    }
+
+    fn forget(&self) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client(&self.connector);
+    }
+
+    async fn slot(&self) -> Result<SemaphorePermit<'_>> {
+        self.slots.acquire().await.map_err(|_| Error::new(ErrorKind::Internal, "the requests to Consul were closed"))
+    }
+
+    fn request(&self, call: Call) -> Result<Request<Full<Bytes>>> {
+        let Settings { host, port, token, scope, tls, .. } = &self.settings;
+        let (scheme, host) = (if tls.is_some() { "https" } else { "http" }, bracketed(host));
+        let mut uri = format!("{scheme}://{host}:{port}/v1/{}", call.path);
+        for (name, value) in scope {
+            uri.push(if uri.contains('?') { '&' } else { '?' });
+            uri.push_str(&format!("{name}={}", escaped(value)));
+        }
+        let mut request = Request::builder().method(call.method).uri(uri);
+        if let Some(token) = token {
+            let mut value = HeaderValue::from_str(token.reveal())
+                .map_err(|_| Error::new(ErrorKind::Internal, "the token is not a header's value"))?;
+            value.set_sensitive(true);
+            request = request.header("X-Consul-Token", value);
+        }
+        request
+            .body(Full::new(call.body.into()))
+            .map_err(|_| Error::config("url", "the host of the Consul URL cannot be reached by HTTP"))
+    }
+}
+
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+
+fn client(connector: &Connector) -> Client<Connector, Full<Bytes>> {
+    Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector.clone())
+}
+
+async fn ask(client: &Client<Connector, Full<Bytes>>, request: Request<Full<Bytes>>) -> Result<Answer> {
+    let answer = client.request(request).await.map_err(broken)?;
+    let (head, body) = answer.into_parts();
+    let index = head.headers.get("X-Consul-Index").and_then(|index| index.to_str().ok()?.parse().ok());
+    let body = Limited::new(body, LONGEST_ANSWER).collect().await;
+    let body = body.map_err(|error| Error::outage("Consul's answer broke off").because(error))?.to_bytes();
+    match head.status {
+        status if status.is_success() => {}
+        StatusCode::NOT_FOUND | StatusCode::CONFLICT => {}
+        status => return Err(refusal(status, &body)),
+    }
+    Ok(Answer { status: head.status, index: index.unwrap_or(0), body })
+}
+
+/// A request that got no answer.
+fn broken(error: ClientError) -> Error {
+    if !error.is_connect() {
+        return Error::outage("the connection to Consul broke").because(error);
+    }
+    let mut source: Option<&(dyn StdError + 'static)> = error.source();
+    while let Some(cause) = source {
+        if let Some(ours) = cause.downcast_ref::<Error>() {
+            return ours.again().because(ours.source().map_or_else(String::new, ToString::to_string)).never_sent();
+        }
+        source = cause.source();
+    }
+    Error::outage("no connection to the Consul agent").because(error).never_sent()
+}
+
+/// A request that the server refused.
+fn refusal(status: StatusCode, body: &[u8]) -> Error {
+    let text: String = String::from_utf8_lossy(body).chars().filter(|c| !c.is_control()).take(200).collect();
+    match status {
+        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => denied(&text),
+        // No leader, a server that cannot be reached, too many connections: another try can help.
+        status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+            Error::outage(format!("Consul answered {}: {text}", status.as_u16()))
+        }
+        status => Error::new(ErrorKind::Protocol, format!("Consul refused a request ({}): {text}", status.as_u16())),
+    }
+}
+
+/// The token lacks a right.
+pub(crate) fn denied(text: &str) -> Error {
+    let needs =
+        "a lock needs `session_prefix \"\"` and `key_prefix \"dl1\"` (or the names of literal keys) with policy write";
+    Error::new(ErrorKind::PermissionDenied, format!("Consul refuses the token: {text}; {needs}"))
+}

@@ -1,0 +1,170 @@
+//! What the URL and the environment say: the agent, the token, and how locks are kept.
+
+use std::fs;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use dlock_contract::{Address, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+
+use crate::server::environment::{HttpAddress, Lookup, flag};
+
+const DEFAULT_PORT: u16 = 8500;
+
+/// The lock-delay that Consul's own tools ask for.
+const DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
+const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(60);
+
+/// `consul://[:token@]host[:port][?option=value&…]`.
+pub(crate) const FORM: UrlForm = UrlForm::new(
+    "a Consul URL",
+    "consul://[:token@]host[:port][?option=value&…]; without a host it is CONSUL_HTTP_ADDR",
+    &["consul"],
+    UrlBody::Hosts,
+)
+.options(&[
+    OptionRow::one_of("keys", &["literal"]),
+    OptionRow::new("lock_delay", "a duration from 0s to 60s"),
+    OptionRow::new("checks", "names of health checks of the agent's node, with commas between"),
+    OptionRow::new("dc", "the name of a datacenter"),
+    OptionRow::new("namespace", "the name of a namespace of Consul Enterprise"),
+    OptionRow::new("partition", "the name of an admin partition of Consul Enterprise"),
+    OptionRow::new("token_file", "a file with the token"),
+    OptionRow::one_of("tls", &["verify", "off"]),
+    OptionRow::CA,
+    OptionRow::CERT,
+    OptionRow::KEY,
+]);
+
+/// The agent and the token, and what every request says.
+pub(crate) struct Settings {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) token: Option<Secret>,
+    /// `None`: in clear text.
+    pub(crate) tls: Option<Tls>,
+    /// The name in the server's certificate, if it is not the host.
+    pub(crate) tls_name: Option<String>,
+    /// Datacenter, namespace and partition, as parameters of every request.
+    pub(crate) scope: Vec<(&'static str, String)>,
+    /// Locks stand under the names that other tools use.
+    pub(crate) literal: bool,
+    pub(crate) lock_delay: Duration,
+    /// The health checks that end a session.
+    pub(crate) checks: Vec<String>,
+}
+
+impl Settings {
+    pub(crate) fn of(address: &Address, lookup: Lookup) -> Result<Self> {
+        if address.hosts().len() > 1 || !address.path().is_empty() || address.user().is_some() {
+            return Err(address.wrong("it names one agent, and a token stands behind a colon"));
+        }
+        let named = match address.hosts().first() {
+            Some(host) => HttpAddress { host: host.name.clone(), port: host.port, tls: None },
+            None => HttpAddress::read(lookup("CONSUL_HTTP_ADDR").as_deref().unwrap_or("127.0.0.1"))?,
+        };
+        let tls = tls(address, &named, lookup)?;
+        let option = |name: &str, variable: &str| address.option(name).map(str::to_owned).or_else(|| lookup(variable));
+        let scope = [
+            ("dc", address.option("dc").map(str::to_owned)),
+            ("ns", option("namespace", "CONSUL_NAMESPACE")),
+            ("partition", option("partition", "CONSUL_PARTITION")),
+        ];
+        let lock_delay = address.read("lock_delay", |text| {
+            humantime::parse_duration(text).ok().filter(|delay| *delay <= LONGEST_LOCK_DELAY)
+        })?;
+        let checks = address.option("checks").unwrap_or_default().split(',').filter(|name| !name.is_empty());
+        Ok(Self {
+            host: named.host,
+            port: named.port.unwrap_or(DEFAULT_PORT),
+            token: token(address, lookup)?,
+            tls,
+            tls_name: lookup("CONSUL_TLS_SERVER_NAME"),
+            scope: scope.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
+            literal: address.option("keys").is_some(),
+            lock_delay: lock_delay.unwrap_or(DEFAULT_LOCK_DELAY),
+            checks: checks.map(str::to_owned).collect(),
+        })
+    }
+}
+
+fn token(address: &Address, lookup: Lookup) -> Result<Option<Secret>> {
+    let checked = |field: &str, text: &str| match text.trim() {
+        "" => Err(Error::config(field, "the token is empty")),
+        text if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Some(Secret::new(text.to_owned()))),
+        _ => Err(Error::config(field, "a token has no blanks, and only ASCII characters")),
+    };
+    let from_file = |field: &str, path: &str| {
+        // The path is not repeated: it may be a token in the wrong place.
+        let read = fs::read_to_string(path);
+        checked(
+            field,
+            &read.map_err(|error| Error::config(field, format!("the token file cannot be read: {}", error.kind())))?,
+        )
+    };
+    match (address.password(), address.option("token_file")) {
+        (Some(_), Some(_)) => {
+            Err(Error::config("token_file", "the URL has a token, and a file with a token: give one"))
+        }
+        (Some(token), None) => checked("url", token.reveal()),
+        (None, Some(path)) => from_file("token_file", path),
+        (None, None) => match (lookup("CONSUL_HTTP_TOKEN"), lookup("CONSUL_HTTP_TOKEN_FILE")) {
+            (Some(token), _) => checked("CONSUL_HTTP_TOKEN", &token),
+            (None, Some(path)) => from_file("CONSUL_HTTP_TOKEN_FILE", &path),
+            (None, None) => Ok(None),
+        },
+    }
+}
+
+/// The TLS that the URL asks for, or else the environment.
+fn tls(address: &Address, named: &HttpAddress, lookup: Lookup) -> Result<Option<Tls>> {
+    let wanted = match named.tls {
+        Some(tls) => Some(tls),
+        None => flag(lookup, "CONSUL_HTTP_SSL")?,
+    };
+    let by_url = address.option("tls").is_some() || (wanted.is_none() && !address.hosts().is_empty());
+    if by_url {
+        let tls = Tls::by_option(address, false)?;
+        return if tls.mode == TlsMode::Off { Ok(None) } else { with_variables(tls, lookup).map(Some) };
+    }
+    match wanted {
+        Some(true) => with_variables(Tls::verified(address)?, lookup).map(Some),
+        Some(false) => Ok(None),
+        None if is_here(&named.host) => Ok(None),
+        None => Err(Error::config(
+            "CONSUL_HTTP_ADDR",
+            "say how to reach an agent that is not on this host: begin CONSUL_HTTP_ADDR with https:// or http://, or set CONSUL_HTTP_SSL",
+        )),
+    }
+}
+
+/// Adds the files that the variables name, where the URL names none.
+fn with_variables(mut tls: Tls, lookup: Lookup) -> Result<Tls> {
+    if flag(lookup, "CONSUL_HTTP_SSL_VERIFY")? == Some(false) {
+        let text = "dlock looks at the agent's certificate in any case: name the authority with ca= or CONSUL_CACERT";
+        return Err(Error::config("CONSUL_HTTP_SSL_VERIFY", text));
+    }
+    let file = |name: &'static str| -> Result<Option<Vec<u8>>> {
+        let Some(path) = lookup(name) else { return Ok(None) };
+        let read = fs::read(path)
+            .map_err(|error| Error::config(name, format!("the file named by {name} cannot be read: {}", error.kind())));
+        read.map(Some)
+    };
+    if tls.ca.is_none() {
+        if lookup("CONSUL_CAPATH").is_some() && lookup("CONSUL_CACERT").is_none() {
+            return Err(Error::config("CONSUL_CAPATH", "name one file with CONSUL_CACERT instead of a folder"));
+        }
+        tls.ca = file("CONSUL_CACERT")?;
+    }
+    if tls.identity.is_none() {
+        tls.identity = match (file("CONSUL_CLIENT_CERT")?, file("CONSUL_CLIENT_KEY")?) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            _ => return Err(Error::config("CONSUL_CLIENT_CERT", "give both CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY")),
+        };
+    }
+    Ok(tls)
+}
+
+fn is_here(host: &str) -> bool {
+    host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}

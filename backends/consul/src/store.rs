@@ -1,0 +1,77 @@
+//! The store, and how it is opened.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{
+    Address, Backend, Clock, Durability, Error, Fencing, Opener, Profile, Result, TtlRange, WakeStyle,
+};
+
+use crate::lock::locks::Locks;
+use crate::probe::{self, Found};
+use crate::server::environment;
+use crate::server::http::{Http, PATIENCE};
+use crate::server::settings::{FORM, Settings};
+
+/// Opens a store by its URL.
+pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));
+
+async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Consul::open_at(&address, clock).await?))
+}
+
+/// The longest ttl of a session.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// Locks in Consul.
+pub struct Consul {
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) profile: Profile,
+}
+
+impl Consul {
+    /// Opens `consul://[:token@]host[:port][?option=value&…]`. What the URL does not say comes from the variables of
+    /// Consul's own tools, such as `CONSUL_HTTP_TOKEN`.
+    ///
+    /// # Errors
+    /// A URL, a variable or a file that cannot be read, none of which is echoed; an agent that does not answer within five
+    /// seconds, or that has no leader; a token that is refused or lacks rights.
+    pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
+        Self::open_at(&Address::parse(url, &FORM)?, clock).await
+    }
+
+    async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
+        let http = Arc::new(Http::new(Settings::of(address, environment::of_process)?, clock)?);
+        let (asked, time) = (http.clone(), clock.clone());
+        let found = Locks::detached(async move {
+            let end = time.now().after(PATIENCE);
+            let found = time.timeout_at(end, probe::open(&asked)).await;
+            found.unwrap_or_else(|| Err(Error::outage(format!("Consul did not answer within {PATIENCE:?}"))))
+        });
+        let Found { node, shortest } = found.await?;
+        let profile = profile(shortest, http.settings());
+        Ok(Self { locks: Arc::new(Locks::new(http, node)), profile })
+    }
+}
+
+impl fmt::Debug for Consul {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { host, port, .. } = self.locks.http.settings();
+        f.debug_struct("Consul").field("host", host).field("port", port).finish_non_exhaustive()
+    }
+}
+
+fn profile(shortest: Duration, settings: &Settings) -> Profile {
+    let ttl = TtlRange::new(shortest, LONGEST).in_steps_of(Duration::from_millis(1));
+    Profile::new("consul", ttl).with(|consul| {
+        consul.fencing = Fencing::Monotonic;
+        consul.permits = true;
+        consul.wake = WakeStyle::Hint;
+        // The servers wait for twice the ttl, and then nobody gets the lock during the lock-delay.
+        consul.silent_ttls = 2;
+        consul.takeover_delay = settings.lock_delay + Duration::from_secs(1);
+        consul.durability = Durability::Consensus;
+        consul.any_key = !settings.literal;
+    })
+}

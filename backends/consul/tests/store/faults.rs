@@ -1,0 +1,102 @@
+//! Agents that are killed, silent or cut off.
+
+use std::time::{Duration, Instant};
+
+use dlock::ErrorKind;
+use dlock_contract::{Backend, Queue, Released, Standing};
+use dlock_testkit::holds::{self, claim, take, token, until};
+use dlock_testkit::{Mode, Proxy, text_of};
+
+use crate::server::{LONG, Raw, SECOND, fresh, name, open, own, renewal};
+
+#[tokio::test]
+async fn a_hold_survives_a_killed_agent_and_an_outage_is_not_a_loss() {
+    let server = own();
+    let store = open(&server.url()).await.unwrap();
+    let claim = claim(&fresh("killed"), LONG);
+    let hold = take(&store, &claim).await;
+    server.kill9().unwrap();
+    let next = holds::claim_on(&claim.key, LONG, |_| ());
+    for error in [store.try_acquire(&next, Queue::Leave).await.unwrap_err(), renewal(&store, &hold).await.unwrap_err()]
+    {
+        assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
+    }
+    assert!(store.ready().await.is_err());
+    server.restart().unwrap();
+    let refused = holds::stand(&store, &next).await;
+    assert_eq!(refused.held_by.as_ref(), Some(&claim.note), "a restart forgot the holder");
+    assert!(matches!(renewal(&store, &hold).await.unwrap(), Standing::Renewed(_)));
+    assert_eq!(store.ready().await.unwrap().version.as_deref(), Some("Consul 1.8.7"));
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    let next = take(&store, &next).await;
+    assert!(token(&next) > token(&hold));
+}
+
+#[tokio::test]
+async fn an_attempt_whose_reply_is_lost_is_undone_by_its_abandon() {
+    let server = own();
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let (store, raw) = (open(&format!("{url}?lock_delay=0s")).await.unwrap(), Raw::at(&server.url()));
+    for _ in 0..8 {
+        let claim = claim(&fresh("lost reply"), LONG);
+        proxy.set(Mode::DropReplies);
+        let error = store.try_acquire(&claim, Queue::Leave).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
+        proxy.set(Mode::Pass);
+        store.abandon(&claim).await.unwrap();
+        assert!(raw.entry(&name(&claim)).is_null());
+    }
+}
+
+#[tokio::test]
+async fn waiters_and_holders_go_on_after_their_connections_were_cut() {
+    let server = own();
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let store = open(&format!("{url}?lock_delay=0s")).await.unwrap();
+    let holder = claim(&fresh("cut"), LONG);
+    let hold = take(&store, &holder).await;
+    let waiter = holds::claim_on(&holder.key, LONG, |_| ());
+    let mut wake = holds::stand(&store, &waiter).await;
+    let ended = tokio::spawn(hold.session.as_ref().unwrap().ended().unwrap());
+    let news = tokio::spawn(wake.signal.take().unwrap());
+    proxy.cut();
+    let standing = match renewal(&store, &hold).await {
+        Ok(standing) => standing,
+        // A connection that broke is noticed by the first request over it.
+        Err(_) => renewal(&store, &hold).await.unwrap(),
+    };
+    assert!(matches!(standing, Standing::Renewed(_)) && !ended.is_finished());
+    Raw::at(&server.url()).destroy(&Raw::at(&server.url()).holder(&name(&holder)).unwrap());
+    tokio::time::timeout(SECOND * 10, ended).await.expect("the query did not begin again").unwrap();
+    // An error, after which the caller asks again, or the news.
+    let _ = tokio::time::timeout(SECOND * 8, news).await.expect("the waiter sleeps on").unwrap();
+    take(&store, &waiter).await;
+}
+
+#[tokio::test]
+async fn a_silent_agent_ends_an_open_in_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let before = Instant::now();
+    let error = open(&format!("consul://:canary@{}", silent.local_addr().unwrap())).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::Outage);
+    assert!(before.elapsed() < SECOND * 7 && !text_of(&error).contains("canary"));
+    let error = open("consul://127.0.0.1:1").await.unwrap_err();
+    assert!(error.is_retryable() && text_of(&error).contains("refused"), "{error}");
+}
+
+#[tokio::test]
+async fn a_dead_holders_lock_is_free_after_twice_the_ttl_and_the_lock_delay() {
+    let server = own();
+    let url = format!("{}?lock_delay=1s", server.url());
+    let (store, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
+    let holder = claim(&fresh("dead"), SECOND);
+    let hold = take(&store, &holder).await;
+    let next = holds::claim_on(&holder.key, SECOND * 10, |_| ());
+    let began = Instant::now();
+    let taken = holds::wait(&other, &next, SECOND * 30).await;
+    assert!(began.elapsed() + Duration::from_millis(500) >= SECOND * 3, "too early: {:?}", began.elapsed());
+    assert!(began.elapsed() <= other.profile().takeover(SECOND) + SECOND * 5, "too late: {:?}", began.elapsed());
+    assert_eq!(renewal(&store, &hold).await.unwrap(), Standing::Lost);
+    other.release(&taken).await.unwrap();
+    assert!(matches!(other.try_acquire(&next, until()).await.unwrap(), dlock_contract::Attempt::Acquired(_)));
+}

@@ -1,0 +1,12 @@
+//! The Consul backend against a real Consul: what holds beyond the suite that all backends pass.
+
+mod faults;
+mod fenced;
+mod literal;
+mod permits;
+mod rights;
+mod scripted;
+mod server;
+mod sessions;
+mod tls;
+mod tools;

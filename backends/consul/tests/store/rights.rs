@@ -1,0 +1,122 @@
+//! Tokens and their rights, on a server that refuses everybody else.
+
+use std::sync::LazyLock;
+
+use dlock::ErrorKind;
+use dlock_contract::{Backend, Queue, Released};
+use dlock_testkit::holds::{claim, take};
+use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::text_of;
+use serde_json::{Value, json};
+
+use crate::server::{LONG, Raw, fresh, open};
+
+const MASTER: &str = "6f1f3c0e-6a0e-4a39-9b5d-5f0a4c8f2b11";
+
+/// A server on which a token needs rights.
+fn strict() -> (Instance, Raw) {
+    let acl = format!(r#"-hcl=acl{{enabled=true default_policy="deny" tokens{{master="{MASTER}"}}}}"#);
+    let recipe = Strict(servers::Consul { extra: vec![acl], ..servers::Consul::default() });
+    let server = Instance::start(recipe).unwrap();
+    let raw = Raw::at(&server.url());
+    (server, raw)
+}
+
+/// Its check needs the token too.
+struct Strict(servers::Consul);
+
+impl servers::Recipe for Strict {
+    fn name(&self) -> &'static str {
+        "consul-acl"
+    }
+
+    fn command(&self, folder: &std::path::Path, port: u16) -> dlock_testkit::Result<std::process::Command> {
+        self.0.command(folder, port)
+    }
+
+    fn ask(&self, addr: std::net::SocketAddr, request: &str) -> std::io::Result<String> {
+        self.0.ask(addr, request)
+    }
+
+    fn check(&self, addr: std::net::SocketAddr) -> std::io::Result<()> {
+        self.ask(addr, &format!(r#"PUT /v1/session/create?token={MASTER} {{"TTL":"10s"}}"#)).map(drop)
+    }
+
+    fn url(&self, port: u16) -> String {
+        self.0.url(port)
+    }
+}
+
+/// A token with this rule.
+fn token(raw: Raw, rules: &str) -> String {
+    let name = fresh("policy");
+    let policy = json!({"Name": name, "Rules": rules});
+    raw.ask(&format!("PUT /v1/acl/policy?token={MASTER} {policy}")).unwrap();
+    let token: Value = raw.json(&format!("PUT /v1/acl/token?token={MASTER} {}", json!({"Policies": [{"Name": name}]})));
+    token["SecretID"].as_str().unwrap().to_owned()
+}
+
+const ENOUGH: &str = r#"session_prefix "" { policy = "write" } key_prefix "dl1" { policy = "write" }"#;
+
+static SERVER: LazyLock<(Instance, Raw)> = LazyLock::new(strict);
+
+#[tokio::test]
+async fn two_rights_are_enough_for_everything_and_the_token_may_stand_in_a_file() {
+    let (server, raw) = &*SERVER;
+    let secret = token(*raw, ENOUGH);
+    let host = server.url().replace("consul://", "");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("{secret}\n")).unwrap();
+    for url in [
+        format!("consul://:{secret}@{host}?lock_delay=0s"),
+        format!("consul://{host}?lock_delay=0s&token_file={}", file.path().display()),
+    ] {
+        let store = open(&url).await.unwrap();
+        let claim = claim(&fresh("rights"), LONG);
+        let hold = take(&store, &claim).await;
+        let ended = hold.session.as_ref().unwrap().ended().unwrap();
+        let session = raw.json(&format!("GET /v1/session/list?token={secret}"));
+        let session =
+            session.as_array().unwrap().iter().find(|s| s["Name"] == claim.key.as_str()).unwrap()["ID"].clone();
+        let holder = store.look(&claim.key).await.unwrap().holders.remove(0);
+        // The right to read the agent is not needed; without it the version is not told.
+        assert_eq!(store.ready().await.unwrap().version, None);
+        raw.ask(&format!("PUT /v1/session/destroy/{}?token={secret}", session.as_str().unwrap())).unwrap();
+        tokio::time::timeout(std::time::Duration::from_secs(10), ended).await.expect("the token cannot list sessions");
+        let again = take(&store, &claim).await;
+        assert!(holder.id.is_some());
+        assert_eq!(store.release(&again).await.unwrap(), Released::Released);
+        assert!(!format!("{store:?}").contains(&secret));
+    }
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_told_when_the_store_is_opened() {
+    let (server, raw) = &*SERVER;
+    let host = server.url().replace("consul://", "");
+    let no_keys = token(*raw, r#"session_prefix "" { policy = "write" } key_prefix "dl1" { policy = "read" }"#);
+    let no_sessions = token(*raw, r#"key_prefix "dl1" { policy = "write" }"#);
+    let wrong = "11111111-2222-3333-4444-555555555555".to_owned();
+    for secret in [no_keys, no_sessions, wrong] {
+        let error = open(&format!("consul://:{secret}@{host}")).await.unwrap_err();
+        assert!(*error.kind() == ErrorKind::PermissionDenied && !error.is_retryable(), "{error}");
+        assert!(text_of(&error).contains("session_prefix") && !text_of(&error).contains(&secret), "{error}");
+    }
+    let error = open(&server.url()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
+#[tokio::test]
+async fn a_literal_name_outside_of_the_rights_is_refused_at_its_first_attempt() {
+    let (server, raw) = &*SERVER;
+    let secret = token(*raw, r#"session_prefix "" { policy = "write" } key_prefix "jobs/" { policy = "write" }"#);
+    let url = format!("consul://:{secret}@{}?keys=literal", server.url().replace("consul://", ""));
+    let store = open(&url).await.unwrap();
+    let key = |text| dlock::LockKey::new("shop", dlock::Key::text(text)).unwrap();
+    let allowed = dlock_testkit::holds::claim_on(&key("jobs/a"), LONG, |_| ());
+    let hold = take(&store, &allowed).await;
+    store.release(&hold).await.unwrap();
+    let other = dlock_testkit::holds::claim_on(&key("other/a"), LONG, |_| ());
+    let error = store.try_acquire(&other, Queue::Leave).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+}

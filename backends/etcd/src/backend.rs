@@ -1,0 +1,106 @@
+//! The contract's requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{
+    Attempt, Backend, Batch, Claim, Error, Health, Hold, Identity, Inspect, Keeps, LockKey, LockState, Profile, Queue,
+    Released, Result, RunEnd, Standing, Together,
+};
+use futures::future::BoxFuture;
+
+use super::names::Layout;
+use super::store::{Etcd, held};
+use super::{inspect, rights};
+
+impl Backend for Etcd {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        Ok(Identity::of(&self.layout.lock(key)?).named(self.layout.line(key)?.start()))
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.attempt(claim, queue))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(self.renew_all(holds))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.give_back(hold))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.give_up(claim.owner))
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move { Ok(inspect::look(&self.connections.get().await?, &self.layout.line(key)?).await?) })
+    }
+
+    /// A read that a majority has to agree on.
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(async move {
+            let prefix = if self.layout == Layout::Own { rights::LOCKS } else { rights::EPOCHS };
+            rights::read(&self.connections.get().await?, prefix).await?;
+            Ok(Health::new())
+        })
+    }
+
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        Some(self)
+    }
+
+    fn batch(&self) -> Option<&dyn Batch> {
+        Some(self)
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            let places = std::mem::take(&mut *self.places());
+            let own = places.into_values().map(|place| place.lease.clone()).filter(|lease| !lease.shared);
+            let leases: Vec<_> = own.chain(self.leases.drain()).collect();
+            if let Ok(connection) = self.connections.get().await {
+                for lease in leases {
+                    self.leases.bury(&lease);
+                    let _ = connection.revoke(lease.id).await;
+                }
+            }
+            self.connections.clear();
+        })
+    }
+}
+
+impl Keeps for Etcd {
+    /// Moves the key to a lease of its own. That has whole seconds, and is not shorter than the server's shortest.
+    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, _run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            let (place, revision) = held(hold)?;
+            let connection = self.connections.get().await?;
+            let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
+            let seconds = i64::try_from(seconds).unwrap_or(i64::MAX).max(1);
+            let lease = connection.grant(seconds).await.map_err(Error::from)?.id();
+            let kept = place.keep(&connection, &hold.claim, revision, lease).await?;
+            if kept == Released::NotOwner {
+                // Nothing is on it, and it would end by itself.
+                let _ = connection.revoke(lease).await;
+            }
+            self.end(&connection, place, hold.claim.owner).await;
+            Ok(kept)
+        })
+    }
+}
+
+impl Batch for Etcd {
+    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
+        Box::pin(self.attempt_all(claims))
+    }
+}

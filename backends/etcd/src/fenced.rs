@@ -1,0 +1,67 @@
+//! Writes to etcd that a stale holder cannot make: a clause for transactions of your own.
+//!
+//! The clause compares that the hold still exists, in the step that writes. It needs no guard key beside the resource,
+//! and refuses a holder from the moment at which its lock has ended in etcd, also before the next holder comes.
+//!
+//! The resource must be in the same cluster as the lock, and all of its writers must use the clause.
+//!
+//! ```no_run
+//! # async fn example(fence: dlock_contract::Fence) -> Result<(), Box<dyn std::error::Error>> {
+//! use dlock_etcd::client::{Client, Txn, TxnOp};
+//! use dlock_etcd::fenced;
+//!
+//! let client = Client::connect(["http://127.0.0.1:2379"], None).await?;
+//! // One read. The clause is good for as many transactions as the hold makes.
+//! let held = fenced::clause(&client, &fence).await?;
+//! let write = Txn::new().when(held).and_then([TxnOp::put("stock:42", "7", None)]);
+//! if !client.kv_client().txn(write).await?.succeeded() {
+//!     // The hold has ended, and nothing was written.
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+use dlock_contract::{Error, ErrorKind, Fence, Result};
+use etcd_client::{Client, Compare, CompareOp, KeyValue};
+
+use super::fault::Fault;
+use super::names::{Layout, owner_of};
+
+/// The comparisons that hold as long as the hold with this token exists in the store. Add your own beside them.
+///
+/// # Errors
+/// [`ErrorKind::FenceStale`] if the hold has ended; what the server refuses. The account needs the right to read the
+/// lock's keys.
+pub async fn clause(client: &Client, fence: &Fence) -> Result<[Compare; 2]> {
+    of(client, fence, Layout::Own).await
+}
+
+/// [`clause`] for a lock of a store with `?keys=literal`.
+///
+/// # Errors
+/// As [`clause`]; [`ErrorKind::Unsupported`] for a key that has no literal name.
+pub async fn literal_clause(client: &Client, fence: &Fence) -> Result<[Compare; 2]> {
+    of(client, fence, Layout::Literal).await
+}
+
+async fn of(client: &Client, fence: &Fence, layout: Layout) -> Result<[Compare; 2]> {
+    let line = layout.line(fence.key())?;
+    let token = i64::try_from(fence.get()).unwrap_or(i64::MAX);
+    let all = line.all();
+    // From the token on: the first later one is that of the next holder.
+    let options = all.options().with_min_create_revision(token).with_keys_only();
+    let found = client.kv_client().get(all.from, Some(options)).await.map_err(Fault::from)?;
+    let is_it = |key: &&KeyValue| key.create_revision() == token;
+    let held = found.kvs().iter().find(is_it).and_then(|key| {
+        // A kept key has another lease than its name says: that hold has ended.
+        let (lease, _) = owner_of(line.read(key.key()).1)?;
+        (key.lease() == lease).then_some((key.key(), lease))
+    });
+    let Some((key, lease)) = held else {
+        let later = found.kvs().iter().map(KeyValue::create_revision).filter(|later| *later > token);
+        let text = format!("the hold with token {fence} does not exist in etcd any more");
+        let seen = u64::try_from(later.min().unwrap_or(token.saturating_add(1))).unwrap_or_default();
+        return Err(Error::new(ErrorKind::FenceStale { seen }, text).with_key(fence.key().as_str()));
+    };
+    Ok([Compare::create_revision(key, CompareOp::Equal, token), Compare::lease(key, CompareOp::Equal, lease)])
+}

@@ -1,0 +1,172 @@
+//! A cluster of three members, and what happens to it: a leader that dies, a majority that is down, a member that is cut
+//! off from the others or silent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use dlock::backends::etcd::Etcd;
+use dlock::{Clock, ErrorKind, Key, Registry, Wait};
+use dlock_contract::{Attempt, Backend, Queue, Standing};
+use dlock_testkit::holds::token;
+use dlock_testkit::servers::EtcdCluster;
+use dlock_testkit::wait_until;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::server::{claim_for, lock, soon};
+
+/// Longer than an election and the way to another member.
+const TTL: Duration = Duration::from_secs(20);
+/// As long as the engine waits for an answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+async fn start() -> Arc<EtcdCluster> {
+    Arc::new(tokio::task::spawn_blocking(EtcdCluster::start).await.unwrap().unwrap())
+}
+
+async fn blocking<T: Send + 'static>(
+    cluster: &Arc<EtcdCluster>,
+    work: impl FnOnce(&EtcdCluster) -> T + Send + 'static,
+) -> T {
+    let cluster = cluster.clone();
+    tokio::task::spawn_blocking(move || work(&cluster)).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_a_majority_a_hold_is_unknown_and_afterwards_it_is_still_held() {
+    let cluster = start().await;
+    let open = async || Etcd::open(&cluster.url(), &Clock::system()).await.unwrap();
+    let (one, other) = (open().await, open().await);
+    let key = lock("majority");
+    let hold = one.try_acquire(&claim_for(&key, TTL, true), Queue::Leave).await.unwrap();
+    let Attempt::Acquired(hold) = hold else { panic!("the key is new") };
+
+    // Through the engine: it hears of the loss by the deadline that it knows itself.
+    let registry = Registry::new();
+    registry.connect("etcd", &cluster.url()).await.unwrap();
+    registry.set_default("etcd").unwrap();
+    let short = Duration::from_secs(2);
+    let guard = registry.lock(Key::text("short")).ttl(short).acquire().await.unwrap();
+
+    cluster.members[0].kill9().unwrap();
+    cluster.members[1].kill9().unwrap();
+    let down = Instant::now();
+    guard.lost().await;
+    assert!(down.elapsed() < short + Duration::from_millis(500), "told after {:?}", down.elapsed());
+
+    if let Ok(answer) = timeout(PATIENCE, one.renew(&[&hold])).await {
+        let error = answer.into_iter().next().unwrap().unwrap_err();
+        assert!(error.is_retryable() && error.kind() == &ErrorKind::Outage, "{error}");
+    }
+    if let Ok(answer) = timeout(PATIENCE, other.try_acquire(&claim_for(&key, TTL, true), Queue::Leave)).await {
+        let error = answer.unwrap_err();
+        assert!(error.is_retryable() && error.kind() == &ErrorKind::Outage, "{error}");
+    }
+
+    blocking(&cluster, |cluster| cluster.restart_missing().unwrap()).await;
+    let standing = async || match timeout(PATIENCE, one.renew(&[&hold])).await {
+        Ok(mut answer) => answer.pop().unwrap().ok(),
+        Err(_) => None,
+    };
+    let mut renewed = None;
+    let asked = wait_until("the hold can be renewed again", async || {
+        renewed = standing().await;
+        renewed.is_some()
+    });
+    asked.await.unwrap();
+    assert!(matches!(renewed, Some(Standing::Renewed(_))), "{renewed:?}");
+    let next = claim_for(&key, TTL, true);
+    let mut refused = None;
+    let asked = wait_until("the other process is answered", async || {
+        let answer = timeout(PATIENCE, other.try_acquire(&next, Queue::until(soon()))).await;
+        refused = answer.ok().and_then(Result::ok);
+        refused.is_some()
+    });
+    asked.await.unwrap();
+    assert!(matches!(refused, Some(Attempt::Contended(_))), "two holders");
+    one.release(&hold).await.unwrap();
+    let Attempt::Acquired(got) = other.try_acquire(&next, Queue::until(soon())).await.unwrap() else { panic!("free") };
+    assert!(token(&got) > token(&hold));
+}
+
+/// Processes that take one lock in turns, and find no other one inside.
+struct Churn {
+    cycles: Vec<Arc<AtomicU64>>,
+    ended: Arc<AtomicBool>,
+    tasks: JoinSet<()>,
+}
+
+impl Churn {
+    async fn start(url: &str, processes: usize) -> Self {
+        let mut churn = Self { cycles: Vec::new(), ended: Arc::default(), tasks: JoinSet::new() };
+        let (inside, last) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        for _ in 0..processes {
+            let registry = Registry::new();
+            registry.connect("etcd", url).await.unwrap();
+            registry.set_default("etcd").unwrap();
+            let cycles = Arc::new(AtomicU64::new(0));
+            churn.cycles.push(cycles.clone());
+            let (inside, last, ended) = (inside.clone(), last.clone(), churn.ended.clone());
+            churn.tasks.spawn(async move {
+                while !ended.load(Ordering::SeqCst) {
+                    let wanted = registry.lock(Key::text("churn")).ttl(TTL).wait(Wait::UpTo(TTL));
+                    // While the members change their leader, an attempt may fail.
+                    let Ok(guard) = wanted.acquire().await else { continue };
+                    assert!(!inside.swap(true, Ordering::SeqCst), "two holders");
+                    let token = guard.fence().unwrap().get();
+                    assert!(last.swap(token, Ordering::SeqCst) < token, "the token did not rise");
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                    inside.store(false, Ordering::SeqCst);
+                    // If this is not answered, the engine goes on with it.
+                    let _ = guard.release().await;
+                    cycles.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        churn
+    }
+
+    /// Each process gets the lock several times more.
+    async fn goes_on(&self, what: &str) {
+        let before: Vec<_> = self.cycles.iter().map(|cycles| cycles.load(Ordering::SeqCst)).collect();
+        let gone_on = async || {
+            let now = self.cycles.iter().map(|cycles| cycles.load(Ordering::SeqCst));
+            now.zip(&before).all(|(now, before)| now >= before + 3)
+        };
+        wait_until(what, gone_on).await.unwrap();
+    }
+
+    async fn end(self) {
+        self.ended.store(true, Ordering::SeqCst);
+        self.tasks.join_all().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_take_turns_while_members_die_are_cut_off_and_fall_silent() {
+    let cluster = start().await;
+    // So many that some are with each member.
+    let churn = Churn::start(&cluster.url(), 6).await;
+    churn.goes_on("all members are there").await;
+
+    let leader = blocking(&cluster, |cluster| cluster.leader().unwrap()).await;
+    cluster.members[leader].kill9().unwrap();
+    churn.goes_on("the leader is dead").await;
+    blocking(&cluster, |cluster| cluster.restart_missing().unwrap()).await;
+    churn.goes_on("the former leader is back").await;
+
+    let leader = blocking(&cluster, |cluster| cluster.leader().unwrap()).await;
+    cluster.cut_off(Some(leader));
+    blocking(&cluster, move |cluster| cluster.wait_for_other_leader(leader).unwrap()).await;
+    churn.goes_on("the leader is cut off").await;
+    cluster.cut_off(None);
+    churn.goes_on("it is with the others again").await;
+
+    let leader = blocking(&cluster, |cluster| cluster.leader().unwrap()).await;
+    let follower = (leader + 1) % 3;
+    cluster.members[follower].pause().unwrap();
+    churn.goes_on("a follower is silent").await;
+    cluster.members[follower].resume().unwrap();
+    churn.end().await;
+}

@@ -1,0 +1,132 @@
+//! What an operator does to a running server: compaction, a full disk, tokens that expire.
+
+use std::time::Duration;
+
+use dlock::ErrorKind;
+use dlock::backends::etcd::Etcd;
+use dlock::backends::etcd::client::{Client, CompactionOptions};
+use dlock_contract::{Backend, Queue, Released, Standing};
+use dlock_testkit::servers::{self, Instance};
+
+use crate::server::{acquire, ask, claim, claim_for, is_quiet, lock, own, soon, stand, url};
+
+async fn open(server: &Instance) -> Etcd {
+    Etcd::open(&url(server), &dlock::Clock::system()).await.unwrap()
+}
+
+async fn raw(server: &Instance) -> Client {
+    Client::connect([server.addr().to_string()], None).await.unwrap()
+}
+
+fn started_with(options: &[&str]) -> Instance {
+    let extra = options.iter().map(ToString::to_string).collect();
+    Instance::start(servers::Etcd { extra, ..servers::Etcd::default() }).unwrap()
+}
+
+#[tokio::test]
+async fn a_compaction_disturbs_no_waiter() {
+    let server = own();
+    let (one, other, mut raw) = (open(&server).await, open(&server).await, raw(&server).await);
+    let key = lock("compacted");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim(&key);
+    let mut signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    assert!(is_quiet(&mut signal).await);
+    let revision = raw.put("noise", "", None).await.unwrap().header().unwrap().revision();
+    raw.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
+    raw.defragment().await.unwrap();
+    assert!(is_quiet(&mut signal).await, "woken without news");
+    one.release(&hold).await.unwrap();
+    signal.await.unwrap();
+    assert!(stand(&other, &waiter).await.is_ok());
+}
+
+/// The quota is used up while one process holds the lock and another one waits for it.
+#[tokio::test]
+async fn without_space_no_lock_is_granted_and_what_is_held_can_be_renewed_and_freed() {
+    let server = started_with(&["--quota-backend-bytes", "400000"]);
+    let (one, other, mut raw) = (open(&server).await, open(&server).await, raw(&server).await);
+    let long = |key: &_| claim_for(key, Duration::from_secs(60), true);
+    let key = lock("full");
+    let hold = ask(&one, &long(&key)).await.unwrap();
+    let waiter = long(&key);
+    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    let mut number = 0;
+    while raw.put(format!("fill{number}"), "x".repeat(50_000), None).await.is_ok() {
+        number += 1;
+        assert!(number < 100, "the quota is not used up");
+    }
+    for renewed in [true, false] {
+        let refused = claim_for(&lock("refused"), Duration::from_secs(60), renewed);
+        let error = one.try_acquire(&refused, Queue::until(soon())).await.unwrap_err();
+        assert!(error.kind() == &ErrorKind::Outage && error.is_retryable(), "{error}");
+        assert!(error.to_string().contains("NOSPACE"), "{error}");
+        one.abandon(&refused).await.unwrap();
+    }
+    assert!(matches!(one.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    signal.await.unwrap();
+    let next = stand(&other, &waiter).await.expect("its key is there already");
+    assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_token_of_an_account_that_expires_is_renewed() {
+    let server = started_with(&["--auth-token-ttl", "1"]);
+    let mut raw = raw(&server).await;
+    raw.user_add("root", "r", None).await.unwrap();
+    raw.user_grant_role("root", "root").await.unwrap();
+    raw.auth_enable().await.unwrap();
+    let url = format!("etcd://root:r@{}", server.addr());
+    let process = Etcd::open(&url, &dlock::Clock::system()).await.unwrap();
+    let other = Etcd::open(&url, &dlock::Clock::system()).await.unwrap();
+    let key = lock("token");
+    let hold = ask(&process, &claim_for(&key, Duration::from_secs(60), true)).await.unwrap();
+    let waiter = claim_for(&key, Duration::from_secs(60), true);
+    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    // Each request prolongs a token. This is the expiry of the server, of which nobody is told.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let renewed = process.renew(&[&hold]).await.pop().unwrap();
+    assert!(matches!(renewed, Ok(Standing::Renewed(_))), "{renewed:?}");
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(process.release(&hold).await.unwrap(), Released::Released);
+    let _ = tokio::time::timeout(Duration::from_secs(5), signal).await.expect("no news");
+    let next = acquire(&other, &waiter).await;
+    assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_revoked_lease_of_a_waiter_and_of_a_holder_is_told_at_once() {
+    let server = own();
+    let (one, other, mut raw) = (open(&server).await, open(&server).await, raw(&server).await);
+    let key = lock("revoked");
+    let hold = ask(&one, &claim(&key)).await.unwrap();
+    let waiter = claim(&key);
+    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    let keys = raw.get(crate::server::prefix(&key), Some(range())).await.unwrap();
+    let lease = keys.kvs().iter().map(|key| key.lease()).find(|lease| Some(*lease as u64) != hold.group()).unwrap();
+    let ((), news) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            raw.lease_revoke(lease).await.unwrap();
+        },
+        tokio::time::timeout(Duration::from_secs(2), signal)
+    );
+    news.expect("no news").unwrap();
+    // To the end of the queue, on a new lease.
+    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    let ((), news) = tokio::join!(
+        async {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            raw.lease_revoke(hold.group().unwrap() as i64).await.unwrap();
+        },
+        tokio::time::timeout(Duration::from_secs(2), signal)
+    );
+    news.expect("no news").unwrap();
+    assert!(stand(&other, &waiter).await.is_ok());
+    assert_eq!(one.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Lost);
+}
+
+fn range() -> dlock::backends::etcd::client::GetOptions {
+    dlock::backends::etcd::client::GetOptions::new().with_prefix()
+}

@@ -1,0 +1,3 @@
+CREATE TABLE dlock_row_keys (
+    k VARBINARY(255) NOT NULL PRIMARY KEY
+) ENGINE=InnoDB

@@ -1,0 +1,240 @@
+//! How MySQL and MariaDB do row locks.
+//!
+//! A transaction of theirs has no number that others may see without a right of its own. So each hold also has a named lock of
+//! its session, with the hold id in its name: whoever asks who uses it hears whether the hold lives. In the transaction itself a
+//! savepoint is its mark: if the server has rolled the transaction back, as at a deadlock, the savepoint is gone.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use dlock_contract::{Health, Result};
+use dlock_sql::{Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken};
+use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use sqlx::mysql::{MySqlArguments, MySqlConnection};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Connection, Either, Executor, Row};
+
+use super::table;
+use crate::lease::{MySql, tables};
+use crate::named::refuse_clusters;
+use crate::server::fault::{fault, number};
+use crate::server::writable_server;
+
+/// The named lock of a hold begins so.
+const MARK: &str = "dlr";
+
+const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONCAT('dlr', CONVERT(hold USING utf8mb4))), 0)";
+
+/// The body's statements run here, so all is as sqlx sets it up for others, and no limit is dlock's. Without `autocommit` a
+/// statement after the server has undone the transaction cannot be committed by itself. Each server knows only its own limits.
+const SET_UP: &str = "\
+    SET SESSION autocommit = 0, innodb_lock_wait_timeout = DEFAULT, lock_wait_timeout = DEFAULT, time_zone = '+00:00', \
+        sql_mode = CONCAT(@@GLOBAL.sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION') \
+        /*M!100301 , max_statement_time = 0, idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, \
+        idle_write_transaction_timeout = 0 */ /*!80000 , max_execution_time = 0 */; \
+    SET NAMES utf8mb4; \
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION TRANSACTION READ WRITE";
+
+impl RowDialect for MySql {
+    fn row_words(&self) -> RowWords {
+        RowWords {
+            on_conflict: "ON DUPLICATE KEY UPDATE",
+            is_held: IS_HELD,
+            any: "MAX",
+            longest_ttl: self.named_words().longest_ttl,
+        }
+    }
+
+    fn connect_row(&self) -> BoxFuture<'_, Result<(MySqlConnection, i64, String)>> {
+        Box::pin(async {
+            let (mut conn, server) = self.connect().await?;
+            sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
+            let number = self.who_answers(&mut conn).await.map_err(fault)?;
+            std::mem::forget(conn.begin().await.map_err(fault)?);
+            Ok((conn, number, server))
+        })
+    }
+
+    fn prepare_row<'a>(&'a self, conn: &'a mut MySqlConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
+        Box::pin(async move {
+            refuse_clusters(conn).await?;
+            tables::prepare_rows(conn, table.is_own).await?;
+            table::kind_of(conn, table).await
+        })
+    }
+
+    fn row_health<'a>(&'a self, conn: &'a mut MySqlConnection, table: &'a RowTable) -> BoxFuture<'a, Result<Health>> {
+        Box::pin(async move {
+            writable_server(conn).await?;
+            refuse_clusters(conn).await?;
+            tables::look_rows(conn, table.is_own).await?;
+            table::kind_of(conn, table).await?;
+            tables::health(conn).await
+        })
+    }
+
+    fn end_row_after<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
+        self.end_after(conn, silence)
+    }
+
+    fn take_row<'a>(&'a self, conn: &'a mut MySqlConnection, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>> {
+        Box::pin(async move {
+            let wait = ask.wait.map(whole_seconds).filter(|seconds| *seconds > 0);
+            let mut begin = String::new();
+            if let Some(seconds) = wait {
+                let _ = write!(begin, "SET SESSION innodb_lock_wait_timeout = {seconds}; ");
+            }
+            begin += "START TRANSACTION; SAVEPOINT dlock_hold";
+            sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *conn).await?;
+            let taken = locked(conn, ask, wait).await;
+            if wait.is_some() {
+                sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = DEFAULT").execute(&mut *conn).await?;
+            }
+            match taken {
+                // MariaDB has one number for both.
+                Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(Taken::Busy),
+                taken => taken,
+            }
+        })
+    }
+
+    /// A server refuses this setting inside of a transaction, and only there. That is the one thing that tells it.
+    fn is_in<'a>(&'a self, conn: &'a mut MySqlConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            match sqlx::raw_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").execute(conn).await {
+                Ok(_) => Ok(false),
+                Err(error) if number(&error) == Some(1568) => Ok(true),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move {
+            // The first one fails if this is another transaction than the one that has locked the row.
+            let sql = format!("RELEASE SAVEPOINT dlock_hold; COMMIT; {}", unmark(id));
+            let mut answers = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
+            let mut done = 0;
+            loop {
+                match answers.try_next().await {
+                    Ok(Some(Either::Left(_))) => done += 1,
+                    Ok(Some(Either::Right(_))) => {}
+                    Ok(None) => return Ok(()),
+                    // It is committed, whatever becomes of the mark: that ends with the session.
+                    Err(_) if done >= 2 => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+        })
+    }
+
+    fn rollback<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move {
+            let sql = if id.transaction == 0 { "ROLLBACK".into() } else { format!("ROLLBACK; {}", unmark(id)) };
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await.map(drop)
+        })
+    }
+
+    /// Hold ids are hexadecimal digits, so nothing needs to be escaped.
+    fn are_held<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        ids: &'a [RowId],
+    ) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
+        Box::pin(async move {
+            let mut sql = String::from("SELECT CONCAT(''");
+            for id in ids {
+                // Writing into a string cannot fail.
+                let _ = write!(sql, ",IS_USED_LOCK('{MARK}{}')<=>{}", id.hold, id.session);
+            }
+            sql.push(')');
+            let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
+            let held: Option<Vec<u8>> = row.try_get_unchecked(0)?;
+            Ok(held.unwrap_or_default().into_iter().map(|held| held == b'1').collect())
+        })
+    }
+
+    fn is_locked<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        table: &'a RowTable,
+        key: &'a RowKey,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let (name, column) = (table::quoted(table), &table.column);
+            let sql = format!("SELECT 1 FROM {name} WHERE `{column}` = ? FOR UPDATE NOWAIT");
+            match bound(sqlx::query(AssertSqlSafe(sql)), key).fetch_optional(conn).await {
+                Ok(_) => Ok(false),
+                Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(true),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    fn was_committed<'a>(
+        &'a self,
+        _: &'a mut MySqlConnection,
+        _: &'a RowId,
+    ) -> BoxFuture<'a, sqlx::Result<Option<bool>>> {
+        Box::pin(async { Ok(None) })
+    }
+
+    fn kill<'a>(&'a self, conn: &'a mut MySqlConnection, session: i64) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move {
+            match sqlx::raw_sql(AssertSqlSafe(format!("KILL {session}"))).execute(conn).await {
+                // It has ended already.
+                Err(error) if number(&error) == Some(1094) => Ok(()),
+                killed => killed.map(drop),
+            }
+        })
+    }
+}
+
+/// Locks the row and marks the hold, in one statement.
+async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) -> sqlx::Result<Taken> {
+    let (name, column) = (table::quoted(ask.table), &ask.table.column);
+    let strength = if ask.is_shared { "/*M! LOCK IN SHARE MODE */ /*!80000 FOR SHARE */" } else { "FOR UPDATE" };
+    let patience = match wait {
+        None => "NOWAIT".to_owned(),
+        // The other one has a setting for it.
+        Some(seconds) => format!("/*M!100301 WAIT {seconds} */"),
+    };
+    let sql = format!(
+        "SELECT CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK('{MARK}{}', 0) AS SIGNED) FROM {name} \
+         WHERE `{column}` = ? {strength} {patience}",
+        ask.hold
+    );
+    let query = bound(sqlx::query(AssertSqlSafe(sql)), ask.key).persistent(false);
+    let Some(row) = query.fetch_optional(&mut *conn).await? else { return Ok(Taken::Missing) };
+    let (found, is_marked): (Vec<u8>, Option<i64>) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
+    if is_marked != Some(1) {
+        return Err(sqlx::Error::Protocol("the mark of a fresh hold was not free".into()));
+    }
+    if found != ask.key.text().as_bytes() {
+        // It differs in case, accents or trailing blanks, which the column's collation does not see.
+        sqlx::raw_sql(AssertSqlSafe(format!("DO RELEASE_LOCK('{MARK}{}')", ask.hold))).execute(conn).await?;
+        return Ok(Taken::Missing);
+    }
+    Ok(Taken::Row(1))
+}
+
+fn unmark(id: &RowId) -> String {
+    format!("DO RELEASE_LOCK('{MARK}{}')", id.hold)
+}
+
+type Bound<'q> = Query<'q, sqlx::MySql, MySqlArguments>;
+
+/// A text of the user's is compared by its column's collation, by which its index is in order.
+fn bound<'q>(query: Bound<'q>, key: &'q RowKey) -> Bound<'q> {
+    match key {
+        RowKey::Name(name) => query.bind(name.as_bytes()),
+        RowKey::Number(number) => query.bind(*number),
+        RowKey::Text(text) | RowKey::Uuid(text) => query.bind(text.as_str()),
+    }
+}
+
+/// Never shorter than asked for.
+fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).min(1_000_000)
+}

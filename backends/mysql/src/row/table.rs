@@ -1,0 +1,81 @@
+//! Looks at the table whose rows are locked.
+
+use dlock_contract::{Error, ErrorKind, Result};
+use dlock_sql::{RowKind, RowTable};
+use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Row};
+
+use crate::server::fault::fault;
+
+/// What the server's catalogue says of a column. An index of a part of the column, or of more columns, makes no row the only
+/// one of its key.
+const LOOK: &str = "\
+    SELECT CAST(LOWER(c.data_type) AS CHAR), CAST(COALESCE(t.engine, '') AS CHAR), CAST(EXISTS ( \
+        SELECT 1 FROM information_schema.statistics s \
+        WHERE s.table_schema = c.table_schema AND s.table_name = c.table_name AND s.column_name = c.column_name \
+            AND s.non_unique = 0 AND s.sub_part IS NULL AND 1 = ( \
+                SELECT COUNT(*) FROM information_schema.statistics o WHERE o.table_schema = s.table_schema \
+                    AND o.table_name = s.table_name AND o.index_name = s.index_name)) AS SIGNED) \
+    FROM information_schema.columns c JOIN information_schema.tables t \
+        ON t.table_schema = c.table_schema AND t.table_name = c.table_name \
+    WHERE c.table_schema = COALESCE(?, DATABASE()) AND c.table_name = ? AND c.column_name = ?";
+
+/// The type of the column that names rows.
+///
+/// # Errors
+/// Where a row of it would lock nothing, or more than itself.
+pub(super) async fn kind_of(conn: &mut MySqlConnection, table: &RowTable) -> Result<RowKind> {
+    if !table.is_own {
+        return Ok(RowKind::Name);
+    }
+    let row = sqlx::query(LOOK)
+        .bind(table.schema.as_deref())
+        .bind(table.name.as_str())
+        .bind(table.column.as_str())
+        .fetch_optional(&mut *conn)
+        .await
+        .map_err(fault)?;
+    let (name, column) = (&table.name, &table.column);
+    let Some(row) = row else {
+        return Err(unfit(format!("there is no table `{name}` with a column `{column}` that this account may see")));
+    };
+    let data: String = row.try_get(0).map_err(fault)?;
+    let engine: String = row.try_get(1).map_err(fault)?;
+    let is_unique: i64 = row.try_get_unchecked(2).map_err(fault)?;
+    if !engine.eq_ignore_ascii_case("innodb") {
+        return Err(unfit(format!(
+            "the table `{name}` has no transactions, so its rows cannot be locked: its engine is `{engine}` and must be InnoDB"
+        )));
+    }
+    if is_unique == 0 {
+        return Err(unfit(format!(
+            "the column `{column}` of `{name}` has no unique index of its own, so locking one key would lock other rows too, or \
+             all of them: add one"
+        )));
+    }
+    let kind = match data.as_str() {
+        "tinyint" | "smallint" | "mediumint" | "int" | "bigint" => RowKind::Number,
+        "char" | "varchar" => RowKind::Text,
+        "uuid" => RowKind::Uuid,
+        other => {
+            return Err(unfit(format!(
+                "the column `{column}` of `{name}` is of the type `{other}`: rows are found by a whole number or by a text"
+            )));
+        }
+    };
+    let probe = format!("SELECT 1 FROM {} WHERE `{column}` IS NULL AND 1 = 0 FOR UPDATE", quoted(table));
+    sqlx::raw_sql(AssertSqlSafe(probe)).execute(conn).await.map_err(fault)?;
+    Ok(kind)
+}
+
+/// The names are letters, digits and underscores, so nothing in them ends the quotes.
+pub(super) fn quoted(table: &RowTable) -> String {
+    match &table.schema {
+        Some(schema) => format!("`{schema}`.`{}`", table.name),
+        None => format!("`{}`", table.name),
+    }
+}
+
+fn unfit(text: String) -> Error {
+    Error::new(ErrorKind::SchemaMismatch, text)
+}

@@ -1,0 +1,59 @@
+//! Row locks, as the suite reaches them.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use dlock_conformance::{Outage, Store};
+use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_mysql::row;
+use dlock_testkit::conformance::Served;
+use futures::future::BoxFuture;
+
+/// `SELECT … FOR UPDATE`.
+pub(crate) struct Rows {
+    pub(crate) name: &'static str,
+    pub(crate) served: Served,
+}
+
+impl Store for Rows {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = format!("{}?way=row", self.served.url());
+        Box::pin(async move { Ok(Arc::new(row::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        let held = format!("SELECT CONCAT('held by ', note) FROM test.dlock_rows WHERE {}", held(key));
+        let locked = format!(
+            "SELECT 'locked' FROM test.dlock_row_keys k WHERE k.k = '{key}' AND NOT EXISTS ( \
+             SELECT 1 FROM test.dlock_row_keys l WHERE l.k = '{key}' FOR UPDATE SKIP LOCKED)"
+        );
+        Box::pin(async move {
+            let mut found = self.served.lines(held).await?;
+            found.extend(self.served.lines(locked).await?);
+            Ok(found)
+        })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async move {
+            let holder = self.served.ask(format!("SELECT session FROM test.dlock_rows WHERE {}", held(key))).await?;
+            self.served.ask(format!("KILL {}", holder.trim())).await.map(drop)
+        }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        self.served.outage(outage)
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        self.served.restart()
+    }
+}
+
+fn held(key: &LockKey) -> String {
+    format!("long_key = '{key}' AND hold <> '' AND IS_USED_LOCK(CONCAT('dlr', CONVERT(hold USING utf8mb4))) = session")
+}

@@ -1,0 +1,142 @@
+//! The requests of the contract. Both stores must agree to each of them.
+
+use std::sync::Arc;
+
+use dlock_contract::{
+    Attempt, Backend, Claim, Error, ErrorKind, Health, Hold, Identity, Keeps, LockKey, LockState, Periods, Profile,
+    Queue, Released, Result, Standing, Validity,
+};
+use futures::future::BoxFuture;
+
+use crate::in_order::Undo;
+use crate::migrating::Migrating;
+
+impl Backend for Migrating {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        self.stores.identify(key)
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.stores.attempt(claim, queue))
+    }
+
+    fn expects_others(&self, key: &LockKey) {
+        self.stores.first.expects_others(key);
+        self.stores.second.expects_others(key);
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(async move {
+            let parts = match holds.iter().map(|hold| self.parts(hold)).collect::<Result<Vec<_>>>() {
+                Ok(parts) => parts,
+                Err(error) => return holds.iter().map(|_| Err(error.again())).collect(),
+            };
+            let in_old: Vec<_> = parts.iter().map(|(old, _)| &**old).collect();
+            let in_new: Vec<_> = parts.iter().map(|(_, new)| new).collect();
+            let (of_old, of_new) = futures::join!(self.stores.first.renew(&in_old), self.stores.second.renew(&in_new));
+            if of_old.len() != holds.len() || of_new.len() != holds.len() {
+                let wrong = || Error::new(ErrorKind::Protocol, "a store did not answer for each hold");
+                return holds.iter().map(|_| Err(wrong())).collect();
+            }
+            let answers = parts.into_iter().zip(of_old.into_iter().zip(of_new));
+            answers.map(|((old, new), (of_old, of_new))| self.standing(old, new, of_old, of_new)).collect()
+        })
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(self.end(hold, |store, hold| store.release(hold)))
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.stores.abandon(claim))
+    }
+
+    /// The holders of both stores. One that has the lock in both is one holder.
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(async move {
+            let (old, new) = futures::join!(self.stores.first.look(key), self.stores.second.look(key));
+            let mut state = old.map_err(|error| self.stores.by_first(error))?;
+            let new = new.map_err(|error| self.stores.by_second(error))?;
+            for holder in new.holders {
+                if holder.id.is_none() || !state.holders.iter().any(|known| known.id == holder.id) {
+                    state.holders.push(holder);
+                }
+            }
+            state.waiters = state.waiters.zip(new.waiters).map(|(old, new)| old + new);
+            Ok(state)
+        })
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(self.stores.ready())
+    }
+
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        self.stores.first.keeps().and(self.stores.second.keeps()).map(|_| self as &dyn Keeps)
+    }
+
+    fn periods(&self) -> Option<&dyn Periods> {
+        self.stores.first.periods().and(self.stores.second.periods()).map(|_| self as &dyn Periods)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(self.stores.close())
+    }
+}
+
+impl Migrating {
+    /// The holds in both stores.
+    fn parts(&self, hold: &Hold) -> Result<(Arc<Hold>, Hold)> {
+        let (both, in_new) = self.stores.parts(hold)?;
+        Ok((both.held_first()?, in_new))
+    }
+
+    /// What two answers to a renewal mean together. Nobody releases a lost hold, so what is left of it is freed here.
+    fn standing(
+        &self,
+        old: Arc<Hold>,
+        new: Hold,
+        of_old: Result<Standing>,
+        of_new: Result<Standing>,
+    ) -> Result<Standing> {
+        if matches!(of_old, Ok(Standing::Lost)) {
+            self.stores.undo_later(&self.stores.second, Undo::Release(Arc::new(new)));
+            return Ok(Standing::Lost);
+        }
+        if matches!(of_new, Ok(Standing::Lost)) {
+            self.stores.undo_later(&self.stores.first, Undo::Release(old));
+            return Ok(Standing::Lost);
+        }
+        let of_old = of_old.map_err(|error| self.stores.by_first(error))?;
+        let of_new = of_new.map_err(|error| self.stores.by_second(error))?;
+        Ok(match (of_old, of_new) {
+            (Standing::Renewed(old), Standing::Renewed(new)) => Standing::Renewed(earlier(old, new)),
+            _ => Standing::Lost,
+        })
+    }
+
+    /// Ends a hold in the new store, then in the old one: the last who comes is the first who goes. Both are asked in any
+    /// case. It was held to the end only if both say so.
+    pub(super) async fn end(
+        &self,
+        hold: &Hold,
+        ending: impl for<'a> Fn(&'a dyn Backend, &'a Hold) -> BoxFuture<'a, Result<Released>> + Send,
+    ) -> Result<Released> {
+        let (in_old, in_new) = self.parts(hold)?;
+        let of_new = ending(&*self.stores.second, &in_new).await.map_err(|error| self.stores.by_second(error));
+        let of_old = ending(&*self.stores.first, &in_old).await.map_err(|error| self.stores.by_first(error));
+        Ok(match (of_new?, of_old?) {
+            (Released::Released, Released::Released) => Released::Released,
+            _ => Released::NotOwner,
+        })
+    }
+}
+
+/// The one that ends first.
+fn earlier(one: Validity, other: Validity) -> Validity {
+    if one.deadline() < other.deadline() { one } else { other }
+}

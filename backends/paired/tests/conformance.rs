@@ -1,0 +1,106 @@
+//! The conformance suite over pairs and migrations of real stores.
+
+mod members;
+
+use std::any::Any;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use dlock_conformance::{Outage, Store};
+use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_paired::{GateDown, Migrating, Paired};
+use dlock_testkit::conformance;
+use futures::future::{BoxFuture, join_all};
+
+use members::{file, memory, mysql, postgres, redis};
+
+fn main() -> ExitCode {
+    conformance::main(&[
+        ("redis+mysql", || two("redis+mysql", pair, redis()?, mysql()?)),
+        ("redis+postgres", || two("redis+postgres", pair_or_authority, redis()?, postgres()?)),
+        ("memory+sqlite", || two("memory+sqlite", pair, memory(), file()?)),
+        ("sqlite->redis", || two("sqlite->redis", migration, file()?, redis()?)),
+    ])
+}
+
+type Make = fn([Arc<dyn Backend>; 2], &Clock) -> Result<Arc<dyn Backend>>;
+
+fn pair([gate, authority]: [Arc<dyn Backend>; 2], clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Paired::builder(gate, authority).clock(clock).build()?))
+}
+
+fn pair_or_authority([gate, authority]: [Arc<dyn Backend>; 2], clock: &Clock) -> Result<Arc<dyn Backend>> {
+    let pair = Paired::builder(gate, authority).gate_down(GateDown::Authority).clock(clock);
+    Ok(Arc::new(pair.build()?))
+}
+
+fn migration([old, new]: [Arc<dyn Backend>; 2], clock: &Clock) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(Migrating::builder(old, new).clock(clock).build()?))
+}
+
+fn two(
+    name: &'static str,
+    make: Make,
+    first: Box<dyn Store>,
+    second: Box<dyn Store>,
+) -> Result<Box<dyn Store>, String> {
+    Ok(Box::new(Two { name, make, members: [first, second] }))
+}
+
+/// Two stores. What happens to one of them happens to both.
+struct Two {
+    name: &'static str,
+    make: Make,
+    members: [Box<dyn Store>; 2],
+}
+
+impl Store for Two {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async move {
+            let [first, second] = &self.members;
+            (self.make)([first.open(clock.clone()).await?, second.open(clock.clone()).await?], &clock)
+        })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async move {
+            let found = join_all(self.members.iter().map(|member| member.leftovers(key))).await;
+            Ok(found.into_iter().collect::<Result<Vec<_>>>()?.concat())
+        })
+    }
+
+    /// From the last to the first, as a release: otherwise a waiter comes through the first and finds the last one taken.
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        let evicting: Option<Vec<_>> = self.members.iter().rev().map(|member| member.evict(key)).collect();
+        let evicting = evicting?;
+        Some(Box::pin(async move {
+            for member in evicting {
+                member.await?;
+            }
+            Ok(())
+        }))
+    }
+
+    fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        let cut: Option<Vec<_>> = self.members.iter().map(|member| member.outage(outage)).collect();
+        let cut = cut?;
+        Some(Box::pin(async move {
+            let cut = join_all(cut).await.into_iter().collect::<Result<Vec<_>>>()?;
+            Ok(Box::new(cut) as Box<dyn Any + Send>)
+        }))
+    }
+
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        let restarted: Option<Vec<_>> = self.members.iter().map(|member| member.restart()).collect();
+        let restarted = restarted?;
+        Some(Box::pin(async move { join_all(restarted).await.into_iter().collect() }))
+    }
+
+    fn in_process(&self) -> bool {
+        self.members.iter().any(|member| member.in_process())
+    }
+}

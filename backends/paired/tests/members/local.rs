@@ -1,0 +1,114 @@
+//! Stores without a server.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use dlock_conformance::{Outage, Store};
+use dlock_contract::{Backend, Clock, Error, LockKey, Result};
+use dlock_memory::Memory;
+use dlock_sqlite::Sqlite;
+use futures::future::BoxFuture;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection, SqliteConnection};
+
+pub(crate) fn memory() -> Box<dyn Store> {
+    Box::new(InMemory(Memory::new()))
+}
+
+pub(crate) fn file() -> Result<Box<dyn Store>, String> {
+    Ok(Box::new(File { folder: tempfile::tempdir().map_err(|error| error.to_string())? }))
+}
+
+/// All clients are clones.
+struct InMemory(Memory);
+
+impl Store for InMemory {
+    fn name(&self) -> String {
+        "memory".into()
+    }
+
+    fn open(&self, _: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async { Ok(Arc::new(self.0.clone()) as Arc<dyn Backend>) })
+    }
+
+    /// It tells no names, but each case has a store of its own and looks at one key at a time.
+    fn leftovers<'a>(&'a self, _: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async { Ok(vec!["a key in memory".to_owned(); self.0.len()]) })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async {
+            self.0.forget(key);
+            Ok(())
+        }))
+    }
+
+    fn in_process(&self) -> bool {
+        true
+    }
+}
+
+/// A file, in a folder of its own.
+struct File {
+    folder: tempfile::TempDir,
+}
+
+impl File {
+    async fn connect(&self) -> Result<SqliteConnection> {
+        SqliteConnectOptions::new().filename(self.folder.path().join("locks.db")).connect().await.map_err(raw)
+    }
+}
+
+impl Store for File {
+    fn name(&self) -> String {
+        "sqlite".into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async move {
+            let url = format!("sqlite://{}", self.folder.path().join("locks.db").display());
+            Ok(Arc::new(Sqlite::open(&url, &clock).await?) as Arc<dyn Backend>)
+        })
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        Box::pin(async {
+            let mut connection = self.connect().await?;
+            let found = sqlx::query_scalar(
+                "SELECT note FROM dlock_locks WHERE k = ?1 UNION ALL SELECT note FROM dlock_shares WHERE k = ?1 \
+                 UNION ALL SELECT 'a writer waits' FROM dlock_writers WHERE k = ?1",
+            );
+            let found = found.bind(key.as_str()).fetch_all(&mut connection).await.map_err(raw)?;
+            connection.close().await.map_err(raw)?;
+            Ok(found)
+        })
+    }
+
+    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
+        Some(Box::pin(async {
+            let mut connection = self.connect().await?;
+            for gone in ["DELETE FROM dlock_shares WHERE k = ?", "DELETE FROM dlock_locks WHERE k = ?"] {
+                sqlx::query(gone).bind(key.as_str()).execute(&mut connection).await.map_err(raw)?;
+            }
+            connection.close().await.map_err(raw)
+        }))
+    }
+
+    /// A file cannot be cut off like a server. Only another transaction that does not end blocks it.
+    fn outage(&self, _: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
+        Some(Box::pin(async {
+            let mut connection = self.connect().await?;
+            sqlx::query("BEGIN EXCLUSIVE").execute(&mut connection).await.map_err(raw)?;
+            Ok(Box::new(connection) as Box<dyn Any + Send>)
+        }))
+    }
+
+    /// There is no server. Clients that open the file later find everything.
+    fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
+        Some(Box::pin(async { Ok(()) }))
+    }
+}
+
+fn raw(error: sqlx::Error) -> Error {
+    Error::outage("the raw connection failed").because(error)
+}

@@ -1,0 +1,8 @@
+//! What holds for pairs beyond the conformance suite, on a real Redis and a real MariaDB, each behind a proxy.
+
+mod kit;
+mod late;
+mod migration;
+mod refused;
+mod table;
+mod waiting;

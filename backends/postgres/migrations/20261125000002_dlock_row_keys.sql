@@ -1,0 +1,3 @@
+CREATE TABLE dlock_row_keys (
+    k TEXT COLLATE "C" NOT NULL PRIMARY KEY
+)

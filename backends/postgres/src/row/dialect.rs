@@ -1,0 +1,200 @@
+//! How PostgreSQL does row locks.
+//!
+//! A transaction that locks a row has a number, and anybody may ask what became of it. So another connection can tell whether a
+//! hold lives, without a right and without touching the row.
+
+use std::time::Duration;
+
+use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_sql::{Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken};
+use futures::future::BoxFuture;
+use sqlx::postgres::{PgArguments, PgConnection};
+use sqlx::query::Query;
+use sqlx::{AssertSqlSafe, Connection, Row};
+
+use super::table;
+use crate::lease::dialect::Postgres;
+use crate::lease::tables;
+use crate::server::fault::{fault, state};
+use crate::server::{pooler, writable_server};
+
+/// A number that the server has not given yet, as after the data was put back from a copy, would be an error.
+const IS_HELD: &str = "\
+    (CASE WHEN xact > 0 AND xact::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) \
+        THEN COALESCE(pg_xact_status(xact::text::xid8) = 'in progress', false) ELSE false END)";
+
+/// The body's statements run here, so no limit of dlock's is set, and none of the server's own stays. Without the commit on the
+/// disk a restart could forget what the body has done.
+const SET_UP: &str = "\
+    SET default_transaction_isolation = 'read committed'; \
+    SELECT set_config(name, '0', false) FROM pg_settings \
+        WHERE name IN ('transaction_timeout', 'statement_timeout', 'lock_timeout'); \
+    SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
+
+/// The server sees by it that a caller has gone, also while a statement runs. Not every system can do that.
+const SEE_THE_END: &str = "SET client_connection_check_interval = '250ms'";
+
+const WHO: &str = "SELECT pg_backend_pid()::bigint";
+
+impl RowDialect for Postgres {
+    fn row_words(&self) -> RowWords {
+        RowWords {
+            on_conflict: "ON CONFLICT (k, part) DO UPDATE SET",
+            is_held: IS_HELD,
+            any: "bool_or",
+            longest_ttl: self.named_words().longest_ttl,
+        }
+    }
+
+    fn connect_row(&self) -> BoxFuture<'_, Result<(PgConnection, i64, String)>> {
+        Box::pin(async {
+            let (mut conn, server) = self.connect().await?;
+            sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
+            let _ = sqlx::raw_sql(SEE_THE_END).execute(&mut conn).await;
+            let number = sqlx::raw_sql(WHO).fetch_one(&mut conn).await.and_then(|row| row.try_get(0)).map_err(fault)?;
+            std::mem::forget(conn.begin().await.map_err(fault)?);
+            sqlx::raw_sql("ROLLBACK").execute(&mut conn).await.map_err(fault)?;
+            Ok((conn, number, server))
+        })
+    }
+
+    fn prepare_row<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
+        Box::pin(async move {
+            if pooler::gives_sessions_in_turn(conn, self.connect_directly().await?).await? {
+                return Err(Error::new(
+                    ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
+                    "a pooler before the server gives each transaction another session, so a row lock cannot be watched: connect \
+                     to the server itself, or use way=lease",
+                ));
+            }
+            self.note_direct();
+            crate::lease::dialect::set_up(conn).await?;
+            tables::prepare_rows(conn, &self.words().schema, table.is_own).await?;
+            table::kind_of(conn, table).await
+        })
+    }
+
+    fn row_health<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<Health>> {
+        Box::pin(async move {
+            writable_server(conn).await?;
+            tables::look_rows(conn, &self.words().schema, table.is_own).await?;
+            table::kind_of(conn, table).await?;
+            tables::health(conn).await
+        })
+    }
+
+    fn end_row_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            self.end_after(conn, silence).await?;
+            let set = format!("SET idle_in_transaction_session_timeout = {}", silence.as_millis());
+            sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop).map_err(fault)
+        })
+    }
+
+    fn take_row<'a>(&'a self, conn: &'a mut PgConnection, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>> {
+        Box::pin(async move {
+            let wait = ask.wait.map(|wait| wait.as_millis()).filter(|millis| *millis > 0);
+            let limit = wait.map_or_else(String::new, |millis| format!("; SET LOCAL lock_timeout = {millis}"));
+            let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE{limit}");
+            sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *conn).await?;
+            let taken = match locked(conn, ask, wait.is_some()).await {
+                Err(error) if state(&error).as_deref() == Some("55P03") => return Ok(Taken::Busy),
+                taken => taken?,
+            };
+            if wait.is_some() {
+                // The body's statements have no limit of ours.
+                sqlx::raw_sql("SET LOCAL lock_timeout TO DEFAULT").execute(conn).await?;
+            }
+            Ok(taken)
+        })
+    }
+
+    fn is_in<'a>(&'a self, conn: &'a mut PgConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let sql = "SELECT COALESCE(pg_current_xact_id_if_assigned() = $1::text::xid8, false)";
+            let asked = sqlx::query(sql).bind(id.transaction.to_string()).fetch_one(conn).await;
+            match asked.and_then(|row| row.try_get(0)) {
+                // An error of a statement has undone the transaction, and its locks are gone already.
+                Err(error) if state(&error).as_deref() == Some("25P02") => Ok(false),
+                answer => answer,
+            }
+        })
+    }
+
+    fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(drop) })
+    }
+
+    fn rollback<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move { sqlx::raw_sql("ROLLBACK").execute(conn).await.map(drop) })
+    }
+
+    fn are_held<'a>(&'a self, conn: &'a mut PgConnection, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
+        Box::pin(async move {
+            let numbers: Vec<_> = ids.iter().map(|id| id.transaction).collect();
+            let sql = format!(
+                "SELECT {IS_HELD} FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (xact, place) ORDER BY place"
+            );
+            let rows = sqlx::query(AssertSqlSafe(sql)).bind(numbers).fetch_all(conn).await?;
+            rows.iter().map(|row| row.try_get(0)).collect()
+        })
+    }
+
+    /// A transaction keeps its locks until it ends, so its number has said all.
+    fn is_locked<'a>(
+        &'a self,
+        _: &'a mut PgConnection,
+        _: &'a RowTable,
+        _: &'a RowKey,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async { Ok(true) })
+    }
+
+    fn was_committed<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        id: &'a RowId,
+    ) -> BoxFuture<'a, sqlx::Result<Option<bool>>> {
+        Box::pin(async move {
+            let asked = sqlx::query("SELECT pg_xact_status($1::text::xid8)").bind(id.transaction.to_string());
+            let status: Option<String> = asked.fetch_one(conn).await?.try_get(0)?;
+            Ok(match status.as_deref() {
+                Some("committed") => Some(true),
+                Some("aborted") => Some(false),
+                _ => None,
+            })
+        })
+    }
+
+    fn kill<'a>(&'a self, conn: &'a mut PgConnection, session: i64) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move {
+            sqlx::query("SELECT pg_terminate_backend($1::bigint::int)").bind(session).execute(conn).await.map(drop)
+        })
+    }
+}
+
+async fn locked(conn: &mut PgConnection, ask: RowAsk<'_>, waits: bool) -> sqlx::Result<Taken> {
+    let (name, column) = (table::quoted(ask.table), &ask.table.column);
+    let strength = if ask.is_shared { "SHARE" } else { "UPDATE" };
+    let patience = if waits { "" } else { " NOWAIT" };
+    let value = if matches!(ask.key, RowKey::Uuid(_)) { "$1::text::uuid" } else { "$1" };
+    let sql = format!(
+        "SELECT \"{column}\"::text, pg_current_xact_id()::text::bigint FROM {name} WHERE \"{column}\" = {value} \
+         FOR {strength}{patience}"
+    );
+    let Some(row) = bound(sqlx::query(AssertSqlSafe(sql)), ask.key).fetch_optional(conn).await? else {
+        return Ok(Taken::Missing);
+    };
+    let (found, transaction): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
+    // A column's collation may not see case, accents or trailing blanks.
+    Ok(if found == ask.key.text() { Taken::Row(transaction) } else { Taken::Missing })
+}
+
+type Bound<'q> = Query<'q, sqlx::Postgres, PgArguments>;
+
+fn bound<'q>(query: Bound<'q>, key: &'q RowKey) -> Bound<'q> {
+    match key {
+        RowKey::Number(number) => query.bind(*number),
+        RowKey::Name(text) | RowKey::Text(text) | RowKey::Uuid(text) => query.bind(text.as_str()),
+    }
+}

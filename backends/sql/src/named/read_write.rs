@@ -1,0 +1,122 @@
+//! The statements of read and write locks, for a server with locks that several sessions hold together.
+//!
+//! The token of a key stands in its row of [`NAMED`](super::NAMED), whatever the lock's mode, so that it rises over all of
+//! them. Such a row whose session is zero is of no exclusive hold. Readers and the writer have a row each in
+//! [`READ_WRITE`]: one for each key and session, since a lock is never asked for twice on one session. A release leaves the
+//! row, and a row counts only while its session holds the lock in the row's mode.
+
+use dlock_contract::Mode;
+
+use super::statements::HolderStatements;
+use super::words::ReadWriteWords;
+use crate::dialect::Statement;
+
+/// The table of readers and writers.
+pub const READ_WRITE: &str = "dlock_read_write";
+
+/// Asks for the lock, draws a token under it, and leaves the note and the hold id, in one statement.
+///
+/// Values: as of the exclusive one.
+const TAKE: &str = "\
+    WITH asked AS MATERIALIZED (SELECT {try_lock} AS is_granted, {who} AS session), \
+    drawn AS ( \
+        INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) \
+        SELECT $1, $2, GREATEST({now}, {swept}), 0, '', '', $6 FROM asked WHERE is_granted \
+        {on_conflict} token = GREATEST(dlock_named.token + 1, {now}), session = 0, note = '', hold = '' \
+        RETURNING token), \
+    stamped AS ( \
+        INSERT INTO {read_write} (k, session, lock_id, is_write, token, note, hold) \
+        SELECT $1, $3, $2, {is_write}, token, $4, $5 FROM drawn \
+        ON CONFLICT (k, session) DO UPDATE SET \
+            lock_id = excluded.lock_id, is_write = excluded.is_write, token = excluded.token, note = excluded.note, \
+            hold = excluded.hold, broken_hold = NULLIF(dlock_read_write.broken_hold, excluded.hold)) \
+    SELECT {tells} FROM asked";
+
+/// Whether the row of a writer or a reader is that of a holder. A writer is alone, so nobody has drawn a token since.
+const IS_HELD: &str = "\
+    ({is_held_there} AND (NOT is_write OR token = (SELECT n.token FROM {named} n WHERE n.k = dlock_read_write.k)))";
+
+/// Whether readers or a writer hold a lock, in a statement about the rows of all locks.
+const IS_HELD_TOO: &str = "\
+    (CASE WHEN session <> 0 THEN {is_held_alone} ELSE \
+        EXISTS (SELECT FROM {read_write} WHERE k = dlock_named.k AND {is_held_together}) END)";
+
+/// Whether the lock is held by an exclusive hold. The last grant tells the family, and only if that is another one the holders
+/// are looked at.
+///
+/// Values: name.
+const EXCLUSIVE: &str = "\
+    SELECT k FROM {named} WHERE k = $1 AND CASE WHEN session <> 0 THEN {is_held_alone} ELSE false END";
+
+/// The same for readers and writers.
+const READ_OR_WRITTEN: &str = "\
+    SELECT k FROM {read_write} WHERE k = $1 AND \
+        CASE WHEN (SELECT session FROM {named} WHERE k = $1) = 0 THEN {is_held_together} ELSE false END LIMIT 1";
+
+/// Deletes rows of sessions that hold their locks no longer. A row that is used again meanwhile has a new token.
+///
+/// Values: for how long no token was drawn there.
+const SWEEP: &str = "\
+    DELETE FROM {read_write} WHERE token < {now} - $1 AND (k, session) IN ( \
+        SELECT k, session FROM {read_write} WHERE token < {now} - $1 AND NOT {is_held_together} LIMIT {page})";
+
+/// The statements of readers and writers.
+#[derive(Debug)]
+pub(super) struct ReadWrite {
+    take: [Statement; 2],
+    stamp: [Statement; 2],
+    exclusive: Statement,
+    read_or_written: Statement,
+    pub(super) holders: HolderStatements,
+    pub(super) sweep: Statement,
+}
+
+impl ReadWrite {
+    /// `made` puts the other words of the server in, among them `who`, which tells the session that answers, and `try_write`,
+    /// which asks for a lock alone.
+    pub(super) fn new(
+        words: &ReadWriteWords,
+        (try_write, who): (&str, &str),
+        made: &impl Fn(&str) -> Statement,
+    ) -> Self {
+        let modes = [(words.try_read, "false"), (try_write, "true")];
+        let is_held = is_held(words);
+        let takes = |text: &str| made(&text.replace("{who}", who));
+        Self {
+            take: modes.map(|(try_lock, is_write)| {
+                let tells = "is_granted, (SELECT token FROM drawn), session";
+                takes(&TAKE.replace("{try_lock}", try_lock).replace("{is_write}", is_write).replace("{tells}", tells))
+            }),
+            stamp: modes.map(|(_, is_write)| {
+                let tells = "(SELECT token FROM drawn)";
+                takes(&TAKE.replace("{try_lock}", "true").replace("{is_write}", is_write).replace("{tells}", tells))
+            }),
+            exclusive: made(EXCLUSIVE),
+            read_or_written: made(&READ_OR_WRITTEN.replace("{is_held_together}", &is_held)),
+            holders: HolderStatements::new("{read_write}", &is_held, made),
+            sweep: made(&SWEEP.replace("{is_held_together}", &is_held)),
+        }
+    }
+
+    pub(super) fn take(&self, mode: Mode) -> &Statement {
+        &self.take[usize::from(mode == Mode::Write)]
+    }
+
+    pub(super) fn stamp(&self, mode: Mode) -> &Statement {
+        &self.stamp[usize::from(mode == Mode::Write)]
+    }
+
+    /// Finds a row if the lock is held in a mode of another family than this one.
+    pub(super) fn held_otherwise(&self, mode: Mode) -> &Statement {
+        if mode == Mode::Exclusive { &self.read_or_written } else { &self.exclusive }
+    }
+}
+
+/// Whether the lock of a row of [`NAMED`](super::NAMED) is held, in whatever mode.
+pub(super) fn is_held_in_any_mode(words: &ReadWriteWords) -> String {
+    IS_HELD_TOO.replace("{is_held_together}", &is_held(words))
+}
+
+fn is_held(words: &ReadWriteWords) -> String {
+    IS_HELD.replace("{is_held_there}", words.is_held)
+}

@@ -1,0 +1,92 @@
+//! The contract's requests.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{
+    Attempt, Backend, Claim, Error, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released,
+    Result, Settle, Standing, Validity,
+};
+use futures::future::{BoxFuture, join_all};
+
+use super::dialect::RowDialect;
+use super::held::{HeldRow, ask_aside};
+use super::store::RowLock;
+
+/// How long an abandon waits for the attempt that it undoes.
+const LANDING: Duration = Duration::from_secs(1);
+
+impl<D: RowDialect> Backend for RowLock<D> {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    fn identify(&self, key: &LockKey) -> Result<Identity> {
+        let shared = &self.shared;
+        let row = shared.table.key_of(shared.kind, key)?;
+        let lock = if shared.table.is_own { key.literal()? } else { key.clone() };
+        Ok(Identity::of(&lock).named(shared.table.record_of(key, &row)))
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        Box::pin(self.shared.bounded(self.shared.attempt(claim, queue)))
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        Box::pin(join_all(holds.iter().map(|hold| async move {
+            let Some(held) = hold.shared_session::<HeldRow<D>>() else { return Ok(Standing::Lost) };
+            let shared = self.shared.clone();
+            let confirming = ask_aside(async move { held.confirm(&shared).await })?;
+            let confirmed = confirming.await.unwrap_or_else(|_| Err(failed()))?;
+            let renewed = |from| Standing::Renewed(Validity::new(from, hold.claim.ttl));
+            Ok(confirmed.map_or(Standing::Lost, renewed))
+        })))
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        Box::pin(async move {
+            let Some(held) = hold.shared_session::<HeldRow<D>>() else { return Ok(Released::NotOwner) };
+            self.shared.free(held).await
+        })
+    }
+
+    /// An attempt whose caller has gone rolls back by itself what it wins, and a wait ends; this waits for that.
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let (clock, flights) = (&self.shared.site.clock, &self.shared.flights);
+            let landed = clock.timeout_at(clock.now().after(LANDING), flights.landed(&claim.owner)).await;
+            if let Some(held) = self.shared.monitor.held_by(&claim.owner) {
+                self.shared.free(held).await?;
+            }
+            landed.ok_or_else(|| Error::outage("the attempt that is to be undone has no answer yet"))
+        })
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        Box::pin(self.shared.bounded(self.shared.holders(key)))
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        Box::pin(self.shared.bounded(self.shared.health()))
+    }
+
+    fn settle(&self) -> Option<&dyn Settle> {
+        Some(self)
+    }
+
+    fn inspect(&self) -> Option<&dyn Inspect> {
+        Some(self)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        Box::pin(async {
+            self.shared.sessions.clear().await;
+            self.shared.monitor.close().await;
+            self.shared.pool.close();
+        })
+    }
+}
+
+pub(super) fn failed() -> Error {
+    Error::outage("a task of dlock's own thread failed")
+}

@@ -1,0 +1,113 @@
+//! One server's part of row locks.
+
+use std::time::Duration;
+
+use dlock_contract::{Health, Result};
+use futures::future::BoxFuture;
+
+use super::table::{RowKey, RowKind, RowTable};
+use crate::dialect::Dialect;
+
+/// One server's part of row locks, beside its part of all statements.
+pub trait RowDialect: Dialect {
+    /// The server's words in the statements.
+    fn row_words(&self) -> RowWords;
+
+    /// Connects and sets the session up for holds: READ COMMITTED, no limit of the server's own on a statement or a transaction.
+    /// The client library must believe that a transaction is open, at all times: what it begins inside of a hold is then a
+    /// savepoint, and does not end the hold. Also tells the number of the session, and the server as [`connect`](Dialect::connect) does.
+    fn connect_row(&self) -> BoxFuture<'_, Result<(Self::Conn, i64, String)>>;
+
+    /// Makes dlock's tables if they are missing, and looks at what is there. Looks at the table that has the rows too, and tells
+    /// which keys it has. Refuses a connection that does not keep its session.
+    fn prepare_row<'a>(&'a self, conn: &'a mut Self::Conn, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>>;
+
+    /// The server's version, its part and its settings, if it can still be written to and the tables are as they must be.
+    fn row_health<'a>(&'a self, conn: &'a mut Self::Conn, table: &'a RowTable) -> BoxFuture<'a, Result<Health>>;
+
+    /// Lets the server end the session after so much silence, in whole seconds, and no earlier.
+    fn end_row_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
+
+    /// Begins a transaction and locks the row in it.
+    fn take_row<'a>(&'a self, conn: &'a mut Self::Conn, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>>;
+
+    /// Whether the session is still in the transaction in which it locked the row.
+    fn is_in<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
+
+    /// Commits. Only after [`is_in`](Self::is_in) said yes.
+    fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>>;
+
+    /// Rolls back, whatever is left of the transaction.
+    fn rollback<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>>;
+
+    /// Which of these holds still live, in one statement, asked from another session.
+    fn are_held<'a>(&'a self, conn: &'a mut Self::Conn, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>>;
+
+    /// Whether somebody keeps this row locked, asked from another session.
+    fn is_locked<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        table: &'a RowTable,
+        key: &'a RowKey,
+    ) -> BoxFuture<'a, sqlx::Result<bool>>;
+
+    /// Whether a transaction whose commit had no answer was committed; `None` if the server cannot tell.
+    fn was_committed<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        id: &'a RowId,
+    ) -> BoxFuture<'a, sqlx::Result<Option<bool>>>;
+
+    /// Ends another session of this account. The server rolls its transaction back.
+    fn kill<'a>(&'a self, conn: &'a mut Self::Conn, session: i64) -> BoxFuture<'a, sqlx::Result<()>>;
+}
+
+/// The server's words about row locks.
+#[derive(Clone, Copy, Debug)]
+pub struct RowWords {
+    /// The words before the changes of a row that is there already.
+    pub on_conflict: &'static str,
+    /// Whether the hold of a record still lives.
+    pub is_held: &'static str,
+    /// The function before it that says whether that is so for any record of a group.
+    pub any: &'static str,
+    /// The longest silence after which the server can end a session.
+    pub longest_ttl: Duration,
+}
+
+/// A hold, as the server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowId {
+    /// The number of its session.
+    pub session: i64,
+    /// The number of its transaction, where the server tells it; else zero.
+    pub transaction: i64,
+    /// The hold id, by which a server may know it beside the transaction.
+    pub hold: String,
+}
+
+/// A request for a row.
+#[derive(Clone, Copy, Debug)]
+pub struct RowAsk<'a> {
+    /// Where the row stands.
+    pub table: &'a RowTable,
+    /// Which row.
+    pub key: &'a RowKey,
+    /// The hold id.
+    pub hold: &'a str,
+    /// Whether readers may keep it together.
+    pub is_shared: bool,
+    /// For how long to wait for it, if at all. The server may round it up to whole seconds.
+    pub wait: Option<Duration>,
+}
+
+/// The answer to a request for a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is locked in the transaction of this number.
+    Row(i64),
+    /// Somebody else keeps it locked, also after the wait. The transaction is to be rolled back.
+    Busy,
+    /// There is no such row. The transaction is to be rolled back.
+    Missing,
+}

@@ -1,0 +1,166 @@
+//! Which locks are held, and breaking a hold: the server ends its session.
+
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{
+    BreakRecord, Cursor, Error, Health, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page, Result,
+};
+use futures::future::BoxFuture;
+
+use super::dialect::RowDialect;
+use super::statements::Statements;
+use super::store::{RowLock, Shared};
+use crate::dialect::{Answer, Statement, Value};
+use crate::listing::{page_of, range_of};
+use crate::session::corrupt;
+
+/// How long the server may take to end a session.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How often it is asked whether the session has ended.
+const AGAIN: Duration = Duration::from_millis(20);
+
+impl<D: RowDialect> Inspect for RowLock<D> {
+    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
+        Box::pin(self.shared.bounded(self.shared.list(listing)))
+    }
+
+    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
+        Box::pin(self.shared.bounded(self.shared.break_hold(key, id, record)))
+    }
+
+    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
+        Box::pin(self.shared.bounded(self.shared.break_record(hold)))
+    }
+}
+
+/// Which statement.
+type Which = fn(&Statements) -> &Statement;
+
+/// A value that a request takes with it.
+#[derive(Clone)]
+enum Owned {
+    Text(String),
+    Int(i64),
+}
+
+/// A living hold of a lock.
+pub(super) struct Living {
+    pub(super) holder: Holder,
+    pub(super) mode: i64,
+    session: i64,
+}
+
+impl<D: RowDialect> Shared<D> {
+    pub(super) async fn holders(&self, key: &LockKey) -> Result<LockState> {
+        let records = self.records(key).await?;
+        // Waiters stand in the server, which does not count them.
+        Ok(LockState::new(records.into_iter().map(|record| record.holder).collect(), None))
+    }
+
+    /// The living holds of a lock, the first one first.
+    pub(super) async fn records(&self, key: &LockKey) -> Result<Vec<Living>> {
+        let answer = self.statement(|all| &all.look, vec![Owned::Text(self.record_name(key)?)]).await?;
+        let living = answer.rows.iter().map(|row| {
+            let [note, hold, token, mode, session, ..] = &row[..] else {
+                return Err(corrupt("it has too few columns"));
+            };
+            let holder = Holder::new(Note::from_stored(note.text())).with(|holder| {
+                holder.id = hold.text().parse().ok();
+                holder.token = token.int().and_then(|token| u64::try_from(token).ok());
+            });
+            let (mode, session) = (mode.int().unwrap_or_default(), session.int().unwrap_or_default());
+            Ok(Living { holder, mode, session })
+        });
+        living.collect()
+    }
+
+    /// Over a connection of its own: a session that fails here may be the monitor's.
+    pub(super) async fn health(&self) -> Result<Health> {
+        let (site, table) = (self.site.clone(), self.table.clone());
+        let asking = background()?.run(async move {
+            let (mut conn, _) = site.dialect.connect().await?;
+            let health = site.dialect.row_health(&mut conn, &table).await?;
+            site.dialect.close(conn).await;
+            Ok(health)
+        });
+        asking.await?
+    }
+
+    fn record_name(&self, key: &LockKey) -> Result<String> {
+        Ok(self.table.record_of(key, &self.table.key_of(self.kind, key)?))
+    }
+
+    async fn list(&self, listing: &Listing) -> Result<Page> {
+        let (prefix, mut start, mut end) = range_of(listing)?;
+        if self.table.is_own {
+            // The rows of a table have no namespace in their names; the keys of their holders have.
+            start = self.table.records();
+            end = format!("{start}\u{7f}");
+        }
+        let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
+        let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
+        let values = vec![Owned::Text(after), Owned::Text(start), Owned::Text(end), Owned::Int(limit)];
+        page_of(listing, &prefix, &self.statement(|all| &all.list, values).await?.rows, LockKey::from_stored)
+    }
+
+    async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
+        let name = self.record_name(key)?;
+        let hold = || vec![Owned::Text(name.clone()), Owned::Text(id.to_string())];
+        let session = self.living(key, id).await?;
+        let Some(session) = session else { return Ok(false) };
+        let mut left = hold();
+        left.push(Owned::Text(record.as_str().to_owned()));
+        if self.statement(|all| &all.leave_record, left).await?.changed == 0 {
+            return Ok(false);
+        }
+        if let Err(error) = self.monitor.kill(session).await {
+            let _ = self.statement(|all| &all.take_back, hold()).await;
+            return Err(error);
+        }
+        let clock = &self.site.clock;
+        let until = clock.now().after(ANSWER);
+        while self.living(key, id).await?.is_some() {
+            if clock.now() >= until {
+                return Err(Error::outage(format!("the server did not end the holder's session within {ANSWER:?}")));
+            }
+            clock.sleep_until(clock.now().after(AGAIN)).await;
+        }
+        Ok(true)
+    }
+
+    /// The session of a hold that lives.
+    async fn living(&self, key: &LockKey, id: HoldId) -> Result<Option<i64>> {
+        let records = self.records(key).await?;
+        Ok(records.iter().find(|record| record.holder.id == Some(id)).map(|record| record.session))
+    }
+
+    async fn break_record(&self, hold: &Hold) -> Result<Option<BreakRecord>> {
+        let id = HoldId::of(&hold.claim.owner).to_string();
+        let values = vec![Owned::Text(self.record_name(&hold.claim.key)?), Owned::Text(id)];
+        let answer = self.statement(|all| &all.record, values).await?;
+        let record = answer.rows.first().and_then(|row| row.first());
+        Ok(record.map(|record| BreakRecord::from_stored(record.text())))
+    }
+
+    /// Runs one statement about records.
+    async fn statement(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
+        let statements = self.statements.clone();
+        let asking = self.pool.run(move |session| {
+            Box::pin(async move {
+                let values: Vec<_> = values.iter().map(Owned::value).collect();
+                session.ask(which(&statements), &values).await
+            })
+        });
+        asking.await
+    }
+}
+
+impl Owned {
+    fn value(&self) -> Value<'_> {
+        match self {
+            Self::Text(text) => Value::Text(text),
+            Self::Int(number) => Value::Int(*number),
+        }
+    }
+}

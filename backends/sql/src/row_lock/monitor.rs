@@ -1,0 +1,233 @@
+//! Asks the server, over one connection of its own, which holds still live.
+//!
+//! The server frees a row when its session ends, and the client library tells of a broken socket only when the socket is
+//! used. And while a statement of the body runs on a session, nothing else can be asked there.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Error, Owner, Result};
+use futures::future::BoxFuture;
+use tokio::sync::Notify;
+
+use super::dialect::{RowDialect, RowId};
+use super::held::HeldRow;
+use super::table::RowTable;
+use crate::session::{Site, refused};
+
+/// How old a hold's last look may be.
+const EVERY: Duration = Duration::from_millis(250);
+/// A hold that is younger is not asked about: most end before, and cost nothing.
+const YOUNG: Duration = Duration::from_millis(100);
+/// Within this time after the end of its session a holder is told, but for the time of a round trip.
+pub(super) const TOLD: Duration = Duration::from_millis(300);
+/// How long one look may take, connecting included.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Knows the holds of a store, and watches them.
+pub(super) struct Monitor<D: RowDialect> {
+    site: Arc<Site<D>>,
+    table: RowTable,
+    holds: Mutex<Holds<D>>,
+    /// There is a hold again.
+    wake: Notify,
+    /// Between two questions. A question takes it, so one that is dropped closes the connection.
+    eye: tokio::sync::Mutex<Option<Eye<D>>>,
+}
+
+struct Holds<D: RowDialect> {
+    by_owner: HashMap<Owner, Weak<HeldRow<D>>>,
+    /// The watcher waits for a hold.
+    is_idle: bool,
+}
+
+/// The monitor's own connection.
+struct Eye<D: RowDialect> {
+    conn: D::Conn,
+    server: String,
+}
+
+/// The monitor's knowledge of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seen {
+    Held,
+    Ended,
+    Unknown,
+}
+
+impl<D: RowDialect> Monitor<D> {
+    /// A monitor with a connection that was opened just now.
+    pub(super) fn new(site: &Arc<Site<D>>, table: &RowTable, conn: D::Conn, server: String) -> Self {
+        Self {
+            site: site.clone(),
+            table: table.clone(),
+            holds: Mutex::new(Holds { by_owner: HashMap::new(), is_idle: false }),
+            wake: Notify::new(),
+            eye: tokio::sync::Mutex::new(Some(Eye { conn, server })),
+        }
+    }
+
+    /// From now on the hold is watched, and its owner is told of it when it asks again.
+    pub(super) fn add(&self, held: &Arc<HeldRow<D>>) {
+        let mut holds = self.holds();
+        // Those that were dropped go now and then.
+        if holds.by_owner.len() == holds.by_owner.capacity() {
+            holds.by_owner.retain(|_, held| held.strong_count() > 0);
+        }
+        holds.by_owner.insert(held.owner, Arc::downgrade(held));
+        let is_idle = std::mem::take(&mut holds.is_idle);
+        drop(holds);
+        if is_idle {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Unless the owner has another hold by now.
+    pub(super) fn remove(&self, held: &HeldRow<D>) {
+        let mut holds = self.holds();
+        if holds.by_owner.get(&held.owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
+            holds.by_owner.remove(&held.owner);
+        }
+    }
+
+    pub(super) fn held_by(&self, owner: &Owner) -> Option<Arc<HeldRow<D>>> {
+        self.holds().by_owner.get(owner)?.upgrade()
+    }
+
+    fn holds(&self) -> MutexGuard<'_, Holds<D>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the holds for as long as the store lives.
+    pub(super) async fn watch(self: Arc<Self>) {
+        loop {
+            match self.next_look() {
+                Some(at) => {
+                    self.site.clock.sleep_until(at).await;
+                    self.look_around().await;
+                }
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// When the first of the holds must be looked at; `None` while there are none.
+    fn next_look(&self) -> Option<BootInstant> {
+        let mut holds = self.holds();
+        let living = holds.by_owner.values().filter_map(Weak::upgrade).filter(|held| held.is_watched());
+        let next = living.map(|held| held.looked().after(EVERY)).min();
+        holds.is_idle = next.is_none();
+        next
+    }
+
+    /// Looks once at all holds that are not young, and tells the holders of those that have ended.
+    async fn look_around(&self) {
+        let now = self.site.clock.now();
+        let due: Vec<_> = {
+            let holds = self.holds();
+            let living = holds.by_owner.values().filter_map(Weak::upgrade);
+            living.filter(|held| held.since.after(YOUNG) <= now && held.is_watched()).collect()
+        };
+        due.iter().for_each(|held| held.set_looked(now));
+        // What is asked about does not keep the hold alive: a dropped one is rolled back at once.
+        let asked: Vec<_> = due.iter().map(|held| (held.id.clone(), held.server.clone())).collect();
+        let due: Vec<_> = due.iter().map(Arc::downgrade).collect();
+        if due.is_empty() {
+            return;
+        }
+        let seen = self.look(&asked).await;
+        for (held, seen) in due.iter().zip(seen) {
+            if let Some(held) = held.upgrade().filter(|held| seen == Seen::Ended && held.is_watched()) {
+                held.end();
+            }
+        }
+    }
+
+    /// Whether the hold's session lived and its row was locked when this was called, or later.
+    pub(super) async fn sees(&self, held: &HeldRow<D>) -> Seen {
+        match self.sees_session(held).await {
+            Seen::Held => {}
+            seen => return seen,
+        }
+        let (table, row) = (self.table.clone(), held.row.clone());
+        let locked = self.ask(move |dialect, conn| {
+            let (table, row) = (table.clone(), row.clone());
+            Box::pin(async move { dialect.is_locked(conn, &table, &row).await })
+        });
+        match locked.await {
+            Ok((true, _)) => Seen::Held,
+            Ok((false, _)) => Seen::Ended,
+            Err(_) => Seen::Unknown,
+        }
+    }
+
+    /// Whether the hold's session lived.
+    pub(super) async fn sees_session(&self, held: &HeldRow<D>) -> Seen {
+        let seen = self.look(&[(held.id.clone(), held.server.clone())]).await;
+        seen.first().copied().unwrap_or(Seen::Unknown)
+    }
+
+    async fn look(&self, asked: &[(RowId, Arc<str>)]) -> Vec<Seen> {
+        let ids: Arc<[RowId]> = asked.iter().map(|(id, _)| id.clone()).collect();
+        let answer = self.ask(move |dialect, conn| {
+            let ids = ids.clone();
+            Box::pin(async move { dialect.are_held(conn, &ids).await })
+        });
+        match answer.await {
+            Ok((held, server)) if held.len() == asked.len() => asked
+                .iter()
+                .zip(held)
+                .map(|((_, of), held)| match held {
+                    // After a failover another server answers, which may give the same numbers to others.
+                    _ if **of != server => Seen::Unknown,
+                    true => Seen::Held,
+                    false => Seen::Ended,
+                })
+                .collect(),
+            _ => vec![Seen::Unknown; asked.len()],
+        }
+    }
+
+    /// Ends a session.
+    pub(super) async fn kill(&self, session: i64) -> Result<()> {
+        let killing = self.ask(move |dialect, conn| Box::pin(dialect.kill(conn, session)));
+        killing.await.map(drop)
+    }
+
+    /// Asks over the connection that is kept, or, where that has ended meanwhile, over a new one. Also tells which server
+    /// answered.
+    pub(super) async fn ask<T, R>(&self, request: R) -> Result<(T, String)>
+    where
+        R: for<'a> Fn(&'a D, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>>,
+    {
+        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
+        let asking = async {
+            let mut place = self.eye.lock().await;
+            if let Some(mut eye) = place.take()
+                && let Ok(answer) = request(dialect, &mut eye.conn).await
+            {
+                let server = eye.server.clone();
+                *place = Some(eye);
+                return Ok((answer, server));
+            }
+            let (mut conn, server) = dialect.connect().await?;
+            let answer = request(dialect, &mut conn).await.map_err(|error| refused(dialect, error))?;
+            *place = Some(Eye { conn, server: server.clone() });
+            Ok((answer, server))
+        };
+        let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK:?}"));
+        clock.timeout_at(clock.now().after(LOOK), asking).await.ok_or_else(late).flatten()
+    }
+
+    /// Ends the monitor's connection.
+    pub(super) async fn close(&self) {
+        let closing = async {
+            if let Some(eye) = self.eye.lock().await.take() {
+                self.site.dialect.close(eye.conn).await;
+            }
+        };
+        let clock = &self.site.clock;
+        let _ = clock.timeout_at(clock.now().after(LOOK), closing).await;
+    }
+}

@@ -1,0 +1,69 @@
+//! The record of a hold: its fencing token, the note of its holder, and how the server knows it.
+//!
+//! It is committed before the body begins, and over another connection than the hold's: a transaction that is rolled back
+//! takes no token with it.
+
+use dlock_contract::{Claim, Error, ErrorKind, Mode, Result};
+
+use super::dialect::RowId;
+use super::statements::Statements;
+use crate::dialect::{Answer, Dialect, Value};
+use crate::numbers::MOST_TOKEN;
+use crate::session::{Session, corrupt};
+
+/// The record of one hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Record {
+    pub(super) name: String,
+    pub(super) is_reader: bool,
+}
+
+/// How the table holds a mode.
+pub(super) fn mode_number(mode: Mode) -> i64 {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Write => 1,
+        Mode::Read => 2,
+        // No claim asks for it: the profile says no.
+        Mode::Permits(_) => 3,
+    }
+}
+
+/// Whether holds of these two may be asked for under one key.
+pub(super) fn mixes(one: i64, other: i64) -> bool {
+    (one == 0) == (other == 0)
+}
+
+/// Writes the record, and gives the token.
+pub(super) async fn write<D: Dialect>(
+    statements: &Statements,
+    session: &mut Session<D>,
+    record: &Record,
+    claim: &Claim,
+    id: &RowId,
+) -> Result<u64> {
+    let key = Value::Text(claim.key.as_str());
+    let (name, mode) = (Value::Text(&record.name), Value::Int(mode_number(claim.mode)));
+    let (number, transaction) = (Value::Int(id.session), Value::Int(id.transaction));
+    let (hold, note) = (Value::Text(&id.hold), Value::Text(claim.note.as_str()));
+    if !record.is_reader {
+        let values = [name, mode, number, transaction, hold, note, key];
+        return token_of(&session.ask(&statements.stamp, &values).await?);
+    }
+    let token = token_of(&session.ask(&statements.draw, &[name, key]).await?)?;
+    // It is below 2^53.
+    let drawn = Value::Int(i64::try_from(token).unwrap_or(i64::MAX));
+    let values = [name, hold, drawn, mode, number, transaction, note, key];
+    session.insert(&statements.stamp_reader, &values).await?;
+    Ok(token)
+}
+
+fn token_of(answer: &Answer) -> Result<u64> {
+    match answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0) {
+        None => Err(corrupt("its token is not above zero, or missing")),
+        Some(token) if token >= MOST_TOKEN => {
+            Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"))
+        }
+        Some(token) => Ok(token),
+    }
+}

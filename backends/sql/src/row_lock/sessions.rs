@@ -1,0 +1,109 @@
+//! The sessions of a store: each is one connection, and has one hold or none.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, Error, Result};
+
+use super::dialect::RowDialect;
+use crate::session::Site;
+
+/// The most sessions without a hold that are kept.
+const MOST: usize = 16;
+/// How long a goodbye may take.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A session without a statement under way.
+pub(super) struct Open<D: RowDialect> {
+    pub(super) conn: D::Conn,
+    pub(super) number: i64,
+    /// The server at its other end.
+    pub(super) server: Arc<str>,
+    /// After so much silence the server ends it.
+    pub(super) ttl: Duration,
+    /// When it last had an answer.
+    used: BootInstant,
+    opened: BootInstant,
+}
+
+/// The sessions without a hold.
+pub(super) struct Sessions<D: RowDialect> {
+    site: Arc<Site<D>>,
+    idle: Mutex<Vec<Open<D>>>,
+}
+
+impl<D: RowDialect> Sessions<D> {
+    pub(super) fn new(site: &Arc<Site<D>>) -> Self {
+        Self { site: site.clone(), idle: Mutex::default() }
+    }
+
+    /// One that was used before, or a new one, and whether it is new. The server may have ended one that was used.
+    pub(super) async fn get(&self, ttl: Duration) -> Result<(Open<D>, bool)> {
+        let kept = {
+            let mut idle = self.idle();
+            let place = idle.iter().rposition(|open| open.ttl == ttl && self.is_fresh(open));
+            place.map(|place| idle.remove(place))
+        };
+        match kept {
+            Some(open) => Ok((open, false)),
+            None => Ok((self.open(ttl).await?, true)),
+        }
+    }
+
+    /// A new one.
+    pub(super) async fn open(&self, ttl: Duration) -> Result<Open<D>> {
+        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
+        let timeout = self.site.settings.connect_timeout;
+        let opening = async {
+            let (mut conn, number, server) = dialect.connect_row().await?;
+            dialect.end_row_after(&mut conn, ttl).await?;
+            Ok((conn, number, server))
+        };
+        let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
+        let opened = clock.timeout_at(clock.now().after(timeout), opening).await.ok_or_else(late).flatten();
+        let (conn, number, server) = opened.map_err(Error::never_sent)?;
+        let now = clock.now();
+        Ok(Open { conn, number, server: server.into(), ttl, used: now, opened: now })
+    }
+
+    /// Keeps a session for the next hold. It must be in no transaction.
+    pub(super) fn put(&self, mut open: Open<D>) {
+        open.used = self.site.clock.now();
+        let mut idle = self.idle();
+        if idle.len() < MOST && self.is_fresh(&open) {
+            idle.push(open);
+        }
+    }
+
+    /// Ends those that were idle for so long that the server may end them soon.
+    pub(super) async fn tidy(&self) {
+        let over: Vec<_> = {
+            let mut idle = self.idle();
+            idle.extract_if(.., |open| !self.is_fresh(open)).collect()
+        };
+        self.close(over).await;
+    }
+
+    /// Ends all of them.
+    pub(super) async fn clear(&self) {
+        let all = std::mem::take(&mut *self.idle());
+        self.close(all).await;
+    }
+
+    async fn close(&self, sessions: Vec<Open<D>>) {
+        let clock = &self.site.clock;
+        for open in sessions {
+            let _ = clock.timeout_at(clock.now().after(GOODBYE), self.site.dialect.close(open.conn)).await;
+        }
+    }
+
+    fn is_fresh(&self, open: &Open<D>) -> bool {
+        let (now, settings) = (self.site.clock.now(), &self.site.settings);
+        now.since(open.used) < (open.ttl / 2).min(settings.idle_timeout)
+            && now.since(open.opened) < settings.max_lifetime
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Open<D>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

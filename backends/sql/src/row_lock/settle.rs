@@ -1,0 +1,94 @@
+//! Commits the transaction of a hold, and says whether that was done.
+
+use std::sync::atomic::Ordering;
+
+use dlock_contract::{Error, ErrorKind, Hold, Result, Settle};
+use futures::future::BoxFuture;
+
+use super::dialect::RowDialect;
+use super::held::{HeldRow, ask_aside};
+use super::store::{RowLock, Shared};
+use crate::dialect::Refusal;
+use crate::session::PATIENCE;
+
+impl<D: RowDialect> Settle for RowLock<D> {
+    fn has_work(&self, hold: &Hold) -> bool {
+        hold.session::<HeldRow<D>>().is_some_and(|held| held.has_work.load(Ordering::Acquire))
+    }
+
+    fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let held = hold.shared_session::<HeldRow<D>>();
+            let held = held.ok_or_else(|| refusal("the lock lives in no transaction of this store"))?;
+            let shared = self.shared.clone();
+            let settling = ask_aside(async move { shared.commit(&held).await })?;
+            settling.await.unwrap_or_else(|_| Err(unknown("the task that commits has failed")))
+        })
+    }
+}
+
+impl<D: RowDialect> Shared<D> {
+    async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
+        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
+        let Some(mut slot) = held.begin_end(self).await else {
+            return Err(refusal("a statement of the body is still under way on another task"));
+        };
+        // Behind this, a request that has not ended drops the connection.
+        let Some(mut open) = slot.take() else { return Err(refusal("the transaction had ended before")) };
+        let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
+        let until = clock.now().after(PATIENCE);
+        let asking = clock.timeout_at(until, dialect.is_in(&mut open.conn, &held.id)).await;
+        match asking.ok_or_else(late).flatten() {
+            Ok(true) => {}
+            // No commit was sent, so the server rolls back.
+            Ok(false) => return Err(refusal("the transaction had ended before: a statement of the body ended it")),
+            Err(error) => return Err(refusal("its session had ended").because(dialect.fault(error))),
+        }
+        let committing = clock.timeout_at(until, dialect.commit(&mut open.conn, &held.id)).await;
+        let error = match committing.ok_or_else(late).flatten() {
+            Ok(()) => {
+                held.note_committed();
+                self.sessions.put(open);
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        let kind = dialect.refusal(&error);
+        let error = dialect.fault(error);
+        if kind != Refusal::SessionEnded {
+            // The server has rolled back. The session is not used again: what it still has of ours is not known.
+            held.end();
+            let text = "the server refused the commit";
+            return Err(refusal(text).because(error).with_retryable(kind == Refusal::Undone));
+        }
+        drop(open);
+        let id = held.id.clone();
+        let asked = self.monitor.ask(move |dialect, conn| {
+            let id = id.clone();
+            Box::pin(async move { dialect.was_committed(conn, &id).await })
+        });
+        match asked.await {
+            Ok((Some(true), server)) if server == *held.server => {
+                held.note_committed();
+                Ok(())
+            }
+            Ok((Some(false), server)) if server == *held.server => {
+                Err(refusal("its session ended before the commit").because(error))
+            }
+            _ => Err(unknown("the session ended while the commit was under way").because(error)),
+        }
+    }
+}
+
+fn refusal(why: &str) -> Error {
+    Error::new(
+        ErrorKind::CommitRefused,
+        format!("nothing of the body's work stays, because its commit was refused: {why}"),
+    )
+}
+
+fn unknown(why: &str) -> Error {
+    let text =
+        format!("nobody knows whether the body's work was committed: {why}; look for it before you run the body again");
+    Error::new(ErrorKind::CommitUnknown, text)
+}

@@ -1,0 +1,139 @@
+//! All statements about the records of row locks. The statement that locks a row is each server's own.
+//!
+//! As in the statements of the lease row, words in braces are the server's, and values are `$1`, `$2` and so on.
+
+use super::dialect::RowDialect;
+use crate::dialect::Statement;
+use crate::statements::{SWEPT, statement};
+
+/// The table of tokens, notes and records of broken holds.
+pub const ROWS: &str = "dlock_rows";
+/// The table whose rows are locked, where the user has named no other one.
+pub const ROW_KEYS: &str = "dlock_row_keys";
+
+/// Makes the row that is locked. Values: name.
+const CREATE: &str = "INSERT INTO {row_keys} (k) VALUES ($1){unless_there}";
+
+/// Draws a token, and leaves the record of the one holder. The token is above the last one and not below the server's time, so
+/// it rises even where records were lost.
+///
+/// Values: name, mode, session, transaction, hold id, note, whole key.
+const STAMP: &str = "\
+    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) VALUES ( \
+        $1, '', {draw}GREATEST({now}, {swept}){drawn}, $2, $3, $4, $5, $6, $7) \
+    {on_conflict} \
+        token = {draw}GREATEST(dlock_rows.token + 1, {now}){drawn}, mode = $2, session = $3, xact = $4, hold = $5, \
+        note = $6, long_key = $7{tells}";
+
+/// Draws a token for a reader, beside others.
+///
+/// Values: name, whole key.
+const DRAW: &str = "\
+    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) VALUES ( \
+        $1, '', {draw}GREATEST({now}, {swept}){drawn}, 0, 0, 0, '', '', $2) \
+    {on_conflict} token = {draw}GREATEST(dlock_rows.token + 1, {now}){drawn}{tells}";
+
+/// The record of one of several readers.
+///
+/// Values: name, hold id, token, mode, session, transaction, note, whole key.
+const STAMP_READER: &str = "\
+    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
+    VALUES ($1, $2, $3, $4, $5, $6, $2, $7, $8){unless_there}";
+
+/// Values: name, hold id.
+const FORGET_READER: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2";
+
+/// The holders of a lock, the first one first.
+///
+/// Values: name.
+const LOOK: &str =
+    "SELECT note, hold, token, mode, session FROM {rows} WHERE k = $1 AND hold <> '' AND {is_held} ORDER BY token";
+
+/// A range of names; those of free locks count for the limit, so that the cost has a bound.
+///
+/// Values: after, start, end, limit.
+const LIST: &str = "\
+    SELECT k, MAX(long_key), {any}({is_held}) FROM {rows} WHERE k > $1 AND k >= $2 AND k < $3 GROUP BY k ORDER BY k LIMIT $4";
+
+/// Leaves the record of who broke a hold, if it still holds.
+///
+/// Values: name, hold id, record.
+const LEAVE_RECORD: &str = "\
+    UPDATE {rows} SET broken_hold = hold, broken_record = $3 WHERE k = $1 AND hold = $2 AND {is_held}";
+
+/// Values: name, hold id.
+const TAKE_BACK: &str = "UPDATE {rows} SET broken_hold = NULL WHERE k = $1 AND hold = $2 AND broken_hold = hold";
+
+/// Values: name, hold id.
+const RECORD: &str = "SELECT broken_record FROM {rows} WHERE k = $1 AND broken_hold = $2";
+
+/// One process at a time sweeps. Values: for how long no other one does.
+const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep_rows' AND number <= {now}";
+
+/// A page of the names, each record with whether nobody has drawn a token there for so long: a token is not below the time at
+/// which it was drawn.
+///
+/// Values: that time, after which name and part.
+const SWEEP_PAGE: &str = "\
+    SELECT k, part, token, token < {now} - $1 FROM {rows} WHERE k > $2 OR k = $2 AND part > $3 ORDER BY k, part LIMIT {page}";
+
+/// Deletes a record that was not used since the look at it, and whose hold has ended.
+///
+/// Values: name, part, token.
+const SWEEP: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2 AND token = $3 AND NOT ({is_held})";
+
+/// Deletes the row of a lock that nobody keeps locked and that has no record any more. Whoever asks for it next makes it anew.
+///
+/// Values: name.
+const SWEEP_KEY: &str = "DELETE FROM {row_keys} WHERE k = $1 AND NOT EXISTS (SELECT 1 FROM {rows} r WHERE r.k = $1)";
+
+/// The statements of one store.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) create: Statement,
+    pub(super) stamp: Statement,
+    pub(super) draw: Statement,
+    pub(super) stamp_reader: Statement,
+    pub(super) forget_reader: Statement,
+    pub(super) look: Statement,
+    pub(super) list: Statement,
+    pub(super) leave_record: Statement,
+    pub(super) take_back: Statement,
+    pub(super) record: Statement,
+    pub(super) take_sweep: Statement,
+    pub(super) sweep_page: Statement,
+    pub(super) sweep: Statement,
+    pub(super) sweep_key: Statement,
+}
+
+impl Statements {
+    pub(super) fn new<D: RowDialect>(dialect: &D) -> Self {
+        let (words, row) = (dialect.words(), dialect.row_words());
+        let made = |text: &str| {
+            let text = text
+                .replace("{swept}", SWEPT)
+                .replace("{on_conflict}", row.on_conflict)
+                .replace("{any}", row.any)
+                .replace("{is_held}", row.is_held)
+                .replace("{rows}", &format!("{}{ROWS}", words.schema))
+                .replace("{row_keys}", &format!("{}{ROW_KEYS}", words.schema));
+            statement(&text, words)
+        };
+        Self {
+            create: made(CREATE),
+            stamp: made(STAMP),
+            draw: made(DRAW),
+            stamp_reader: made(STAMP_READER),
+            forget_reader: made(FORGET_READER),
+            look: made(LOOK),
+            list: made(LIST),
+            leave_record: made(LEAVE_RECORD),
+            take_back: made(TAKE_BACK),
+            record: made(RECORD),
+            take_sweep: made(TAKE_SWEEP),
+            sweep_page: made(SWEEP_PAGE),
+            sweep: made(SWEEP),
+            sweep_key: made(SWEEP_KEY),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The store: how it is opened, and how a lock is taken and freed.
+
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use dlock_contract::engine::{Run, background};
+use dlock_contract::{
+    Attempt, Claim, Clock, Error, ErrorKind, Expiry, Fencing, Hold, Profile, Queue, Released, Result, RunsOn, Signal,
+    TtlRange, Validity, Wake, WakeStyle,
+};
+
+use super::backend::failed;
+use super::dialect::RowDialect;
+use super::held::{HeldRow, ask_aside};
+use super::monitor::{Monitor, TOLD};
+use super::record::{mixes, mode_number};
+use super::sessions::Sessions;
+use super::statements::Statements;
+use super::sweep::sweep_for_ever;
+use super::table::{RowKind, RowTable};
+use super::taking::Found;
+use crate::dialect::Value;
+use crate::flights::Flights;
+use crate::pool::Pool;
+use crate::session::{PATIENCE, Site};
+use crate::settings::Settings;
+use crate::ways::{Way, Ways};
+
+/// How often sessions without a hold are looked at.
+const TIDY: Duration = Duration::from_secs(5);
+
+/// Locks that are rows which transactions keep locked.
+#[derive(Debug)]
+pub struct RowLock<D: RowDialect> {
+    pub(super) shared: Arc<Shared<D>>,
+    pub(super) profile: Profile,
+    /// They end with the store.
+    _tasks: [Run<()>; 3],
+}
+
+/// The parts of the store that waiters share. A waiter outlives its borrow of the store.
+pub(super) struct Shared<D: RowDialect> {
+    pub(super) site: Arc<Site<D>>,
+    pub(super) statements: Arc<Statements>,
+    pub(super) table: RowTable,
+    pub(super) kind: RowKind,
+    ways: Arc<Ways>,
+    pub(super) flights: Arc<Flights>,
+    pub(super) sessions: Sessions<D>,
+    /// For records: each statement is a transaction of its own.
+    pub(super) pool: Pool<D>,
+    pub(super) monitor: Arc<Monitor<D>>,
+}
+
+impl<D: RowDialect> RowLock<D> {
+    /// Opens the store: connects, makes dlock's tables if they are missing, and looks at the table that has the rows.
+    ///
+    /// # Errors
+    /// If the dialect finds something wrong with the server, the account or the tables.
+    pub async fn open(dialect: D, table: RowTable, settings: Settings, clock: &Clock) -> Result<Self> {
+        let profile = profile(dialect.words().kind, dialect.row_words().longest_ttl)
+            .with(|profile| profile.any_key = !table.is_own);
+        let statements = Arc::new(Statements::new(&dialect));
+        let common = crate::statements::Statements::new(dialect.words());
+        let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements: common });
+        let preparing = {
+            let (site, table) = (site.clone(), table.clone());
+            async move {
+                let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+                let preparing = async {
+                    let (mut conn, server) = site.dialect.connect().await?;
+                    let kind = site.dialect.prepare_row(&mut conn, &table).await?;
+                    Ok((conn, server, kind))
+                };
+                let until = site.clock.now().after(PATIENCE);
+                let (conn, server, kind) = site.clock.timeout_at(until, preparing).await.ok_or_else(late)??;
+                Ok::<_, Error>((conn, server, kind, Pool::here(&site, site.settings.max_connections)?))
+            }
+        };
+        // On our thread: all connections live there, and must not end with the caller's runtime.
+        let (conn, server, kind, pool) = background()?.run(preparing).await??;
+        let monitor = Arc::new(Monitor::new(&site, &table, conn, server));
+        let shared = Arc::new(Shared {
+            statements,
+            table,
+            kind,
+            ways: Arc::default(),
+            flights: Arc::default(),
+            sessions: Sessions::new(&site),
+            pool,
+            monitor: monitor.clone(),
+            site,
+        });
+        let watch = background()?.run(monitor.watch());
+        let sweep = background()?.run(sweep_for_ever(Arc::downgrade(&shared)));
+        let tidy = background()?.run(tidy_for_ever(Arc::downgrade(&shared)));
+        Ok(Self { shared, profile, _tasks: [watch, sweep, tidy] })
+    }
+}
+
+impl<D: RowDialect> Shared<D> {
+    pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+        let clock = &self.site.clock;
+        clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
+    }
+
+    pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
+        if let Some(held) = self.monitor.held_by(&claim.owner) {
+            let (shared, asked) = (self.clone(), held.clone());
+            let confirming = ask_aside(async move { asked.confirm(&shared).await })?;
+            if let Some(from) = confirming.await.unwrap_or_else(|_| Err(failed()))? {
+                let validity = Validity::new(from, claim.ttl);
+                return Ok(Attempt::Acquired(Hold::new(claim.clone(), held.token, validity)?.with_session(held)));
+            }
+        }
+        self.agree(claim).await?;
+        if let Some(held) = self.ask(claim).await? {
+            return Ok(Attempt::Acquired(hold_of(held, claim)?));
+        }
+        let held_by = self.refused_by(claim).await?;
+        let Queue::Join { until, .. } = queue else { return Ok(Attempt::Contended(Wake::poll().held_by(held_by))) };
+        let (shared, claim) = (self.clone(), claim.clone());
+        let wake = Wake::on(async move {
+            let held = shared.wait(&claim, until).await?;
+            held.map_or(Ok(Signal::Ask), |held| hold_of(held, &claim).map(Signal::Granted))
+        });
+        Ok(Attempt::Contended(wake.held_by(held_by)))
+    }
+
+    /// Asks for the row without waiting. Whether the caller waits for the answer or not, the request runs to its end, and
+    /// what it wins for nobody is rolled back.
+    async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<HeldRow<D>>>> {
+        let (shared, claim) = (self.clone(), claim.clone());
+        let flight = self.flights.begin(claim.owner);
+        let asking = ask_aside(async move {
+            let found = shared.take(&claim, None, &AtomicI64::new(0)).await;
+            (found, flight)
+        })?;
+        let (found, _flight) = asking.await.map_err(|_| failed())?;
+        Ok(match found? {
+            Found::Held(held) => Some(held),
+            Found::Busy => None,
+        })
+    }
+
+    /// Notes the way of the key's namespace in the table, or fails if another one stands there.
+    async fn agree(&self, claim: &Arc<Claim>) -> Result<()> {
+        if self.ways.has(&claim.key) {
+            return Ok(());
+        }
+        let (ways, claim) = (self.ways.clone(), claim.clone());
+        self.pool.run(move |session| Box::pin(async move { ways.agree(session, &claim.key, Way::Row).await })).await
+    }
+
+    /// Who holds a lock that was refused.
+    ///
+    /// # Errors
+    /// If it is held in a mode of another family.
+    async fn refused_by(&self, claim: &Claim) -> Result<Option<dlock_contract::Note>> {
+        let rows = self.records(&claim.key).await?;
+        let family = mode_number(claim.mode);
+        if let Some(other) = rows.iter().find(|record| !mixes(record.mode, family)) {
+            let text = format!("the key is held in another family of modes, by {}", other.holder.note);
+            return Err(Error::new(ErrorKind::KeyConflict, text).with_key(claim.key.as_str()));
+        }
+        Ok(rows.into_iter().next().map(|record| record.holder.note))
+    }
+
+    /// Ends a hold; `Released` if it was held when this was called.
+    pub(super) async fn free(self: &Arc<Self>, held: Arc<HeldRow<D>>) -> Result<Released> {
+        let shared = self.clone();
+        let undoing = ask_aside(async move {
+            let undone = held.undo(&shared).await;
+            shared.monitor.remove(&held);
+            if held.record.is_reader {
+                shared.forget(&held);
+            }
+            undone
+        })?;
+        self.bounded(async { undoing.await.unwrap_or_else(|_| Err(failed())) }).await
+    }
+
+    /// Deletes the record of a reader. If that fails, the sweeper does it.
+    fn forget(self: &Arc<Self>, held: &HeldRow<D>) {
+        let (shared, name, hold) = (self.clone(), held.record.name.clone(), held.id.hold.clone());
+        let Ok(background) = background() else { return };
+        background.spawn(async move {
+            let statements = shared.statements.clone();
+            let forgetting = shared.pool.run(move |session| {
+                Box::pin(async move {
+                    session.ask(&statements.forget_reader, &[Value::Text(&name), Value::Text(&hold)]).await
+                })
+            });
+            let _ = forgetting.await;
+        });
+    }
+}
+
+async fn tidy_for_ever<D: RowDialect>(store: Weak<Shared<D>>) {
+    while let Some(clock) = store.upgrade().map(|store| store.site.clock.clone()) {
+        clock.sleep_until(clock.now().after(TIDY)).await;
+        let Some(store) = store.upgrade() else { return };
+        store.sessions.tidy().await;
+    }
+}
+
+fn hold_of<D: RowDialect>(held: Arc<HeldRow<D>>, claim: &Arc<Claim>) -> Result<Hold> {
+    Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
+}
+
+/// The profile of row locks. The tokens are as good as the clock after a failover to a replica that lags.
+fn profile(kind: &'static str, longest: Duration) -> Profile {
+    let second = Duration::from_secs(1);
+    Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|row| {
+        row.expiry = Expiry::Session { told: TOLD };
+        row.fencing = Fencing::MonotonicUnlessFailover;
+        row.read_write = true;
+        row.wake = WakeStyle::Grant;
+        row.runs_on = RunsOn::OwnThread;
+        row.expires_alone = false;
+        row.takeover_delay = second;
+    })
+}
+
+impl<D: RowDialect> std::fmt::Debug for Shared<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowLock")
+            .field("dialect", &self.site.dialect)
+            .field("table", &self.table)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,182 @@
+//! Takes a row: locks it in a transaction, and writes the record of the hold over another connection.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result};
+
+use tokio::sync::oneshot;
+
+use super::backend::failed;
+use super::dialect::{RowAsk, RowDialect, RowId, Taken};
+use super::held::{Granted, HeldRow};
+use super::record::{self, Record};
+use super::sessions::Open;
+use super::store::Shared;
+use super::table::RowKey;
+use crate::dialect::{Refusal, Value};
+use crate::session::refused;
+
+/// How often a row that is missing is made, and asked for again: another process may sweep it in between.
+const MADE: u32 = 3;
+
+/// What a request for a row found.
+pub(super) enum Found<D: RowDialect> {
+    Held(Arc<HeldRow<D>>),
+    Busy,
+}
+
+impl<D: RowDialect> Shared<D> {
+    /// Waits for a row until then. Dropping this ends the wait, in the server too.
+    pub(super) async fn wait(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        until: BootInstant,
+    ) -> Result<Option<Arc<HeldRow<D>>>> {
+        let (mut tell, told) = oneshot::channel();
+        let (shared, claim) = (self.clone(), claim.clone());
+        let flight = self.flights.begin(claim.owner);
+        background()?.spawn(async move {
+            let session = AtomicI64::new(0);
+            tokio::select! {
+                found = shared.take(&claim, Some(until), &session) => drop(tell.send((found, flight))),
+                () = tell.closed() => {
+                    // Its connection is closed. A server that waits for a row does not see that.
+                    let session = session.into_inner();
+                    if session != 0 {
+                        let _ = shared.monitor.kill(session).await;
+                    }
+                }
+            }
+        });
+        let (found, _flight) = told.await.map_err(|_| failed())?;
+        Ok(match found? {
+            Found::Held(held) => Some(held),
+            Found::Busy => None,
+        })
+    }
+
+    /// Locks the row, and waits for it until then, if at all. It runs on our thread. `session` has the number of the session that
+    /// is asked.
+    pub(super) async fn take(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        until: Option<BootInstant>,
+        session: &AtomicI64,
+    ) -> Result<Found<D>> {
+        let row = self.table.key_of(self.kind, &claim.key)?;
+        let record = Record { name: self.table.record_of(&claim.key, &row), is_reader: claim.mode == Mode::Read };
+        let hold = HoldId::of(&claim.owner).to_string();
+        let mut made = 0;
+        loop {
+            let wait = until.map(|until| until.since(self.site.clock.now()));
+            let (open, since, taken) = self.lock((&row, &hold), claim, wait, session).await?;
+            session.store(0, Ordering::Relaxed);
+            let id = |transaction| RowId { session: open.number, transaction, hold: hold.clone() };
+            match taken {
+                Taken::Row(transaction) => {
+                    let id = id(transaction);
+                    return self.granted(claim, (open, since), record, row, id).await.map(Found::Held);
+                }
+                Taken::Busy => {
+                    let id = id(0);
+                    self.give_up(open, &id).await;
+                    return Ok(Found::Busy);
+                }
+                Taken::Missing => {
+                    let id = id(0);
+                    self.give_up(open, &id).await;
+                    if self.table.is_own || made >= MADE {
+                        return Err(self.missing(&row, claim));
+                    }
+                    made += 1;
+                    self.create(&row).await?;
+                }
+            }
+        }
+    }
+
+    /// One request, on a session that was used before or on a new one. The server may have ended the former, and nothing was
+    /// taken then.
+    async fn lock(
+        &self,
+        (row, hold): (&RowKey, &str),
+        claim: &Claim,
+        wait: Option<Duration>,
+        session: &AtomicI64,
+    ) -> Result<(Open<D>, BootInstant, Taken)> {
+        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
+        let (mut open, mut is_new) = self.sessions.get(claim.ttl).await?;
+        loop {
+            let ask = RowAsk { table: &self.table, key: row, hold, is_shared: claim.mode == Mode::Read, wait };
+            let asked = clock.now();
+            session.store(open.number, Ordering::Relaxed);
+            match dialect.take_row(&mut open.conn, ask).await {
+                // After a wait the server counts the silence anew: it has the session when it answers.
+                Ok(taken) => return Ok((open, if wait.is_some() { clock.now() } else { asked }, taken)),
+                Err(error) if dialect.refusal(&error) == Refusal::SessionEnded && !is_new => {
+                    (open, is_new) = (self.sessions.open(claim.ttl).await?, true);
+                }
+                // The connection is dropped, and the transaction with it.
+                Err(error) => return Err(refused(dialect, error)),
+            }
+        }
+    }
+
+    async fn granted(
+        self: &Arc<Self>,
+        claim: &Arc<Claim>,
+        (open, since): (Open<D>, BootInstant),
+        record: Record,
+        row: RowKey,
+        id: RowId,
+    ) -> Result<Arc<HeldRow<D>>> {
+        let (statements, written) = (self.statements.clone(), (record.clone(), claim.clone(), id.clone()));
+        let writing = self.pool.run(move |session| {
+            Box::pin(async move {
+                let (record, claim, id) = written;
+                record::write(&statements, session, &record, &claim, &id).await
+            })
+        });
+        let token = match writing.await {
+            Ok(token) => token,
+            Err(error) => {
+                self.give_up(open, &id).await;
+                return Err(error);
+            }
+        };
+        let held = Arc::new(HeldRow::new(Granted { owner: claim.owner, id, record, row, token, since, open }, self));
+        self.monitor.add(&held);
+        Ok(held)
+    }
+
+    /// Rolls back a transaction that is no hold.
+    async fn give_up(&self, mut open: Open<D>, id: &RowId) {
+        if self.site.dialect.rollback(&mut open.conn, id).await.is_ok() {
+            self.sessions.put(open);
+        }
+    }
+
+    /// Makes a row that is missing in dlock's table, in a transaction of its own: a request for a missing row keeps nobody out.
+    async fn create(&self, row: &RowKey) -> Result<()> {
+        let (statements, name) = (self.statements.clone(), row.text());
+        let creating = self.pool.run(move |session| {
+            Box::pin(async move { session.insert(&statements.create, &[Value::Text(&name)]).await })
+        });
+        creating.await.map(drop)
+    }
+
+    fn missing(&self, row: &RowKey, claim: &Claim) -> Error {
+        let table = &self.table;
+        let text = format!(
+            "the table `{}` has no row whose `{}` is `{}`, so there is nothing to lock: insert it before, or look whether the key \
+             is written as in the table",
+            table.name,
+            table.column,
+            row.text().escape_default()
+        );
+        Error::new(ErrorKind::NoSuchRow, text).with_key(claim.key.as_str())
+    }
+}

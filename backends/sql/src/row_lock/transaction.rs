@@ -1,0 +1,111 @@
+//! The transaction of a hold, for the body's own statements.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use dlock_contract::{Error, ErrorKind, LossCause, Result};
+use tokio::sync::OwnedMutexGuard;
+
+use super::dialect::RowDialect;
+use super::held::HeldRow;
+use super::sessions::Open;
+
+/// The transaction of a hold. The body's statements run inside of it by [`conn`](Self::conn).
+///
+/// What they write is committed when the body has succeeded, and rolled back in every other case: at an error, a panic, a
+/// cancelled call, a loss of the lock. There is one handle of a transaction at a time.
+///
+/// Do not end the transaction by a statement (`COMMIT`, `ROLLBACK`, in MySQL and MariaDB also every change of a table's
+/// definition): that ends the lock too, and the call fails.
+pub struct RowTransaction<D: RowDialect> {
+    held: Arc<HeldRow<D>>,
+}
+
+/// The connection of a transaction, for as long as statements run. It is the client library's own type behind `*`.
+///
+/// Drop it before the body does something else for as long as the ttl: while it is there, dlock sends nothing over the
+/// connection, and the server ends a session that is silent for the ttl.
+pub struct RowConnection<'a, D: RowDialect> {
+    slot: OwnedMutexGuard<Option<Open<D>>>,
+    transaction: PhantomData<&'a mut RowTransaction<D>>,
+}
+
+impl<D: RowDialect> RowTransaction<D> {
+    /// The transaction of a hold.
+    ///
+    /// # Errors
+    /// [`ErrorKind::WouldDeadlock`] if there is a handle of it already; [`ErrorKind::Lost`] if the lock was lost.
+    pub fn of(held: Arc<HeldRow<D>>) -> Result<Self> {
+        if held.has_ended() {
+            return Err(lost(&held));
+        }
+        if held.is_lent.swap(true, Ordering::AcqRel) {
+            let text =
+                "the transaction of this lock is in use: it has one handle at a time; drop that one, or hand it on";
+            return Err(Error::new(ErrorKind::WouldDeadlock, text));
+        }
+        Ok(Self { held })
+    }
+
+    /// The connection, for statements: `sqlx::query(…).execute(&mut *transaction.conn().await?)`. It waits for a request of
+    /// dlock's that is under way.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if the lock was lost.
+    pub async fn conn(&mut self) -> Result<RowConnection<'_, D>> {
+        let slot = self.held.slot.clone().lock_owned().await;
+        if slot.is_none() || self.held.has_ended() {
+            return Err(lost(&self.held));
+        }
+        self.held.has_work.store(true, Ordering::Release);
+        Ok(RowConnection { slot, transaction: PhantomData })
+    }
+}
+
+fn lost<D: RowDialect>(held: &HeldRow<D>) -> Error {
+    let text = "the transaction has ended with its lock, and nothing of its work stays";
+    let cause = if held.is_committed() { LossCause::Released } else { LossCause::Store };
+    Error::new(ErrorKind::Lost(cause), text)
+}
+
+impl<D: RowDialect> Drop for RowTransaction<D> {
+    fn drop(&mut self) {
+        self.held.is_lent.store(false, Ordering::Release);
+    }
+}
+
+impl<D: RowDialect> Deref for RowConnection<'_, D> {
+    type Target = D::Conn;
+
+    fn deref(&self) -> &D::Conn {
+        match &*self.slot {
+            Some(open) => &open.conn,
+            // It was there when this was made, and nobody can take it meanwhile.
+            None => unreachable!("a connection that was lent is gone"),
+        }
+    }
+}
+
+impl<D: RowDialect> DerefMut for RowConnection<'_, D> {
+    fn deref_mut(&mut self) -> &mut D::Conn {
+        match &mut *self.slot {
+            Some(open) => &mut open.conn,
+            None => unreachable!("a connection that was lent is gone"),
+        }
+    }
+}
+
+impl<D: RowDialect> fmt::Debug for RowTransaction<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowTransaction").field("held", &self.held).finish()
+    }
+}
+
+impl<D: RowDialect> fmt::Debug for RowConnection<'_, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RowConnection").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,169 @@
+//! The servers of an address, the account, and how sessions are opened there.
+
+use std::fmt;
+use std::time::Duration;
+
+use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use zookeeper_client::{Acls, Client, Connector, Error as ClientError};
+
+use crate::line::Layout;
+
+const DEFAULT_PORT: u16 = 2181;
+/// A connection that has not answered for this time is given up, or for two fifths of the session if that is less.
+const SILENCE: Duration = Duration::from_secs(4);
+
+/// `zk://[user:password@]host[:port][,host[:port]…][/chroot]`.
+pub(crate) const FORM: UrlForm = UrlForm::new(
+    "a ZooKeeper URL",
+    "zk://[user:password@]host[:port][,host[:port]…][/chroot]",
+    &["zk"],
+    UrlBody::HostsAfterLastAt,
+)
+.options(&[
+    OptionRow::one_of("keys", &["dlock", "literal"]),
+    OptionRow::one_of("layout", &["curator", "kazoo"]),
+    OptionRow::one_of("acl", &["creator", "open"]),
+    OptionRow::one_of("tls", &["verify", "off"]),
+    OptionRow::CA,
+    OptionRow::CERT,
+    OptionRow::KEY,
+])
+.elsewhere(&[("ssl", "write tls=verify, and ca, cert and key, instead of the properties of the Java client")]);
+
+/// Where the sessions are opened, and for whom. `Debug` shows no account.
+pub(crate) struct Cluster {
+    hosts: String,
+    user: Option<(String, Secret)>,
+    tls: Option<Tls>,
+    /// The node under which all is, without a slash at its end: empty for the root.
+    pub(crate) root: String,
+    pub(crate) layout: Layout,
+    /// Whether the locks have the names that other programs write.
+    pub(crate) literal: bool,
+    /// Whether only the account that made a node may do something with it.
+    pub(crate) creator: bool,
+}
+
+impl Cluster {
+    pub(crate) fn of(address: &Address) -> Result<Self> {
+        if address.hosts().is_empty() {
+            return Err(address.wrong("it names one host at least"));
+        }
+        let user = match (address.user(), address.password()) {
+            (None, None) => None,
+            (Some(user), Some(password)) if !user.contains(':') => Some((user.to_owned(), password.clone())),
+            (Some(user), Some(_)) if user.contains(':') => return Err(address.wrong("a user's name has no colon")),
+            _ => return Err(address.wrong("an account is a user and a password")),
+        };
+        let bad = |part: &String| part.is_empty() || part == "." || part == ".." || !part.chars().all(is_plain);
+        if address.path().iter().any(bad) || address.path().first().is_some_and(|first| first == "zookeeper") {
+            return Err(
+                address.wrong("each part of the chroot is the name of a node, and the first is not `zookeeper`")
+            );
+        }
+        let bracketed = |name: &str| if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
+        let hosts = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT));
+        let hosts: Vec<_> = hosts.map(|(name, port)| format!("{}:{port}", bracketed(&name))).collect();
+        // Without an account there is nothing that a rogue server could take. TLS is used where it is asked for.
+        let asks = user.is_some() || ["tls", "ca", "cert", "key"].iter().any(|name| address.option(name).is_some());
+        let tls =
+            if asks { Some(Tls::by_option(address, false)?).filter(|tls| tls.mode != TlsMode::Off) } else { None };
+        let has_identity = user.is_some() || tls.as_ref().is_some_and(|tls| tls.identity.is_some());
+        let creator = match address.option("acl") {
+            Some("creator") if !has_identity => {
+                return Err(Error::config("acl", "acl=creator needs an account, or a certificate of the client"));
+            }
+            Some(acl) => acl == "creator",
+            None => has_identity,
+        };
+        let cluster = Self {
+            hosts: hosts.join(","),
+            user,
+            tls,
+            root: address.path().iter().map(|part| format!("/{part}")).collect(),
+            layout: if address.option("layout") == Some("kazoo") { Layout::Kazoo } else { Layout::Curator },
+            literal: address.option("keys") == Some("literal"),
+            creator,
+        };
+        // What TLS needs is missing now, and not at the first lock.
+        cluster.connector(SILENCE).map(|_| cluster)
+    }
+
+    /// The hosts and ports, as the client reads them.
+    pub(crate) fn hosts(&self) -> &str {
+        &self.hosts
+    }
+
+    /// Opens a session with this timeout, at the first member that answers.
+    pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, ConnectError> {
+        let connector = self.connector(timeout).map_err(ConnectError::Wrong)?;
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return connector.secure_connect(&self.hosts).await.map_err(ConnectError::Failed);
+        }
+        connector.connect(&self.hosts).await.map_err(ConnectError::Failed)
+    }
+
+    fn connector(&self, timeout: Duration) -> Result<Connector> {
+        let connector = Client::connector()
+            .with_session_timeout(timeout)
+            .with_connection_timeout(SILENCE.min(timeout * 2 / 5))
+            .with_fail_eagerly();
+        let connector = match &self.user {
+            Some((user, password)) => connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes()),
+            None => connector,
+        };
+        match &self.tls {
+            Some(tls) => with_tls(connector, tls),
+            None => Ok(connector),
+        }
+    }
+
+    /// Who may do something with our nodes.
+    pub(crate) fn acls(&self) -> Acls<'static> {
+        if self.creator { Acls::creator_all() } else { Acls::anyone_all() }
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cluster").field("hosts", &self.hosts).field("root", &self.root).finish_non_exhaustive()
+    }
+}
+
+/// Why there is no session.
+pub(crate) enum ConnectError {
+    /// By the settings.
+    Wrong(Error),
+    /// By what the servers did.
+    Failed(ClientError),
+}
+
+/// A character that the name of a node may have.
+pub(crate) fn is_plain(c: char) -> bool {
+    !matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff) && c != '/'
+}
+
+#[cfg(not(feature = "tls"))]
+fn with_tls(_: Connector, _: &Tls) -> Result<Connector> {
+    Err(Error::new(
+        ErrorKind::Unsupported { need: "the feature `zookeeper-tls`".into() },
+        "TLS to ZooKeeper needs the feature `zookeeper-tls` of dlock",
+    ))
+}
+
+#[cfg(feature = "tls")]
+fn with_tls(connector: Connector, tls: &Tls) -> Result<Connector> {
+    use zookeeper_client::TlsOptions;
+
+    let wrong = |field: &'static str| move |_| Error::config(field, "the file has no certificate that can be used");
+    let text = |pem: &[u8]| String::from_utf8_lossy(pem).into_owned();
+    let ca = tls.ca.as_deref().ok_or_else(|| {
+        Error::config("ca", "tls=verify needs the authority that signs the servers' certificates: add ca=/path/ca.pem")
+    })?;
+    let mut options = TlsOptions::new().with_pem_ca(&text(ca)).map_err(wrong("ca"))?;
+    if let Some((cert, key)) = &tls.identity {
+        options = options.with_pem_identity(&text(cert), &text(key)).map_err(wrong("cert"))?;
+    }
+    Ok(connector.with_tls(options))
+}

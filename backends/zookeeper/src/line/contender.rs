@@ -1,0 +1,184 @@
+//! The names of the nodes that stand in a line: ours, and those of Curator, kazoo and go-zookeeper.
+//!
+//! A name ends in the ten digits that the server counts for the parent, with a word before them that tells the kind. What
+//! stands before the word is the contender's own.
+
+use std::cmp::Ordering;
+
+use dlock_contract::{Mode, Owner};
+
+/// Whose names we write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// `_c_<uuid>-lock-`, as Curator.
+    Curator,
+    /// `<32 hex digits>__lock__`, as kazoo.
+    Kazoo,
+}
+
+/// What a contender wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Exclusive,
+    Read,
+    Write,
+    /// One of so many permits.
+    Permit(u32),
+    /// Alone, and nobody knows of which family: kazoo has one name for its locks and its writers.
+    Alone,
+}
+
+impl Kind {
+    pub(crate) fn of(mode: Mode) -> Self {
+        match mode {
+            Mode::Exclusive => Self::Exclusive,
+            Mode::Read => Self::Read,
+            Mode::Write => Self::Write,
+            Mode::Permits(limit) => Self::Permit(limit.get()),
+        }
+    }
+
+    /// May both stand in one line?
+    pub(crate) fn mixes_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Permit(one), Self::Permit(other)) => one == other,
+            (Self::Permit(_), _) | (_, Self::Permit(_)) => false,
+            (Self::Alone, _) | (_, Self::Alone) => true,
+            (one, other) => (one == Self::Exclusive) == (other == Self::Exclusive),
+        }
+    }
+}
+
+impl Layout {
+    /// The name of a new node, to which the server adds its digits.
+    pub(crate) fn prefix(self, owner: &Owner, kind: Kind) -> String {
+        let hex = owner.to_hex();
+        match (self, kind) {
+            (_, Kind::Permit(limit)) => format!("_c_{}-permit{limit}-", uuid(&hex)),
+            (Self::Curator, Kind::Read) => format!("_c_{}-__READ__", uuid(&hex)),
+            (Self::Curator, Kind::Write) => format!("_c_{}-__WRIT__", uuid(&hex)),
+            (Self::Curator, _) => format!("_c_{}-lock-", uuid(&hex)),
+            (Self::Kazoo, Kind::Read) => format!("{hex}__rlock__"),
+            // Kazoo looks at the end of a name only. With a mark of ours, we tell writers from locks.
+            (Self::Kazoo, Kind::Write) => format!("{hex}-w__lock__"),
+            (Self::Kazoo, _) => format!("{hex}-x__lock__"),
+        }
+    }
+}
+
+/// `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+fn uuid(hex: &str) -> String {
+    [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// One node of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Contender {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    /// What the server counted.
+    pub(crate) sequence: i32,
+    /// The random part of the name, which is the owner where a dlock wrote it.
+    pub(crate) owner: Option<Owner>,
+}
+
+impl Contender {
+    /// Reads the name of a node. `None`: it does not stand in the line.
+    pub(crate) fn read(name: &str) -> Option<Self> {
+        let (head, kind, digits) = Self::parts(name)?;
+        // A sign takes the place of a digit, where the counter has run over.
+        let sequence = digits.parse().ok().filter(|_| digits.len() >= 10 && !digits.starts_with('+'))?;
+        Some(Self { name: name.to_owned(), kind, sequence, owner: owner(head) })
+    }
+
+    fn parts(name: &str) -> Option<(&str, Kind, &str)> {
+        const WORDS: [(&str, Kind); 5] = [
+            ("-x__lock__", Kind::Exclusive),
+            ("-w__lock__", Kind::Write),
+            ("__READ__", Kind::Read),
+            ("__WRIT__", Kind::Write),
+            ("__rlock__", Kind::Read),
+        ];
+        for (word, kind) in WORDS {
+            if let Some((head, digits)) = name.rsplit_once(word) {
+                return Some((head, kind, digits));
+            }
+        }
+        if let Some((head, digits)) = name.rsplit_once("__lock__") {
+            return Some((head, Kind::Alone, digits));
+        }
+        if let Some((head, rest)) = name.rsplit_once("-permit") {
+            let (limit, digits) = rest.split_once('-')?;
+            return Some((head, Kind::Permit(limit.parse().ok()?), digits));
+        }
+        let (head, digits) = name.rsplit_once("lock-")?;
+        Some((head, Kind::Exclusive, digits))
+    }
+
+    /// Who stands before whom. The counter may have run over.
+    pub(crate) fn order(&self, other: &Self) -> Ordering {
+        self.sequence.wrapping_sub(other.sequence).cmp(&0)
+    }
+}
+
+fn owner(head: &str) -> Option<Owner> {
+    let own = head.strip_prefix("_c_").unwrap_or(head);
+    let hex: String = own.chars().filter(|c| *c != '-').collect();
+    let is_hex = hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u128::from_str_radix(&hex, 16).ok().filter(|_| is_hex).map(|bits| Owner::from_bytes(bits.to_be_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: [u8; 16] = [0xa5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+    #[test]
+    fn the_names_are_frozen_and_read_back() {
+        let owner = Owner::from_bytes(OWNER);
+        for (layout, kind, name) in [
+            (Layout::Curator, Kind::Exclusive, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-lock-"),
+            (Layout::Curator, Kind::Read, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-__READ__"),
+            (Layout::Curator, Kind::Write, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-__WRIT__"),
+            (Layout::Curator, Kind::Permit(3), "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-permit3-"),
+            (Layout::Kazoo, Kind::Exclusive, "a50102030405060708090a0b0c0d0e0f-x__lock__"),
+            (Layout::Kazoo, Kind::Read, "a50102030405060708090a0b0c0d0e0f__rlock__"),
+            (Layout::Kazoo, Kind::Write, "a50102030405060708090a0b0c0d0e0f-w__lock__"),
+        ] {
+            assert_eq!(layout.prefix(&owner, kind), name);
+            let read = Contender::read(&format!("{name}0000000042"));
+            assert_eq!(read.as_ref().map(|read| (read.kind, read.sequence)), Some((kind, 42)), "{name}");
+            // The mark of a kazoo node is part of no owner.
+            assert_eq!(read.and_then(|read| read.owner), Some(owner), "{name}");
+        }
+    }
+
+    #[test]
+    fn other_tools_nodes_are_read() {
+        for (name, kind) in [
+            ("_c_9866788cb987091f8fed485581bd39b6-lock-0000000007", Kind::Exclusive),
+            ("lock-0000000007", Kind::Exclusive),
+            ("9866788cb987091f8fed485581bd39b6__lock__0000000007", Kind::Alone),
+            ("9866788cb987091f8fed485581bd39b6__rlock__0000000007", Kind::Read),
+        ] {
+            let read = Contender::read(name).unwrap();
+            assert_eq!((read.kind, read.sequence), (kind, 7), "{name}");
+        }
+        for name in
+            ["stray", "slot-0", "leases", "locks", "lock-7", "lock-+000000007", "_c_x-latch-0000000001", "lock-"]
+        {
+            assert_eq!(Contender::read(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_order_survives_the_end_of_the_counter() {
+        let at = |digits: &str| Contender::read(&format!("lock-{digits}")).unwrap();
+        for (one, other) in [("0000000009", "0000000010"), ("2147483647", "-2147483648"), ("-000000001", "0000000000")]
+        {
+            assert_eq!(at(one).order(&at(other)), Ordering::Less);
+            assert_eq!(at(other).order(&at(one)), Ordering::Greater);
+        }
+    }
+}

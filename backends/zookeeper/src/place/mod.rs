@@ -1,0 +1,82 @@
+//! The place of one claim: what this process knows of its nodes, and the requests that make and delete them.
+
+mod enter;
+mod find;
+mod grant;
+mod leave;
+mod pass;
+mod slot;
+mod stand;
+
+use std::sync::Arc;
+
+use dlock_contract::{BootInstant, Session};
+use futures::future::BoxFuture;
+use zookeeper_client::Acls;
+
+use crate::line::Kind;
+use crate::session::Lease;
+
+/// The place of one claim. The requests of one place follow each other, also if their callers do not wait for them.
+pub(crate) struct Place {
+    /// The path of the lock.
+    pub(crate) path: String,
+    /// The name of the claim's node, without the server's digits.
+    prefix: String,
+    kind: Kind,
+    acls: Acls<'static>,
+    pub(crate) known: tokio::sync::Mutex<Known>,
+}
+
+/// What is known of the nodes of a place.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    pub(crate) lease: Option<Arc<Lease>>,
+    pub(crate) node: Option<Node>,
+    /// The permit's number, and the token of its node.
+    slot: Option<(u32, i64)>,
+    /// Whether a node may have been made of which nothing is known.
+    unsure: bool,
+    /// Whether it stood behind others. Then the number of its node is older than its grant.
+    waited: bool,
+    /// Whether a release was sent that had no answer.
+    leaving: bool,
+}
+
+/// A node of ours, which the store has confirmed.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    /// The transaction that granted, or that made the node as long as nothing is granted.
+    token: i64,
+    /// When the request left by which a majority has confirmed it, for the attempt of now.
+    since: Option<BootInstant>,
+}
+
+/// What a hold lives in.
+pub(crate) struct Held {
+    pub(crate) place: Arc<Place>,
+    pub(crate) lease: Arc<Lease>,
+    /// The node in the line, and the node of the permit's number.
+    pub(crate) nodes: Vec<String>,
+}
+
+impl Session for Held {
+    fn group(&self) -> Option<u64> {
+        Some(self.lease.id() as u64)
+    }
+
+    fn ended(&self) -> Option<BoxFuture<'static, ()>> {
+        Some(self.lease.ended())
+    }
+}
+
+impl Place {
+    pub(crate) fn new(path: String, prefix: String, kind: Kind, acls: Acls<'static>) -> Self {
+        Self { path, prefix, kind, acls, known: tokio::sync::Mutex::default() }
+    }
+
+    fn child(&self, name: &str) -> String {
+        format!("{}/{name}", self.path)
+    }
+}

@@ -1,0 +1,79 @@
+//! A release that also asks for the next caller of the process, in one breath.
+
+use std::sync::Arc;
+
+use dlock_contract::{Attempt, Claim, Released, Result};
+use futures::future::join;
+
+use super::leave::delete;
+use super::{Held, Known, Place};
+use crate::core::Core;
+use crate::line::{Line, Sight};
+use crate::session::Lease;
+
+impl Held {
+    /// Frees the lock and makes the node of the next claim, at the end of the line. The server does both in this order,
+    /// since one session asks.
+    pub(crate) async fn release_to(
+        self: Arc<Self>,
+        core: Arc<Core>,
+        place: Arc<Place>,
+        next: Arc<Claim>,
+    ) -> Result<(Released, Option<Attempt>)> {
+        let mut known = place.known.lock().await;
+        let is_new = known.node.is_none() && !known.unsure;
+        if place.path != self.place.path
+            || !next.renewed
+            || next.ttl != self.lease.ttl()
+            || !self.lease.shared
+            || !is_new
+        {
+            if is_new {
+                core.forget(next.owner, &place);
+            }
+            return Ok((self.release().await?, None));
+        }
+        let mut own = self.place.known.lock().await;
+        if !self.lease.lives() {
+            core.forget(next.owner, &place);
+            return Ok((Released::NotOwner, None));
+        }
+        let client = self.lease.client().await?;
+        known.lease = Some(self.lease.clone());
+        let from = self.lease.clock().now();
+        let deleting = delete(&client, &self.nodes);
+        let (deleted, entered) = join(deleting, place.enter(&core, &client, &self.lease, &next, &mut known)).await;
+        let released = self.settle(&client, from, deleted, &mut own).await?;
+        drop(own);
+        let answer = match entered? {
+            Some(line) => place.answer(&client, &self.lease, &next, &line, &mut known).await?,
+            None => None,
+        };
+        if answer.is_none() {
+            place.clear(&client, &self.lease, &mut known).await?;
+            core.forget(next.owner, &place);
+        }
+        Ok((released, answer))
+    }
+}
+
+impl Place {
+    /// Whether the place holds the lock, or stands behind others. `None`: neither.
+    async fn answer(
+        self: &Arc<Self>,
+        client: &zookeeper_client::Client,
+        lease: &Arc<Lease>,
+        claim: &Arc<Claim>,
+        line: &Line,
+        known: &mut Known,
+    ) -> Result<Option<Attempt>> {
+        match self.seen(line, known) {
+            Sight::First => Ok(self.grant(client, lease, claim, known).await?.map(Attempt::Acquired)),
+            Sight::Outside | Sight::Conflict => Ok(None),
+            sight => {
+                known.waited = true;
+                Ok(Some(Attempt::Contended(self.stand(claim, lease, sight)?)))
+            }
+        }
+    }
+}

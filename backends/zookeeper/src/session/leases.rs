@@ -1,0 +1,143 @@
+//! Which session a claim uses, and the opening of sessions.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::engine::background;
+use dlock_contract::{Clock, Error, ErrorKind, Result, TtlRange};
+use futures::FutureExt;
+use futures::future::{BoxFuture, Shared};
+use zookeeper_client::{Client, Error as ClientError};
+
+use super::lease::Lease;
+use crate::cluster::{Cluster, ConnectError};
+use crate::fault::fault;
+
+/// How long the opening of a session may take.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// The pause before a member that did not answer is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The shortest session that is asked for. A connection has to be made within a part of it.
+const SHORTEST: Duration = Duration::from_millis(500);
+
+/// How long a session is that is opened for a look at locks.
+const VISIT: Duration = Duration::from_secs(10);
+
+/// A session that is being opened, or was.
+type Opening = Shared<BoxFuture<'static, Result<Arc<Lease>, Arc<Error>>>>;
+
+/// The sessions of a store.
+pub(crate) struct Leases {
+    cluster: Cluster,
+    clock: Clock,
+    range: TtlRange,
+    /// By how much a session is longer than its ttl.
+    extra: Duration,
+    shared: Mutex<HashMap<Duration, Opening>>,
+}
+
+impl Leases {
+    /// Learns which sessions the servers grant. Gives the client of the longest one too, to try the rights with.
+    pub(crate) async fn measure(cluster: Cluster, clock: &Clock) -> Result<(Arc<Self>, Client)> {
+        let longest = Duration::from_millis(i32::MAX as u64);
+        let long = connect(&cluster, clock, longest).await?;
+        let short = connect(&cluster, clock, SHORTEST).await?;
+        let whole =
+            |client: &Client| Duration::from_millis(u64::try_from(client.session_timeout().as_millis()).unwrap_or(0));
+        let (min, max) = (whole(&short), whole(&long));
+        // A member tells the leader of its sessions each half tick, and the shortest session has two ticks, unless the
+        // servers say otherwise. So the leader may know of a request this much later.
+        let extra = Duration::from_millis(u64::try_from(min.as_millis()).unwrap_or(0) / 4);
+        let range = TtlRange::new(min.saturating_sub(extra), max.saturating_sub(extra));
+        let range = range.in_steps_of(Duration::from_millis(1));
+        let leases = Self { cluster, clock: clock.clone(), range, extra, shared: Mutex::default() };
+        Ok((Arc::new(leases), long))
+    }
+
+    /// The ttls that the servers grant.
+    pub(crate) fn range(&self) -> TtlRange {
+        self.range
+    }
+
+    /// The session that all holds of this ttl share.
+    pub(crate) async fn shared(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Lease>> {
+        let opening = {
+            let mut shared = self.openings();
+            match shared.get(&ttl).filter(|present| is_usable(present)) {
+                Some(present) => present.clone(),
+                None => {
+                    let all = self.clone();
+                    let opening = async move { all.open(ttl, true).await.map_err(Arc::new) }.boxed().shared();
+                    // No caller's future has to be polled for the others' sake.
+                    background()?.spawn(opening.clone().map(drop));
+                    shared.insert(ttl, opening.clone());
+                    opening
+                }
+            }
+        };
+        opening.await.map_err(|error| error.again())
+    }
+
+    /// Some session, for a request that makes no lock.
+    pub(crate) async fn any(self: &Arc<Self>) -> Result<Arc<Lease>> {
+        let opened = |opening: &Opening| opening.peek()?.as_ref().ok().filter(|lease| lease.lives()).cloned();
+        let present = self.openings().values().find_map(opened);
+        match present {
+            Some(lease) => Ok(lease),
+            None => self.shared(VISIT.clamp(self.range.min, self.range.max)).await,
+        }
+    }
+
+    /// A session for one hold alone.
+    pub(crate) async fn own(&self, ttl: Duration) -> Result<Arc<Lease>> {
+        self.open(ttl, false).await
+    }
+
+    /// Closes the sessions that are shared.
+    pub(crate) async fn close(&self) {
+        let openings: Vec<_> = self.openings().drain().map(|(_, opening)| opening).collect();
+        let leases = openings.iter().filter_map(|opening| opening.peek()?.as_ref().ok());
+        futures::future::join_all(leases.map(|lease| lease.close())).await;
+    }
+
+    async fn open(&self, ttl: Duration, shared: bool) -> Result<Arc<Lease>> {
+        let began = self.clock.now();
+        let asked = ttl + self.extra;
+        let client = connect(&self.cluster, &self.clock, asked).await?;
+        if client.session_timeout() != asked {
+            let TtlRange { min, max, .. } = self.range;
+            let text = format!("this ZooKeeper server grants no session of {asked:?}");
+            return Err(Error::new(ErrorKind::TtlOutOfRange { min, max }, text).never_sent());
+        }
+        Lease::begin(client, ttl, shared, began, &self.clock)
+    }
+
+    fn openings(&self) -> MutexGuard<'_, HashMap<Duration, Opening>> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_usable(opening: &Opening) -> bool {
+    opening.peek().is_none_or(|opened| opened.as_ref().is_ok_and(|lease| lease.lives()))
+}
+
+/// Opens a session. On our thread: the client library starts its own tasks on the runtime that it finds.
+async fn connect(cluster: &Cluster, clock: &Clock, timeout: Duration) -> Result<Client> {
+    let end = clock.now().after(PATIENCE);
+    let mut last = ClientError::Timeout;
+    while clock.now() < end {
+        match clock.timeout_at(end, cluster.connect(timeout)).await {
+            Some(Ok(client)) => return Ok(client),
+            Some(Err(ConnectError::Wrong(error))) => return Err(error),
+            Some(Err(ConnectError::Failed(error))) if fault(&error).is_retryable() => last = error,
+            Some(Err(ConnectError::Failed(error))) => return Err(fault(&error).never_sent()),
+            None => break,
+        }
+        clock.sleep_until(clock.now().after(PAUSE).min(end)).await;
+        if clock.now().after(PATIENCE / 2) > end {
+            break;
+        }
+    }
+    Err(Error::outage(format!("no ZooKeeper server gives a session: {last}")).never_sent())
+}

@@ -1,0 +1,7 @@
+//! The sessions of a store: one for each ttl, shared by its holds.
+
+mod lease;
+mod leases;
+
+pub(crate) use lease::Lease;
+pub(crate) use leases::Leases;

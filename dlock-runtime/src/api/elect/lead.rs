@@ -1,0 +1,89 @@
+//! The loop that runs a body on the leader alone.
+
+use std::future::Future;
+use std::time::Duration;
+
+#[cfg(doc)]
+use dlock_contract::ErrorKind;
+use dlock_contract::{Error, Result};
+
+use super::{Election, Leader};
+use crate::api::outcome::Ran;
+use crate::api::run::Run;
+use crate::events::shutdown::shut_down;
+use crate::guard::guard_set::Guards;
+use crate::hold::jitter::full_jitter;
+
+/// The pause before the next campaign, after a loss or a failure. It grows while campaigns fail one after another.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+
+impl Election {
+    /// Runs `body` while this candidate leads, and at no other time. It returns the body's output when a body has come to
+    /// its end as the leader: then the candidate has resigned.
+    ///
+    /// If the leadership is lost, the body is dropped at its next await, and the candidate campaigns again, for a new term
+    /// with a new body. After an outage it campaigns again too. A body that must go on after its end is called again by a
+    /// loop around this function. `dlock::current()` works in the body.
+    ///
+    /// When a [shutdown](crate::shutdown) begins, the body is dropped and the leader resigns at once, so that the next
+    /// candidate need not wait for the shutdown's deadline.
+    ///
+    /// ```
+    /// # use dlock_runtime as dlock;
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), dlock_runtime::Error> {
+    /// # dlock::install("main", dlock_memory::Memory::new())?;
+    /// let invoices = dlock::elect("billing")
+    ///     .lead(async |leader| {
+    ///         let mut written = 0;
+    ///         while written < 3 {
+    ///             println!("invoice {written} of term {}", leader.term());
+    ///             written += 1;
+    ///         }
+    ///         written
+    ///     })
+    ///     .await?;
+    /// assert_eq!(invoices, 3);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::ShutDown`]. Other errors are those that no further campaign can mend, such as
+    /// [`ErrorKind::Unsupported`] or [`ErrorKind::PermissionDenied`]; see [`campaign`](Self::campaign).
+    pub fn lead<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + use<T, F>
+    where
+        F: AsyncFnMut(Leader) -> T,
+    {
+        lead(self.clone(), body)
+    }
+}
+
+async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> Result<T> {
+    let shared = election.lock.registry().context().shared().clone();
+    let mut failed = 0;
+    loop {
+        let error = match election.campaign().await {
+            Ok(leadership) => {
+                failed = 0;
+                let body = body(Leader::clone(&leadership));
+                let run = Run::holding(election.lock.options(), Guards::one(leadership.guard), body);
+                match shared.shutdown.or(run.judged_by(|_| true)).await.ok_or_else(shut_down)? {
+                    Ran::Done(output) => return Ok(output),
+                    Ran::Failed(error) | Ran::Lost(error, _) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        if !may_help(&error) {
+            return Err(error);
+        }
+        let again = shared.clock.now().after(full_jitter(failed, PAUSE.0, PAUSE.1));
+        failed += 1;
+        election.sleep_until(again).await?;
+    }
+}
+
+/// Whether a further campaign may succeed.
+fn may_help(error: &Error) -> bool {
+    error.is_lost() || error.is_contention() || error.is_retryable()
+}

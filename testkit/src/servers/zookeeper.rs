@@ -1,0 +1,107 @@
+//! ZooKeeper: one node, or several that agree.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::{Instance, Recipe, free_port};
+use crate::Result;
+use crate::error::Context;
+use crate::find::{find_program, missing};
+
+/// The server's own archive, which names what else it needs, and an archive that writes no log.
+const CLASSES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-nop.jar";
+
+/// A ZooKeeper node; its data survives a kill. A tick has 200 ms, a session 0.4 to 60 s.
+#[derive(Clone, Debug, Default)]
+pub struct ZooKeeper {
+    /// More lines of the configuration.
+    pub settings: Vec<String>,
+    /// More options of the Java machine, such as `-Dname=value`.
+    pub java: Vec<String>,
+    /// The number of this node, and the ports of all nodes: to follow the leader, and to elect it.
+    pub ensemble: Option<(usize, Vec<(u16, u16)>)>,
+}
+
+impl ZooKeeper {
+    /// The recipes of so many nodes that agree with each other.
+    pub fn ensemble(nodes: usize) -> Vec<Self> {
+        let ports: Vec<_> = (0..nodes).map(|_| (free_port(), free_port())).collect();
+        (1..=nodes).map(|id| Self { ensemble: Some((id, ports.clone())), ..Self::default() }).collect()
+    }
+
+    /// Which of the running nodes leads.
+    pub fn leader(nodes: &[Instance]) -> Option<usize> {
+        nodes.iter().position(|node| node.ask("srvr").is_ok_and(|answer| answer.contains("Mode: leader")))
+    }
+}
+
+impl Recipe for ZooKeeper {
+    fn name(&self) -> &'static str {
+        "zookeeper"
+    }
+
+    fn prepare(&self, folder: &Path) -> Result<()> {
+        let data = folder.join("data");
+        fs::create_dir_all(&data).context("the folder for the data")?;
+        match &self.ensemble {
+            Some((id, _)) => fs::write(data.join("myid"), id.to_string()).context("the number of the node"),
+            None => Ok(()),
+        }
+    }
+
+    fn command(&self, folder: &Path, port: u16) -> Result<Command> {
+        let java = find_program("java").ok_or_else(|| missing("java"))?;
+        if !Path::new("/usr/share/java/zookeeper.jar").is_file() {
+            return Err(missing("zookeeper"));
+        }
+        let mut lines = vec![
+            "tickTime=200".to_owned(),
+            "minSessionTimeout=400".to_owned(),
+            "maxSessionTimeout=60000".to_owned(),
+            format!("dataDir={}", folder.join("data").display()),
+            format!("clientPort={port}"),
+            "clientPortAddress=127.0.0.1".to_owned(),
+            "admin.enableServer=false".to_owned(),
+            "4lw.commands.whitelist=*".to_owned(),
+            "maxClientCnxns=0".to_owned(),
+        ];
+        if let Some((_, nodes)) = &self.ensemble {
+            lines.extend(["initLimit=25".to_owned(), "syncLimit=10".to_owned()]);
+            let node =
+                |(at, (follow, elect)): (usize, &(u16, u16))| format!("server.{}=127.0.0.1:{follow}:{elect}", at + 1);
+            lines.extend(nodes.iter().enumerate().map(node));
+        }
+        lines.extend(self.settings.iter().cloned());
+        let file = folder.join("zoo.cfg");
+        fs::write(&file, lines.join("\n")).context("the configuration")?;
+        let mut command = Command::new(java);
+        command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+        command.arg("-Dzookeeper.jmx.log4j.disable=true").args(&self.java).args(["-cp", CLASSES]);
+        command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(file);
+        Ok(command)
+    }
+
+    fn ask(&self, addr: SocketAddr, request: &str) -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&addr, Duration::from_secs(2))?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(request.as_bytes())?;
+        stream.shutdown(Shutdown::Write)?;
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply)?;
+        Ok(reply)
+    }
+
+    fn check(&self, addr: SocketAddr) -> io::Result<()> {
+        // A node that has no leader says so, and has no mode.
+        let answer = self.ask(addr, "srvr")?;
+        if answer.contains("Mode: ") { Ok(()) } else { Err(io::Error::other(answer)) }
+    }
+
+    fn url(&self, port: u16) -> String {
+        format!("zk://127.0.0.1:{port}")
+    }
+}
