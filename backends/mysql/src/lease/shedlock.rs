@@ -40,7 +40,9 @@ pub(super) async fn prepare(conn: &mut MySqlConnection, table: &str) -> Result<(
         let create = create(table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(missing(table, error.kind())),
-            made => drop(made?),
+            made => {
+                made?;
+            }
         }
         look(conn, table).await?;
     }
