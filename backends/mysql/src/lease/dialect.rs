@@ -36,10 +36,6 @@ const WORDS: Words = Words {
 const SET_UP: &str =
     "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_mode = 'STRICT_ALL_TABLES'";
 
-/// A session whose time stands still, as by `init_connect`, would see all leases of others as over, or none. MariaDB's
-/// `secure_timestamp` refuses this, and then nobody has set the time.
-const OWN_TIME: &str = "SET SESSION timestamp = DEFAULT";
-
 /// MySQL and MariaDB, for [`LeaseRow`](dlock_sql::LeaseRow).
 #[derive(Debug)]
 pub struct MySql {

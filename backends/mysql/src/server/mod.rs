@@ -9,7 +9,7 @@ use dlock_sql::{Credentials, Hosts, Login, Settings, Way};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Row};
 
-use crate::server::fault::fault;
+use crate::server::fault::{fault, is_over};
 
 const DEFAULT_PORT: u16 = 3306;
 
@@ -40,6 +40,10 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::LAYOUT[1],
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
+
+/// A session whose time stands still, as by `init_connect`, would see all leases of others as over, or none. MariaDB's
+/// `secure_timestamp` refuses this, and then nobody has set the time.
+const OWN_TIME: &str = "SET SESSION timestamp = DEFAULT";
 
 /// How to connect to the servers. `Debug` shows no account.
 #[derive(Clone)]
@@ -135,6 +139,11 @@ impl Server {
         }
         let mut conn = options.connect().await.map_err(fault)?;
         sqlx::raw_sql(set_up).execute(&mut conn).await.map_err(fault)?;
+        if let Err(error) = sqlx::raw_sql(OWN_TIME).execute(&mut conn).await
+            && is_over(&error)
+        {
+            return Err(fault(error));
+        }
         let server = writable_server(&mut conn).await?;
         Ok((conn, server))
     }

@@ -9,9 +9,12 @@ use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::future::join_all;
 
 use super::kit::{Database, TTL, try_open};
+use super::support::attempt;
 
 row_cases! {
     a_store_opens_no_more_connections_than_it_may
+    one_connection_serves_many_holds_and_their_bodies
+    a_pool_without_a_free_connection_is_an_error_of_its_own
     an_idle_connection_is_closed_after_its_time_and_not_by_default
     an_old_connection_is_replaced_after_its_time_and_not_by_default
     a_server_that_accepts_and_says_nothing_is_an_outage_after_the_time_for_a_connect
@@ -41,6 +44,37 @@ async fn a_store_opens_no_more_connections_than_it_may(database: Database) {
     };
     let (most, ()) = futures::join!(most, work);
     assert!((1..=2 + RENEWALS).contains(&most), "{most} connections");
+}
+
+async fn one_connection_serves_many_holds_and_their_bodies(database: Database) {
+    let store = database.store_with("max_connections=1").await;
+    let mut holds = Vec::new();
+    // Each hold is taken while those before it are held, and each body asks the store and the database.
+    for number in 0..20 {
+        let hold = take(&store, &database.claim(&number.to_string(), TTL)).await;
+        assert!(store.look(&hold.claim.key).await.unwrap().note().is_some());
+        assert_eq!(database.held().await.len(), number + 1);
+        holds.push(hold);
+    }
+    for hold in &holds {
+        assert!(matches!(confirm(&store, hold).await, Standing::Renewed(_)));
+        store.release(hold).await.unwrap();
+    }
+}
+
+async fn a_pool_without_a_free_connection_is_an_error_of_its_own(database: Database) {
+    let proxy = Proxy::start(database.addr()).unwrap();
+    let store = try_open(&format!("{}?max_connections=1", database.url_at(proxy.port()))).await.unwrap();
+    take(&store, &database.claim("a", TTL)).await;
+    proxy.set(Mode::BLACKHOLE);
+    let (one, two) = (database.claim("b", TTL), database.claim("c", TTL));
+    let (one, two) = futures::join!(attempt(&store, &one), attempt(&store, &two));
+    let errors = [one.unwrap_err(), two.unwrap_err()];
+    let exhausted: Vec<_> = errors.iter().filter(|error| error.code() == Some("pool_exhausted")).collect();
+    // The other one had the connection, and no answer.
+    assert_eq!(exhausted.len(), 1, "{errors:?}");
+    assert!(exhausted[0].is_retryable() && !exhausted[0].may_have_left(), "{errors:?}");
+    assert!(exhausted[0].to_string().contains("max_connections"), "{errors:?}");
 }
 
 async fn an_idle_connection_is_closed_after_its_time_and_not_by_default(database: Database) {

@@ -248,7 +248,11 @@ async fn the_layout_is_off_unless_the_url_asks_for_it(database: Database) {
     assert_eq!(database.lines("SELECT k FROM dlock_locks").await, [hold.claim.key.as_str()]);
     let tables = "SELECT COUNT(*) FROM information_schema.tables WHERE table_name = 'shedlock' AND table_schema IN ";
     assert_eq!(database.number(&format!("{tables} ('public', '{}')", database.name)).await, 0);
-    for (options, why) in [("shedlock_table=jobs", "layout=shedlock"), ("way=named&layout=shedlock", "way=lease")] {
+    for (options, why) in [
+        ("shedlock_table=jobs", "layout=shedlock"),
+        ("way=named&layout=shedlock", "way=lease"),
+        ("way=row&layout=shedlock", "way=lease"),
+    ] {
         let url = format!("{}?{options}", database.url());
         let error = Registry::new().connect("default", &url).await.unwrap_err();
         assert!(error.to_string().contains(why), "{options}: {error}");
