@@ -95,7 +95,7 @@ fn fits(row: &PgRow) -> sqlx::Result<bool> {
     Ok(is_kept
         && match name.as_str() {
             "name" => is_text(64) && is_unique,
-            "lock_until" | "locked_at" => kind == "timestamp" && (size < 0 || size >= 3),
+            "lock_until" | "locked_at" => kind == "timestamp" && !(0..3).contains(&size),
             "locked_by" => is_text(100),
             _ => false,
         })
