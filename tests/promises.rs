@@ -135,7 +135,7 @@ fn time(time: Duration) -> String {
     let ms = time.as_millis();
     let (unit, length) = units.into_iter().find(|(_, length)| ms >= *length).unwrap_or(("ms", 1));
     let tenths = ms * 10 / length;
-    if tenths % 10 == 0 { format!("{} {unit}", tenths / 10) } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
+    if tenths.is_multiple_of(10) { format!("{} {unit}", tenths / 10) } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
 }
 
 fn named(url: String) -> String {

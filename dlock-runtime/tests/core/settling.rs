@@ -195,7 +195,7 @@ fn a_caller_that_goes_away_in_between_leaves_nothing() {
 fn of_several_keys_the_rest_is_undone_once_one_is_refused() {
     test(async {
         let world = world();
-        ["a", "b", "c"].map(|key| world.store.work(&full(key)));
+        ["a", "b", "c"].iter().for_each(|key| world.store.work(&full(key)));
         let guards = world.registry.lock_all(["a", "b", "c"]).acquire().await.unwrap();
         guards.release().await.unwrap();
         assert_eq!(world.store.settled(), ["c", "b", "a"].map(full));

@@ -68,15 +68,7 @@ impl Dialect for MySql {
     }
 
     fn connect(&self) -> BoxFuture<'_, Result<(MySqlConnection, String)>> {
-        Box::pin(async {
-            let (mut conn, server) = self.server.connect(&self.clock, SET_UP).await?;
-            if let Err(error) = sqlx::raw_sql(OWN_TIME).execute(&mut conn).await
-                && is_over(&error)
-            {
-                return Err(fault(error));
-            }
-            Ok((conn, server))
-        })
+        Box::pin(self.server.connect(&self.clock, SET_UP))
     }
 
     fn prepare<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {

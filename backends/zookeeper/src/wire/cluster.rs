@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_contract::{Address, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
 use zookeeper_client::{Acls, Client, Connector, Error as ClientError};
 
 use crate::line::Layout;
@@ -155,7 +155,7 @@ pub(crate) fn is_plain(c: char) -> bool {
 #[cfg(not(feature = "tls"))]
 fn with_tls(_: Connector, _: &Tls) -> Result<Connector> {
     Err(Error::new(
-        ErrorKind::Unsupported { need: "the feature `zookeeper-tls`".into() },
+        dlock_contract::ErrorKind::Unsupported { need: "the feature `zookeeper-tls`".into() },
         "TLS to ZooKeeper needs the feature `zookeeper-tls` of dlock",
     ))
 }
