@@ -29,7 +29,12 @@ const STORES: &[Store] = &[
     ("mysql", "MySQL, `GET_LOCK`", |_| shared().mysql().map(named)),
     ("mysql", "MariaDB, `GET_LOCK`", |_| shared().mariadb().map(named)),
     ("postgres", "PostgreSQL, advisory locks", |_| shared().postgres().map(named)),
+    ("mysql", "MySQL, row locks", |_| shared().mysql().map(rows)),
+    ("mysql", "MariaDB, row locks", |_| shared().mariadb().map(rows)),
+    ("postgres", "PostgreSQL, row locks", |_| shared().postgres().map(rows)),
     ("etcd", "etcd", |_| Ok(shared().etcd()?.replace("http://", "etcd://"))),
+    ("zookeeper", "ZooKeeper", |_| shared().zookeeper()),
+    ("consul", "Consul", |_| shared().consul()),
 ];
 
 const BEGIN: &str = "<!-- Written by tests/promises.rs: begin -->\n";
@@ -59,8 +64,8 @@ async fn the_table_of_the_profiles_is_up_to_date() {
 fn every_store_has_a_line_in_the_table() {
     let folders = fs::read_dir(root().join("backends")).unwrap();
     let crates = folders.map(|folder| folder.unwrap().file_name().into_string().unwrap());
-    // What the SQL stores share is no store.
-    let crates: BTreeSet<_> = crates.filter(|name| name != "sql").collect();
+    // What the SQL stores share is no store, and a pair can do what its two stores can.
+    let crates: BTreeSet<_> = crates.filter(|name| !["sql", "paired"].contains(&name.as_str())).collect();
     let listed: BTreeSet<_> = STORES.iter().map(|(folder, _, _)| (*folder).to_owned()).collect();
     assert_eq!(listed, crates, "the stores of tests/promises.rs and the crates in backends/ differ");
 }
@@ -88,8 +93,12 @@ fn cells(store: &Arc<dyn Backend>) -> Vec<(&'static str, String)> {
     let yes = |can: bool| if can { "yes" } else { "no" }.to_owned();
     let free = match can.expiry {
         Expiry::Session { .. } => "when its session ends".to_owned(),
-        _ if can.takeover_delay.is_zero() => "after the ttl".to_owned(),
-        _ => format!("at most {} after the ttl", time(can.takeover_delay)),
+        _ => {
+            let ttls =
+                if can.silent_ttls > 1 { format!("{} times the ttl", can.silent_ttls) } else { "the ttl".to_owned() };
+            let late = Some(can.takeover_delay).filter(|late| !late.is_zero());
+            late.map_or_else(|| format!("after {ttls}"), |late| format!("at most {} after {ttls}", time(late)))
+        }
     };
     let kept = match can.durability {
         Durability::Consensus => "restart and failover",
@@ -135,11 +144,29 @@ fn time(time: Duration) -> String {
     let ms = time.as_millis();
     let (unit, length) = units.into_iter().find(|(_, length)| ms >= *length).unwrap_or(("ms", 1));
     let tenths = ms * 10 / length;
-    if tenths.is_multiple_of(10) { format!("{} {unit}", tenths / 10) } else { format!("{}.{} {unit}", tenths / 10, tenths % 10) }
+    let unit = if tenths == 10 {
+        match unit {
+            "years" => "year",
+            "days" => "day",
+            unit => unit,
+        }
+        .to_owned()
+    } else {
+        unit.to_owned()
+    };
+    if tenths.is_multiple_of(10) {
+        format!("{} {unit}", tenths / 10)
+    } else {
+        format!("{}.{} {unit}", tenths / 10, tenths % 10)
+    }
 }
 
 fn named(url: String) -> String {
     format!("{url}{}way=named", if url.contains('?') { '&' } else { '?' })
+}
+
+fn rows(url: String) -> String {
+    named(url).replace("way=named", "way=row")
 }
 
 fn root() -> &'static Path {

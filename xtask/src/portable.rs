@@ -40,11 +40,24 @@ const OLD_RUST: [&str; 2] = ["dlock-contract", "dlock-conformance"];
 
 const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
-/// The features that are checked. The others compile C for the target: `sqlite`, `redis-tls`, `mysql-tls`, `postgres-tls`,
-/// `etcd-tls`.
-const FEATURES: [&str; 14] = [
-    "macros", "memory", "redis", "redisson", "redlock", "mysql", "postgres", "etcd", "paired", "uuid", "axum", "tonic",
-    "json", "testing",
+/// The features that are checked. The others compile C for the target: `sqlite`, and those for TLS.
+const FEATURES: [&str; 16] = [
+    "macros",
+    "memory",
+    "redis",
+    "redisson",
+    "redlock",
+    "mysql",
+    "postgres",
+    "etcd",
+    "consul",
+    "zookeeper",
+    "paired",
+    "uuid",
+    "axum",
+    "tonic",
+    "json",
+    "testing",
 ];
 
 pub(crate) fn run_portable() -> Result {
@@ -143,7 +156,10 @@ mod tests {
         let full = full.split(", ").map(|name| name.trim_matches('"'));
         let mut missing: Vec<_> = full.filter(|name| !FEATURES.contains(name)).collect();
         missing.sort_unstable();
-        assert_eq!(missing, ["etcd-tls", "mysql-tls", "postgres-tls", "redis-tls", "sqlite"]);
+        assert_eq!(
+            missing,
+            ["consul-tls", "etcd-tls", "mysql-tls", "postgres-tls", "redis-tls", "sqlite", "zookeeper-tls"]
+        );
     }
 
     #[test]
