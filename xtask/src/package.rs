@@ -46,7 +46,8 @@ pub(crate) fn packaged() -> Result {
     fs::create_dir_all(&sources)?;
     let mut patches = String::new();
     for archive in archives(&packages)? {
-        run(Command::new("tar").arg("-xzf").arg(&archive).arg("-C").arg(&sources))?;
+        // `-m`: all files in a package have one fixed time, and cargo would take those of the run before for unchanged.
+        run(Command::new("tar").arg("-xmzf").arg(&archive).arg("-C").arg(&sources))?;
         let stem = archive.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let name = stem.rsplit_once('-').map_or(&*stem, |(name, _)| name);
         patches += &format!("{name} = {{ path = {:?} }}\n", sources.join(&stem));
