@@ -139,7 +139,7 @@ const LOCK_TABLE: &[Row] = &[
         timeout, values::fixed_time, Constants,
         |args, rt| said(&args.timeout).map(|it| some(&fixed_time(it, rt)))),
     row!("min_hold", r#"`"10s"`, or a `const` of type `Duration`"#, "none",
-        "If the release is earlier than this time after the grant, the lock stays taken until then. Refused if the store does not support it. On Redis there is no hand-over when this time ends: a caller without `fair` that asks just then may overtake the waiters.",
+        "If the release is earlier than this time after the grant, the lock stays taken until then. Refused if the store does not support it. On Redis there is no hand-over when this time ends: a caller without `fair` that asks just then may overtake the waiters. On etcd its end is rounded up to whole seconds.",
         min_hold, values::fixed_time, Constants,
         |args, rt| said(&args.min_hold).map(|it| some(&fixed_time(it, rt)))),
     row!("once_per", r#"`"1m"`, or a `const` of type `Duration`"#, "none",
