@@ -89,10 +89,16 @@ impl Settings {
     /// # Errors
     /// For a value that cannot be.
     pub fn of_row(address: &Address) -> Result<Self> {
-        match ["keys", "layout", "shedlock_table"].into_iter().find(|name| address.option(name).is_some()) {
-            Some(name) => Err(address.wrong(&format!("`{name}` belongs to another way than way=row"))),
-            None => Self::read(address),
+        let has = |name: &str| address.option(name).is_some();
+        if LAYOUT.iter().any(|row| has(row.name)) {
+            return Err(address.wrong("`layout` belongs to way=lease"));
         }
+        if has("keys") {
+            return Err(
+                address.wrong("`keys` belongs to way=named: with way=row, a table of your own has literal keys")
+            );
+        }
+        Self::read(address)
     }
 
     /// As the URL says, or the defaults.

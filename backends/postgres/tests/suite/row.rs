@@ -44,7 +44,11 @@ impl Store for Rows {
 
     fn work<'a>(&'a self, hold: &'a Hold) -> Option<BoxFuture<'a, Result<()>>> {
         Some(Box::pin(async move {
-            self.served.ask("CREATE TABLE IF NOT EXISTS worked (token BIGINT PRIMARY KEY)".into()).await?;
+            let make = || self.served.ask("CREATE TABLE IF NOT EXISTS worked (token BIGINT PRIMARY KEY)".into());
+            // The server refuses one of two that make it at once; then it is there.
+            if make().await.is_err() {
+                make().await?;
+            }
             let mut transaction = row::transaction(hold.shared_session().unwrap())?;
             let insert = sqlx::query("INSERT INTO worked VALUES ($1)").bind(token(hold));
             insert.execute(&mut *transaction.conn().await?).await.unwrap();
