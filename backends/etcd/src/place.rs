@@ -111,6 +111,12 @@ impl Place {
         known.asked || known.unsure
     }
 
+    /// Whether the store has nothing of this claim, as far as is known.
+    pub(super) fn is_new(&self) -> bool {
+        let known = self.known();
+        known.revision.is_none() && !known.asked && !known.unsure
+    }
+
     /// Whether this key of the store is ours. A kept key has our name and another lease.
     pub(super) fn is_mine(&self, key: &KeyValue) -> bool {
         key.key() == self.key && key.lease() == self.lease.id

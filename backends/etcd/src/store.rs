@@ -139,7 +139,12 @@ impl Etcd {
                 Ok(Attempt::Contended(Wake::poll()))
             }
             refused @ (Sight::Outside | Sight::Refused(_)) => {
-                self.step_back(claim, place).await?;
+                if wait {
+                    self.step_back(claim, place).await?;
+                } else {
+                    // An earlier attempt may still arrive.
+                    self.give_up(claim.owner).await?;
+                }
                 let note = if let Sight::Refused(note) = refused { Some(note) } else { None };
                 Ok(Attempt::Contended(Wake::poll().held_by(note)))
             }

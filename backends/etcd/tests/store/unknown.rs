@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use dlock::Clock;
 use dlock::backends::etcd::Etcd;
-use dlock_contract::{Backend, Claim, Released, Standing};
+use dlock_contract::{Backend, Claim, Mode, Released, Standing};
+use dlock_testkit::holds::claim_on;
 use dlock_testkit::{Proxy, wait_until};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::server::{ask, claim, line, lock, process, shared, stand};
+use crate::server::{TTL, ask, claim, line, lock, process, shared, stand};
 
 #[tokio::test]
 async fn attempts_dropped_anywhere_leave_nothing_and_harm_no_other_hold() {
@@ -114,6 +115,24 @@ fn an_attempt_whose_answer_was_lost_has_the_lock_already() {
         assert!(hold.validity.from >= before);
         assert_eq!(it.process.release(&hold).await.unwrap(), Released::Released);
     });
+}
+
+#[test]
+fn readers_and_permits_whose_answer_was_lost_have_the_lock_already() {
+    for mode in [Mode::Read, Mode::permits(1)] {
+        let (it, key) = (Slow::start(), lock("lost share"));
+        it.slow.block_on(ask(&it.process, &claim(&lock("other")))).unwrap();
+        let claim = claim_on(&key, TTL, |claim| claim.mode = mode);
+        let sent = it.send(&claim);
+        it.arrive(&sent);
+        it.good.block_on(async {
+            wait_until("this test's network delivers", async || line(&key).await.len() == 1).await.unwrap();
+            let hold = ask(&it.process, &claim).await.expect("its own key is in its way");
+            assert!(matches!(it.process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)), "{mode:?}");
+            assert_eq!(it.process.release(&hold).await.unwrap(), Released::Released);
+            assert!(line(&key).await.is_empty(), "{mode:?}");
+        });
+    }
 }
 
 #[test]
