@@ -1,13 +1,13 @@
 //! Answers that nobody hears: dropped futures, slow networks. Nothing may be left behind that our lease would keep
 //! alive.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::Clock;
 use dlock::backends::etcd::Etcd;
-use dlock_contract::{Backend, Claim, Mode, Released, Standing};
+use dlock_contract::{Backend, Claim, Keeps, Mode, Released, Standing};
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::{Proxy, wait_until};
 use tokio::runtime::Runtime;
@@ -78,19 +78,21 @@ impl Slow {
     /// Sends an attempt and gives it up; the network still has it.
     fn send(&self, claim: &Arc<Claim>) -> Vec<usize> {
         self.proxy.keep();
-        self.slow.block_on(async {
-            let mut asked = pin!(stand(&self.process, claim));
-            let mut before = Vec::new();
-            loop {
-                // It has left once something has, and nothing more comes.
-                assert!(timeout(Duration::from_millis(200), asked.as_mut()).await.is_err(), "it was answered");
-                let kept = self.proxy.kept();
-                if kept == before && kept.iter().any(|bytes| *bytes > 0) {
-                    return kept;
-                }
-                before = kept;
+        self.slow.block_on(async { self.left(pin!(stand(&self.process, claim))).await })
+    }
+
+    /// What the network has of a request that was sent.
+    async fn left(&self, mut asked: Pin<&mut impl Future>) -> Vec<usize> {
+        let mut before = Vec::new();
+        loop {
+            // It has left once something has, and nothing more comes.
+            assert!(timeout(Duration::from_millis(200), asked.as_mut()).await.is_err(), "it was answered");
+            let kept = self.proxy.kept();
+            if kept == before && kept.iter().any(|bytes| *bytes > 0) {
+                return kept;
             }
-        })
+            before = kept;
+        }
     }
 
     /// The network delivers it at last.
@@ -128,7 +130,10 @@ fn readers_and_permits_whose_answer_was_lost_have_the_lock_already() {
         it.good.block_on(async {
             wait_until("this test's network delivers", async || line(&key).await.len() == 1).await.unwrap();
             let hold = ask(&it.process, &claim).await.expect("its own key is in its way");
-            assert!(matches!(it.process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)), "{mode:?}");
+            assert!(
+                matches!(it.process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)),
+                "{mode:?}"
+            );
             assert_eq!(it.process.release(&hold).await.unwrap(), Released::Released);
             assert!(line(&key).await.is_empty(), "{mode:?}");
         });
@@ -178,6 +183,36 @@ fn a_release_that_was_given_up_is_done_by_the_next_renewal() {
         assert!(line(&key).await.is_empty(), "our lease keeps it alive, and nobody deletes it");
         assert_eq!(it.process.release(&hold).await.unwrap(), Released::NotOwner);
         assert_eq!(line(&other).await.len(), 1);
+    });
+}
+
+#[test]
+fn a_key_to_be_kept_is_not_freed_because_the_answer_was_lost() {
+    let it = Slow::start();
+    let long = Duration::from_secs(60);
+    let reader = |key: &_| claim_on(key, TTL, |claim| claim.mode = Mode::Read);
+    let (other, key) = (lock("other"), lock("kept"));
+    let stays = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
+    let hold = it.slow.block_on(ask(&it.process, &reader(&key))).unwrap();
+    it.proxy.keep();
+    let sent = it.slow.block_on(async {
+        let mut asked = pin!(it.process.keep(&hold, long, None));
+        // First the request for a lease, which is answered, then the one that moves the key.
+        it.proxy.deliver(&it.left(asked.as_mut()).await);
+        it.left(asked.as_mut()).await
+    });
+    let renew = async || it.process.renew(&[&stays]).await.pop().unwrap().unwrap();
+    it.good.block_on(async {
+        assert!(matches!(renew().await, Standing::Renewed(_)));
+        assert_eq!(line(&key).await.len(), 1, "its time is not over");
+    });
+    it.arrive(&sent);
+    it.good.block_on(async {
+        assert_eq!(it.process.keep(&hold, long, None).await.unwrap(), Released::NotOwner, "it had not arrived");
+        drop(hold);
+        assert!(matches!(renew().await, Standing::Renewed(_)));
+        assert_eq!(line(&key).await.len(), 1, "its time is not over");
+        assert!(ask(&it.process, &reader(&key)).await.is_some(), "it has the name of the key that is kept");
     });
 }
 
