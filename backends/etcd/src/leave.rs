@@ -110,6 +110,8 @@ impl Place {
 pub(super) struct Leaving<'a> {
     place: &'a Place,
     unsure: bool,
+    /// Whether an earlier request is not confirmed either.
+    again: bool,
     /// The key is not deleted before.
     due: BootInstant,
     done: bool,
@@ -117,8 +119,9 @@ pub(super) struct Leaving<'a> {
 
 impl<'a> Leaving<'a> {
     pub(super) fn of(place: &'a Place) -> Self {
-        let known = place.known();
-        Self { place, unsure: known.asked || known.unsure, due: BootInstant::from_nanos(0), done: false }
+        let mut known = place.known();
+        let again = std::mem::replace(&mut known.leaving, true);
+        Self { place, unsure: known.asked || known.unsure, again, due: BootInstant::from_nanos(0), done: false }
     }
 
     fn ended(self, answer: &TxnResponse) -> Released {
@@ -128,6 +131,7 @@ impl<'a> Leaving<'a> {
 
     /// The store has said that nothing has changed.
     pub(super) fn not_yet(mut self) {
+        self.place.known().leaving = self.again;
         self.done = true;
     }
 

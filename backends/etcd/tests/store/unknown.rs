@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use dlock::Clock;
 use dlock::backends::etcd::Etcd;
-use dlock_contract::{Backend, Claim, Keeps, Mode, Released, Standing};
+use dlock_contract::{Backend, Claim, Keeps, Mode, Queue, Released, Standing};
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::{Proxy, wait_until};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::server::{TTL, ask, claim, line, lock, process, shared, stand};
+use crate::server::{TTL, ask, claim, claim_for, line, lock, process, shared, stand};
 
 #[tokio::test]
 async fn attempts_dropped_anywhere_leave_nothing_and_harm_no_other_hold() {
@@ -227,6 +227,37 @@ fn an_unanswered_renewal_is_unknown_and_not_lost() {
     let before = it.proxy.connections();
     assert!(matches!(it.slow.block_on(it.process.renew(&[&hold])).pop().unwrap().unwrap(), Standing::Renewed(_)));
     assert!(it.proxy.connections() > before);
+}
+
+#[test]
+fn what_steps_back_late_ends_nothing_that_the_same_claim_has_won() {
+    for renewed in [true, false] {
+        let (it, key) = (Slow::start(), lock("back"));
+        let asks = claim_for(&key, Duration::from_secs(60), renewed);
+        let other = it.good.block_on(process());
+        let hold = it.good.block_on(ask(&other, &claim(&key))).unwrap();
+        if renewed {
+            // It has a place in the queue, and asks without one: what it has there is deleted.
+            assert!(it.slow.block_on(stand(&it.process, &asks)).is_err());
+        }
+        it.proxy.keep();
+        let sent = it.slow.block_on(async {
+            let mut asked = pin!(it.process.try_acquire(&asks, Queue::Leave));
+            // The look at the queue; or the request for a lease and the attempt.
+            for _ in 0..if renewed { 1 } else { 2 } {
+                it.proxy.deliver(&it.left(asked.as_mut()).await);
+            }
+            it.left(asked.as_mut()).await
+        });
+        it.good.block_on(async {
+            other.release(&hold).await.unwrap();
+            let next = ask(&it.process, &asks).await.unwrap();
+            it.arrive(&sent);
+            let standing = it.process.renew(&[&next]).await.pop().unwrap().unwrap();
+            assert!(matches!(standing, Standing::Renewed(_)), "renewed: {renewed}");
+            assert_eq!(it.process.release(&next).await.unwrap(), Released::Released);
+        });
+    }
 }
 
 #[test]
