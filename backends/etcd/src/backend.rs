@@ -9,6 +9,7 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
+use super::fault::Fault;
 use super::names::Layout;
 use super::store::{Etcd, held};
 use super::{inspect, rights};
@@ -93,13 +94,17 @@ impl Keeps for Etcd {
             let seconds = i64::try_from(seconds).unwrap_or(i64::MAX).max(1);
             let granted = connection.grant(seconds).await.map_err(Error::from)?;
             let (lease, ttl) = (granted.id(), u64::try_from(granted.ttl()).unwrap_or_default());
-            let kept = place.keep(&connection, revision, lease).await?;
+            let now = self.connections.clock.now();
+            // Before the request leaves: its answer may be lost, and then the next one finds a key that is kept already.
+            place.seat.keep_until(now.after(Duration::from_secs(ttl)).after(self.profile.takeover_delay));
+            let kept = match place.keep(&connection, revision, lease, now.after(time)).await {
+                // If it is the lease of the kept key, the time is over. Our own lease would keep that key for ever.
+                Err(Fault::LeaseGone) => place.release(&connection, revision).await?,
+                kept => kept?,
+            };
             if kept == Released::NotOwner {
                 // Nothing is on it, and it would end by itself.
                 let _ = connection.revoke(lease).await;
-            } else {
-                let over = Duration::from_secs(ttl) + self.profile.takeover_delay;
-                place.seat.keep_until(self.connections.clock.now().after(over));
             }
             self.end(&connection, place, hold.claim.owner).await;
             Ok(kept)

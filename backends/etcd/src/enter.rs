@@ -24,7 +24,9 @@ impl Place {
             let places = self.line.of(self.mode);
             let found = connection.get(&places.from, oldest(&places)).await?;
             let is_full = found.count() >= i64::from(most.get());
-            if let Some(first) = found.kvs().first().filter(|_| is_full && self.known().revision.is_none()) {
+            // One of them may be ours, by an attempt whose answer was lost.
+            let is_new = self.is_new();
+            if let Some(first) = found.kvs().first().filter(|_| is_full && is_new) {
                 return Ok(Sight::Refused(note_of(&self.line, first)));
             }
         }
@@ -97,11 +99,12 @@ impl Place {
     }
 
     fn entering(&self, joins: bool, epoch: i64) -> Txn {
-        let mut when = vec![self.same_epoch(epoch)];
+        // The key may be there by an attempt whose answer was lost: then its revision is not that of this transaction.
+        let absent = Compare::create_revision(self.key.clone(), CompareOp::Equal, 0);
+        let mut when = vec![self.same_epoch(epoch), absent];
         let mut then = vec![self.put()];
         let others = self.line.others(self.mode);
         if joins {
-            when.push(Compare::create_revision(self.key.clone(), CompareOp::Equal, 0));
             when.extend(others.iter().map(Span::is_empty));
             then.extend(self.ahead(None));
         } else {

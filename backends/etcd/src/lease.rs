@@ -30,6 +30,8 @@ pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Orphan>;
 #[derive(Clone)]
 pub(super) struct Orphan {
     pub(super) deletes: Vec<TxnOp>,
+    /// Not before this time: the key may have to stay so long.
+    pub(super) due: BootInstant,
     pub(super) _seat: Arc<Seat>,
 }
 
@@ -101,10 +103,10 @@ impl Lease {
     }
 
     /// Deletes keys that were left behind. If it fails, the next call tries again.
-    async fn sweep(&self, connection: &Connection) {
+    async fn sweep(&self, connection: &Connection, now: BootInstant) {
         let mut orphans = Orphans::new();
         let mut operations = 0;
-        for (name, orphan) in &*self.orphans() {
+        for (name, orphan) in self.orphans().iter().filter(|(_, orphan)| orphan.due <= now) {
             // Each also needs its epoch.
             operations += orphan.deletes.len() + 1;
             if operations > BATCH && !orphans.is_empty() {
@@ -191,7 +193,8 @@ impl Leases {
         match connection.keep_alive(lease.id).await {
             Ok(()) => {
                 lease.confirmed.fetch_max(before.as_nanos(), Ordering::AcqRel);
-                lease.sweep(connection).await;
+                lease.seats().retain(|_, seats| seats.is_taken(before));
+                lease.sweep(connection, before).await;
                 Ok(true)
             }
             Err(Fault::LeaseGone) => {

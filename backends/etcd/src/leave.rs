@@ -1,7 +1,7 @@
 //! The transactions that take a claim's key out of the queue.
 
-use dlock_contract::{Mode, Released, Result};
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
+use dlock_contract::{BootInstant, Mode, Released, Result};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnResponse};
 
 use super::connection::Connection;
 use super::fault::Fault;
@@ -13,40 +13,55 @@ impl Place {
     pub(super) async fn release(&self, connection: &Connection, revision: i64) -> Result<Released, Fault> {
         let mut then = vec![TxnOp::delete(self.key.clone(), None)];
         then.extend(self.unmark());
-        self.end(connection, revision, then).await
-    }
-
-    /// Moves the key, if it has the revision that was granted, to another lease. It keeps its place in the queue.
-    pub(super) async fn keep(&self, connection: &Connection, revision: i64, lease: i64) -> Result<Released, Fault> {
-        let on_lease = || Some(PutOptions::new().with_lease(lease));
-        let mut then = vec![TxnOp::put(self.key.clone(), self.value.as_str(), on_lease())];
-        if let (Mode::Permits(most), Some(slot)) = (self.mode, self.known().slot) {
-            then.push(TxnOp::put(self.line.slot_key(most.get(), slot), self.mark(), on_lease()));
-        }
-        self.end(connection, revision, then).await
-    }
-
-    async fn end(&self, connection: &Connection, revision: i64, mut then: Vec<TxnOp>) -> Result<Released, Fault> {
         let leaving = Leaving::of(self);
-        let same = Compare::create_revision(self.key.clone(), CompareOp::Equal, revision);
-        let mut otherwise = self.unmark();
-        if leaving.unsure {
-            // An earlier attempt that may still arrive would put the key again.
-            then.push(self.lease.bump(self.shard));
-            otherwise.push(self.lease.bump(self.shard));
-        }
-        let txn = Txn::new().when([same, self.on_our_lease()]).and_then(then).or_else(otherwise);
-        match connection.txn(txn).await {
-            Ok(answer) => {
-                leaving.done(answer.header().map(|header| header.revision()));
-                Ok(if answer.succeeded() { Released::Released } else { Released::NotOwner })
-            }
+        match self.end(connection, revision, then, leaving.unsure).await {
+            Ok(answer) => Ok(leaving.ended(&answer)),
             Err(Fault::LeaseGone) => {
                 leaving.done(None);
                 Ok(Released::NotOwner)
             }
             Err(fault) => Err(fault),
         }
+    }
+
+    /// Moves the key, if it has the revision that was granted, to another lease. It keeps its place in the queue. If the
+    /// answer is lost, the key is not deleted before `until`.
+    ///
+    /// [`Fault::LeaseGone`]: one of both leases has ended, and nothing has changed.
+    pub(super) async fn keep(
+        &self,
+        connection: &Connection,
+        revision: i64,
+        lease: i64,
+        until: BootInstant,
+    ) -> Result<Released, Fault> {
+        let on_lease = || Some(PutOptions::new().with_lease(lease));
+        let mut then = vec![TxnOp::put(self.key.clone(), self.value.as_str(), on_lease())];
+        if let (Mode::Permits(most), Some(slot)) = (self.mode, self.known().slot) {
+            then.push(TxnOp::put(self.line.slot_key(most.get(), slot), self.mark(), on_lease()));
+        }
+        let mut leaving = Leaving::of(self);
+        leaving.due = until;
+        let answer = self.end(connection, revision, then, leaving.unsure).await?;
+        Ok(leaving.ended(&answer))
+    }
+
+    async fn end(
+        &self,
+        connection: &Connection,
+        revision: i64,
+        mut then: Vec<TxnOp>,
+        unsure: bool,
+    ) -> Result<TxnResponse, Fault> {
+        let same = Compare::create_revision(self.key.clone(), CompareOp::Equal, revision);
+        let mut otherwise = self.unmark();
+        if unsure {
+            // An earlier attempt that may still arrive would put the key again.
+            then.push(self.lease.bump(self.shard));
+            otherwise.push(self.lease.bump(self.shard));
+        }
+        let txn = Txn::new().when([same, self.on_our_lease()]).and_then(then).or_else(otherwise);
+        connection.txn(txn).await
     }
 
     /// Deletes the key if it exists, and stops transactions that may still be under way.
@@ -95,17 +110,28 @@ impl Place {
 pub(super) struct Leaving<'a> {
     place: &'a Place,
     unsure: bool,
+    /// Whether an earlier request is not confirmed either.
+    again: bool,
+    /// The key is not deleted before.
+    due: BootInstant,
     done: bool,
 }
 
 impl<'a> Leaving<'a> {
     pub(super) fn of(place: &'a Place) -> Self {
-        let known = place.known();
-        Self { place, unsure: known.asked || known.unsure, done: false }
+        let mut known = place.known();
+        let again = std::mem::replace(&mut known.leaving, true);
+        Self { place, unsure: known.asked || known.unsure, again, due: BootInstant::from_nanos(0), done: false }
+    }
+
+    fn ended(self, answer: &TxnResponse) -> Released {
+        self.done(answer.header().map(|header| header.revision()));
+        if answer.succeeded() { Released::Released } else { Released::NotOwner }
     }
 
     /// The store has said that nothing has changed.
     pub(super) fn not_yet(mut self) {
+        self.place.known().leaving = self.again;
         self.done = true;
     }
 
@@ -126,7 +152,7 @@ impl Drop for Leaving<'_> {
         // A lease of its own ends by itself.
         if !self.done && lease.shared {
             let deletes = [self.place.delete()].into_iter().chain(self.place.unmark()).collect();
-            let orphan = Orphan { deletes, _seat: self.place.seat.clone() };
+            let orphan = Orphan { deletes, due: self.due, _seat: self.place.seat.clone() };
             lease.orphans().insert((*shard, key.clone()), orphan);
         }
     }

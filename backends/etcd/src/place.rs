@@ -28,6 +28,9 @@ pub(super) struct Place {
     pub(super) lease: Arc<Lease>,
     /// The number of the lease's epoch for this owner.
     pub(super) shard: u8,
+    /// The claim's place before, which a late request may still end. As long as this one is there, no other key of the
+    /// claim has that name.
+    _former: Option<Arc<Self>>,
     known: Mutex<Known>,
 }
 
@@ -41,6 +44,8 @@ pub(super) struct Known {
     pub(super) asked: bool,
     /// Whether a transaction may still reach the store. Only a new epoch prevents that.
     pub(super) unsure: bool,
+    /// Whether a request that ends the place was begun and is not confirmed. It may arrive at any time.
+    pub(super) leaving: bool,
     /// The slot of a permit.
     pub(super) slot: Option<u32>,
     /// The slots that a transaction has asked for. Each may have a mark of ours.
@@ -86,12 +91,19 @@ impl Session for Place {
 }
 
 impl Place {
-    pub(super) fn new(claim: &Claim, line: Line, lease: Arc<Lease>, now: BootInstant) -> Self {
+    pub(super) fn new(
+        claim: &Claim,
+        line: Line,
+        lease: Arc<Lease>,
+        now: BootInstant,
+        former: Option<Arc<Self>>,
+    ) -> Self {
         let seat = Seat::take(&lease, line.key(claim.mode, ""), now);
         let name = names::place(lease.id, seat.number);
         let (key, value) = (line.key(claim.mode, &name), names::value_of(claim));
         let (mode, shard) = (claim.mode, claim.owner.as_bytes()[0]);
-        Self { line, mode, key, name, value, seat: Arc::new(seat), lease, shard, known: Mutex::default() }
+        let (seat, known) = (Arc::new(seat), Mutex::default());
+        Self { line, mode, key, name, value, seat, lease, shard, _former: former, known }
     }
 
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
@@ -109,6 +121,12 @@ impl Place {
     pub(super) fn is_unsure(&self) -> bool {
         let known = self.known();
         known.asked || known.unsure
+    }
+
+    /// Whether the store has nothing of this claim, as far as is known.
+    pub(super) fn is_new(&self) -> bool {
+        let known = self.known();
+        known.revision.is_none() && !known.asked && !known.unsure
     }
 
     /// Whether this key of the store is ours. A kept key has our name and another lease.

@@ -19,6 +19,15 @@ pub(super) struct Seats {
 
 impl Seats {
     fn take(&mut self, now: BootInstant) -> u32 {
+        self.is_taken(now);
+        let taken = &mut self.taken;
+        let free = (0..).find(|seat| !taken.contains(seat)).unwrap_or(u32::MAX);
+        taken.insert(free);
+        free
+    }
+
+    /// Whether any seat is taken, once those are free whose kept keys are over.
+    pub(super) fn is_taken(&mut self, now: BootInstant) -> bool {
         let Self { taken, kept } = self;
         kept.retain(|(seat, until)| {
             let is_kept = now < *until;
@@ -27,9 +36,7 @@ impl Seats {
             }
             is_kept
         });
-        let free = (0..).find(|seat| !taken.contains(seat)).unwrap_or(u32::MAX);
-        taken.insert(free);
-        free
+        !taken.is_empty()
     }
 }
 

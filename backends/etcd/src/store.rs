@@ -83,6 +83,11 @@ impl Etcd {
     pub(super) async fn place(&self, connection: &Connection, claim: &Claim) -> Result<Arc<Place>> {
         let standing = self.places().get(&claim.owner).cloned();
         if let Some(place) = standing {
+            if place.known().leaving {
+                // What ends it may be under way, and must not meet what this claim wins next.
+                self.give_up(claim.owner).await?;
+                return self.anew(connection, claim, Some(place)).await;
+            }
             // What is granted now must run from now: always for a lease that nobody will renew, and where the store
             // may have known this claim as the holder for some time.
             let lives = if place.lease.shared && !place.is_asked_again() {
@@ -95,13 +100,17 @@ impl Etcd {
             }
             self.forget(&place, claim.owner);
         }
+        self.anew(connection, claim, None).await
+    }
+
+    async fn anew(&self, connection: &Connection, claim: &Claim, former: Option<Arc<Place>>) -> Result<Arc<Place>> {
         let line = self.layout.line(&claim.key)?;
         let lease = if claim.renewed {
             self.leases.shared(connection, claim.ttl).await?
         } else {
             self.leases.own(connection, claim.ttl).await?
         };
-        let place = Arc::new(Place::new(claim, line, lease, self.connections.clock.now()));
+        let place = Arc::new(Place::new(claim, line, lease, self.connections.clock.now(), former));
         self.places().insert(claim.owner, place.clone());
         Ok(place)
     }
@@ -139,7 +148,12 @@ impl Etcd {
                 Ok(Attempt::Contended(Wake::poll()))
             }
             refused @ (Sight::Outside | Sight::Refused(_)) => {
-                self.step_back(claim, place).await?;
+                if wait {
+                    self.step_back(claim, place).await?;
+                } else {
+                    // An earlier attempt may still arrive.
+                    self.give_up(claim.owner).await?;
+                }
                 let note = if let Sight::Refused(note) = refused { Some(note) } else { None };
                 Ok(Attempt::Contended(Wake::poll().held_by(note)))
             }
@@ -181,6 +195,7 @@ impl Etcd {
             place.leave(&connection).await?;
         } else {
             // Nothing can be put on it afterwards, whatever is still under way.
+            place.known().leaving = true;
             match connection.revoke(place.lease.id).await {
                 Ok(()) | Err(Fault::LeaseGone) => {}
                 Err(fault) => return Err(fault.into()),

@@ -1,18 +1,19 @@
 //! Answers that nobody hears: dropped futures, slow networks. Nothing may be left behind that our lease would keep
 //! alive.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::Clock;
 use dlock::backends::etcd::Etcd;
-use dlock_contract::{Backend, Claim, Released, Standing};
+use dlock_contract::{Backend, Claim, Keeps, Mode, Queue, Released, Standing};
+use dlock_testkit::holds::claim_on;
 use dlock_testkit::{Proxy, wait_until};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::server::{ask, claim, line, lock, process, shared, stand};
+use crate::server::{TTL, ask, claim, claim_for, line, lock, process, shared, stand};
 
 #[tokio::test]
 async fn attempts_dropped_anywhere_leave_nothing_and_harm_no_other_hold() {
@@ -77,19 +78,21 @@ impl Slow {
     /// Sends an attempt and gives it up; the network still has it.
     fn send(&self, claim: &Arc<Claim>) -> Vec<usize> {
         self.proxy.keep();
-        self.slow.block_on(async {
-            let mut asked = pin!(stand(&self.process, claim));
-            let mut before = Vec::new();
-            loop {
-                // It has left once something has, and nothing more comes.
-                assert!(timeout(Duration::from_millis(200), asked.as_mut()).await.is_err(), "it was answered");
-                let kept = self.proxy.kept();
-                if kept == before && kept.iter().any(|bytes| *bytes > 0) {
-                    return kept;
-                }
-                before = kept;
+        self.slow.block_on(async { self.left(pin!(stand(&self.process, claim))).await })
+    }
+
+    /// What the network has of a request that was sent.
+    async fn left(&self, mut asked: Pin<&mut impl Future>) -> Vec<usize> {
+        let mut before = Vec::new();
+        loop {
+            // It has left once something has, and nothing more comes.
+            assert!(timeout(Duration::from_millis(200), asked.as_mut()).await.is_err(), "it was answered");
+            let kept = self.proxy.kept();
+            if kept == before && kept.iter().any(|bytes| *bytes > 0) {
+                return kept;
             }
-        })
+            before = kept;
+        }
     }
 
     /// The network delivers it at last.
@@ -114,6 +117,27 @@ fn an_attempt_whose_answer_was_lost_has_the_lock_already() {
         assert!(hold.validity.from >= before);
         assert_eq!(it.process.release(&hold).await.unwrap(), Released::Released);
     });
+}
+
+#[test]
+fn readers_and_permits_whose_answer_was_lost_have_the_lock_already() {
+    for mode in [Mode::Read, Mode::permits(1)] {
+        let (it, key) = (Slow::start(), lock("lost share"));
+        it.slow.block_on(ask(&it.process, &claim(&lock("other")))).unwrap();
+        let claim = claim_on(&key, TTL, |claim| claim.mode = mode);
+        let sent = it.send(&claim);
+        it.arrive(&sent);
+        it.good.block_on(async {
+            wait_until("this test's network delivers", async || line(&key).await.len() == 1).await.unwrap();
+            let hold = ask(&it.process, &claim).await.expect("its own key is in its way");
+            assert!(
+                matches!(it.process.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)),
+                "{mode:?}"
+            );
+            assert_eq!(it.process.release(&hold).await.unwrap(), Released::Released);
+            assert!(line(&key).await.is_empty(), "{mode:?}");
+        });
+    }
 }
 
 #[test]
@@ -163,6 +187,36 @@ fn a_release_that_was_given_up_is_done_by_the_next_renewal() {
 }
 
 #[test]
+fn a_key_to_be_kept_is_not_freed_because_the_answer_was_lost() {
+    let it = Slow::start();
+    let long = Duration::from_secs(60);
+    let reader = |key: &_| claim_on(key, TTL, |claim| claim.mode = Mode::Read);
+    let (other, key) = (lock("other"), lock("kept"));
+    let stays = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
+    let hold = it.slow.block_on(ask(&it.process, &reader(&key))).unwrap();
+    it.proxy.keep();
+    let sent = it.slow.block_on(async {
+        let mut asked = pin!(it.process.keep(&hold, long, None));
+        // First the request for a lease, which is answered, then the one that moves the key.
+        it.proxy.deliver(&it.left(asked.as_mut()).await);
+        it.left(asked.as_mut()).await
+    });
+    let renew = async || it.process.renew(&[&stays]).await.pop().unwrap().unwrap();
+    it.good.block_on(async {
+        assert!(matches!(renew().await, Standing::Renewed(_)));
+        assert_eq!(line(&key).await.len(), 1, "its time is not over");
+    });
+    it.arrive(&sent);
+    it.good.block_on(async {
+        assert_eq!(it.process.keep(&hold, long, None).await.unwrap(), Released::NotOwner, "it had not arrived");
+        drop(hold);
+        assert!(matches!(renew().await, Standing::Renewed(_)));
+        assert_eq!(line(&key).await.len(), 1, "its time is not over");
+        assert!(ask(&it.process, &reader(&key)).await.is_some(), "it has the name of the key that is kept");
+    });
+}
+
+#[test]
 fn an_unanswered_renewal_is_unknown_and_not_lost() {
     let it = Slow::start();
     let hold = it.slow.block_on(ask(&it.process, &claim(&lock("unanswered")))).unwrap();
@@ -173,6 +227,37 @@ fn an_unanswered_renewal_is_unknown_and_not_lost() {
     let before = it.proxy.connections();
     assert!(matches!(it.slow.block_on(it.process.renew(&[&hold])).pop().unwrap().unwrap(), Standing::Renewed(_)));
     assert!(it.proxy.connections() > before);
+}
+
+#[test]
+fn what_steps_back_late_ends_nothing_that_the_same_claim_has_won() {
+    for renewed in [true, false] {
+        let (it, key) = (Slow::start(), lock("back"));
+        let asks = claim_for(&key, Duration::from_secs(60), renewed);
+        let other = it.good.block_on(process());
+        let hold = it.good.block_on(ask(&other, &claim(&key))).unwrap();
+        if renewed {
+            // It has a place in the queue, and asks without one: what it has there is deleted.
+            assert!(it.slow.block_on(stand(&it.process, &asks)).is_err());
+        }
+        it.proxy.keep();
+        let sent = it.slow.block_on(async {
+            let mut asked = pin!(it.process.try_acquire(&asks, Queue::Leave));
+            // The look at the queue; or the request for a lease and the attempt.
+            for _ in 0..if renewed { 1 } else { 2 } {
+                it.proxy.deliver(&it.left(asked.as_mut()).await);
+            }
+            it.left(asked.as_mut()).await
+        });
+        it.good.block_on(async {
+            other.release(&hold).await.unwrap();
+            let next = ask(&it.process, &asks).await.unwrap();
+            it.arrive(&sent);
+            let standing = it.process.renew(&[&next]).await.pop().unwrap().unwrap();
+            assert!(matches!(standing, Standing::Renewed(_)), "renewed: {renewed}");
+            assert_eq!(it.process.release(&next).await.unwrap(), Released::Released);
+        });
+    }
 }
 
 #[test]
