@@ -87,15 +87,17 @@ impl RowDialect for MySql {
             }
             begin += "START TRANSACTION; SAVEPOINT dlock_hold";
             sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *conn).await?;
-            let taken = locked(conn, ask, wait).await;
-            if wait.is_some() {
-                sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = DEFAULT").execute(&mut *conn).await?;
-            }
-            match taken {
+            match locked(conn, ask, wait).await {
                 // MariaDB has one number for both.
                 Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(Taken::Busy),
                 taken => taken,
             }
+        })
+    }
+
+    fn end_wait<'a>(&'a self, conn: &'a mut MySqlConnection, _: Taken) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move {
+            sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = DEFAULT").execute(conn).await.map(drop)
         })
     }
 

@@ -113,9 +113,19 @@ impl<D: RowDialect> Shared<D> {
             let ask = RowAsk { table: &self.table, key: row, hold, is_shared: claim.mode == Mode::Read, wait };
             let asked = clock.now();
             session.store(open.number, Ordering::Relaxed);
-            match dialect.take_row(&mut open.conn, ask).await {
-                // After a wait the server counts the silence anew: it has the session when it answers.
-                Ok(taken) => return Ok((open, if wait.is_some() { clock.now() } else { asked }, taken)),
+            let taking = async {
+                let taken = dialect.take_row(&mut open.conn, ask).await?;
+                if wait.is_none() {
+                    return Ok((taken, asked));
+                }
+                // After a wait the server counts the silence anew. Since when cannot be told by the time of that answer, which
+                // may come late: only this request, once it is answered, says that the session lived when it was sent.
+                let since = clock.now();
+                dialect.end_wait(&mut open.conn, taken).await?;
+                Ok((taken, since))
+            };
+            match taking.await {
+                Ok((taken, since)) => return Ok((open, since, taken)),
                 Err(error) if dialect.refusal(&error) == Refusal::SessionEnded && !is_new => {
                     (open, is_new) = (self.sessions.open(claim.ttl).await?, true);
                 }
