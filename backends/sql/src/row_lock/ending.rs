@@ -107,7 +107,7 @@ impl<D: RowDialect> Shared<D> {
         }
         let clock = &self.site.clock;
         let until = clock.now().after(KILLED);
-        self.monitor.kill(held.id.session).await?;
+        self.monitor.kill(held.id.session, Some(&held.server)).await?;
         while clock.now() < until && self.monitor.sees_session(held).await != Seen::Ended {
             clock.sleep_until(clock.now().after(Duration::from_millis(5))).await;
         }

@@ -85,7 +85,7 @@ impl<D: RowDialect> Shared<D> {
         let until = clock.now().after(OUTCOME);
         loop {
             let id = held.id.clone();
-            let asked = self.monitor.ask(move |dialect, conn| {
+            let asked = self.monitor.ask(move |dialect, conn, _| {
                 let id = id.clone();
                 Box::pin(async move { dialect.was_committed(conn, &id).await })
             });
