@@ -112,7 +112,7 @@ impl RowDialect for MySql {
         })
     }
 
-    fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
+    fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
             // The first one fails if this is another transaction than the one that has locked the row.
             let sql = format!("RELEASE SAVEPOINT dlock_hold; COMMIT; {}", unmark(id));
@@ -122,9 +122,11 @@ impl RowDialect for MySql {
                 match answers.try_next().await {
                     Ok(Some(Either::Left(_))) => done += 1,
                     Ok(Some(Either::Right(_))) => {}
-                    Ok(None) => return Ok(()),
+                    Ok(None) => return Ok(true),
                     // It is committed, whatever becomes of the mark: that ends with the session.
-                    Err(_) if done >= 2 => return Ok(()),
+                    Err(_) if done >= 2 => return Ok(true),
+                    // There is no such savepoint, and the server has stopped there.
+                    Err(error) if done == 0 && number(&error) == Some(1305) => return Ok(false),
                     Err(error) => return Err(error),
                 }
             }

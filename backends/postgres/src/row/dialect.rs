@@ -126,8 +126,8 @@ impl RowDialect for Postgres {
         })
     }
 
-    fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(drop) })
+    fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| true) })
     }
 
     fn rollback<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {

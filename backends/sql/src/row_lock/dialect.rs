@@ -38,8 +38,9 @@ pub trait RowDialect: Dialect {
     /// Whether the session is still in the transaction in which it locked the row.
     fn is_in<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// Commits. Only after [`is_in`](Self::is_in) said yes.
-    fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>>;
+    /// Commits. Only after [`is_in`](Self::is_in) said yes. False: nothing was committed now, because the session is in another
+    /// transaction than the one in which it locked the row.
+    fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
 
     /// Rolls back, whatever is left of the transaction.
     fn rollback<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>>;
