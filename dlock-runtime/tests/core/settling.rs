@@ -238,3 +238,16 @@ fn a_call_that_fails_beside_a_joined_hold_leaves_the_outer_work_alone() {
         assert_eq!(world.store.settled(), [full("a")], "the call has succeeded, so its work is final");
     });
 }
+
+#[test]
+fn a_leader_whose_body_may_have_failed_undoes_the_work_and_says_so() {
+    test(async {
+        let world = world();
+        let body = async |leader: dlock_runtime::Leader| {
+            world.store.work(leader.key());
+            Err::<(), _>(failed())
+        };
+        let error = world.registry.elect("billing").lead(body).await.unwrap_err();
+        assert_eq!((error.kind(), world.store.calls(Op::Settle)), (&ErrorKind::CommitRefused, 0));
+    });
+}
