@@ -1,9 +1,11 @@
 //! A provider of credentials, which is asked at each connect: passwords that are rotated, tokens that live for minutes.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use dlock_contract::{Error, Result, Secret};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 /// The account of one connect. Nothing of it is ever shown.
@@ -57,16 +59,42 @@ impl Credentials {
     /// The account of the next connect.
     ///
     /// # Errors
-    /// An outage with the code `credentials` if the provider fails. A retry may help.
+    /// An outage with the code `credentials` if the provider fails or panics. A retry may help.
     pub async fn get(&self) -> Result<Login> {
         let failed =
             || Error::outage("the provider of credentials failed; its own log says why").with_code("credentials");
-        (self.0)().await.ok_or_else(failed)
+        // Caught, for it also runs in tasks that must go on, such as the one that watches holds. It may panic before it gives a
+        // future.
+        let provided = AssertUnwindSafe(async { (self.0)().await }).catch_unwind().await;
+        provided.ok().flatten().ok_or_else(failed)
     }
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Credentials")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn provided(credentials: &Credentials) -> Error {
+        credentials.get().now_or_never().unwrap().unwrap_err()
+    }
+
+    /// The store's own tasks ask too, and must outlive it.
+    #[test]
+    fn a_provider_that_panics_has_failed() {
+        let at_once = Credentials::new(|| -> std::future::Ready<std::result::Result<Login, ()>> { panic!("canary") });
+        let later = Credentials::new(|| async { if true { panic!("canary") } else { Err::<Login, ()>(()) } });
+        for credentials in [at_once, later] {
+            let error = provided(&credentials);
+            assert_eq!(error.code(), Some("credentials"));
+            assert!(error.is_retryable() && !format!("{error:?}").contains("canary"), "{error:?}");
+        }
     }
 }

@@ -105,9 +105,9 @@ impl Guards {
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ended_well(succeeded));
     }
 
-    /// The work that is left is not made final.
+    /// The work that is left is not made final. That of a joined hold is the enclosing call's, which may go on.
     fn ended_badly(&self) {
-        self.all().for_each(|guard| guard.0.is_undone());
+        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.is_undone());
     }
 
     pub(crate) fn innermost(&self) -> &Arc<Tenure> {

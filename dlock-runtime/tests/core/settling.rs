@@ -222,3 +222,32 @@ fn a_call_that_joins_a_hold_leaves_its_work_to_the_outer_call() {
         assert_eq!(world.store.settled(), [full("k")]);
     });
 }
+
+#[test]
+fn a_call_that_fails_beside_a_joined_hold_leaves_the_outer_work_alone() {
+    test(async {
+        let world = world();
+        let outer = async |_: dlock_runtime::Held| {
+            ["a", "b"].iter().for_each(|key| world.store.work(&full(key)));
+            world.store.next(Op::Settle, [Step::Refuse]);
+            let guards = world.registry.lock_all(["a", "b"]).reentrant(true).acquire().await.unwrap();
+            assert_eq!(*guards.release().await.unwrap_err().kind(), ErrorKind::CommitRefused);
+            Ok::<_, Error>(())
+        };
+        world.lock("a").run_fallible(outer).await.unwrap();
+        assert_eq!(world.store.settled(), [full("a")], "the call has succeeded, so its work is final");
+    });
+}
+
+#[test]
+fn a_leader_whose_body_may_have_failed_undoes_the_work_and_says_so() {
+    test(async {
+        let world = world();
+        let body = async |leader: dlock_runtime::Leader| {
+            world.store.work(leader.key());
+            Err::<(), _>(failed())
+        };
+        let error = world.registry.elect("billing").lead(body).await.unwrap_err();
+        assert_eq!((error.kind(), world.store.calls(Op::Settle)), (&ErrorKind::CommitRefused, 0));
+    });
+}

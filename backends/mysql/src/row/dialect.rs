@@ -87,15 +87,17 @@ impl RowDialect for MySql {
             }
             begin += "START TRANSACTION; SAVEPOINT dlock_hold";
             sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *conn).await?;
-            let taken = locked(conn, ask, wait).await;
-            if wait.is_some() {
-                sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = DEFAULT").execute(&mut *conn).await?;
-            }
-            match taken {
+            match locked(conn, ask, wait).await {
                 // MariaDB has one number for both.
                 Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(Taken::Busy),
                 taken => taken,
             }
+        })
+    }
+
+    fn end_wait<'a>(&'a self, conn: &'a mut MySqlConnection, _: Taken) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move {
+            sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = DEFAULT").execute(conn).await.map(drop)
         })
     }
 
@@ -110,7 +112,7 @@ impl RowDialect for MySql {
         })
     }
 
-    fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
+    fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
             // The first one fails if this is another transaction than the one that has locked the row.
             let sql = format!("RELEASE SAVEPOINT dlock_hold; COMMIT; {}", unmark(id));
@@ -120,9 +122,11 @@ impl RowDialect for MySql {
                 match answers.try_next().await {
                     Ok(Some(Either::Left(_))) => done += 1,
                     Ok(Some(Either::Right(_))) => {}
-                    Ok(None) => return Ok(()),
+                    Ok(None) => return Ok(true),
                     // It is committed, whatever becomes of the mark: that ends with the session.
-                    Err(_) if done >= 2 => return Ok(()),
+                    Err(_) if done >= 2 => return Ok(true),
+                    // There is no such savepoint, and the server has stopped there.
+                    Err(error) if done == 0 && number(&error) == Some(1305) => return Ok(false),
                     Err(error) => return Err(error),
                 }
             }

@@ -41,6 +41,19 @@ pub(crate) struct InOrder {
     closes_members: bool,
 }
 
+/// Refuses a store whose holds take up the body's work: its end decides what becomes of that, and nobody would ask for it.
+fn check_that_no_body_works_in(store: &dyn Backend, name: &'static str) -> Result<()> {
+    if store.settle().is_none() {
+        return Ok(());
+    }
+    let option = name.split(' ').next().unwrap_or(name);
+    let text = format!(
+        "the {name} has row locks (way=row), whose holds are transactions for the body's work, and a lock in two stores has none: \
+         take another way of locking there, or this store alone"
+    );
+    Err(Error::config(option, text))
+}
+
 /// What the two stores are to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -74,6 +87,9 @@ impl InOrder {
             ));
         }
         check_that_they_merge_alike(&*first, &*second, kind)?;
+        for (store, name) in [(&first, one), (&second, other)] {
+            check_that_no_body_works_in(&**store, name)?;
+        }
         Ok(Self {
             first,
             second,

@@ -82,7 +82,7 @@ impl MigratingBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are the same store, if no ttl fits
-    /// both, or if they differ in which keys are one lock.
+    /// both, if they differ in which keys are one lock, or if a hold in one of them is a transaction (row locks).
     pub fn build(self) -> Result<Migrating> {
         let (old, new) = (self.old.profile().clone(), self.new.profile().clone());
         let profile = common("migrating", &old, &new)?.with(|both| {

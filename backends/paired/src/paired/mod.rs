@@ -80,7 +80,7 @@ impl PairedBuilder {
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are the same store, if no ttl fits
-    /// both, or if they differ in which keys are one lock.
+    /// both, if they differ in which keys are one lock, or if a hold in one of them is a transaction (row locks).
     pub fn build(self) -> Result<Paired> {
         let (gate, authority) = (self.gate.profile().clone(), self.authority.profile().clone());
         let profile = common("paired", &gate, &authority)?.with(|pair| {

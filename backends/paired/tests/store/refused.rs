@@ -2,11 +2,15 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Error, ErrorKind, Fencing, RunsOn};
+use dlock_contract::{
+    Attempt, Backend, Claim, Clock, Error, ErrorKind, Fencing, Health, Hold, LockKey, LockState, Profile, Queue,
+    Released, Result, RunsOn, Settle, Standing,
+};
 use dlock_memory::Memory;
 use dlock_paired::{GateDown, Migrating, Paired};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::shared;
+use futures::future::BoxFuture;
 
 use crate::kit::{Kit, TTL};
 
@@ -80,4 +84,67 @@ async fn a_pair_of_installed_stores_leaves_them_open() {
     pair.close().await;
     let again = kit.gate.taken_by_another(&hold.claim.key).await;
     kit.gate.store.release(&again).await.unwrap();
+}
+
+/// Memory that would make the work of a body final, as row locks do.
+struct Settling(Memory);
+
+impl Backend for Settling {
+    fn profile(&self) -> &Profile {
+        self.0.profile()
+    }
+
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
+        self.0.try_acquire(claim, queue)
+    }
+
+    fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
+        self.0.renew(holds)
+    }
+
+    fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
+        self.0.release(hold)
+    }
+
+    fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
+        self.0.abandon(claim)
+    }
+
+    fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+        self.0.look(key)
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<Health>> {
+        self.0.ready()
+    }
+
+    fn settle(&self) -> Option<&dyn Settle> {
+        Some(self)
+    }
+}
+
+impl Settle for Settling {
+    fn has_work(&self, _: &Hold) -> bool {
+        true
+    }
+
+    fn settle<'a>(&'a self, _: &'a Hold) -> BoxFuture<'a, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// The pair would hide that power, and the work would be undone although the call succeeds.
+#[test]
+fn a_store_whose_holds_are_transactions_is_refused() {
+    let plain: Arc<dyn Backend> = Arc::new(Memory::new());
+    let rows: Arc<dyn Backend> = Arc::new(Settling(Memory::new()));
+    for (one, other, option) in [(&plain, &rows, "authority"), (&rows, &plain, "gate")] {
+        let error = Paired::builder(one.clone(), other.clone()).build().expect_err("the pair was made");
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == option), "{error:?}");
+        assert!(error.message().contains("way=row"), "{error}");
+    }
+    for (one, other, option) in [(&plain, &rows, "new"), (&rows, &plain, "old")] {
+        let error = Migrating::builder(one.clone(), other.clone()).build().expect_err("the pair was made");
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == option), "{error:?}");
+    }
 }

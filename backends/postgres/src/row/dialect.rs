@@ -97,15 +97,20 @@ impl RowDialect for Postgres {
             let limit = wait.map_or_else(String::new, |millis| format!("; SET LOCAL lock_timeout = {millis}"));
             let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE{limit}");
             sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *conn).await?;
-            let taken = match locked(conn, ask, wait.is_some()).await {
-                Err(error) if state(&error).as_deref() == Some("55P03") => return Ok(Taken::Busy),
-                taken => taken?,
-            };
-            if wait.is_some() {
-                // The body's statements have no limit of ours.
-                sqlx::raw_sql("SET LOCAL lock_timeout TO DEFAULT").execute(conn).await?;
+            match locked(conn, ask, wait.is_some()).await {
+                Err(error) if state(&error).as_deref() == Some("55P03") => Ok(Taken::Busy),
+                taken => taken,
             }
-            Ok(taken)
+        })
+    }
+
+    fn end_wait<'a>(&'a self, conn: &'a mut PgConnection, taken: Taken) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move {
+            // The body's statements have no limit of ours. A rollback takes it back by itself.
+            match taken {
+                Taken::Row(_) => sqlx::raw_sql("SET LOCAL lock_timeout TO DEFAULT").execute(conn).await.map(drop),
+                Taken::Busy | Taken::Missing => Ok(()),
+            }
         })
     }
 
@@ -121,8 +126,8 @@ impl RowDialect for Postgres {
         })
     }
 
-    fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(drop) })
+    fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| true) })
     }
 
     fn rollback<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {

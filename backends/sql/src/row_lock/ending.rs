@@ -1,6 +1,7 @@
 //! How a hold goes on and ends: the answer to a renewal, and the rollback.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Error, Released, Result};
@@ -76,6 +77,8 @@ impl<D: RowDialect> Shared<D> {
         let open = match held.begin_end(&self.site.clock).await {
             Some(mut slot) => match slot.take() {
                 Some(open) => Some(open),
+                // The end before this one could not ask the server to end the session.
+                None if held.is_left.load(Ordering::Acquire) => None,
                 None => return Ok(Released::NotOwner),
             },
             // A statement of the body is under way.
@@ -107,7 +110,9 @@ impl<D: RowDialect> Shared<D> {
         }
         let clock = &self.site.clock;
         let until = clock.now().after(KILLED);
-        self.monitor.kill(held.id.session).await?;
+        let killed = self.monitor.kill(held.id.session, Some(&held.server)).await;
+        held.is_left.store(killed.is_err(), Ordering::Release);
+        killed?;
         while clock.now() < until && self.monitor.sees_session(held).await != Seen::Ended {
             clock.sleep_until(clock.now().after(Duration::from_millis(5))).await;
         }

@@ -41,6 +41,8 @@ pub struct HeldRow<D: RowDialect> {
     pub(super) is_lent: AtomicBool,
     /// The body has had a connection.
     pub(super) has_work: AtomicBool,
+    /// The server is still to be asked to end its session.
+    pub(super) is_left: AtomicBool,
     looked: AtomicU64,
     sessions: Arc<Sessions<D>>,
     flights: Arc<Flights>,
@@ -84,6 +86,7 @@ impl<D: RowDialect> HeldRow<D> {
             is_committed: AtomicBool::new(false),
             is_lent: AtomicBool::new(false),
             has_work: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
             looked: AtomicU64::new(since.as_nanos()),
             sessions: sessions.clone(),
             flights: flights.clone(),

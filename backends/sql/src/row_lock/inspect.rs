@@ -115,7 +115,7 @@ impl<D: RowDialect> Shared<D> {
         if self.statement(|all| &all.leave_record, left).await?.changed == 0 {
             return Ok(false);
         }
-        if let Err(error) = self.monitor.kill(session).await {
+        if let Err(error) = self.monitor.kill(session, None).await {
             let _ = self.statement(|all| &all.take_back, hold()).await;
             return Err(error);
         }

@@ -151,7 +151,7 @@ impl<D: RowDialect> Monitor<D> {
             seen => return seen,
         }
         let (table, row) = (self.table.clone(), held.row.clone());
-        let locked = self.ask(move |dialect, conn| {
+        let locked = self.ask(move |dialect, conn, _| {
             let (table, row) = (table.clone(), row.clone());
             Box::pin(async move { dialect.is_locked(conn, &table, &row).await })
         });
@@ -170,7 +170,7 @@ impl<D: RowDialect> Monitor<D> {
 
     async fn look(&self, asked: &[(RowId, Arc<str>)]) -> Vec<Seen> {
         let ids: Arc<[RowId]> = asked.iter().map(|(id, _)| id.clone()).collect();
-        let answer = self.ask(move |dialect, conn| {
+        let answer = self.ask(move |dialect, conn, _| {
             let ids = ids.clone();
             Box::pin(async move { dialect.are_held(conn, &ids).await })
         });
@@ -189,30 +189,35 @@ impl<D: RowDialect> Monitor<D> {
         }
     }
 
-    /// Ends a session.
-    pub(super) async fn kill(&self, session: i64) -> Result<()> {
-        let killing = self.ask(move |dialect, conn| Box::pin(dialect.kill(conn, session)));
+    /// Ends a session, of this server if one is named. After a failover another server answers, where the number may be somebody
+    /// else's: nothing is ended there.
+    pub(super) async fn kill(&self, session: i64, of: Option<&Arc<str>>) -> Result<()> {
+        let of = of.cloned();
+        let killing = self.ask(move |dialect, conn, server| match &of {
+            Some(of) if **of != *server => Box::pin(async { Ok(()) }),
+            _ => dialect.kill(conn, session),
+        });
         killing.await.map(drop)
     }
 
-    /// Asks over the connection that is kept, or, where that has ended meanwhile, over a new one. Also tells which server
-    /// answered.
+    /// Asks over the connection that is kept, or, where that has ended meanwhile, over a new one. The request
+    /// is told which server that is, and so is its caller.
     pub(super) async fn ask<T, R>(&self, request: R) -> Result<(T, String)>
     where
-        R: for<'a> Fn(&'a D, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>>,
+        R: for<'a> Fn(&'a D, &'a mut D::Conn, &str) -> BoxFuture<'a, sqlx::Result<T>>,
     {
         let (clock, dialect) = (&self.site.clock, &self.site.dialect);
         let asking = async {
             let mut place = self.eye.lock().await;
             if let Some(mut eye) = place.take()
-                && let Ok(answer) = request(dialect, &mut eye.conn).await
+                && let Ok(answer) = request(dialect, &mut eye.conn, &eye.server).await
             {
                 let server = eye.server.clone();
                 *place = Some(eye);
                 return Ok((answer, server));
             }
             let (mut conn, server) = dialect.connect().await?;
-            let answer = request(dialect, &mut conn).await.map_err(|error| refused(dialect, error))?;
+            let answer = request(dialect, &mut conn, &server).await.map_err(|error| refused(dialect, error))?;
             *place = Some(Eye { conn, server: server.clone() });
             Ok((answer, server))
         };

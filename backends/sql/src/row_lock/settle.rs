@@ -47,16 +47,21 @@ impl<D: RowDialect> Shared<D> {
         let asking = clock.timeout_at(until, dialect.is_in(&mut open.conn, &held.id)).await;
         match asking.ok_or_else(late).flatten() {
             Ok(true) => {}
+            Ok(false) => return Err(self.ended_by_the_body(held).await),
             // No commit was sent, so the server rolls back.
-            Ok(false) => return Err(refusal("the transaction had ended before: a statement of the body ended it")),
             Err(error) => return Err(refusal("its session had ended").because(dialect.fault(error))),
         }
         let committing = clock.timeout_at(until, dialect.commit(&mut open.conn, &held.id)).await;
         let error = match committing.ok_or_else(late).flatten() {
-            Ok(()) => {
+            Ok(true) => {
                 held.note_committed();
                 self.sessions.put(open);
                 return Ok(());
+            }
+            Ok(false) => {
+                // What the body did since is undone: the session goes out of scope.
+                held.end();
+                return Err(self.ended_by_the_body(held).await);
             }
             Err(error) => error,
         };
@@ -79,22 +84,36 @@ impl<D: RowDialect> Shared<D> {
         }
     }
 
+    /// The error where the transaction had ended before its commit. Its own statement may have committed it, such as one that
+    /// changes a table's definition in MySQL.
+    async fn ended_by_the_body(&self, held: &HeldRow<D>) -> Error {
+        match self.outcome(held).await {
+            Ok(Some(false)) => refusal("the transaction had ended before: a statement of the body ended it"),
+            _ => unknown("a statement of the body ended the transaction, and may have committed it"),
+        }
+    }
+
     /// What became of a commit without an answer, if the server can tell. It may still be at it for a moment.
     async fn was_committed(&self, held: &HeldRow<D>) -> Option<bool> {
         let clock = &self.site.clock;
         let until = clock.now().after(OUTCOME);
         loop {
-            let id = held.id.clone();
-            let asked = self.monitor.ask(move |dialect, conn| {
-                let id = id.clone();
-                Box::pin(async move { dialect.was_committed(conn, &id).await })
-            });
-            match asked.await {
-                Ok((Some(answer), server)) if server == *held.server => return Some(answer),
-                Ok((None, _)) if clock.now() < until => clock.sleep_until(clock.now().after(AGAIN)).await,
-                _ => return None,
+            match self.outcome(held).await {
+                Ok(None) if clock.now() < until => clock.sleep_until(clock.now().after(AGAIN)).await,
+                answer => return answer.ok().flatten(),
             }
         }
+    }
+
+    /// Whether the transaction was committed; `None` if the server cannot tell, or not yet.
+    async fn outcome(&self, held: &HeldRow<D>) -> Result<Option<bool>> {
+        let id = held.id.clone();
+        let asked = self.monitor.ask(move |dialect, conn, _| {
+            let id = id.clone();
+            Box::pin(async move { dialect.was_committed(conn, &id).await })
+        });
+        let (answer, server) = asked.await?;
+        if server == *held.server { Ok(answer) } else { Err(unknown("another server answers by now")) }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The store: how it is opened, and how a lock is taken and freed.
 
-use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use super::shared::Shared;
 use super::statements::Statements;
 use super::sweep::sweep_for_ever;
 use super::table::RowTable;
-use super::taking::Found;
+use super::taking::{Asked, Found};
 use crate::dialect::Value;
 use crate::pool::Pool;
 use crate::session::{PATIENCE, Site};
@@ -115,7 +114,7 @@ impl<D: RowDialect> Shared<D> {
         let (shared, claim) = (self.clone(), claim.clone());
         let flight = self.flights.begin(claim.owner);
         let asking = ask_aside(async move {
-            let found = shared.take(&claim, None, &AtomicI64::new(0)).await;
+            let found = shared.take(&claim, None, &Asked::default()).await;
             (found, flight)
         })?;
         let (found, _flight) = asking.await.map_err(|_| failed())?;

@@ -1,7 +1,6 @@
 //! Takes a row: locks it in a transaction, and writes the record of the hold over another connection.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
@@ -28,6 +27,24 @@ pub(super) enum Found<D: RowDialect> {
     Busy,
 }
 
+/// The session that is asked for a row now, by its number and its server.
+#[derive(Default)]
+pub(super) struct Asked(Mutex<Option<(i64, Arc<str>)>>);
+
+impl Asked {
+    fn set(&self, number: i64, server: &Arc<str>) {
+        *self.place() = Some((number, server.clone()));
+    }
+
+    fn take(&self) -> Option<(i64, Arc<str>)> {
+        self.place().take()
+    }
+
+    fn place(&self) -> std::sync::MutexGuard<'_, Option<(i64, Arc<str>)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<D: RowDialect> Shared<D> {
     /// Waits for a row until then. Dropping this ends the wait, in the server too.
     pub(super) async fn wait(
@@ -39,14 +56,13 @@ impl<D: RowDialect> Shared<D> {
         let (shared, claim) = (self.clone(), claim.clone());
         let flight = self.flights.begin(claim.owner);
         background()?.spawn(async move {
-            let session = AtomicI64::new(0);
+            let session = Asked::default();
             tokio::select! {
                 found = shared.take(&claim, Some(until), &session) => drop(tell.send((found, flight))),
                 () = tell.closed() => {
                     // Its connection is closed. A server that waits for a row does not see that.
-                    let session = session.into_inner();
-                    if session != 0 {
-                        let _ = shared.monitor.kill(session).await;
+                    if let Some((session, server)) = session.take() {
+                        let _ = shared.monitor.kill(session, Some(&server)).await;
                     }
                 }
             }
@@ -58,13 +74,12 @@ impl<D: RowDialect> Shared<D> {
         })
     }
 
-    /// Locks the row, and waits for it until then, if at all. It runs on our thread. `session` has the number of the session that
-    /// is asked.
+    /// Locks the row, and waits for it until then, if at all. It runs on our thread. `session` has the session that is asked.
     pub(super) async fn take(
         self: &Arc<Self>,
         claim: &Arc<Claim>,
         until: Option<BootInstant>,
-        session: &AtomicI64,
+        session: &Asked,
     ) -> Result<Found<D>> {
         let row = self.table.key_of(self.kind, &claim.key)?;
         let record = Record { name: self.table.record_of(&claim.key, &row), is_reader: claim.mode == Mode::Read };
@@ -73,7 +88,7 @@ impl<D: RowDialect> Shared<D> {
         loop {
             let wait = until.map(|until| until.since(self.site.clock.now()));
             let (open, since, taken) = self.lock((&row, &hold), claim, wait, session).await?;
-            session.store(0, Ordering::Relaxed);
+            session.take();
             let id = |transaction| RowId { session: open.number, transaction, hold: hold.clone() };
             match taken {
                 Taken::Row(transaction) => {
@@ -105,17 +120,27 @@ impl<D: RowDialect> Shared<D> {
         (row, hold): (&RowKey, &str),
         claim: &Claim,
         wait: Option<Duration>,
-        session: &AtomicI64,
+        session: &Asked,
     ) -> Result<(Open<D>, BootInstant, Taken)> {
         let (clock, dialect) = (&self.site.clock, &self.site.dialect);
         let (mut open, mut is_new) = self.sessions.get(claim.ttl).await?;
         loop {
             let ask = RowAsk { table: &self.table, key: row, hold, is_shared: claim.mode == Mode::Read, wait };
             let asked = clock.now();
-            session.store(open.number, Ordering::Relaxed);
-            match dialect.take_row(&mut open.conn, ask).await {
-                // After a wait the server counts the silence anew: it has the session when it answers.
-                Ok(taken) => return Ok((open, if wait.is_some() { clock.now() } else { asked }, taken)),
+            session.set(open.number, &open.server);
+            let taking = async {
+                let taken = dialect.take_row(&mut open.conn, ask).await?;
+                if wait.is_none() {
+                    return Ok((taken, asked));
+                }
+                // After a wait the server counts the silence anew. Since when cannot be told by the time of that answer, which
+                // may come late: only this request, once it is answered, says that the session lived when it was sent.
+                let since = clock.now();
+                dialect.end_wait(&mut open.conn, taken).await?;
+                Ok((taken, since))
+            };
+            match taking.await {
+                Ok((taken, since)) => return Ok((open, since, taken)),
                 Err(error) if dialect.refusal(&error) == Refusal::SessionEnded && !is_new => {
                     (open, is_new) = (self.sessions.open(claim.ttl).await?, true);
                 }

@@ -47,6 +47,9 @@ impl Election {
     /// # Ok(()) }
     /// ```
     ///
+    /// It cannot see whether the body has succeeded. So, where the body works in the lock's own transaction (`way=row` of the SQL
+    /// stores), it undoes that work and fails with [`ErrorKind::CommitRefused`].
+    ///
     /// # Errors
     /// [`ErrorKind::ShutDown`]. Other errors are those that no further campaign can mend, such as
     /// [`ErrorKind::Unsupported`] or [`ErrorKind::PermissionDenied`]; see [`campaign`](Self::campaign).
@@ -67,7 +70,7 @@ async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> 
                 failed = 0;
                 let body = body(Leader::clone(&leadership));
                 let run = Run::holding(election.lock.options(), Guards::one(leadership.guard), body);
-                match shared.shutdown.or(run.judged_by(|_| true)).await.ok_or_else(shut_down)? {
+                match shared.shutdown.or(run).await.ok_or_else(shut_down)? {
                     Ran::Done(output) => return Ok(output),
                     Ran::Failed(error) | Ran::Lost(error, _) => error,
                 }
