@@ -87,7 +87,7 @@ impl Locks {
         match self.take(claim, name, seen.found.as_ref(), Counter::None, lease).await? {
             // Permits are, or were, given for this key, or another tool's lock has the name of their count.
             Taken::Counted => {
-                let permits = Permits::of(&kv::read_all(&self.http, &name.below, None).await?.found);
+                let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
                 permits.check_none(&claim.key)?;
                 let counter = if permits.is_foreign() { Counter::Foreign } else { Counter::Unused(permits.index) };
                 Ok(self.take(claim, name, seen.found.as_ref(), counter, lease).await?.into())

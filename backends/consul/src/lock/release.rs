@@ -105,7 +105,7 @@ impl Locks {
     async fn free_permit(&self, name: &Name, session: &str) -> Result<Released> {
         let key = name.permit(session);
         for _ in 0..TRIES {
-            let permits = Permits::of(&kv::read_all(&self.http, &name.below, None).await?.found);
+            let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
             let mut ops = vec![Op::held(&key, session), Op::delete(&key)];
             ops.extend(permits.without(name, session, self.http.settings().literal));
             match txn::run(&self.http, &ops).await? {
