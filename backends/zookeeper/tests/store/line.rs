@@ -141,3 +141,21 @@ async fn the_number_of_a_permit_goes_with_its_place() {
     }
     assert!(line(&raw, &place).await.is_empty());
 }
+
+#[tokio::test]
+async fn a_broken_holder_does_not_take_its_number_from_the_next_one() {
+    let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
+    let key = lock("number");
+    let of = || claim_on(&key, TTL, |claim| claim.mode = Mode::permits(1));
+    let first = take(&one, &of()).await;
+    // An operator deletes both nodes, as the documentation says it.
+    let place = path(&one, &key);
+    for name in line(&raw, &place).await {
+        raw.delete(&format!("{place}/{name}"), None).await.unwrap();
+    }
+    let second = take(&other, &of()).await;
+    assert_eq!((first.slot, second.slot), (Some(0), Some(0)));
+    assert_eq!(confirm(&one, &first).await, Standing::Lost);
+    assert!(matches!(confirm(&other, &second).await, Standing::Renewed(_)), "the first one has freed the second one's");
+    assert_eq!(other.release(&second).await.unwrap(), Released::Released);
+}
