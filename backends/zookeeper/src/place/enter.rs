@@ -49,6 +49,9 @@ impl Place {
         known: &mut Known,
     ) -> Result<Attempt> {
         for _ in 0..TRIES {
+            if !lease.lives() {
+                return Err(Error::outage("the ZooKeeper session has ended"));
+            }
             if known.unsure {
                 self.find(client, lease, known).await?;
             }
