@@ -159,3 +159,20 @@ async fn a_broken_holder_does_not_take_its_number_from_the_next_one() {
     assert!(matches!(confirm(&other, &second).await, Standing::Renewed(_)), "the first one has freed the second one's");
     assert_eq!(other.release(&second).await.unwrap(), Released::Released);
 }
+
+#[tokio::test]
+async fn an_abandon_finds_a_request_that_waited_for_an_earlier_one_of_its_claim() {
+    let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
+    let key = lock("two");
+    let hold = take(&one, &claim(&key)).await;
+    let asked = claim(&key);
+    // The caller has given the first one up, and asks again before it has ended.
+    let (mut first, mut second) = (other.try_acquire(&asked, Queue::Leave), other.try_acquire(&asked, until()));
+    assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());
+    assert!(matches!(first.await.unwrap(), Attempt::Contended(_)));
+    assert!(matches!(second.await.unwrap(), Attempt::Contended(_)));
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 2);
+    other.abandon(&asked).await.unwrap();
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "the claim still stands in line");
+    one.release(&hold).await.unwrap();
+}

@@ -187,7 +187,11 @@ async fn nothing_is_granted_in_a_session_that_was_given_up_while_the_store_was_a
             std::future::pending().await
         } => unreachable!(),
     };
-    assert_eq!(answer.unwrap_err().kind(), &ErrorKind::Outage, "a lock was granted in a session that is about to close");
+    assert_eq!(
+        answer.unwrap_err().kind(),
+        &ErrorKind::Outage,
+        "a lock was granted in a session that is about to close"
+    );
     proxy.set(Mode::Pass);
     store.abandon(&asked).await.unwrap();
     wait_until("the session to end", async || line(&raw, &place).await.is_empty()).await.unwrap();
