@@ -12,7 +12,7 @@ use crate::api::{kv, session};
 use crate::lock::locks::Locks;
 use crate::lock::name::Name;
 use crate::lock::permits::Permits;
-use crate::lock::place::Lease;
+use crate::lock::place::{Lease, Place, Turn};
 use crate::lock::renew::grant;
 use crate::lock::value::LOCK;
 
@@ -52,21 +52,20 @@ impl Locks {
     }
 
     /// Ends a claim that may have something in the store, after the attempt that is still under way.
-    pub(crate) async fn abandon(self: Arc<Self>, claim: Arc<Claim>) -> Result<()> {
-        let Some(place) = self.standing(claim.owner) else { return Ok(()) };
-        let mut lease = place.lease.lock().await;
+    pub(crate) async fn abandon(self: Arc<Self>, claim: Arc<Claim>, place: Arc<Place>, turn: Turn) -> Result<()> {
+        let mut lease = turn.await;
         self.end(&place.name, &mut lease, claim.mode.is_shared()).await?;
-        self.forget(claim.owner);
+        self.forget_empty(claim.owner, &place);
         Ok(())
     }
 
     /// A refused attempt leaves nothing.
-    pub(crate) async fn leave(&self, claim: &Claim, lease: &mut Option<Lease>) -> Result<()> {
+    pub(crate) async fn leave(&self, claim: &Claim, place: &Arc<Place>, lease: &mut Option<Lease>) -> Result<()> {
         if let Some(present) = lease {
             session::destroy(&self.http, &present.session).await?;
         }
         *lease = None;
-        self.forget(claim.owner);
+        self.forget_empty(claim.owner, place);
         Ok(())
     }
 
