@@ -26,7 +26,13 @@ impl Backend for Consul {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
-        Locks::detached(self.locks.clone().attempt(claim.clone(), queue))
+        let (locks, claim) = (self.locks.clone(), claim.clone());
+        async move {
+            let place = locks.place(&claim)?;
+            let turn = place.turn().await;
+            Locks::detached(locks.attempt(claim, queue, place, turn)).await
+        }
+        .boxed()
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
@@ -47,7 +53,13 @@ impl Backend for Consul {
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Locks::detached(self.locks.clone().abandon(claim.clone()))
+        let (locks, claim) = (self.locks.clone(), claim.clone());
+        async move {
+            let Some(place) = locks.standing(claim.owner) else { return Ok(()) };
+            let turn = place.turn().await;
+            Locks::detached(locks.abandon(claim, place, turn)).await
+        }
+        .boxed()
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {

@@ -63,7 +63,7 @@ impl Backend for ZooKeeper {
             let turn = place.turn().await;
             to_its_end(async move {
                 place.abandon(&core, ttl, turn).await?;
-                core.forget(owner, &place);
+                core.forget_empty(owner, &place);
                 Ok(())
             })
             .await

@@ -20,7 +20,7 @@ use dlock_contract::{Error, Fence, Result};
 use futures::future::join_all;
 use zookeeper_client::{CheckWriteError, CheckWriter, Client, Error as ClientError, MultiWriteResult};
 
-use crate::inspect::line;
+use crate::inspect::{line, slots};
 use crate::wire::fault::fault;
 use crate::wire::paths::Paths;
 
@@ -46,11 +46,19 @@ impl Guarded {
     /// As [`by`](Self::by).
     pub async fn at(client: &Client, path: &str, fence: &Fence) -> Result<Self> {
         let line = line(client, path).await?;
-        let nodes = line.holding().into_iter().map(|name| format!("{path}/{name}"));
+        let has = |number: i64| u64::try_from(number).is_ok_and(|number| number == fence.get());
+        // A permit's number is taken again by others under the same name, so the place that took it stands for the hold.
+        let slots = slots(client, path, &line).await?;
+        let of_permit = slots.iter().find(|(_, _, token)| has(*token)).and_then(|(_, owner, _)| {
+            line.contenders.iter().find(|contender| contender.name.as_bytes().starts_with(owner))
+        });
+        if let Some(contender) = of_permit {
+            return Ok(Self { node: format!("{path}/{}", contender.name) });
+        }
+        let nodes = line.holders().map(|contender| format!("{path}/{}", contender.name));
         let looked = nodes.map(async |node| (client.check_stat(&node).await, node));
         for (stat, node) in join_all(looked).await {
             let stat = stat.map_err(|error| fault(&error))?;
-            let has = |number: i64| u64::try_from(number).is_ok_and(|number| number == fence.get());
             if stat.is_some_and(|stat| has(stat.czxid) || has(stat.mzxid)) {
                 return Ok(Self { node });
             }

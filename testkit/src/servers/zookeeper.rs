@@ -12,8 +12,8 @@ use crate::Result;
 use crate::error::Context;
 use crate::find::{find_program, missing};
 
-/// The server's own archive, which names what else it needs, and an archive that writes no log.
-const CLASSES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-nop.jar";
+/// The server's own archive, which names most of what it needs; what it needs for TLS; and an archive that writes no log.
+const CLASSES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:/usr/share/java/slf4j-nop.jar";
 
 /// A ZooKeeper node; its data survives a kill. A tick has 200 ms, a session 0.4 s to 10 min.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use crate::api::txn::{self, Failure, Op, Outcome};
 use crate::lock::locks::Locks;
 use crate::lock::name::Name;
 use crate::lock::permits::Permits;
-use crate::lock::place::{Grant, Lease, Place};
+use crate::lock::place::{Grant, Lease, Place, Turn};
 use crate::lock::value::{LOCK, Stamp};
 use crate::lock::wait::Awaited;
 
@@ -29,15 +29,23 @@ pub(crate) enum Step {
 }
 
 impl Locks {
-    pub(crate) async fn attempt(self: Arc<Self>, claim: Arc<Claim>, queue: Queue) -> Result<Attempt> {
-        let place = self.place(&claim)?;
-        let mut lease = place.lease.lock().await;
+    pub(crate) async fn attempt(
+        self: Arc<Self>,
+        claim: Arc<Claim>,
+        queue: Queue,
+        place: Arc<Place>,
+        turn: Turn,
+    ) -> Result<Attempt> {
+        let mut lease = turn.await;
         for _ in 0..TRIES {
-            let step = self.step(&claim, &place, &mut lease).await.inspect_err(|_| {
+            let step = self.step(&claim, &place, &mut lease).await.map_err(|error| {
                 // Nothing of the claim is in the store, and an error that was never sent is followed by no abandon.
                 if lease.is_none() {
-                    self.forget(claim.owner);
+                    self.forget_empty(claim.owner, &place);
+                    return error;
                 }
+                // Its session is there, whatever became of the last request.
+                if error.may_have_left() { error } else { Error::outage(error.message().to_owned()).because(error) }
             })?;
             match step {
                 Step::Won { token, slot } => return self.won(claim, &place, lease.as_ref(), token, slot),
@@ -45,12 +53,12 @@ impl Locks {
                     return Ok(Attempt::Contended(self.wake(awaited, index, by)));
                 }
                 Step::Held { by, .. } => {
-                    self.leave(&claim, &mut lease).await?;
+                    self.leave(&claim, &place, &mut lease).await?;
                     return Ok(Attempt::Contended(Wake::poll().held_by(by)));
                 }
                 Step::Delayed => {
                     if queue == Queue::Leave {
-                        self.leave(&claim, &mut lease).await?;
+                        self.leave(&claim, &place, &mut lease).await?;
                     }
                     return Ok(Attempt::Contended(self.ask_again_soon()));
                 }
@@ -58,7 +66,7 @@ impl Locks {
             }
         }
         if queue == Queue::Leave {
-            self.leave(&claim, &mut lease).await?;
+            self.leave(&claim, &place, &mut lease).await?;
         }
         Ok(Attempt::Contended(self.ask_again_soon()))
     }
@@ -87,7 +95,7 @@ impl Locks {
         match self.take(claim, name, seen.found.as_ref(), Counter::None, lease).await? {
             // Permits are, or were, given for this key, or another tool's lock has the name of their count.
             Taken::Counted => {
-                let permits = Permits::of(&kv::read_all(&self.http, &name.below, None).await?.found);
+                let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
                 permits.check_none(&claim.key)?;
                 let counter = if permits.is_foreign() { Counter::Foreign } else { Counter::Unused(permits.index) };
                 Ok(self.take(claim, name, seen.found.as_ref(), counter, lease).await?.into())

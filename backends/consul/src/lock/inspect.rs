@@ -26,7 +26,7 @@ impl Locks {
         if let Some(entry) = seen.filter(|entry| entry.flags == LOCK && entry.session.is_some()) {
             return Ok(LockState::new(vec![holder(&entry)], None));
         }
-        let permits = Permits::of(&kv::read_all(&self.http, &name.below, None).await?.found);
+        let permits = Permits::of(&name, &kv::read_all(&self.http, &name.below, None).await?.found);
         let mut living: Vec<Entry> = permits.living.into_values().collect();
         living.sort_by_key(|entry| entry.modify_index);
         Ok(LockState::new(living.iter().map(holder).collect(), None))
@@ -73,7 +73,7 @@ impl Locks {
             let end = if is_literal { Op::unlock(&entry.key, session, LOCK) } else { Op::delete(&entry.key) };
             return self.end_with_record(session, vec![Op::held(&entry.key, session), end], id, &record).await;
         }
-        let permits = Permits::of(&kv::read_all(&self.http, &name.below, None).await?.found);
+        let permits = Permits::of(&name, &kv::read_all(&self.http, &name.below, None).await?.found);
         let Some((entry, session)) = permits.living.values().filter_map(held).find(|(entry, _)| of_this_id(entry))
         else {
             return Ok(false);

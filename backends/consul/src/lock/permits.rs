@@ -26,15 +26,16 @@ pub(crate) struct Permits {
 }
 
 impl Permits {
-    /// Of all keys below a lock's name.
-    pub(crate) fn of(entries: &[Entry]) -> Self {
-        let counter = entries.iter().find(|entry| entry.key.ends_with("/.lock")).cloned();
+    /// Of all keys below a lock's name. Deeper ones are of other locks.
+    pub(crate) fn of(name: &Name, entries: &[Entry]) -> Self {
+        let counter = entries.iter().find(|entry| entry.key == name.semaphore).cloned();
         let index = counter.as_ref().map_or(0, |entry| entry.modify_index);
         let count: Option<Count> = counter.as_ref().and_then(|entry| serde_json::from_str(&entry.text()).ok());
         let has_permit = |session: &str| count.as_ref().is_some_and(|count| count.holders.contains_key(session));
         // A session that has ended holds no key.
         let living = entries.iter().filter_map(|entry| {
             let session = entry.session.clone().filter(|session| has_permit(session))?;
+            (entry.key == name.permit(&session)).then_some(())?;
             Some((session, entry.clone()))
         });
         Self { index, living: living.collect(), count, counter }
@@ -88,7 +89,7 @@ impl Locks {
     ) -> Result<Step> {
         let seen = kv::read_all(&self.http, &name.below, None).await;
         let Seen { found, index } = seen.map_err(|error| unsent(error, lease.as_ref()))?;
-        let permits = Permits::of(&found);
+        let permits = Permits::of(name, &found);
         if let Some(counter) = &permits.counter {
             check_flags(counter, SEMAPHORE)?;
             if permits.count.is_none() {
@@ -110,7 +111,7 @@ impl Locks {
             let stamps =
                 permits.living.values().filter_map(|entry| Some((entry.modify_index, Stamp::read(&entry.text())?)));
             let by = stamps.min_by_key(|(index, _)| *index).map(|(_, stamp)| stamp.note);
-            return Ok(Step::Held { awaited: Awaited::Permits(name.below.clone(), limit), index, by });
+            return Ok(Step::Held { awaited: Awaited::Permits(name.clone(), limit), index, by });
         }
         self.take_permit(claim, limit, name, &permits, lease).await
     }
@@ -163,4 +164,26 @@ impl Locks {
 fn other_mode(key: &LockKey) -> Error {
     let text = "the key is held in another mode, or with another number of permits";
     Error::new(ErrorKind::KeyConflict, text).with_key(key.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_below_the_name_of_another_lock_are_not_counted() {
+        let name = Name { lock: "pool".into(), semaphore: "pool/.lock".into(), below: "pool/".into() };
+        // In the order of a read. The first two are the permits of `pool/-a`, and the last one is a lock `pool/b/.lock`.
+        let read = r#"[
+            {"Key":"pool/-a/.lock","Flags":1,"Value":"eyJMaW1pdCI6MSwiSG9sZGVycyI6eyJzIjp0cnVlfX0=","ModifyIndex":5},
+            {"Key":"pool/-a/s","Flags":1,"Value":null,"Session":"s","ModifyIndex":5},
+            {"Key":"pool/.lock","Flags":1,"Value":"eyJMaW1pdCI6MiwiSG9sZGVycyI6eyJzIjp0cnVlfX0=","ModifyIndex":7},
+            {"Key":"pool/s","Flags":1,"Value":null,"Session":"s","ModifyIndex":7},
+            {"Key":"pool/b/.lock","Flags":2,"Value":null,"Session":"t","ModifyIndex":9}]"#;
+        let entries: Vec<Entry> = serde_json::from_str(read).unwrap();
+        let permits = Permits::of(&name, &entries);
+        assert_eq!((permits.index, permits.limit(), permits.living["s"].key.as_str()), (7, Some(2), "pool/s"));
+        let only_deeper = Permits::of(&name, &[entries[0].clone(), entries[1].clone(), entries[4].clone()]);
+        assert!(only_deeper.counter.is_none() && only_deeper.index == 0 && only_deeper.living.is_empty());
+    }
 }

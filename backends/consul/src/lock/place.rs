@@ -1,10 +1,13 @@
 //! What one claim has in Consul: its session.
 
+use std::future::{Future, ready};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 
 use dlock_contract::{BootInstant, Session};
 use futures::future::BoxFuture;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::lock::name::Name;
 use crate::lock::watch::Watch;
@@ -12,12 +15,25 @@ use crate::lock::watch::Watch;
 /// What one claim may have in the store. Its requests run one after the other.
 pub(crate) struct Place {
     pub(crate) name: Arc<Name>,
-    pub(crate) lease: Mutex<Option<Lease>>,
+    pub(crate) lease: Arc<Mutex<Option<Lease>>>,
 }
+
+/// A turn that has come, or will come in the order of the calls.
+pub(crate) type Turn = Pin<Box<dyn Future<Output = OwnedMutexGuard<Option<Lease>>> + Send>>;
 
 impl Place {
     pub(crate) fn new(name: Name) -> Self {
-        Self { name: Arc::new(name), lease: Mutex::default() }
+        Self { name: Arc::new(name), lease: Arc::default() }
+    }
+
+    /// The next turn among the requests of this place. It is taken by the call, and not by the task that does the request:
+    /// an abandon is called on our thread, and its task may run before one that another thread has spawned.
+    pub(crate) async fn turn(&self) -> Turn {
+        let mut waiting = Box::pin(self.lease.clone().lock_owned());
+        match futures::poll!(waiting.as_mut()) {
+            Poll::Ready(lease) => Box::pin(ready(lease)),
+            Poll::Pending => waiting,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::api::{kv, session};
 use crate::lock::locks::Locks;
 use crate::lock::name::Name;
 use crate::lock::permits::Permits;
-use crate::lock::place::Lease;
+use crate::lock::place::{Lease, Place, Turn};
 use crate::lock::renew::grant;
 use crate::lock::value::LOCK;
 
@@ -52,21 +52,20 @@ impl Locks {
     }
 
     /// Ends a claim that may have something in the store, after the attempt that is still under way.
-    pub(crate) async fn abandon(self: Arc<Self>, claim: Arc<Claim>) -> Result<()> {
-        let Some(place) = self.standing(claim.owner) else { return Ok(()) };
-        let mut lease = place.lease.lock().await;
+    pub(crate) async fn abandon(self: Arc<Self>, claim: Arc<Claim>, place: Arc<Place>, turn: Turn) -> Result<()> {
+        let mut lease = turn.await;
         self.end(&place.name, &mut lease, claim.mode.is_shared()).await?;
-        self.forget(claim.owner);
+        self.forget_empty(claim.owner, &place);
         Ok(())
     }
 
     /// A refused attempt leaves nothing.
-    pub(crate) async fn leave(&self, claim: &Claim, lease: &mut Option<Lease>) -> Result<()> {
+    pub(crate) async fn leave(&self, claim: &Claim, place: &Arc<Place>, lease: &mut Option<Lease>) -> Result<()> {
         if let Some(present) = lease {
             session::destroy(&self.http, &present.session).await?;
         }
         *lease = None;
-        self.forget(claim.owner);
+        self.forget_empty(claim.owner, place);
         Ok(())
     }
 
@@ -105,7 +104,7 @@ impl Locks {
     async fn free_permit(&self, name: &Name, session: &str) -> Result<Released> {
         let key = name.permit(session);
         for _ in 0..TRIES {
-            let permits = Permits::of(&kv::read_all(&self.http, &name.below, None).await?.found);
+            let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
             let mut ops = vec![Op::held(&key, session), Op::delete(&key)];
             ops.extend(permits.without(name, session, self.http.settings().literal));
             match txn::run(&self.http, &ops).await? {

@@ -9,6 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::api::kv;
 use crate::lock::locks::Locks;
+use crate::lock::name::Name;
 use crate::lock::permits::Permits;
 
 /// How long one query waits for a change. The engine asks again before that.
@@ -18,8 +19,8 @@ const WAIT: Duration = Duration::from_secs(10);
 pub(crate) enum Awaited {
     /// This key.
     Lock(String),
-    /// One of so many permits below this prefix.
-    Permits(String, u32),
+    /// One of so many permits of this lock.
+    Permits(Name, u32),
 }
 
 impl Locks {
@@ -49,9 +50,9 @@ impl Locks {
                     let seen = kv::read(&self.http, key, since).await?;
                     (seen.found.is_none_or(|entry| entry.session.is_none()), seen.index)
                 }
-                Awaited::Permits(prefix, limit) => {
-                    let seen = kv::read_all(&self.http, prefix, since).await?;
-                    (Permits::of(&seen.found).living.len() < *limit as usize, seen.index)
+                Awaited::Permits(name, limit) => {
+                    let seen = kv::read_all(&self.http, &name.below, since).await?;
+                    (Permits::of(name, &seen.found).living.len() < *limit as usize, seen.index)
                 }
             };
             // An index that goes back is another state, in which the lock has to be looked at anew.

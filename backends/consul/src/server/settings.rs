@@ -58,6 +58,11 @@ impl Settings {
         if address.hosts().len() > 1 || !address.path().is_empty() || address.user().is_some() {
             return Err(address.wrong("it names one agent, and a token stands behind a colon"));
         }
+        if lookup("CONSUL_HTTP_AUTH").is_some() {
+            let text =
+                "dlock speaks no basic authentication to Consul: unset CONSUL_HTTP_AUTH, and give a token instead";
+            return Err(Error::config("CONSUL_HTTP_AUTH", text));
+        }
         let named = match address.hosts().first() {
             Some(host) => HttpAddress { host: host.name.clone(), port: host.port, tls: None },
             None => HttpAddress::read(lookup("CONSUL_HTTP_ADDR").as_deref().unwrap_or("127.0.0.1"))?,
@@ -121,7 +126,11 @@ fn tls(address: &Address, named: &HttpAddress, lookup: Lookup) -> Result<Option<
         Some(tls) => Some(tls),
         None => flag(lookup, "CONSUL_HTTP_SSL")?,
     };
-    let by_url = address.option("tls").is_some() || (wanted.is_none() && !address.hosts().is_empty());
+    // A URL with files for TLS is not for clear text, whatever the variables say.
+    let has_files = ["ca", "cert", "key"].iter().any(|name| address.option(name).is_some());
+    let by_url = address.option("tls").is_some()
+        || (wanted.is_none() && !address.hosts().is_empty())
+        || (wanted != Some(true) && has_files);
     if by_url {
         let tls = Tls::by_option(address, false)?;
         return if tls.mode == TlsMode::Off { Ok(None) } else { with_variables(tls, lookup).map(Some) };
@@ -168,3 +177,6 @@ fn with_variables(mut tls: Tls, lookup: Lookup) -> Result<Tls> {
 fn is_here(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,10 @@
 //! Agents that are killed, silent or cut off.
 
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use dlock::ErrorKind;
+use dlock_contract::engine::background;
 use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{self, claim, take, token, until};
 use dlock_testkit::{Mode, Proxy, text_of};
@@ -45,6 +47,32 @@ async fn an_attempt_whose_reply_is_lost_is_undone_by_its_abandon() {
         proxy.set(Mode::Pass);
         store.abandon(&claim).await.unwrap();
         assert!(raw.entry(&name(&claim)).is_null());
+    }
+}
+
+#[tokio::test]
+async fn an_abandon_on_dlocks_own_thread_does_not_overtake_an_attempt_from_another_one() {
+    let server = own();
+    let (store, raw) = (open(&format!("{}?lock_delay=0s", server.url())).await.unwrap(), Raw::at(&server.url()));
+    let store = Arc::new(store);
+    // Which task comes first is also a matter of what ran before.
+    for _ in 0..8 {
+        let claim = claim(&fresh("overtaken"), LONG);
+        let ((is_there, there), (begun, has_begun)) = (mpsc::channel(), mpsc::channel());
+        let (abandoning, asked) = (store.clone(), claim.clone());
+        let abandon = background().unwrap().run(async move {
+            is_there.send(()).unwrap();
+            // The thread is busy, so the attempt waits in the queue of tasks that other threads have spawned.
+            has_begun.recv().unwrap();
+            abandoning.abandon(&asked).await
+        });
+        there.recv().unwrap();
+        let mut attempt = store.try_acquire(&claim, Queue::Leave);
+        assert!(futures::poll!(&mut attempt).is_pending());
+        begun.send(()).unwrap();
+        abandon.await.unwrap().unwrap();
+        let _ = attempt.await;
+        assert!(raw.entry(&name(&claim)).is_null(), "the attempt came after its abandon");
     }
 }
 

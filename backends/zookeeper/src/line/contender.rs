@@ -3,8 +3,6 @@
 //! A name ends in the ten digits that the server counts for the parent, with a word before them that tells the kind. What
 //! stands before the word is the contender's own.
 
-use std::cmp::Ordering;
-
 use dlock_contract::{Mode, Owner};
 
 /// Whose names we write.
@@ -115,9 +113,9 @@ impl Contender {
         Some((head, Kind::Exclusive, digits))
     }
 
-    /// Who stands before whom. The counter may have run over.
-    pub(crate) fn order(&self, other: &Self) -> Ordering {
-        self.sequence.wrapping_sub(other.sequence).cmp(&0)
+    /// How far it stands behind another one; negative if before it. The counter may have run over.
+    pub(crate) fn distance(&self, other: i32) -> i32 {
+        self.sequence.wrapping_sub(other)
     }
 }
 
@@ -177,8 +175,8 @@ mod tests {
         let at = |digits: &str| Contender::read(&format!("lock-{digits}")).unwrap();
         for (one, other) in [("0000000009", "0000000010"), ("2147483647", "-2147483648"), ("-000000001", "0000000000")]
         {
-            assert_eq!(at(one).order(&at(other)), Ordering::Less);
-            assert_eq!(at(other).order(&at(one)), Ordering::Greater);
+            assert!(at(one).distance(at(other).sequence) < 0);
+            assert!(at(other).distance(at(one).sequence) > 0);
         }
     }
 }

@@ -27,7 +27,10 @@ pub(crate) enum Sight {
 impl Line {
     pub(crate) fn of(children: &[String]) -> Self {
         let mut contenders: Vec<_> = children.iter().filter_map(|name| Contender::read(name)).collect();
-        contenders.sort_by(Contender::order);
+        // By the distance from one of them, which is a total order also for numbers that no server has counted: a sort by
+        // an order that goes round may panic.
+        let one = contenders.first().map_or(0, |contender| contender.sequence);
+        contenders.sort_by_key(|contender| contender.distance(one));
         let slots = children.iter().filter_map(|name| name.strip_prefix(SLOT)?.parse().ok()).collect();
         Self { contenders, slots }
     }
@@ -51,12 +54,6 @@ impl Line {
             behind(&self.contenders[..*place], contender.kind) == Sight::First
         };
         self.contenders.iter().enumerate().filter(holds).map(|(_, contender)| contender)
-    }
-
-    /// The names of the nodes that make holds: those of the holders, and of the numbers of permits.
-    pub(crate) fn holding(&self) -> Vec<String> {
-        let holders = self.holders().map(|contender| contender.name.clone());
-        holders.chain(self.slots.iter().map(|slot| slot_name(*slot))).collect()
     }
 
     /// The numbers of permits that are taken.
@@ -110,6 +107,13 @@ mod tests {
         assert_eq!(line.sight("aa-lock-0000000003", Kind::Exclusive), Sight::Behind("mm__lock__0000000002".into()));
         assert_eq!(line.sight("gone-lock-0000000009", Kind::Exclusive), Sight::Outside);
         assert_eq!(line.holders().count(), 1);
+    }
+
+    #[test]
+    fn numbers_that_no_server_has_counted_are_put_into_some_order() {
+        let names: Vec<_> = (0..200_i64).map(|at| format!("lock-{:010}", (at * 1_500_000_001) as i32)).collect();
+        assert_eq!(Line::of(&names).contenders.len(), 200);
+        assert_eq!(Line::of(&names).holders().count(), 1);
     }
 
     #[test]

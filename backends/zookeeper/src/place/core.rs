@@ -41,9 +41,19 @@ impl Core {
         self.places().get(&owner).cloned()
     }
 
+    /// After a release, which is the last request of a claim.
     pub(crate) fn forget(&self, owner: Owner, place: &Arc<Place>) {
         let mut places = self.places();
         if places.get(&owner).is_some_and(|present| Arc::ptr_eq(present, place)) {
+            places.remove(&owner);
+        }
+    }
+
+    /// Forgets a place that is empty, unless another request of the claim waits for its turn there.
+    pub(crate) fn forget_empty(&self, owner: Owner, place: &Arc<Place>) {
+        let mut places = self.places();
+        // One is the map's, and one the caller's. Others come only through the map.
+        if places.get(&owner).is_some_and(|present| Arc::ptr_eq(present, place)) && Arc::strong_count(place) <= 2 {
             places.remove(&owner);
         }
     }

@@ -34,7 +34,7 @@ impl Place {
         let answer = answer.await;
         if answer.is_err() && known.node.is_none() && known.slot.is_none() && !known.unsure {
             // Nobody has to abandon what never left.
-            core.forget(claim.owner, self);
+            core.forget_empty(claim.owner, self);
         }
         answer
     }
@@ -49,6 +49,9 @@ impl Place {
         known: &mut Known,
     ) -> Result<Attempt> {
         for _ in 0..TRIES {
+            if !lease.lives() {
+                return Err(Error::outage("the ZooKeeper session has ended"));
+            }
             if known.unsure {
                 self.find(client, lease, known).await?;
             }
@@ -61,7 +64,7 @@ impl Place {
                 if queue == Queue::Leave
                     && let Some(refused) = self.refused(client, claim).await?
                 {
-                    core.forget(claim.owner, self);
+                    core.forget_empty(claim.owner, self);
                     return refused;
                 }
                 match self.enter(core, client, lease, claim, known).await? {
@@ -80,12 +83,12 @@ impl Place {
                 }
                 Sight::Conflict => {
                     self.clear(client, lease, known).await?;
-                    core.forget(claim.owner, self);
+                    core.forget_empty(claim.owner, self);
                     Err(conflict())
                 }
                 _ if queue == Queue::Leave => {
                     self.clear(client, lease, known).await?;
-                    core.forget(claim.owner, self);
+                    core.forget_empty(claim.owner, self);
                     Ok(Attempt::Contended(Wake::poll()))
                 }
                 sight => {

@@ -42,6 +42,10 @@ impl Place {
                 from
             }
         };
+        // The session may have been given up while the store was asked. It is about to close, and frees the lock then.
+        if !lease.lives() {
+            return Ok(None);
+        }
         let token = known.slot.map_or(node.token, |(_, token)| token);
         let nodes = self.nodes(known);
         let token = u64::try_from(token).ok().filter(|token| *token > 0);

@@ -7,6 +7,7 @@ use dlock_contract::{BootInstant, Error, Released, Result};
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
 use super::{Held, Known, Place, Turn};
+use crate::line::slot_name;
 use crate::place::Core;
 use crate::session::Lease;
 use crate::wire::fault::fault;
@@ -115,6 +116,13 @@ impl Place {
     pub(super) async fn clear(&self, client: &Client, lease: &Lease, known: &mut Known) -> Result<()> {
         if known.unsure {
             self.find(client, lease, known).await?;
+        }
+        // An operator may have deleted the number, and then it is another holder's by now.
+        if let Some((slot, token)) = known.slot {
+            let slot = client.check_stat(&self.child(&slot_name(slot))).await.map_err(|error| fault(&error))?;
+            if slot.is_none_or(|stat| stat.czxid != token) {
+                known.slot = None;
+            }
         }
         for node in self.nodes(known) {
             let from = lease.clock().now();

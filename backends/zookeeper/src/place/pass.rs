@@ -30,14 +30,14 @@ impl Held {
             || !is_new
         {
             if is_new {
-                core.forget(next.owner, &place);
+                core.forget_empty(next.owner, &place);
             }
             let turn = self.place.turn().await;
             return Ok((self.release(turn).await?, None));
         }
         let mut own = self.place.known.lock().await;
         if !self.lease.lives() {
-            core.forget(next.owner, &place);
+            core.forget_empty(next.owner, &place);
             return Ok((Released::NotOwner, None));
         }
         let client = self.lease.client().await?;
@@ -56,7 +56,7 @@ impl Held {
                 };
                 if answer.is_none() {
                     place.clear(&client, lease, &mut known).await?;
-                    core.forget(next.owner, &place);
+                    core.forget_empty(next.owner, &place);
                 }
                 Ok((released, answer))
             })

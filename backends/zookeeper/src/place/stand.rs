@@ -91,6 +91,10 @@ impl Place {
             if lease.clock().timeout_at(stale, news.as_mut()).await.is_some() {
                 return Ok(());
             }
+            if !lease.lives() {
+                // A request would keep a session alive that was given up.
+                return Ok(());
+            }
             let nodes = { self.nodes(&*self.known.lock().await) };
             let from = lease.clock().now();
             if nodes.is_empty() || !standing::check(client, &nodes).await? {

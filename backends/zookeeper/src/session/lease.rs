@@ -102,6 +102,11 @@ impl Lease {
         self.confirmed().after(self.ttl)
     }
 
+    /// Whether a new claim should have another session: this one may be given up while the claim asks in it.
+    pub(crate) fn ends_soon(&self) -> bool {
+        self.clock.now().after(self.ttl / 4) >= self.ends()
+    }
+
     pub(crate) fn lives(&self) -> bool {
         !*self.over.borrow() && !self.state.peek_state().is_terminated() && self.clock.now() < self.ends()
     }

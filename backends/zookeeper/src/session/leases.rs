@@ -119,7 +119,7 @@ impl Leases {
 }
 
 fn is_usable(opening: &Opening) -> bool {
-    opening.peek().is_none_or(|opened| opened.as_ref().is_ok_and(|lease| lease.lives()))
+    opening.peek().is_none_or(|opened| opened.as_ref().is_ok_and(|lease| lease.lives() && !lease.ends_soon()))
 }
 
 /// Opens a session. On our thread: the client library starts its own tasks on the runtime that it finds.

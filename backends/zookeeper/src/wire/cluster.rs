@@ -93,6 +93,15 @@ impl Cluster {
             literal: address.option("keys") == Some("literal"),
             creator,
         };
+        #[cfg(feature = "tls")]
+        if cluster.tls.is_some() {
+            // The client library would panic.
+            let named =
+                |host: &dlock_contract::Host| rustls::pki_types::ServerName::try_from(host.name.as_str()).is_ok();
+            if !address.hosts().iter().all(named) {
+                return Err(Error::config("url", "a host of the ZooKeeper URL can have no certificate"));
+            }
+        }
         // What TLS needs is missing now, and not at the first lock.
         cluster.connector(SILENCE).map(|_| cluster)
     }
@@ -164,6 +173,9 @@ fn with_tls(_: Connector, _: &Tls) -> Result<Connector> {
 fn with_tls(connector: Connector, tls: &Tls) -> Result<Connector> {
     use zookeeper_client::TlsOptions;
 
+    // The client library takes the provider of the process, and panics if there are two and none was chosen. If another
+    // part of the program has chosen one, its choice stays.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let wrong = |field: &'static str| move |_| Error::config(field, "the file has no certificate that can be used");
     let text = |pem: &[u8]| String::from_utf8_lossy(pem).into_owned();
     let ca = tls.ca.as_deref().ok_or_else(|| {

@@ -54,7 +54,11 @@ async fn each_mode_has_a_node_to_guard_by() {
         let guarded = Guarded::by(&raw, &fence).await.unwrap();
         commit(&fence, guarded.writer(&raw).unwrap()).await.unwrap();
         one.release(&hold).await.unwrap();
+        // Also if the next holder has the same number of a permit.
+        let next = take(&one, &claim_on(&hold.claim.key, TTL, |claim| claim.mode = mode)).await;
+        assert_eq!(next.slot, hold.slot);
         let error = commit(&fence, guarded.writer(&raw).unwrap()).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::FenceStale { .. }), "{mode:?}: {error}");
+        one.release(&next).await.unwrap();
     }
 }

@@ -141,3 +141,38 @@ async fn the_number_of_a_permit_goes_with_its_place() {
     }
     assert!(line(&raw, &place).await.is_empty());
 }
+
+#[tokio::test]
+async fn a_broken_holder_does_not_take_its_number_from_the_next_one() {
+    let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
+    let key = lock("number");
+    let of = || claim_on(&key, TTL, |claim| claim.mode = Mode::permits(1));
+    let first = take(&one, &of()).await;
+    // An operator deletes both nodes, as the documentation says it.
+    let place = path(&one, &key);
+    for name in line(&raw, &place).await {
+        raw.delete(&format!("{place}/{name}"), None).await.unwrap();
+    }
+    let second = take(&other, &of()).await;
+    assert_eq!((first.slot, second.slot), (Some(0), Some(0)));
+    assert_eq!(confirm(&one, &first).await, Standing::Lost);
+    assert!(matches!(confirm(&other, &second).await, Standing::Renewed(_)), "the first one has freed the second one's");
+    assert_eq!(other.release(&second).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn an_abandon_finds_a_request_that_waited_for_an_earlier_one_of_its_claim() {
+    let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
+    let key = lock("two");
+    let hold = take(&one, &claim(&key)).await;
+    let asked = claim(&key);
+    // The caller has given the first one up, and asks again before it has ended.
+    let (mut first, mut second) = (other.try_acquire(&asked, Queue::Leave), other.try_acquire(&asked, until()));
+    assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());
+    assert!(matches!(first.await.unwrap(), Attempt::Contended(_)));
+    assert!(matches!(second.await.unwrap(), Attempt::Contended(_)));
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 2);
+    other.abandon(&asked).await.unwrap();
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "the claim still stands in line");
+    one.release(&hold).await.unwrap();
+}

@@ -11,3 +11,4 @@ mod outage;
 mod peer;
 mod sessions;
 mod strangers;
+mod tls;

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use dlock::backends::zookeeper::ZooKeeper;
 use dlock::backends::zookeeper::client::Client;
 use dlock::backends::zookeeper::internal::session_of;
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Durability, Fencing, Hold, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
-use dlock_testkit::servers::{Instance, ZooKeeper};
+use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
 use crate::kit::{TTL, claim, line, lock, open, own, path, process, raw, shared};
@@ -28,7 +29,7 @@ async fn the_servers_set_the_ttls() {
     assert!(profile.fair && profile.read_write && profile.permits && !profile.expires_alone);
 
     let settings = ["minSessionTimeout=4000", "maxSessionTimeout=8000"].map(str::to_owned).into();
-    let strict = Instance::start(ZooKeeper { settings, ..ZooKeeper::default() }).unwrap();
+    let strict = Instance::start(servers::ZooKeeper { settings, ..servers::ZooKeeper::default() }).unwrap();
     let store = open(&strict.url()).await.unwrap();
     assert_eq!((store.profile().ttl.min, store.profile().ttl.max), (ms(3000), ms(7000)));
     let long = claim_on(&lock("long"), ms(7001), |_| ());
@@ -162,4 +163,36 @@ async fn closing_the_store_closes_its_sessions() {
     one.close().await;
     assert_eq!(sessions(&server).await, 0);
     assert!(shared() != server.url());
+}
+
+#[tokio::test]
+async fn nothing_is_granted_in_a_session_that_was_given_up_while_the_store_was_asked() {
+    let (server, clock) = (own(), Clock::manual());
+    let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
+    let (store, raw) = (ZooKeeper::open(&url, &clock).await.unwrap(), raw(&server.url()).await);
+    let first = take(&store, &claim(&lock("before"))).await;
+    store.release(&first).await.unwrap();
+    clock.advance(TTL * 7 / 10);
+    let key = lock("late");
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(700) });
+    let (asked, waits) = (claim(&key), until());
+    let mut attempt = store.try_acquire(&asked, waits);
+    let place = path(&store, &key);
+    let answer = tokio::select! {
+        answer = &mut attempt => answer,
+        () = async {
+            wait_until("the node of the attempt", async || !line(&raw, &place).await.is_empty()).await.unwrap();
+            // The idle session ends now, and the answer is on its way.
+            clock.advance(TTL * 4 / 10);
+            std::future::pending().await
+        } => unreachable!(),
+    };
+    assert_eq!(
+        answer.unwrap_err().kind(),
+        &ErrorKind::Outage,
+        "a lock was granted in a session that is about to close"
+    );
+    proxy.set(Mode::Pass);
+    store.abandon(&asked).await.unwrap();
+    wait_until("the session to end", async || line(&raw, &place).await.is_empty()).await.unwrap();
 }

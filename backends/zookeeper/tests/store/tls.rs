@@ -1,0 +1,49 @@
+//! TLS with an authority and a client's certificate.
+
+use std::fs;
+
+use dlock_contract::Backend;
+use dlock_testkit::holds::take;
+use dlock_testkit::servers::{self, Certificates, Instance, free_port};
+use dlock_testkit::text_of;
+
+use crate::kit::{claim, lock, open};
+
+#[tokio::test]
+async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
+    let (certificates, port) = (Certificates::make().unwrap(), free_port());
+    let file = |name| certificates.file(name);
+    let both = ["server.key", "server.pem"].map(|name| fs::read_to_string(file(name)).unwrap()).concat();
+    let store = file("server-store.pem");
+    fs::write(&store, both).unwrap();
+    let settings = [
+        format!("secureClientPort={port}"),
+        "secureClientPortAddress=127.0.0.1".into(),
+        "ssl.keyStore.type=PEM".into(),
+        format!("ssl.keyStore.location={store}"),
+        "ssl.trustStore.type=PEM".into(),
+        format!("ssl.trustStore.location={}", file("ca.pem")),
+        "ssl.clientAuth=need".into(),
+    ];
+    let java = vec!["-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".into()];
+    let recipe = servers::ZooKeeper { settings: settings.into(), java, ..servers::ZooKeeper::default() };
+    let _server = Instance::start(recipe).unwrap();
+    let (ca, client) = (file("ca.pem"), format!("cert={}&key={}", file("client.pem"), file("client.key")));
+    for host in ["127.0.0.1", "localhost"] {
+        let store = open(&format!("zk://{host}:{port}?tls=verify&ca={ca}&{client}")).await.unwrap();
+        let hold = take(&store, &claim(&lock("tls"))).await;
+        assert!(store.renew(&[&hold]).await.remove(0).is_ok());
+        store.release(&hold).await.unwrap();
+    }
+    for (wrong, why) in [
+        (format!("tls=verify&ca={}&{client}", file("stranger.pem")), "a stranger's authority"),
+        (format!("tls=verify&ca={ca}"), "no client's certificate"),
+        ("tls=verify".to_owned(), "no authority"),
+        ("tls=off".to_owned(), "clear text"),
+    ] {
+        let error = open(&format!("zk://me:canary@127.0.0.1:{port}?{wrong}")).await.expect_err(why);
+        assert!(!text_of(&error).contains("canary"), "{why}: {error}");
+    }
+    let error = open(&format!("zk://a..b:{port}?tls=verify&ca={ca}")).await.unwrap_err();
+    assert!(matches!(error.kind(), dlock::ErrorKind::ConfigInvalid { .. }), "{error}");
+}
