@@ -121,3 +121,7 @@ struct Paired;
 #[cfg(doctest)]
 #[doc = include_str!("../docs/leadership.md")]
 struct LeadershipPage;
+
+#[cfg(all(doctest, feature = "macros", feature = "postgres"))]
+#[doc = include_str!("../docs/choosing.md")]
+struct Choosing;

@@ -113,7 +113,7 @@ macro_rules! promises {
     )*};
 }
 
-promises! { payment cache order_state shared_file transfer long_task web worker_id rollout scheduled_report optimistic leader leader_schedule }
+promises! { payment cache order_state shared_file transfer long_task web worker_id rollout scheduled_report optimistic leader leader_schedule migration }
 
 /// The schedule and the payment are what people have a database for, and no Redis.
 #[test]

@@ -153,6 +153,25 @@ fn an_observer_says_within_which_time_a_leadership_began() {
     });
 }
 
+/// The look finds nobody, and somebody leads before its answer is here.
+#[test]
+fn a_leadership_that_begins_while_an_answer_is_on_its_way_is_not_dated_too_late() {
+    test(async {
+        let (world, other) = neighbours();
+        let mut watch = world.registry.elect("billing").observe().unwrap();
+        world.store.next(Op::Look, [Step::Late(SECOND)]);
+        let mut nobody = Box::pin(watch.changed());
+        assert!(poll_once(&mut nobody).is_pending());
+        calm().await;
+        assert_eq!(world.store.calls(Op::Look), 1);
+        let before = UNIX_EPOCH + Duration::from_millis(world.clock.wall_ms());
+        let _leads = other.registry.elect("billing").campaign().await.unwrap();
+        assert_eq!(world.pass_until(50 * MS, nobody).await.unwrap(), None);
+        let seen = next(&world, &mut watch).await.unwrap();
+        assert!(seen.leads_after.unwrap() <= before, "{seen:?}");
+    });
+}
+
 #[test]
 fn the_stream_goes_on_after_an_error_and_ends_with_a_shutdown() {
     test(async {

@@ -41,11 +41,8 @@ impl InOrder {
         // If the second store is contended, the next attempt joins its wait queue.
         match self.second.try_acquire(&self.for_second(claim), Queue::Leave).await {
             Ok(Attempt::Acquired(hold)) => self.grant(claim, hold).map(Signal::Granted),
-            Ok(Attempt::Contended(_)) => Ok(Signal::Ask),
-            Ok(Attempt::AlreadyRun) => {
-                self.leave(claim).await?;
-                Ok(Signal::Ask)
-            }
+            // The next attempt hears it too, and leaves the first store.
+            Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => Ok(Signal::Ask),
             Err(error) => Err(self.without_second(claim, error).await),
         }
     }
@@ -117,7 +114,7 @@ impl InOrder {
     /// Ends what a claim has in the first store. False if a gate has not confirmed it yet.
     ///
     /// A late end in a store that decides could meet what the same owner wins next. There it is tried once, in place, and
-    /// an error leaves it to the engine.
+    /// an error leaves it to the engine, which does not ask again by this owner.
     pub(super) async fn leave(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<bool> {
         match self.passages.take(&claim.owner).map(|passage| passage.first) {
             None | Some(FirstPart::Nothing) => Ok(true),
@@ -126,7 +123,8 @@ impl InOrder {
             }
             Some(FirstPart::Held(_) | FirstPart::Unknown) => {
                 let left = self.first.abandon(claim).await;
-                left.map(|()| true).map_err(|error| told_after(self.kind.names()[0], error, false))
+                left.map(|()| true)
+                    .map_err(|error| told_after(self.kind.names()[0], error, false).with_retryable(false))
             }
         }
     }
@@ -134,6 +132,9 @@ impl InOrder {
     /// Ends an acquisition in both stores.
     pub(crate) async fn abandon(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<()> {
         self.passages.take(&claim.owner);
+        if let Some(bypass) = &self.bypass {
+            bypass.forget_place(&claim.owner);
+        }
         let of_second = self.for_second(claim);
         let in_second = async { self.second.abandon(&of_second).await.map_err(|error| self.by_second(error)) };
         let in_first = async {

@@ -1,10 +1,12 @@
 //! Remembers that a first store is down which may be passed over. No call waits for it then: our thread asks it now and then
 //! whether it is back.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::Owner;
 use dlock_contract::engine::background;
 
 use crate::in_order::InOrder;
@@ -15,10 +17,28 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// The longest time that such a question may take.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
-/// Whether the first store is down.
+/// Whether the first store is down, and who stands in its line.
 #[derive(Debug, Default)]
 pub(super) struct Bypass {
     down: AtomicBool,
+    /// The claims that took a place in its line, and neither came through it nor past it yet.
+    places: Mutex<HashSet<Owner>>,
+}
+
+impl Bypass {
+    /// A claim has a place in the line of the first store.
+    pub(super) fn note_place(&self, owner: Owner) {
+        self.lock().insert(owner);
+    }
+
+    /// Whether the claim had a place there. From now on somebody else knows it.
+    pub(super) fn forget_place(&self, owner: &Owner) -> bool {
+        self.lock().remove(owner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<Owner>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl InOrder {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue, Result, Standing, Validity};
 
+use crate::in_order::errors::told_after;
 use crate::in_order::first_part::FirstPart;
 use crate::in_order::passages::Passage;
 use crate::in_order::{InOrder, Kind};
@@ -38,11 +39,29 @@ impl InOrder {
         match self.ask_first(claim, queue).await? {
             Asked::Attempt(Attempt::Acquired(hold)) => Ok(self.through(claim, FirstPart::Held(Arc::new(hold)))),
             Asked::Attempt(Attempt::Contended(wake)) => {
+                self.leave_second(claim).await?;
+                if let (Some(bypass), Queue::Join { .. }) = (&self.bypass, queue) {
+                    bypass.note_place(claim.owner);
+                }
                 Ok(Entry::Answered(Attempt::Contended(self.behind_first(claim, wake))))
             }
             Asked::Attempt(Attempt::AlreadyRun) => Ok(Entry::Answered(Attempt::AlreadyRun)),
             Asked::PassedOver(first) => Ok(self.through(claim, first)),
         }
+    }
+
+    /// Where both stores decide, a claim that waits for the second one may lose the first. Whoever has the first one then
+    /// waits for the second, so this claim must not stand in line there: each would wait for the other.
+    async fn leave_second(&self, claim: &Arc<Claim>) -> Result<()> {
+        if self.kind == Kind::Gate || self.passages.get(&claim.owner).is_none() {
+            return Ok(());
+        }
+        let [_, name] = self.kind.names();
+        let left = self.second.abandon(&self.for_second(claim)).await;
+        // Not asked again by this owner: an abandon that comes late would meet what it wins next.
+        left.map_err(|error| told_after(name, error, false).with_retryable(false))?;
+        self.passages.take(&claim.owner);
+        Ok(())
     }
 
     /// A gate knows nothing about periods: while a run holds the lock, the gate would answer `Contended` where the authority
@@ -57,7 +76,12 @@ impl InOrder {
     }
 
     /// From now on the claim may ask the second store.
-    pub(super) fn note_passage(&self, claim: &Claim, first: FirstPart) {
+    pub(super) fn note_passage(&self, claim: &Claim, mut first: FirstPart) {
+        let had_place = self.bypass.as_ref().is_some_and(|bypass| bypass.forget_place(&claim.owner));
+        if had_place && matches!(first, FirstPart::Nothing) {
+            // The gate may yet hand the lock over to that place.
+            first = FirstPart::Unknown;
+        }
         let until = match &first {
             // A little before the lease ends, so that the next waiter hears of it.
             FirstPart::Held(hold) => Validity::new(hold.validity.from, claim.ttl).deadline(),

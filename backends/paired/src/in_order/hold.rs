@@ -1,5 +1,6 @@
 //! A hold that lives in two stores.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dlock_contract::{Error, ErrorKind, Hold, Result, Session};
@@ -16,11 +17,13 @@ pub(crate) struct Both {
     first: Mutex<FirstPart>,
     /// As the second store gave it.
     second: Hold,
+    /// Whether a release of the second part was confirmed.
+    second_ended: AtomicBool,
 }
 
 impl Both {
     pub(super) fn new(kind: Kind, first: FirstPart, second: Hold) -> Self {
-        Self { kind, first: Mutex::new(first), second }
+        Self { kind, first: Mutex::new(first), second, second_ended: AtomicBool::new(false) }
     }
 
     pub(crate) fn first(&self) -> FirstPart {
@@ -30,6 +33,16 @@ impl Both {
     /// Nothing is left in the first store.
     pub(crate) fn forget_first(&self) -> FirstPart {
         std::mem::replace(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner), FirstPart::Nothing)
+    }
+
+    /// The second store has confirmed a release.
+    pub(crate) fn note_end_of_second(&self) {
+        self.second_ended.store(true, Ordering::Release);
+    }
+
+    /// Whether the second store has confirmed a release.
+    pub(crate) fn second_has_ended(&self) -> bool {
+        self.second_ended.load(Ordering::Acquire)
     }
 
     /// The hold in the first store, of a pair in which both stores decide.

@@ -75,7 +75,8 @@ impl InOrder {
         }
     }
 
-    /// Gives something back on our thread: again and again, until the lease is over by itself.
+    /// Gives something back on our thread: again and again, until the lease is over by itself. One that several holds share
+    /// never is: the others keep it alive.
     pub(crate) fn undo_later(self: &Arc<Self>, store: &Arc<dyn Backend>, undo: Undo) {
         let Ok(background) = background() else { return };
         if self.undoing.fetch_add(1, Ordering::AcqRel) >= MOST {
@@ -89,8 +90,9 @@ impl InOrder {
             loop {
                 let by = stores.clock.now().after(LONGEST_REQUEST);
                 let done = stores.clock.timeout_at(by, undo.ask(&*store)).await;
-                let over = stores.clock.now() >= until || stores.closed.load(Ordering::Acquire);
-                if over || matches!(done, Some(Ok(()))) {
+                let over = store.profile().expires_alone && stores.clock.now() >= until;
+                let is_last = done.is_some_and(|done| done.err().is_none_or(|error| !error.is_retryable()));
+                if over || is_last || stores.closed.load(Ordering::Acquire) {
                     break;
                 }
                 stores.clock.sleep_until(stores.clock.now().after(pause)).await;

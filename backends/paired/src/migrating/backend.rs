@@ -1,15 +1,19 @@
 //! The requests of the contract. Both stores must agree to each of them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_contract::{
     Attempt, Backend, Claim, Error, ErrorKind, Health, Hold, Identity, Keeps, LockKey, LockState, Periods, Profile,
     Queue, Released, Result, Standing, Validity,
 };
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 
 use crate::in_order::Undo;
 use crate::migrating::Migrating;
+
+/// For how long a loss in one store waits for the answers of the other.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 impl Backend for Migrating {
     fn profile(&self) -> &Profile {
@@ -37,7 +41,17 @@ impl Backend for Migrating {
             };
             let in_old: Vec<_> = parts.iter().map(|(old, _)| &**old).collect();
             let in_new: Vec<_> = parts.iter().map(|(_, new)| new).collect();
-            let (of_old, of_new) = futures::join!(self.stores.first.renew(&in_old), self.stores.second.renew(&in_new));
+            let asked = select(self.stores.first.renew(&in_old), self.stores.second.renew(&in_new));
+            let (of_old, of_new) = match asked.await {
+                Either::Left((of_old, new)) => {
+                    let of_new = self.answers_beside(&of_old, new).await;
+                    (of_old, of_new)
+                }
+                Either::Right((of_new, old)) => {
+                    let of_old = self.answers_beside(&of_new, old).await;
+                    (of_old, of_new)
+                }
+            };
             if of_old.len() != holds.len() || of_new.len() != holds.len() {
                 let wrong = || Error::new(ErrorKind::Protocol, "a store did not answer for each hold");
                 return holds.iter().map(|_| Err(wrong())).collect();
@@ -95,6 +109,21 @@ impl Migrating {
         Ok((both.held_first()?, in_new))
     }
 
+    /// The answers of the other store to a renewal. A loss must not wait for a store that is silent: with sessions, the next
+    /// owner is in at once.
+    async fn answers_beside(
+        &self,
+        of_one: &[Result<Standing>],
+        other: BoxFuture<'_, Vec<Result<Standing>>>,
+    ) -> Vec<Result<Standing>> {
+        if !of_one.iter().any(|answer| matches!(answer, Ok(Standing::Lost))) {
+            return other.await;
+        }
+        let answers = self.stores.clock.timeout_at(self.stores.clock.now().after(PATIENCE), other).await;
+        let silent = || of_one.iter().map(|_| Err(Error::outage("it did not answer in time"))).collect();
+        answers.unwrap_or_else(silent)
+    }
+
     /// What two answers to a renewal mean together. Nobody releases a lost hold, so what is left of it is freed here.
     fn standing(
         &self,
@@ -120,19 +149,38 @@ impl Migrating {
     }
 
     /// Ends a hold in the new store, then in the old one: the last who comes is the first who goes. Both are asked in any
-    /// case. It was held to the end only if both say so.
+    /// case. It was held to the end only if both say so, and was lost if one of them does.
     pub(super) async fn end(
         &self,
         hold: &Hold,
         ending: impl for<'a> Fn(&'a dyn Backend, &'a Hold) -> BoxFuture<'a, Result<Released>> + Send,
     ) -> Result<Released> {
-        let (in_old, in_new) = self.parts(hold)?;
-        let of_new = ending(&*self.stores.second, &in_new).await.map_err(|error| self.stores.by_second(error));
+        let (both, in_new) = self.stores.parts(hold)?;
+        let in_old = both.held_first()?;
+        let of_new = if both.second_has_ended() {
+            // By a try before this one, which the old store has not answered.
+            Ok(Released::Released)
+        } else {
+            ending(&*self.stores.second, &in_new).await.map_err(|error| self.stores.by_second(error))
+        };
+        if matches!(of_new, Ok(Released::Released)) {
+            both.note_end_of_second();
+        }
         let of_old = ending(&*self.stores.first, &in_old).await.map_err(|error| self.stores.by_first(error));
-        Ok(match (of_new?, of_old?) {
-            (Released::Released, Released::Released) => Released::Released,
-            _ => Released::NotOwner,
-        })
+        match (of_new, of_old) {
+            (Ok(Released::Released), Ok(Released::Released)) => Ok(Released::Released),
+            (Ok(_), Ok(_)) => Ok(Released::NotOwner),
+            // The engine takes an error for a lease that lasted, and this one did not. So our thread frees the other part.
+            (Ok(Released::NotOwner), Err(_)) => {
+                self.stores.undo_later(&self.stores.first, Undo::Release(in_old));
+                Ok(Released::NotOwner)
+            }
+            (Err(_), Ok(Released::NotOwner)) => {
+                self.stores.undo_later(&self.stores.second, Undo::Release(Arc::new(in_new)));
+                Ok(Released::NotOwner)
+            }
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        }
     }
 }
 

@@ -6,4 +6,5 @@ mod migration;
 mod operator;
 mod refused;
 mod table;
+mod unsteady;
 mod waiting;

@@ -100,7 +100,7 @@ pub struct LeaderWatch {
     election: Election,
     /// What was told last; the outer `None` before the first look.
     known: Option<Option<SeenLeader>>,
-    /// The last look that was answered.
+    /// When the last look that was answered was asked.
     looked: Option<SystemTime>,
     next_look: BootInstant,
     failed: u32,
@@ -118,19 +118,20 @@ impl LeaderWatch {
         let shared = self.election.lock.registry().context().shared().clone();
         loop {
             self.election.sleep_until(self.next_look).await?;
+            let asked = self.election.wall();
             let found = shared.shutdown.or(self.election.look()).await.ok_or_else(shut_down)?;
             let pause = self.pause(&found);
             self.next_look = shared.clock.now().after(pause);
             let holder = found?;
-            let now = self.election.wall();
-            let before = self.looked.replace(now);
+            // A leader may come while the answer is on its way: a look shows what was so after it was asked.
+            let before = self.looked.replace(asked);
             let same = match (&self.known, &holder) {
                 (Some(Some(known)), Some(holder)) => known.is(holder),
                 (Some(None), None) => true,
                 _ => false,
             };
             if !same {
-                let leader = holder.map(|holder| SeenLeader::new(holder, now, before));
+                let leader = holder.map(|holder| SeenLeader::new(holder, self.election.wall(), before));
                 self.known = Some(leader.clone());
                 return Ok(leader);
             }
