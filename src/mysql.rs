@@ -23,7 +23,7 @@ use crate::{Held, Result};
 /// # #[cfg(feature = "macros")] mod example {
 /// use dlock::{distributed_lock, mysql};
 ///
-/// #[distributed_lock(key = "<id>", backend = "orders", guard = "held")]
+/// #[distributed_lock(key = "<id>", backend = "orders", guard = held)]
 /// async fn pay(id: u64) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 ///     let mut tx = mysql::transaction(&held)?;
 ///     let paid = sqlx::query("UPDATE orders SET paid = 1 WHERE id = ? AND paid = 0").bind(id);

@@ -62,7 +62,7 @@ pub async fn try_lock_in(transaction: &mut Transaction<'_>, key: impl Into<Key>)
 /// # #[cfg(feature = "macros")] mod example {
 /// use dlock::{distributed_lock, postgres};
 ///
-/// #[distributed_lock(key = "<id>", backend = "orders", guard = "held")]
+/// #[distributed_lock(key = "<id>", backend = "orders", guard = held)]
 /// async fn pay(id: i64) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
 ///     let mut tx = postgres::transaction(&held)?;
 ///     let paid = sqlx::query("UPDATE orders SET paid = true WHERE id = $1 AND NOT paid").bind(id);
