@@ -23,7 +23,7 @@ pub struct Etcd {
     pub(super) connections: Arc<Connections>,
     pub(super) leases: Arc<Leases>,
     pub(super) layout: Layout,
-    /// What every claim may have left in the store.
+    /// The traces that each claim may have left in the store.
     places: Mutex<HashMap<Owner, Arc<Place>>>,
     pub(super) profile: Profile,
 }

@@ -35,7 +35,7 @@ impl Entry {
     }
 }
 
-/// What a read has found, and the index from which to wait for a change.
+/// The result of a read, and the index from which to wait for a change.
 pub(crate) struct Seen<T> {
     pub(crate) found: T,
     pub(crate) index: u64,

@@ -27,7 +27,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) checks: &'a [String],
 }
 
-/// What happens to the keys of a session that ends.
+/// The fate of the keys when their session ends.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Behavior {

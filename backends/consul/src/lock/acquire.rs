@@ -16,7 +16,7 @@ use crate::lock::wait::Awaited;
 /// Others may be faster so many times between the look at the lock and the transaction.
 const TRIES: u32 = 4;
 
-/// What one look at the lock, and a transaction after it, came to.
+/// The result of one look at the lock and of a transaction after it.
 pub(crate) enum Step {
     /// Ours: its token and its slot.
     Won { token: u64, slot: Option<u32> },
@@ -155,7 +155,7 @@ impl Locks {
         let Some(present) = lease else {
             return Ok(Some(lease.insert(self.new_session(claim).await?).session.clone()));
         };
-        // What the store knew for some time already must run from now.
+        // The store may have known this for some time, so the time runs from now.
         let is_fresh = self.http.clock().now() < present.confirmed.after(claim.ttl / 3);
         if (is_fresh && !is_held) || self.keep(present).await? {
             return Ok(Some(present.session.clone()));
@@ -191,11 +191,11 @@ enum Counter {
     None,
     /// Nobody has a permit; it was last changed at this index.
     Unused(u64),
-    /// What has its name is another tool's lock.
+    /// Another tool's lock has its name.
     Foreign,
 }
 
-/// What a transaction for a lock came to.
+/// The result of a transaction for a lock.
 enum Taken {
     Won(u64),
     Delayed,

@@ -29,7 +29,7 @@ pub(crate) struct Locks {
     node: String,
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiters: Arc<Semaphore>,
-    /// What every claim may have left in the store.
+    /// The traces that each claim may have left in the store.
     places: Mutex<HashMap<Owner, Arc<Place>>>,
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Permits {
     pub(crate) counter: Option<Entry>,
     /// Where it was last changed; zero if there is none.
     pub(crate) index: u64,
-    /// What it says, if it can be read.
+    /// Its content, if it can be read.
     count: Option<Count>,
     /// The keys of the sessions that have a permit and live.
     pub(crate) living: BTreeMap<String, Entry>,

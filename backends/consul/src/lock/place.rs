@@ -1,4 +1,4 @@
-//! What one claim has in Consul: its session.
+//! The session of one claim in Consul.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::lock::name::Name;
 use crate::lock::watch::Watch;
 
-/// What one claim may have in the store. Its requests run one after the other.
+/// The session that one claim may have in the store. The requests of a claim run one after the other.
 pub(crate) struct Place {
     pub(crate) name: Arc<Name>,
     pub(crate) lease: Arc<Mutex<Option<Lease>>>,
@@ -45,7 +45,7 @@ pub(crate) struct Lease {
     pub(crate) confirmed: BootInstant,
 }
 
-/// What a hold lives in.
+/// The session of a hold.
 pub(crate) struct Grant {
     pub(crate) name: Arc<Name>,
     pub(crate) session: String,

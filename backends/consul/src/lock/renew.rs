@@ -11,7 +11,7 @@ use crate::api::txn::{self, MOST, Op, Outcome};
 use crate::lock::locks::Locks;
 use crate::lock::place::Grant;
 
-/// What a renewal has to know of a hold.
+/// The part of a hold that a renewal needs.
 pub(crate) struct Renewal {
     grant: Arc<Grant>,
     ttl: Duration,

@@ -17,7 +17,7 @@ pub(crate) struct Core {
     pub(crate) paths: Paths,
     pub(crate) layout: Layout,
     pub(crate) acls: Acls<'static>,
-    /// What every claim may have left in the store.
+    /// The traces that each claim may have left in the store.
     places: Mutex<HashMap<Owner, Arc<Place>>>,
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Node {
 /// A turn that has come, or will come in the order of the calls.
 pub(crate) type Turn = Pin<Box<dyn Future<Output = OwnedMutexGuard<Known>> + Send>>;
 
-/// What a hold lives in.
+/// The session of a hold, and its node there.
 pub(crate) struct Held {
     pub(crate) place: Arc<Place>,
     pub(crate) lease: Arc<Lease>,
