@@ -7,7 +7,7 @@ use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::url_form::OptionRow;
 
-/// What a file must hold, and how that begins.
+/// The kind of content that a file must hold, and its first line.
 type Pem = (&'static str, &'static str);
 const CERTIFICATE: Pem = ("certificate", "-----BEGIN CERTIFICATE-----");
 /// There are several kinds of keys.
@@ -31,7 +31,7 @@ pub struct Tls {
 pub enum TlsMode {
     /// Not encrypted.
     Off,
-    /// Encrypted; any certificate will do.
+    /// Encrypted; any certificate is accepted.
     Require,
     /// Encrypted; the server shows a certificate for its very name.
     Verify,
