@@ -36,7 +36,7 @@ pub fn begin(site: &'static Site, call: Call) -> BoxFuture<'static, Result<Guard
 
 /// Starts the acquisition. The settings of this call go to it and to the body.
 fn request(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Guards>>) {
-    if let Some(stop) = key_of::caught(site, &call.keys) {
+    if let Some(stop) = key_of::note_key(site, &call.keys) {
         return (Bounds::of(&site.options), Box::pin(ready(Err(stop))));
     }
     let request = Request::of_site(site, &call);
