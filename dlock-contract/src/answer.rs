@@ -19,8 +19,8 @@ pub enum Queue {
     Join {
         /// The end of its wait.
         until: BootInstant,
-        /// The longest pause before its next attempt, if the caller has set one. It is for a store that can only be polled
-        /// and that records its waiters.
+        /// The longest pause before its next attempt, if the caller has set one. It is for a store that can only be
+        /// polled and that records its waiters.
         asks_again_within: Option<Duration>,
     },
 }
@@ -40,8 +40,8 @@ pub enum Attempt {
     Acquired(Hold),
     /// Another owner holds the lock.
     Contended(Wake),
-    /// The run of this period was started already; see [`Claim::once_per`](crate::Claim::once_per). The attempt has left
-    /// nothing in the store.
+    /// The run of this period was started already; see [`Claim::once_per`](crate::Claim::once_per). The attempt has
+    /// left nothing in the store.
     AlreadyRun,
 }
 
@@ -53,8 +53,8 @@ pub enum Attempt {
 pub struct Wake {
     /// Ends when there is news; `None` where the store can only be polled.
     pub signal: Option<BoxFuture<'static, Result<Signal>>>,
-    /// The caller asks again by this instant, also without news, for instance because the present lease ends. `None` if the
-    /// store knows no such instant.
+    /// The caller asks again by this instant, also without news, for instance because the present lease ends. `None` if
+    /// the store knows no such instant.
     pub ask_by: Option<BootInstant>,
     /// How long the present holder's lease still runs, if the store told.
     pub lease_left: Option<Duration>,

@@ -49,19 +49,19 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict), not retryable and without a trace, while the key is held
     /// in a mode that does not [mix](crate::Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
-    /// After any other error the core calls [`abandon`](Self::abandon), which undoes what the attempt may have left. The
-    /// backend must not undo it by itself: its late undo could free what the same owner wins next.
+    /// After any other error the core calls [`abandon`](Self::abandon), which undoes what the attempt may have left.
+    /// The backend must not undo it by itself: its late undo could free what the same owner wins next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>>;
 
-    /// Tells that callers of this process wait for each other's holds of this key, so other processes probably want it too.
-    /// A hint, for stores that ask in another way then.
+    /// Tells that callers of this process wait for each other's holds of this key, so other processes probably want it
+    /// too. A hint, for stores that ask in another way then.
     fn expects_others(&self, key: &LockKey) {
         let _ = key;
     }
 
     /// Prolongs holds; one answer for each, in order. It never creates. A hold that its owner does not have
-    /// any more is [`Standing::Lost`], and so is a hold whose session has surely ended. An error means *unknown*, and unknown is not
-    /// lost. Renewing one hold of a group may prolong the others; the core counts only on the answers.
+    /// any more is [`Standing::Lost`], and so is a hold whose session has surely ended. An error means *unknown*, and
+    /// unknown is not lost. Renewing one hold of a group may prolong the others; the core counts only on the answers.
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>>;
 
     /// Frees the lock, if it is still this owner's.

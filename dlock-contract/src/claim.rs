@@ -20,7 +20,8 @@ pub struct Claim {
     pub owner: Owner,
     /// How long the store keeps the lock without a renewal.
     pub ttl: Duration,
-    /// Whether the hold will be renewed. Where holds share a lease, a hold that is not renewed needs a lease of its own.
+    /// Whether the hold will be renewed. Where holds share a lease, a hold that is not renewed needs a lease of its
+    /// own.
     pub renewed: bool,
     /// The lock mode. Only one that the store can do by its [`Profile`](crate::Profile).
     ///

@@ -1,8 +1,8 @@
 //! The suspend-proof clock, and sleeping on it.
 //!
-//! A lease in a store goes on running while this machine is suspended, so the instant at which the engine stops trusting a hold
-//! must come too. `std::time::Instant` stands still in suspend on Linux (rust-lang/rust#87906); this clock is `CLOCK_BOOTTIME`.
-//! A paused virtual machine is in no guest clock: only the fencing token helps there.
+//! A lease in a store goes on running while this machine is suspended, so the instant at which the engine stops
+//! trusting a hold must come too. `std::time::Instant` stands still in suspend on Linux (rust-lang/rust#87906); this
+//! clock is `CLOCK_BOOTTIME`. A paused virtual machine is in no guest clock: only the fencing token helps there.
 
 use std::future::Future;
 use std::pin::Pin;

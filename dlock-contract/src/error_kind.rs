@@ -23,8 +23,8 @@ pub enum ErrorKind {
     Outage,
     /// The lock was held, but ended before its release. Another holder may have come in since.
     Lost(LossCause),
-    /// The enclosing call holds this lock already, so waiting for it would deadlock. Also: a change of the settings makes
-    /// another change.
+    /// The enclosing call holds this lock already, so waiting for it would deadlock. Also: a change of the settings
+    /// makes another change.
     WouldDeadlock,
     /// No backend is installed under the name.
     BackendNotRegistered {

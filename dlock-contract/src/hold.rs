@@ -22,8 +22,8 @@ pub struct Hold {
     pub validity: Validity,
     /// The number of the permit, from zero, unique among the living holders; only for [`Mode::Permits`](crate::Mode::Permits).
     pub slot: Option<u32>,
-    /// The lease, connection or session in which it lives, which the store needs to renew and to release it. The store that
-    /// made it gets it back by [`session`](Self::session).
+    /// The lease, connection or session in which it lives, which the store needs to renew and to release it. The store
+    /// that made it gets it back by [`session`](Self::session).
     pub session: Option<Arc<dyn Session>>,
 }
 

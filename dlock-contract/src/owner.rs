@@ -4,7 +4,8 @@ use std::fmt;
 
 /// 128 random bits, fresh for every acquisition and the same for all of its attempts.
 ///
-/// It is a bearer secret: a caller that knows it can release the lock. So it is never printed; `Debug` shows nothing of it.
+/// It is a bearer secret: a caller that knows it can release the lock. So it is never printed; `Debug` shows nothing of
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner([u8; 16]);
 

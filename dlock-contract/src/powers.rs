@@ -1,5 +1,5 @@
-//! Powers: the abilities of a store beyond plain locks. Each power is a trait that an instance offers or does not offer, by an
-//! accessor of [`Backend`](crate::Backend). No flag repeats it, so no flag can contradict it.
+//! Powers: the abilities of a store beyond plain locks. Each power is a trait that an instance offers or does not
+//! offer, by an accessor of [`Backend`](crate::Backend). No flag repeats it, so no flag can contradict it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};

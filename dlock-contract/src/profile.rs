@@ -1,4 +1,5 @@
-//! The profile of a store: all that may differ between stores, as data. The engine and the conformance suite branch on it, and on nothing else.
+//! The profile of a store: all that may differ between stores, as data. The engine and the conformance suite branch on
+//! it, and on nothing else.
 
 use std::time::Duration;
 

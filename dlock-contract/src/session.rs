@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-/// The lease, the connection or the session in which a hold lives. A store gives it to its [`Hold`](crate::Hold), and gets it back
-/// from there to renew and release.
+/// The lease, the connection or the session in which a hold lives. A store gives it to its [`Hold`](crate::Hold), and
+/// gets it back from there to renew and release.
 ///
 /// ```
 /// use dlock_contract::Session;

@@ -236,7 +236,8 @@ impl Held {
         &self.0.store.name
     }
 
-    /// The session in which the hold lives, if it is of this type: for functions of one store, such as its transactions.
+    /// The session in which the hold lives, if it is of this type: for functions of one store, such as its
+    /// transactions.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`]; [`ErrorKind::Unsupported`] if it is of another type, or of another store.

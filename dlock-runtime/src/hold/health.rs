@@ -1,8 +1,8 @@
 //! The state of a store that keeps failing. New calls fail at once, so no caller waits for its whole request bound.
 //!
-//! Once [`FAILURES`] requests in a row have failed, over at least [`SHORTEST_SPAN`], a new request is refused without being
-//! sent. About once a second one request is sent as a probe. Any answer of the store ends this state, also an answer to
-//! a renewal or a release.
+//! Once [`FAILURES`] requests in a row have failed, over at least [`SHORTEST_SPAN`], a new request is refused without
+//! being sent. About once a second one request is sent as a probe. Any answer of the store ends this state, also an
+//! answer to a renewal or a release.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
