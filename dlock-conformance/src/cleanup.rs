@@ -128,10 +128,10 @@ async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
     random.seed(seed);
     for _ in 0..12 {
         // The answer must be Lost: a reply that the wrong request reads would show here.
-        let gone = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
-        client.give_back(&gone).await?;
+        let released = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+        client.give_back(&released).await?;
         let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
-        let _ = polled(client.backend.renew(&[&gone]), random.usize(1..4)).await;
+        let _ = polled(client.backend.renew(&[&released]), random.usize(1..4)).await;
         let standing = client.renewal(&hold).await?;
         ensure!(
             matches!(standing, Ok(Standing::Renewed(_))),

@@ -59,14 +59,14 @@ async fn nobodys(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn told(bench: &Bench<'_>) -> Tested {
+async fn note(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&hold, Some(bench.long()), None).await?;
-    let told = other.backend.look(&key).await?.note().cloned();
+    let note = other.backend.look(&key).await?.note().cloned();
     ensure!(
-        told.as_ref() == Some(&hold.claim.note),
-        "a key that is kept for {} has the note {told:?}",
+        note.as_ref() == Some(&hold.claim.note),
+        "a key that is kept for {} has the note {note:?}",
         hold.claim.note
     );
     Ok(())

@@ -98,16 +98,16 @@ async fn first_is_told(bench: &Bench<'_>) -> Tested {
         }
         for hold in &holds {
             one.renew(hold, hold.validity).await?;
-            let told = other.backend.look(&key).await?.note().cloned();
+            let note = other.backend.look(&key).await?.note().cloned();
             ensure!(
-                told.as_ref() == Some(&hold.claim.note),
-                "the first holder is {}, and look shows {told:?} ({mode:?})",
+                note.as_ref() == Some(&hold.claim.note),
+                "the first holder is {}, and look shows {note:?} ({mode:?})",
                 hold.claim.note
             );
             one.give_back(hold).await?;
         }
-        let told = other.backend.look(&key).await?.note().cloned();
-        ensure!(told.is_none(), "all holders have released, and look shows {told:?} ({mode:?})");
+        let note = other.backend.look(&key).await?.note().cloned();
+        ensure!(note.is_none(), "all holders have released, and look shows {note:?} ({mode:?})");
     }
     Ok(())
 }
@@ -129,8 +129,8 @@ async fn asked_again(bench: &Bench<'_>) -> Tested {
         );
         one.give_back(&hold).await?;
         // A second hold would still be there.
-        let alone = if mode == Mode::Read { vec![Mode::Write] } else { vec![mode, mode] };
-        for mode in alone {
+        let exclusive = if mode == Mode::Read { vec![Mode::Write] } else { vec![mode, mode] };
+        for mode in exclusive {
             other.take(&bench.claim_as(mode, &key, bench.long())?).await?;
         }
     }

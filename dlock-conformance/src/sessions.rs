@@ -39,7 +39,7 @@ async fn told(bench: &Bench<'_>) -> Tested {
         let ended = listen(&hold)?;
         pause(age).await;
         let before = bench.clock.now();
-        gone(bench, &key).await?;
+        end_session(bench, &key).await?;
         let learned = tokio::time::timeout(window(bench) + SLACK, learns(&client, &hold, ended)).await;
         ensure!(learned.is_ok(), "a holder did not hear of the end of its session for {:?}", window(bench) + SLACK);
         let after = bench.clock.now().since(before);
@@ -75,16 +75,16 @@ async fn release_after_end(bench: &Bench<'_>) -> Tested {
         let key = bench.key()?;
         let hold = client.take(&bench.claim(&key, bench.long())?).await?;
         pause(age).await;
-        gone(bench, &key).await?;
+        end_session(bench, &key).await?;
         let released = client.backend.release(&hold).await;
-        let ours = matches!(released, Ok(Released::Released));
-        ensure!(!ours, "a release reported success, but the session of the lock had ended before");
+        let reported = matches!(released, Ok(Released::Released));
+        ensure!(!reported, "a release reported success, but the session of the lock had ended before");
     }
     Ok(())
 }
 
 /// Ends the session as an operator would, and waits until the store has freed the lock.
-async fn gone(bench: &Bench<'_>, key: &LockKey) -> Tested {
+async fn end_session(bench: &Bench<'_>, key: &LockKey) -> Tested {
     bench.evict(key).await?;
     let end = bench.clock.now().after(SLACK);
     while !bench.leftovers(key).await?.is_empty() {
