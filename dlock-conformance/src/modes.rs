@@ -10,7 +10,7 @@ use crate::case::Case;
 pub(crate) const CASES: &[Case] = &[
     case!("a mode of another family is a conflict, and leaves nothing", modes, other_family),
     case!("a lock of any mode leaves nothing in the store", modes, leaves_nothing),
-    case!("of several holders look shows the first one first", modes, first_is_told),
+    case!("of several holders look shows the first one first", modes, first_is_shown),
     case!("an owner that asks again for a shared lock has one hold", modes, asked_again),
 ];
 
@@ -86,7 +86,7 @@ async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn first_is_told(bench: &Bench<'_>) -> Tested {
+async fn first_is_shown(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
     for mode in shared_modes(bench) {
         let key = bench.key()?;

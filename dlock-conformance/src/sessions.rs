@@ -11,7 +11,7 @@ use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
     case!("the end of a session lets the next owner in", sessions, session_ends),
-    case!("a holder hears of the end of its session within the stated time", sessions, told),
+    case!("a holder hears of the end of its session within the stated time", sessions, hears_in_time),
     case!("the end of one session ends no other one's hold", sessions, neighbour_lives),
     case!("a release reports no success if the session had ended before", sessions, release_after_end),
 ];
@@ -27,7 +27,7 @@ async fn session_ends(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn told(bench: &Bench<'_>) -> Tested {
+async fn hears_in_time(bench: &Bench<'_>) -> Tested {
     // The stated time and one round trip.
     let bound = window(bench) + Duration::from_millis(200);
     let client = bench.client().await?;
