@@ -4,8 +4,8 @@ use dlock_contract::{Error, ErrorKind, Fence, Result};
 
 /// The fence as one line in an `UPDATE` of your own, on a column that keeps the highest token of the row's writers.
 ///
-/// The column is a whole number of 64 bits that is not NULL, and begins with 0. `placeholder` stands for the token, as your
-/// client writes it: `$3`, `?`, `:token`. With `?` the token is bound twice: in the change and in the condition.
+/// The column is a whole number of 64 bits that is not NULL, and begins with 0. `placeholder` stands for the token, as
+/// your client writes it: `$3`, `?`, `:token`. With `?` the token is bound twice: in the change and in the condition.
 ///
 /// ```
 /// # use dlock::{ErrorKind, Fence, Key, LockKey};
