@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dlock_contract::{Attempt, Claim, Released, Result};
 use futures::future::join;
 
-use super::leave::{Leaving, delete};
+use super::leave::Leaving;
 use super::{Held, Known, Place, Turn};
 use crate::line::{Line, Sight};
 use crate::place::Core;
@@ -45,8 +45,9 @@ impl Held {
         let lease = &self.lease;
         lease
             .while_connected(async {
+                let has_slot = self.has_slot(&client).await?;
                 let leaving = Leaving::begin(&mut own, lease);
-                let deleting = delete(&client, &self.nodes);
+                let deleting = self.delete(&client, has_slot);
                 let entering = place.enter(&core, &client, lease, &next, &mut known);
                 let (deleted, entered) = join(deleting, entering).await;
                 let released = self.settle(&client, leaving, deleted, &mut own).await?;
