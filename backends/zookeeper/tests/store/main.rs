@@ -1,10 +1,10 @@
 //! The ZooKeeper backend against real servers: what holds beyond the suite that all backends pass.
 
 mod accounts;
-mod curator;
 mod ensemble;
 mod fenced;
-mod kazoo;
+mod foreign;
+mod health;
 mod kit;
 mod line;
 mod outage;

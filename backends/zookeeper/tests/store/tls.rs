@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use dlock_contract::Backend;
+use dlock_contract::{Backend, Health};
 use dlock_testkit::holds::take;
 use dlock_testkit::servers::{self, Certificates, Instance, free_port};
 use dlock_testkit::text_of;
@@ -33,6 +33,8 @@ async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
         let store = open(&format!("zk://{host}:{port}?tls=verify&ca={ca}&{client}")).await.unwrap();
         let hold = take(&store, &claim(&lock("tls"))).await;
         assert!(store.renew(&[&hold]).await.remove(0).is_ok());
+        // It would have to be asked in clear text.
+        assert_eq!(store.ready().await.unwrap(), Health::new());
         store.release(&hold).await.unwrap();
     }
     for (wrong, why) in [
