@@ -130,8 +130,9 @@ impl Leases {
     }
 }
 
+/// Whether a server says that it has lost its majority. To a client that wants a session it says nothing.
 async fn is_read_only(cluster: &Cluster, clock: &Clock) -> bool {
-    clock.timeout_at(clock.now().after(PATIENCE), cluster.is_read_only()).await.unwrap_or(false)
+    words::health(cluster.talking(), clock).await.role.as_deref() == Some(words::READ_ONLY)
 }
 
 fn is_usable(opening: &Opening) -> bool {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dlock_contract::{Address, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use zookeeper_client::{Acls, Client, Connector, Error as ClientError, SessionState};
+use zookeeper_client::{Acls, Client, Connector, Error as ClientError};
 
 use crate::line::Layout;
 
@@ -114,28 +114,16 @@ impl Cluster {
     /// Opens a session with this timeout, at the first member that answers.
     pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, ConnectError> {
         let connector = self.connector(timeout).map_err(ConnectError::Wrong)?;
-        self.open(connector, &self.tries).await.map_err(ConnectError::Failed)
+        #[cfg(feature = "tls")]
+        if self.tls.is_some() {
+            return connector.secure_connect(&self.tries).await.map_err(ConnectError::Failed);
+        }
+        connector.connect(&self.tries).await.map_err(ConnectError::Failed)
     }
 
     /// The hosts that understand words in clear text: none with TLS, whose port would not.
     pub(crate) fn talking(&self) -> &str {
         if self.tls.is_some() { "" } else { &self.hosts }
-    }
-
-    /// Whether one of the servers answers and is read-only, because it has lost its majority. It is silent to a client that
-    /// does not say that it could do with this.
-    pub(crate) async fn is_read_only(&self) -> bool {
-        let Ok(connector) = self.connector(SILENCE) else { return false };
-        let client = self.open(connector.with_readonly(true), &self.hosts).await;
-        client.is_ok_and(|client| client.state() == SessionState::ConnectedReadOnly)
-    }
-
-    async fn open(&self, connector: Connector, hosts: &str) -> Result<Client, ClientError> {
-        #[cfg(feature = "tls")]
-        if self.tls.is_some() {
-            return connector.secure_connect(hosts).await;
-        }
-        connector.connect(hosts).await
     }
 
     fn connector(&self, timeout: Duration) -> Result<Connector> {

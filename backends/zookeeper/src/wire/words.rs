@@ -9,6 +9,9 @@ use dlock_contract::{Clock, Health};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// The part of a server that has lost its majority.
+pub(crate) const READ_ONLY: &str = "read-only";
+
 /// How long all servers together have for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Longer than any answer that is understood.
@@ -57,6 +60,7 @@ mod tests {
         let new = of("3.8.0-${mvngit.commit.id}, built on 2022-02-25 08:49 UTC", "follower");
         assert_eq!(read(&new), Some(Health::new().version("ZooKeeper 3.8.0").role("follower")));
         let alone = of("3.9.2, built on 2024-02-12", "standalone");
+        assert_eq!(read(&of("3.9.2", READ_ONLY)).and_then(|health| health.role), Some("read-only".into()));
         assert_eq!(read(&alone), Some(Health::new().version("ZooKeeper 3.9.2")));
         for other in [
             "srvr is not executed because it is not in the whitelist.\n",

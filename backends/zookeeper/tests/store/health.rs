@@ -1,7 +1,7 @@
 //! What the servers say of themselves, and one that is read-only.
 
-use dlock::backends::zookeeper::client::{Client, CreateMode, Error as ClientError, SessionState};
-use dlock::{ErrorKind, backends::zookeeper::client::Acls};
+use dlock::ErrorKind;
+use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError, SessionState};
 use dlock_contract::Backend;
 use dlock_testkit::servers::{Instance, ZooKeeper};
 
@@ -19,9 +19,11 @@ async fn a_server_that_is_read_only_is_refused() {
     // One of three: it finds no majority, and goes on with reads alone.
     let mut recipe = ZooKeeper::ensemble(3).swap_remove(0);
     recipe.java.push("-Dreadonlymode.enabled=true".into());
+    recipe.settings.push("localSessionsEnabled=true".into());
     let server = Instance::start(recipe).unwrap();
     let raw = Client::connector().with_readonly(true).connect(&server.addr().to_string()).await.unwrap();
     assert_eq!(raw.state(), SessionState::ConnectedReadOnly);
+    raw.list_children("/").await.unwrap();
     let written = raw.create("/n", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await;
     assert_eq!(written.unwrap_err(), ClientError::NotReadOnly);
 
