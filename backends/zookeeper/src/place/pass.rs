@@ -77,7 +77,7 @@ impl Place {
     ) -> Result<Option<Attempt>> {
         match self.seen(line, known) {
             Sight::First => Ok(self.grant(client, lease, claim, known).await?.map(Attempt::Acquired)),
-            Sight::Outside | Sight::Conflict => Ok(None),
+            Sight::Outside | Sight::Conflict | Sight::Uncounted => Ok(None),
             sight => {
                 known.waited = true;
                 Ok(Some(Attempt::Contended(self.stand(claim, lease, sight)?)))

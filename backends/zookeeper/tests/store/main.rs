@@ -1,6 +1,7 @@
 //! The ZooKeeper backend against real servers: what holds beyond the suite that all backends pass.
 
 mod accounts;
+mod counter;
 mod ensemble;
 mod fenced;
 mod foreign;
