@@ -16,9 +16,7 @@ use futures::future::BoxFuture;
 fn main() -> ExitCode {
     conformance::main(&[
         ("zookeeper", || start("zookeeper", [servers::ZooKeeper::default()].into(), "")),
-        ("zookeeper-ensemble", || {
-            start("zookeeper-ensemble", servers::ZooKeeper::ensemble(3), "/app?layout=kazoo")
-        }),
+        ("zookeeper-ensemble", || start("zookeeper-ensemble", servers::ZooKeeper::ensemble(3), "/app?layout=kazoo")),
     ])
 }
 

@@ -1,6 +1,5 @@
 //! An etcd cluster of three members.
 
-
 use super::etcd_peers::Peers;
 use super::{Etcd, Instance, free_port};
 use crate::{Error, Result, block_until};

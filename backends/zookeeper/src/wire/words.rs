@@ -55,7 +55,9 @@ mod tests {
     #[test]
     fn an_answer_is_read() {
         let of = |version: &str, mode: &str| {
-            format!("Zookeeper version: {version}\nLatency min/avg/max: 0/0.0/0\nZxid: 0x1\nMode: {mode}\nNode count: 5\n")
+            format!(
+                "Zookeeper version: {version}\nLatency min/avg/max: 0/0.0/0\nZxid: 0x1\nMode: {mode}\nNode count: 5\n"
+            )
         };
         let new = of("3.8.0-${mvngit.commit.id}, built on 2022-02-25 08:49 UTC", "follower");
         assert_eq!(read(&new), Some(Health::new().version("ZooKeeper 3.8.0").role("follower")));

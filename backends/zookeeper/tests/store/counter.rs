@@ -12,7 +12,8 @@ use crate::kit::{line, lock, open, own, path, raw};
 
 /// Sets the counter of a node in the data of a server that is down.
 fn set(data: &Path, node: &str, counter: i32) {
-    let classes = ["zookeeper", "zookeeper-jute", "slf4j-nop"].map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
+    let classes =
+        ["zookeeper", "zookeeper-jute", "slf4j-nop"].map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
     let mut java = Command::new("java");
     java.args(["-XX:TieredStopAtLevel=1", "-cp", &classes]);
     java.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/store/Counter.java"));
