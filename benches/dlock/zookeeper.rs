@@ -62,7 +62,7 @@ pub(crate) fn uncontended_row(tasks: usize) -> Result<Row, Failed> {
         name: format!("zookeeper-{tasks}"),
         about: format!(
             "Acquire and release on ZooKeeper, one node, {tasks} task(s) with a lock each; a cycle is two commits. The plain \
-             recipe lists the children once between them; dlock, which does not wait here, before the first one too."
+             recipe lists the children between them; dlock asks for the list together with the first commit."
         ),
         contenders: contenders.collect(),
         aims: Vec::new(),

@@ -46,13 +46,8 @@ impl Held {
     async fn free(&self, client: &Client, known: &mut Known) -> Result<Released> {
         let has_slot = self.has_slot(client).await?;
         let leaving = Leaving::begin(known, &self.lease);
-        let deleted = self.delete(client, has_slot).await;
+        let deleted = if has_slot { delete(client, &self.nodes).await } else { Ok(Deleted::Missing) };
         self.settle(client, leaving, deleted, known).await
-    }
-
-    /// Deletes the nodes of the hold, unless its number is another holder's by now.
-    pub(super) async fn delete(&self, client: &Client, has_slot: bool) -> Result<Deleted, ClientError> {
-        if has_slot { delete(client, &self.nodes).await } else { Ok(Deleted::Missing) }
     }
 
     /// Draws the consequences of a delete.
