@@ -157,8 +157,8 @@ impl Place {
         }
     }
 
-    /// Deletes the lock's node, so that the next one counts from zero. False: others stand below it. The counter ends after
-    /// two thousand million nodes, and from then on the server gives one number to all.
+    /// Deletes the lock's node, so that the next one counts from zero. False: others stand below it. The counter stops at
+    /// 2 147 483 647, and from then on the server gives this number to all.
     async fn count_anew(&self, client: &Client) -> Result<bool> {
         match client.delete(&self.path, None).await {
             Ok(()) | Err(ClientError::NoNode) => Ok(true),

@@ -70,9 +70,7 @@ impl Held {
             })
             .await
     }
-}
 
-impl Held {
     /// Deletes the nodes of the hold and makes the next claim's in one transaction, and reads the line right behind it. It
     /// is one commit of the servers, as a release alone; two requests would be two commits, one after the other. `None`: a
     /// node of the hold was missing, and nothing was done.

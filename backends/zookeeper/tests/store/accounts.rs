@@ -83,6 +83,7 @@ async fn an_account_that_the_servers_check_is_told_by_sasl() {
     let hold = take(&store, &claim(&key)).await;
     assert!(store.renew(&[&hold]).await.remove(0).is_ok());
     store.release(&hold).await.unwrap();
+    assert!(!format!("{store:?}").contains("canary"));
     for (account, rest, why) in [
         ("me:canary2", "?auth=sasl", "a wrong password"),
         ("you:canary", "?auth=sasl", "an unknown user"),
