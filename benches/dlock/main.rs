@@ -21,6 +21,7 @@ mod strangers;
 mod table;
 mod uncontended;
 mod waiters;
+mod zookeeper;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,7 +30,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 67] = [
+const ROWS: [(&str, Run); 72] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -88,6 +89,11 @@ const ROWS: [(&str, Run); 67] = [
     ("etcd-contended-16", || etcd::contended_row(1, 16)),
     ("etcd-contended-128", || etcd::contended_row(1, 128)),
     ("etcd-contended-4x4", || etcd::contended_row(4, 4)),
+    ("zookeeper-1", || zookeeper::uncontended_row(1)),
+    ("zookeeper-64", || zookeeper::uncontended_row(64)),
+    ("zookeeper-contended-2", || zookeeper::contended_row(2)),
+    ("zookeeper-contended-16", || zookeeper::contended_row(16)),
+    ("zookeeper-contended-64", || zookeeper::contended_row(64)),
     ("consul-1", || consul::row(1)),
     ("consul-16", || consul::row(16)),
     ("paired-1", paired::row),
