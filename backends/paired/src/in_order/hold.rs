@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dlock_contract::{Error, ErrorKind, Hold, Result, Session};
+use dlock_contract::{Error, ErrorKind, Hold, Released, Result, Session};
 use futures::FutureExt;
 use futures::future::{BoxFuture, select};
 
@@ -17,13 +17,13 @@ pub(crate) struct Both {
     first: Mutex<FirstPart>,
     /// As the second store gave it.
     second: Hold,
-    /// Whether a release of the second part was confirmed.
-    second_ended: AtomicBool,
+    /// Whether a release of the first part was confirmed, and of the second, where both stores decide.
+    ended: [AtomicBool; 2],
 }
 
 impl Both {
     pub(super) fn new(kind: Kind, first: FirstPart, second: Hold) -> Self {
-        Self { kind, first: Mutex::new(first), second, second_ended: AtomicBool::new(false) }
+        Self { kind, first: Mutex::new(first), second, ended: Default::default() }
     }
 
     pub(crate) fn first(&self) -> FirstPart {
@@ -35,14 +35,18 @@ impl Both {
         std::mem::replace(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner), FirstPart::Nothing)
     }
 
-    /// The second store has confirmed a release.
-    pub(crate) fn note_end_of_second(&self) {
-        self.second_ended.store(true, Ordering::Release);
-    }
-
-    /// Whether the second store has confirmed a release.
-    pub(crate) fn second_has_ended(&self) -> bool {
-        self.second_ended.load(Ordering::Acquire)
+    /// Ends one part of the hold: 0 is in the first store, 1 in the second. One that has ended is not ended again, because its
+    /// store would no longer know it.
+    pub(crate) async fn end(&self, part: usize, ending: BoxFuture<'_, Result<Released>>) -> Result<Released> {
+        let Some(ended) = self.ended.get(part) else { return ending.await };
+        if ended.load(Ordering::Acquire) {
+            return Ok(Released::Released);
+        }
+        let released = ending.await?;
+        if released == Released::Released {
+            ended.store(true, Ordering::Release);
+        }
+        Ok(released)
     }
 
     /// The hold in the first store, of a pair in which both stores decide.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use dlock_contract::{Backend, Claim, Clock, Error, Result};
+use tokio::sync::Semaphore;
 
 pub(crate) use first_part::FirstPart;
 pub(crate) use hold::Both;
@@ -36,7 +37,9 @@ pub(crate) struct InOrder {
     /// Only where a first store that is down is passed over.
     bypass: Option<Bypass>,
     passages: Passages,
+    /// What is given back later, and the turns of its requests.
     undoing: AtomicUsize,
+    undoing_turns: Semaphore,
     closed: AtomicBool,
     closes_members: bool,
 }
@@ -98,6 +101,7 @@ impl InOrder {
             bypass: None,
             passages: Passages::default(),
             undoing: AtomicUsize::new(0),
+            undoing_turns: Semaphore::new(undo::AT_ONCE),
             closed: AtomicBool::new(false),
             closes_members,
         })

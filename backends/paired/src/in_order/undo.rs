@@ -18,8 +18,11 @@ pub(crate) enum Undo {
     Abandon(Arc<Claim>),
 }
 
-/// The most tasks that give something back. What is beyond them ends with its ttl.
-const MOST: usize = 1024;
+/// So many requests that give something back later run at a time. The others wait.
+pub(super) const AT_ONCE: usize = 1024;
+
+/// So many requests may wait, and run. What is beyond them ends with its ttl, if it ends by itself at all.
+const MOST: usize = 65_536;
 
 /// The longest time that one request of these tasks may take.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
@@ -79,7 +82,8 @@ impl InOrder {
     /// never is: the others keep it alive.
     pub(crate) fn undo_later(self: &Arc<Self>, store: &Arc<dyn Backend>, undo: Undo) {
         let Ok(background) = background() else { return };
-        if self.undoing.fetch_add(1, Ordering::AcqRel) >= MOST {
+        let ends_alone = store.profile().expires_alone;
+        if self.undoing.fetch_add(1, Ordering::AcqRel) >= MOST && ends_alone {
             self.undoing.fetch_sub(1, Ordering::AcqRel);
             return;
         }
@@ -87,10 +91,12 @@ impl InOrder {
         background.spawn(async move {
             let until = stores.clock.now().after(undo.ttl());
             let mut pause = Duration::from_millis(100);
-            loop {
+            // The semaphore is never closed.
+            while let Ok(turn) = stores.undoing_turns.acquire().await {
                 let by = stores.clock.now().after(LONGEST_REQUEST);
                 let done = stores.clock.timeout_at(by, undo.ask(&*store)).await;
-                let over = store.profile().expires_alone && stores.clock.now() >= until;
+                drop(turn);
+                let over = ends_alone && stores.clock.now() >= until;
                 let is_last = done.is_some_and(|done| done.err().is_none_or(|error| !error.is_retryable()));
                 if over || is_last || stores.closed.load(Ordering::Acquire) {
                     break;
