@@ -38,7 +38,8 @@ async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
     // Twice: the first request may break an open connection, the second one must open a connection.
     for _ in 0..2 {
         let claim = bench.claim(&bench.key()?, bench.long())?;
-        let answer = bounded(client.backend.try_acquire(&claim, Queue::Leave)).await;
+        // Long enough to see what a store makes of its own limit for a silent connection.
+        let answer = within(Duration::from_millis(2500), client.backend.try_acquire(&claim, Queue::Leave)).await;
         match answer {
             Err(error) => outage(&error)?,
             Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
@@ -48,7 +49,7 @@ async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
                 return Err(Stop::Failed("a lock was granted by an unreachable store".into()));
             }
         }
-        if let Err(error) = bounded(client.backend.abandon(&claim)).await {
+        if let Err(error) = unanswered(client.backend.abandon(&claim)).await {
             outage(&error)?;
         }
     }
@@ -60,7 +61,7 @@ async fn ready(bench: &Bench<'_>) -> Tested {
     client.backend.ready().await?;
     let down = bench.outage(Outage::Refused).await?;
     for _ in 0..2 {
-        match bounded(client.backend.ready()).await {
+        match unanswered(client.backend.ready()).await {
             Err(error) => outage(&error)?,
             Ok(health) => return Err(Stop::Failed(format!("a store that cannot be reached says: {health}"))),
         }
@@ -85,12 +86,12 @@ async fn never_sent(bench: &Bench<'_>) -> Tested {
         // Over an open connection, and over a connection that must be opened first.
         for _ in 0..2 {
             let claim = bench.claim(&key, bench.long())?;
-            match bounded(client.backend.try_acquire(&claim, Queue::Leave)).await {
+            match unanswered(client.backend.try_acquire(&claim, Queue::Leave)).await {
                 Err(error) if !error.may_have_left() => {}
                 // Other cases test the other answers.
                 _ => {
                     left = true;
-                    let _ = bounded(client.backend.abandon(&claim)).await;
+                    let _ = unanswered(client.backend.abandon(&claim)).await;
                 }
             }
         }
@@ -126,7 +127,7 @@ async fn unknown(bench: &Bench<'_>) -> Tested {
         {
             let renewal =
                 async { client.backend.renew(&[&hold]).await.pop().unwrap_or_else(|| Err(Error::outage("none"))) };
-            match bounded(renewal).await {
+            match unanswered(renewal).await {
                 Err(error) => outage(&error)?,
                 Ok(Standing::Lost) => {
                     return Err(Stop::Failed("a lease was reported as lost by an unreachable store".into()));
@@ -136,7 +137,7 @@ async fn unknown(bench: &Bench<'_>) -> Tested {
                 }
             }
         }
-        match bounded(client.backend.release(&hold)).await {
+        match unanswered(client.backend.release(&hold)).await {
             Err(error) => outage(&error)?,
             Ok(released) => {
                 return Err(Stop::Failed(format!("an unreachable store answered a release: {released:?}")));
@@ -160,7 +161,7 @@ async fn works_again(bench: &Bench<'_>) -> Tested {
         let outage = bench.outage(how).await?;
         let claim = bench.claim(&bench.key()?, bench.long())?;
         // Other cases test the answers meanwhile.
-        let _ = tokio::time::timeout(Duration::from_secs(2), client.backend.try_acquire(&claim, Queue::Leave)).await;
+        let _ = unanswered(client.backend.try_acquire(&claim, Queue::Leave)).await;
         drop(outage);
         let end = bench.clock.now().after(BOUND);
         loop {
@@ -208,8 +209,16 @@ async fn warm(bench: &Bench<'_>) -> Tested<Client> {
 
 /// A request as the engine makes it: it is given up after a while, which is an outage too.
 async fn bounded<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
-    let answer = tokio::time::timeout(Duration::from_secs(5), request).await;
-    answer.unwrap_or_else(|_| Err(Error::outage("no answer")))
+    within(Duration::from_secs(5), request).await
+}
+
+/// A request to a store that is silent or down. Nobody waits long for an answer that cannot come.
+async fn unanswered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    within(Duration::from_secs(1), request).await
+}
+
+async fn within<T>(bound: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(bound, request).await.unwrap_or_else(|_| Err(Error::outage("no answer")))
 }
 
 fn outage(error: &Error) -> Tested {
