@@ -21,6 +21,13 @@ pub(crate) struct Both {
     ended: [AtomicBool; 2],
 }
 
+/// One of the two parts of a hold.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    First,
+    Second,
+}
+
 impl Both {
     pub(super) fn new(kind: Kind, first: FirstPart, second: Hold) -> Self {
         Self { kind, first: Mutex::new(first), second, ended: Default::default() }
@@ -35,16 +42,19 @@ impl Both {
         std::mem::replace(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner), FirstPart::Nothing)
     }
 
-    /// Ends one part of the hold: 0 is in the first store, 1 in the second. One that has ended is not ended again, because its
-    /// store would no longer know it.
-    pub(crate) async fn end(&self, part: usize, ending: BoxFuture<'_, Result<Released>>) -> Result<Released> {
-        let Some(ended) = self.ended.get(part) else { return ending.await };
-        if ended.load(Ordering::Acquire) {
+    /// Ends one part of the hold. One that has ended is not ended again, because its store would no longer know it.
+    /// The request is made when this is polled.
+    pub(crate) async fn end<'a>(
+        &self,
+        part: Part,
+        ending: impl FnOnce() -> BoxFuture<'a, Result<Released>>,
+    ) -> Result<Released> {
+        if self.ended[part as usize].load(Ordering::Acquire) {
             return Ok(Released::Released);
         }
-        let released = ending.await?;
+        let released = ending().await?;
         if released == Released::Released {
-            ended.store(true, Ordering::Release);
+            self.ended[part as usize].store(true, Ordering::Release);
         }
         Ok(released)
     }

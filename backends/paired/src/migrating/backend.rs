@@ -9,7 +9,7 @@ use dlock_contract::{
 };
 use futures::future::{BoxFuture, Either, select};
 
-use crate::in_order::Undo;
+use crate::in_order::{Part, Undo};
 use crate::migrating::Migrating;
 
 /// For how long a loss in one store waits for the answers of the other.
@@ -159,8 +159,8 @@ impl Migrating {
         let in_old = both.held_first()?;
         let stores = &self.stores;
         let in_order = async {
-            let mut new = Box::pin(both.end(1, ending(&*stores.second, &in_new)));
-            let old = both.end(0, ending(&*stores.first, &in_old));
+            let mut new = Box::pin(both.end(Part::Second, || ending(&*stores.second, &in_new)));
+            let old = both.end(Part::First, || ending(&*stores.first, &in_old));
             let by = stores.clock.now().after(stores.patience(hold.claim.ttl));
             match stores.clock.timeout_at(by, &mut new).await {
                 Some(of_new) => (of_new, old.await),
