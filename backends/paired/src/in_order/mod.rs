@@ -12,12 +12,12 @@ mod passages;
 mod profile;
 mod ready;
 mod undo;
+mod undoing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 
 use dlock_contract::{Backend, Claim, Clock, Error, Result};
-use tokio::sync::Semaphore;
 
 pub(crate) use first_part::FirstPart;
 pub(crate) use hold::{Both, Part};
@@ -27,6 +27,7 @@ pub(crate) use undo::Undo;
 
 use bypass::Bypass;
 use passages::Passages;
+use undoing::Undoing;
 
 /// Two stores, of which the first is asked first.
 pub(crate) struct InOrder {
@@ -37,9 +38,7 @@ pub(crate) struct InOrder {
     /// Only where a first store that is down is passed over.
     bypass: Option<Bypass>,
     passages: Passages,
-    /// What is given back later, and the turns of its requests.
-    undoing: AtomicUsize,
-    undoing_turns: Semaphore,
+    undoing: Undoing,
     closed: AtomicBool,
     closes_members: bool,
 }
@@ -100,8 +99,7 @@ impl InOrder {
             kind,
             bypass: None,
             passages: Passages::default(),
-            undoing: AtomicUsize::new(0),
-            undoing_turns: Semaphore::new(undo::AT_ONCE),
+            undoing: Undoing::new(),
             closed: AtomicBool::new(false),
             closes_members,
         })

@@ -18,12 +18,6 @@ pub(crate) enum Undo {
     Abandon(Arc<Claim>),
 }
 
-/// So many requests that give something back later run at a time. The others wait.
-pub(super) const AT_ONCE: usize = 1024;
-
-/// So many requests may wait, and run. What is beyond them ends with its ttl, if it ends by itself at all.
-const MOST: usize = 65_536;
-
 /// The longest time that one request of these tasks may take.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
@@ -83,16 +77,14 @@ impl InOrder {
     pub(crate) fn undo_later(self: &Arc<Self>, store: &Arc<dyn Backend>, undo: Undo) {
         let Ok(background) = background() else { return };
         let ends_alone = store.profile().expires_alone;
-        if self.undoing.fetch_add(1, Ordering::AcqRel) >= MOST && ends_alone {
-            self.undoing.fetch_sub(1, Ordering::AcqRel);
+        if !self.undoing.enter(ends_alone) {
             return;
         }
         let (stores, store) = (self.clone(), store.clone());
         background.spawn(async move {
             let until = stores.clock.now().after(undo.ttl());
             let mut pause = Duration::from_millis(100);
-            // The semaphore is never closed.
-            while let Ok(turn) = stores.undoing_turns.acquire().await {
+            while let Some(turn) = stores.undoing.turn().await {
                 let by = stores.clock.now().after(LONGEST_REQUEST);
                 let done = stores.clock.timeout_at(by, undo.ask(&*store)).await;
                 drop(turn);
@@ -104,7 +96,7 @@ impl InOrder {
                 stores.clock.sleep_until(stores.clock.now().after(pause)).await;
                 pause = (pause * 2).min(LONGEST_REQUEST);
             }
-            stores.undoing.fetch_sub(1, Ordering::AcqRel);
+            stores.undoing.leave();
         });
     }
 
