@@ -6,6 +6,7 @@
 mod compile;
 mod consul;
 mod contended;
+mod cost;
 mod etcd;
 mod floors;
 mod leadership;
@@ -30,7 +31,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 72] = [
+const ROWS: [(&str, Run); 73] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -101,6 +102,7 @@ const ROWS: [(&str, Run); 72] = [
     ("leadership-redis", || leadership::row(leadership::Store::Redis)),
     ("leadership-postgres", || leadership::row(leadership::Store::Postgres)),
     ("leadership-etcd", || leadership::row(leadership::Store::Etcd)),
+    ("cost", cost::row),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

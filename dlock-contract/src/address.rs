@@ -175,6 +175,11 @@ impl Address {
         read(value.reveal()).map(Some).ok_or_else(|| self.form.bad_value(row))
     }
 
+    /// Whether the option can have this value in URLs of this form.
+    pub(crate) fn can_be(&self, name: &str, value: &str) -> bool {
+        self.form.row(self.scheme, name).is_ok_and(|row| row.can_be(value))
+    }
+
     /// The error of a URL that the store cannot use: its form, and why. The reason must not repeat a part of the URL.
     #[must_use]
     pub fn wrong(&self, why: &str) -> Error {

@@ -167,6 +167,11 @@ impl<F: Future> Run<F> {
         self.stage = Stage::Releasing(Box::pin(finish_all(guards)), Some(output));
     }
 
+    /// Whether the body has ended, and the release has not.
+    pub(crate) const fn is_releasing(&self) -> bool {
+        matches!(self.stage, Stage::Releasing(..))
+    }
+
     fn timed_out(&self) -> Error {
         let text = format!("the body took longer than its timeout of {:?}", self.bounds.timeout.unwrap_or_default());
         match &self.stage {
