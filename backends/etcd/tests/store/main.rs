@@ -9,6 +9,7 @@ mod modes;
 mod outage;
 mod server;
 mod strangers;
+mod streams;
 mod tls;
 mod unknown;
 
