@@ -132,31 +132,30 @@ async fn overtaken_attempts(bench: &Bench<'_>) -> Tested {
     let (holder, client) = (bench.client().await?, bench.client().await?);
     // The first request of a client opens connections, and is slow.
     client.give_back(&client.take(&bench.claim(&bench.key()?, bench.long())?).await?).await?;
-    let mut tried = Vec::new();
-    // Which task comes first is also a matter of what ran before.
-    for _ in 0..4 {
-        for queue in [Queue::Leave, Queue::until(bench.clock.now().after(bench.long()))] {
-            for is_free in [true, false] {
-                let held = bench.claim(&bench.key()?, bench.long())?;
-                let hold = if is_free { None } else { Some(holder.take(&held).await?) };
-                let before = bench.leftovers(&held.key).await?.len();
-                let claim = bench.claim(&held.key, bench.long())?;
-                on_our_thread(&client, &claim, async || drop(polled(client.backend.try_acquire(&claim, queue), 1).await))
-                    .await?;
-                tried.push((claim, hold, before));
-            }
+    let queues = [Queue::Leave, Queue::until(bench.clock.now().after(bench.long()))];
+    for is_free in [true, false] {
+        let key = bench.key()?;
+        let hold = if is_free { None } else { Some(holder.take(&bench.claim(&key, bench.long())?).await?) };
+        let before = bench.leftovers(&key).await?.len();
+        let mut claims = Vec::new();
+        // Which task comes first is also a matter of what ran before.
+        for queue in queues.into_iter().cycle().take(8) {
+            let claim = bench.claim(&if is_free { bench.key()? } else { key.clone() }, bench.long())?;
+            let attempt = async || drop(polled(client.backend.try_acquire(&claim, queue), 1).await);
+            on_our_thread(&client, &claim, attempt).await?;
+            claims.push(claim);
         }
-    }
-    // A request that was overtaken may still have its effect, within a moment.
-    pause(300).await;
-    for (claim, hold, before) in tried {
-        settled(bench, std::slice::from_ref(&claim), before).await?;
+        // A request that was overtaken may still have its effect, within a moment.
+        pause(300).await;
+        settled(bench, &claims, before).await?;
         if let Some(hold) = hold {
             holder.renew(&hold, hold.validity).await?;
             holder.give_back(&hold).await?;
         }
-        let next = client.take_within(&bench.claim(&claim.key, bench.long())?, SLACK).await?;
-        client.give_back(&next).await?;
+        for claim in claims {
+            let next = client.take_within(&bench.claim(&claim.key, bench.long())?, SLACK).await?;
+            client.give_back(&next).await?;
+        }
     }
     Ok(())
 }

@@ -81,6 +81,11 @@ impl Store {
         matches!(self, Self::MariaDbNamed | Self::MySqlNamed | Self::PostgresNamed)
     }
 
+    /// Does it know readers, permits and several locks in one request?
+    pub(crate) fn has_modes(self) -> bool {
+        self == Self::Etcd
+    }
+
     /// Can callers of one process pass a hold on?
     pub(crate) fn passes_holds_on(self) -> bool {
         matches!(self, Self::Memory | Self::Redis)

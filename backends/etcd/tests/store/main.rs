@@ -7,6 +7,7 @@ mod leases;
 mod line;
 mod modes;
 mod outage;
+mod restored;
 mod server;
 mod strangers;
 mod streams;
