@@ -96,8 +96,18 @@ async fn without_a_majority_a_hold_is_unknown_and_afterwards_it_is_still_held() 
     asked.await.unwrap();
     assert!(matches!(refused, Some(Attempt::Contended(_))), "two holders");
     one.release(&hold).await.unwrap();
+    let mut first = None;
+    let asked = wait_until("the waiter whose watch had ended gets the lock", async || {
+        if let Ok(Ok(Attempt::Acquired(got))) = timeout(PATIENCE, last.try_acquire(&waits, Queue::until(soon()))).await {
+            first = Some(got);
+        }
+        first.is_some()
+    });
+    asked.await.unwrap();
+    let first = first.unwrap();
+    last.release(&first).await.unwrap();
     let Attempt::Acquired(got) = other.try_acquire(&next, Queue::until(soon())).await.unwrap() else { panic!("free") };
-    assert!(token(&got) > token(&hold));
+    assert!(token(&got) > token(&first) && token(&first) > token(&hold));
 }
 
 /// Processes that take one lock in turns, and find no other one inside.
