@@ -15,6 +15,7 @@ use std::process::{Command, Output};
 
 use dlock_testkit::servers::shared;
 use shop::Shop;
+use sqlx::Connection;
 
 /// Runs an example to its end. `cargo test` builds them all; with `--test examples` alone, what lies there is run.
 fn run(name: &str, args: &[&str]) -> Output {
@@ -54,6 +55,70 @@ fn the_flash_sale_oversells_without_the_lock_and_not_with_it() {
     for name in ["acquisitions/s", "wait p50", "wait p99"] {
         assert!(text.contains(name), "{text}");
     }
+}
+
+/// A small sale with the lock in each of these stores.
+fn sells_out(urls: &[String]) {
+    for url in urls {
+        let output = run("flash_sale", &["--workers", "2", "--buyers", "30", "--stock", "10", "--url", url]);
+        let text = text(&output);
+        assert!(output.status.success(), "{url}: {text}");
+        assert_eq!(figures(&text, "sold ")[1], 10, "{url}: {text}");
+    }
+}
+
+/// A way has a database of its own: a namespace is bound to one way.
+fn every_way(url: &str, create: impl Fn(&str)) {
+    let urls = ["lease", "named", "row"].map(|way| {
+        let name = format!("sale_{way}_{:08x}", fastrand::u32(..));
+        create(&name);
+        let (server, _) = url.rsplit_once('/').expect("a database");
+        format!("{server}/{name}?way={way}")
+    });
+    sells_out(&urls);
+}
+
+fn every_way_of_mysql(url: &str) {
+    every_way(url, |name| {
+        let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")));
+        tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+            let mut conn = sqlx::MySqlConnection::connect(url).await.expect("a session");
+            sql.execute(&mut conn).await.expect("a database");
+        });
+    });
+}
+
+#[test]
+fn the_flash_sale_sells_out_in_every_way_of_mysql() {
+    every_way_of_mysql(&shared().mysql().expect("a MySQL"));
+}
+
+#[test]
+fn the_flash_sale_sells_out_in_every_way_of_mariadb() {
+    every_way_of_mysql(&shared().mariadb().expect("a MariaDB"));
+}
+
+#[test]
+fn the_flash_sale_sells_out_in_every_way_of_postgresql() {
+    let url = shared().postgres().expect("a PostgreSQL");
+    every_way(&url, |name| {
+        let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")));
+        tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+            let mut conn = sqlx::PgConnection::connect(&url).await.expect("a session");
+            sql.execute(&mut conn).await.expect("a database");
+        });
+    });
+}
+
+#[test]
+fn the_flash_sale_sells_out_on_redis_and_redlock() {
+    sells_out(&[shared().redis().expect("a Redis"), shared().redlock().expect("five Redis")]);
+}
+
+#[test]
+fn the_flash_sale_sells_out_on_coordination_services() {
+    let servers = [shared().etcd(), shared().zookeeper(), shared().consul()];
+    sells_out(&servers.map(|url| url.expect("a server").replace("http://", "etcd://")));
 }
 
 #[test]

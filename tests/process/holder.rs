@@ -3,6 +3,7 @@
 mod forked;
 mod leader;
 mod passing;
+mod selling;
 mod stopped;
 mod worker;
 
@@ -17,6 +18,7 @@ use crate::resource::Resource;
 
 pub(crate) use forked::OTHER as FORK_OTHER;
 pub(crate) use leader::ELECTION;
+pub(crate) use selling::take_one;
 pub(crate) use stopped::RESOURCE_VALUE_OF_THE_LATE;
 pub(crate) use worker::WORKER_TTL;
 
@@ -36,6 +38,7 @@ pub(crate) fn play(role: &str) {
             "work" => worker::work().await,
             "fork" => forked::forks().await,
             "lead" => leader::lead().await,
+            "sell in the transaction" => selling::sell().await,
             "pass on" => passing::pass_on().await,
             other => panic!("no role {other}"),
         }

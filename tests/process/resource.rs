@@ -21,8 +21,8 @@ impl Resource {
     pub(crate) fn beside(store: Store, url: &str, folder: &Path) -> Self {
         let url = match store {
             Store::Redis | Store::MariaDb | Store::MySql | Store::Postgres => url.to_owned(),
-            // Its own part of the URL means nothing to the client.
-            Store::MariaDbNamed | Store::MySqlNamed | Store::PostgresNamed => url.split('?').next().unwrap().to_owned(),
+            // The locks' own part of the URL means nothing to the client.
+            _ if store.is_session() => url.split('?').next().unwrap().to_owned(),
             Store::Paired => url.split(' ').nth(1).unwrap().to_owned(),
             _ => format!("sqlite://{}?mode=rwc", folder.join("resource.db").display()),
         };

@@ -19,8 +19,11 @@ pub(crate) enum Store {
     MySql,
     MariaDbNamed,
     MySqlNamed,
+    MariaDbRow,
+    MySqlRow,
     Postgres,
     PostgresNamed,
+    PostgresRow,
     Etcd,
     ZooKeeper,
     Consul,
@@ -29,7 +32,7 @@ pub(crate) enum Store {
 }
 
 /// All of them.
-pub(crate) const ALL: [Store; 14] = [
+pub(crate) const ALL: [Store; 17] = [
     Store::Memory,
     Store::Sqlite,
     Store::Redis,
@@ -38,8 +41,11 @@ pub(crate) const ALL: [Store; 14] = [
     Store::MySql,
     Store::MariaDbNamed,
     Store::MySqlNamed,
+    Store::MariaDbRow,
+    Store::MySqlRow,
     Store::Postgres,
     Store::PostgresNamed,
+    Store::PostgresRow,
     Store::Etcd,
     Store::ZooKeeper,
     Store::Consul,
@@ -57,8 +63,11 @@ impl Store {
             Self::MySql => "mysql",
             Self::MariaDbNamed => "mariadb-named",
             Self::MySqlNamed => "mysql-named",
+            Self::MariaDbRow => "mariadb-row",
+            Self::MySqlRow => "mysql-row",
             Self::Postgres => "postgres",
             Self::PostgresNamed => "postgres-named",
+            Self::PostgresRow => "postgres-row",
             Self::Etcd => "etcd",
             Self::ZooKeeper => "zookeeper",
             Self::Consul => "consul",
@@ -78,7 +87,12 @@ impl Store {
 
     /// Is a lock bound to one connection, and lost with it?
     pub(crate) fn is_session(self) -> bool {
-        matches!(self, Self::MariaDbNamed | Self::MySqlNamed | Self::PostgresNamed)
+        matches!(self, Self::MariaDbNamed | Self::MySqlNamed | Self::PostgresNamed) || self.is_row_lock()
+    }
+
+    /// Is a lock a transaction, in which the body may work?
+    pub(crate) fn is_row_lock(self) -> bool {
+        matches!(self, Self::MariaDbRow | Self::MySqlRow | Self::PostgresRow)
     }
 
     /// Does it know readers, permits and several locks in one request?
@@ -95,7 +109,13 @@ impl Store {
     /// connections for renewals.
     pub(crate) fn most_sessions(self) -> usize {
         match self {
-            Self::MariaDb | Self::MySql | Self::Postgres | Self::Paired => 2 * (2 * 8 + 2),
+            Self::MariaDb
+            | Self::MySql
+            | Self::Postgres
+            | Self::MariaDbRow
+            | Self::MySqlRow
+            | Self::PostgresRow
+            | Self::Paired => 2 * (2 * 8 + 2),
             // Idle ones, and the list of sessions.
             Self::Consul => 2 * (8 + 1),
             _ => 0,
@@ -123,9 +143,9 @@ impl Store {
             Self::Memory | Self::Sqlite => Ok(None),
             Self::Redis => shared().redis().map(Some),
             Self::Redlock => shared().redlock().map(with_long_ttls).map(Some),
-            Self::MariaDb | Self::MariaDbNamed => shared().mariadb().map(Some),
-            Self::MySql | Self::MySqlNamed => shared().mysql().map(Some),
-            Self::Postgres | Self::PostgresNamed => shared().postgres().map(Some),
+            Self::MariaDb | Self::MariaDbNamed | Self::MariaDbRow => shared().mariadb().map(Some),
+            Self::MySql | Self::MySqlNamed | Self::MySqlRow => shared().mysql().map(Some),
+            Self::Postgres | Self::PostgresNamed | Self::PostgresRow => shared().postgres().map(Some),
             Self::Etcd => shared().etcd().map(Some),
             Self::ZooKeeper => shared().zookeeper().map(Some),
             Self::Consul => shared().consul().map(Some),
@@ -140,9 +160,9 @@ impl Store {
             Self::Redis => Instance::start_all([Redis::default()]),
             // Nodes that forget have no vote for the first minute.
             Self::Redlock => Instance::start_all([(); 5].map(|()| Redis { aof_always: true, ..Redis::default() })),
-            Self::MariaDb | Self::MariaDbNamed => Instance::start_all([MariaDb::default()]),
-            Self::MySql | Self::MySqlNamed => Instance::start_all([MySql::default()]),
-            Self::Postgres | Self::PostgresNamed => Instance::start_all([Postgres::default()]),
+            Self::MariaDb | Self::MariaDbNamed | Self::MariaDbRow => Instance::start_all([MariaDb::default()]),
+            Self::MySql | Self::MySqlNamed | Self::MySqlRow => Instance::start_all([MySql::default()]),
+            Self::Postgres | Self::PostgresNamed | Self::PostgresRow => Instance::start_all([Postgres::default()]),
             Self::Etcd => Instance::start_all([Etcd::default()]),
             Self::ZooKeeper => Instance::start_all([ZooKeeper::default()]),
             Self::Consul => Instance::start_all([Consul::default()]),

@@ -76,7 +76,7 @@ pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
         command.args(filter).envs(set.env());
         // The tests wait more than they work. On two cores the harness would run two at a time.
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            command.env("RUST_TEST_THREADS", "4");
+            command.env("RUST_TEST_THREADS", "8");
         }
         parts.run("tests", || run(&mut command))
     })

@@ -14,6 +14,7 @@ mod pairs;
 mod runtimes;
 mod server_stopped;
 mod stopped;
+mod transaction;
 
 use crate::arena::{Arena, Server};
 use crate::store::Store;
@@ -31,6 +32,7 @@ const SHARED: fn(Store) -> bool = Store::is_shared;
 const REMOTE: fn(Store) -> bool = Store::is_remote;
 const MODES: fn(Store) -> bool = Store::has_modes;
 const PASSES: fn(Store) -> bool = Store::passes_holds_on;
+const ROWS: fn(Store) -> bool = Store::is_row_lock;
 const PAIRS: fn(Store) -> bool = |store| store == Store::Paired;
 
 macro_rules! cases {
@@ -65,6 +67,8 @@ pub(crate) const ALL: &[Case] = cases![
     REMOTE Shared network::a_lost_reply_to_a_renewal_makes_no_second_holder,
     REMOTE Shared network::a_late_grant_is_short_or_refused,
     REMOTE Own server_stopped::a_stopped_server_makes_no_second_holder,
+    ROWS Shared transaction::kill_9_in_the_body_undoes_its_work,
+    ROWS Shared transaction::a_session_that_is_ended_in_the_body_undoes_its_work_and_fails_the_call,
     PAIRS Shared pairs::workers_that_do_not_reach_the_gate_exclude_those_that_do,
     PAIRS Shared pairs::a_rolling_deployment_from_one_store_to_another_never_overlaps,
 ];

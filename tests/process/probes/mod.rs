@@ -32,7 +32,9 @@ pub(crate) async fn own_space(store: Store, url: &str, namespace: &str) -> Strin
         Store::MariaDbNamed | Store::MySqlNamed => {
             format!("{}?way=named", mysql::own_database(url, namespace).await)
         }
+        Store::MariaDbRow | Store::MySqlRow => format!("{}?way=row", mysql::own_database(url, namespace).await),
         Store::Postgres => postgres::own_database(url, namespace).await,
+        Store::PostgresRow => format!("{}?way=row", postgres::own_database(url, namespace).await),
         Store::PostgresNamed => format!("{}?way=named", postgres::own_database(url, namespace).await),
         Store::Etcd => format!("etcd://{}", url.split_once("://").unwrap().1),
         // The trials tell how late a dead holder's lock is free. The lock-delay has tests in the store's crate.
@@ -55,7 +57,9 @@ pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memor
         Store::Redlock => Box::new(redis::Redis { urls: redis::nodes(&url), namespace }),
         Store::MariaDb | Store::MySql => Box::new(mysql::Rows { url, namespace }),
         Store::MariaDbNamed | Store::MySqlNamed => Box::new(mysql::Named { url, namespace }),
+        Store::MariaDbRow | Store::MySqlRow => Box::new(mysql::RowLocks { url, namespace }),
         Store::Postgres => Box::new(postgres::Rows { url, namespace }),
+        Store::PostgresRow => Box::new(postgres::RowLocks { url, namespace }),
         Store::PostgresNamed => Box::new(postgres::Named { url, namespace }),
         Store::Etcd => Box::new(etcd::Etcd { url, namespace }),
         Store::ZooKeeper => Box::new(zookeeper::ZooKeeper { url, namespace }),

@@ -19,6 +19,12 @@ pub(crate) struct Named {
     pub(crate) namespace: String,
 }
 
+/// `SELECT … FOR UPDATE`.
+pub(crate) struct RowLocks {
+    pub(crate) url: String,
+    pub(crate) namespace: String,
+}
+
 /// Makes the database `name`, and gives the URL with it.
 pub(super) async fn own_database(url: &str, name: &str) -> String {
     let mut connection = MySqlConnection::connect(url).await.unwrap();
@@ -33,11 +39,28 @@ const SESSIONS: &str = "SELECT CONCAT_WS(' ', 'session', ID, COMMAND, TIME, COAL
 const HELD: &str = "SELECT CONCAT('row ', CAST(k AS CHAR)) FROM dlock_locks \
      WHERE owner IS NOT NULL AND expires_us > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
+/// The locked rows are those that this statement passes over.
+const LOCKED: &str = "SELECT CONCAT('locked row ', CAST(a.k AS CHAR)) FROM dlock_row_keys a WHERE NOT EXISTS \
+     (SELECT 1 FROM dlock_row_keys b WHERE b.k = a.k FOR UPDATE SKIP LOCKED)";
+
 impl Probe for Rows {
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut connection = MySqlConnection::connect(&self.url).await.unwrap();
             sqlx::query_scalar(HELD).fetch_all(&mut connection).await.unwrap()
+        })
+    }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(sessions(&self.url, &self.namespace))
+    }
+}
+
+impl Probe for RowLocks {
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let mut connection = MySqlConnection::connect(&self.url).await.unwrap();
+            sqlx::query_scalar(LOCKED).fetch_all(&mut connection).await.unwrap()
         })
     }
 

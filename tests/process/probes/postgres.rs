@@ -17,6 +17,12 @@ pub(crate) struct Named {
     pub(crate) namespace: String,
 }
 
+/// `SELECT … FOR UPDATE`.
+pub(crate) struct RowLocks {
+    pub(crate) url: String,
+    pub(crate) namespace: String,
+}
+
 /// Makes the database `name`, and gives the URL with it.
 pub(super) async fn own_database(url: &str, name: &str) -> String {
     let mut connection = PgConnection::connect(url).await.unwrap();
@@ -34,11 +40,28 @@ const HELD: &str = "SELECT 'row ' || k FROM dlock_locks \
 const ADVISORY: &str = "SELECT CASE WHEN granted THEN 'held' ELSE 'waited for' END || ' by session ' || pid FROM pg_locks \
      WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = $1)";
 
+const TRANSACTIONS: &str = "SELECT 'transaction of session ' || pid || ': ' || query FROM pg_stat_activity \
+     WHERE datname = $1 AND pid <> pg_backend_pid() AND xact_start IS NOT NULL";
+
 impl Probe for Rows {
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut connection = PgConnection::connect(&self.url).await.unwrap();
             sqlx::query_scalar(HELD).fetch_all(&mut connection).await.unwrap()
+        })
+    }
+
+    fn clients(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(sessions(&self.url, &self.namespace))
+    }
+}
+
+impl Probe for RowLocks {
+    /// The open transactions of the trial's database.
+    fn places(&self) -> BoxFuture<'_, Vec<String>> {
+        Box::pin(async {
+            let mut connection = PgConnection::connect(&self.url).await.unwrap();
+            sqlx::query_scalar(TRANSACTIONS).bind(&self.namespace).fetch_all(&mut connection).await.unwrap()
         })
     }
 

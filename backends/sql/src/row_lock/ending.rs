@@ -36,10 +36,8 @@ impl<D: RowDialect> Shared<D> {
             let asked = ask_aside(async move { shared.ping(&pinged, slot).await })?;
             match clock.timeout_at(from.after(PING.min(held.ttl / 6)), asked).await {
                 Some(Ok(Some(answer))) => return answer.map(|is_held| is_held.then_some(from)),
-                // The session's end was found out, but not by an answer of the server.
-                Some(_) => {}
-                // What a dropped statement has left is still on its way.
-                None => {}
+                // The transaction is in other hands, or what a dropped statement has left is still on its way.
+                _ => {}
             }
         }
         match self.monitor.sees(held).await {
@@ -52,7 +50,7 @@ impl<D: RowDialect> Shared<D> {
         }
     }
 
-    /// `None` if its session cannot say.
+    /// `None` if the session is not there any more.
     async fn ping(&self, held: &HeldRow<D>, mut slot: OwnedMutexGuard<Option<Open<D>>>) -> Option<Result<bool>> {
         let dialect = &self.site.dialect;
         let open = slot.as_mut()?;
@@ -62,7 +60,11 @@ impl<D: RowDialect> Shared<D> {
                 held.end();
                 Some(Ok(false))
             }
-            Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => None,
+            // The server frees the row as soon as it notices too, and nobody can commit any more.
+            Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => {
+                held.end();
+                Some(Ok(false))
+            }
             Err(error) => Some(Err(refused(dialect, error))),
         }
     }

@@ -182,10 +182,14 @@ impl Database {
 
     /// Whether a session of a store waits for a row.
     pub(crate) async fn waits_for_a_row(&self) -> bool {
-        // InnoDB reads this table anew only if nobody has read it for 0.1 s. One who asks more often sees the same answer for ever.
+        // InnoDB reads this table anew only if nobody has read it for 0.1 s. One who asks more often sees the same answer for
+        // ever.
         tokio::time::sleep(Duration::from_millis(120)).await;
         let waiting = "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
-        let (waiting, ours) = (self.lines(waiting).await, self.sessions().await);
+        // MySQL fails to read it while a statement of any session has bytes that are no text (error 3854).
+        let Ok(waiting) = sqlx::raw_sql(waiting).fetch_all(&mut self.connect().await).await else { return false };
+        let waiting: Vec<_> = waiting.iter().map(|row| text(row, 0)).collect();
+        let ours = self.sessions().await;
         waiting.iter().any(|session| ours.contains(session))
     }
 
