@@ -29,8 +29,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// At least so many tries share this time. A network that is silent for a moment swallows a connect for ever, and a
 /// single try would take the time in which holds must be renewed.
 const CONNECTS: usize = 3;
-/// If a request is given up after this time or later, the member counts as silent. An earlier end does not count.
-pub(super) const SILENCE: Duration = Duration::from_secs(1);
+/// If a request is given up after this time or later, the member counts as silent. An earlier end does not count. Less
+/// than the shortest ttl, which bounds the requests about its locks: a request leaves a moment after that time began.
+pub(super) const SILENCE: Duration = Duration::from_millis(900);
 
 /// The longest time that one caller may keep the gate.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -59,7 +60,14 @@ impl Connections {
     pub(super) fn new(members: Members, clock: &Clock) -> Self {
         // A random host first, so that not all processes use the same member.
         let turn = AtomicUsize::new(fastrand::usize(..1 << 16));
-        Self { members, clock: clock.clone(), names: Names::default(), wires: PerRuntime::new(), turn, seen: Arc::default() }
+        Self {
+            members,
+            clock: clock.clone(),
+            names: Names::default(),
+            wires: PerRuntime::new(),
+            turn,
+            seen: Arc::default(),
+        }
     }
 
     pub(super) fn hosts(&self) -> Vec<String> {

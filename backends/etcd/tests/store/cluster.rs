@@ -98,7 +98,8 @@ async fn without_a_majority_a_hold_is_unknown_and_afterwards_it_is_still_held() 
     one.release(&hold).await.unwrap();
     let mut first = None;
     let asked = wait_until("the waiter whose watch had ended gets the lock", async || {
-        if let Ok(Ok(Attempt::Acquired(got))) = timeout(PATIENCE, last.try_acquire(&waits, Queue::until(soon()))).await {
+        if let Ok(Ok(Attempt::Acquired(got))) = timeout(PATIENCE, last.try_acquire(&waits, Queue::until(soon()))).await
+        {
             first = Some(got);
         }
         first.is_some()

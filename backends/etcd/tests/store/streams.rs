@@ -83,7 +83,9 @@ async fn a_holder_whose_connection_falls_silent_is_renewed_over_another_one() {
         let guard = registry.lock("silent").ttl(Duration::from_secs(6)).acquire().await.unwrap();
         let renewed = async || {
             let before = guard.remaining();
-            wait_until("the hold is renewed", async || guard.remaining() > before || guard.check().is_err()).await.unwrap();
+            wait_until("the hold is renewed", async || guard.remaining() > before || guard.check().is_err())
+                .await
+                .unwrap();
         };
         if connected {
             renewed().await;
