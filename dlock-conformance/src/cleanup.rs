@@ -104,7 +104,7 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
             // The attempt ended before it could be dropped. This is an ordinary hold.
             Some(Ok(Attempt::Acquired(hold))) => drop(client.give_back(&hold).await?),
             _ => {
-                on_our_thread(&client, &claim, async || ()).await?;
+                on_our_thread(&client, &claim, async {}).await?;
                 claims.push(claim);
             }
         }
@@ -141,7 +141,7 @@ async fn overtaken_attempts(bench: &Bench<'_>) -> Tested {
         // Which task comes first is also a matter of what ran before.
         for queue in queues.into_iter().cycle().take(8) {
             let claim = bench.claim(&if is_free { bench.key()? } else { key.clone() }, bench.long())?;
-            let attempt = async || drop(polled(client.backend.try_acquire(&claim, queue), 1).await);
+            let attempt = async { drop(polled(client.backend.try_acquire(&claim, queue), 1).await) };
             on_our_thread(&client, &claim, attempt).await?;
             claims.push(claim);
         }
@@ -162,7 +162,7 @@ async fn overtaken_attempts(bench: &Bench<'_>) -> Tested {
 
 /// Abandons the claim on dlock's own thread, right after `attempt`. That thread does nothing else meanwhile, so what the
 /// attempt spawns there is still in its queue when the abandon begins.
-async fn on_our_thread(client: &Client, claim: &Arc<Claim>, attempt: impl AsyncFnOnce()) -> Tested {
+async fn on_our_thread(client: &Client, claim: &Arc<Claim>, attempt: impl Future<Output = ()>) -> Tested {
     let (stops, stopped) = tokio::sync::oneshot::channel();
     let (begun, has_begun) = std::sync::mpsc::channel::<()>();
     let (backend, abandoned) = (client.backend.clone(), claim.clone());
@@ -173,7 +173,7 @@ async fn on_our_thread(client: &Client, claim: &Arc<Claim>, attempt: impl AsyncF
         backend.abandon(&abandoned).await
     });
     let _ = stopped.await;
-    attempt().await;
+    attempt.await;
     drop(begun);
     Ok(abandon.await??)
 }
