@@ -26,6 +26,7 @@ mod session;
 mod settings;
 mod shedlock;
 mod statements;
+mod table_names;
 mod versioned;
 mod ways;
 mod words;
@@ -46,6 +47,7 @@ pub use row_lock::{
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
 pub use shedlock::{ShedlockWords, shedlock_table};
 pub use statements::{BREAKS, LOCKS, META};
+pub use table_names::{TABLE_PREFIX, TableNames};
 pub use versioned::{ReadRow, Versioned, VersionedServer};
 pub use ways::{Way, Ways, way_name};
 pub use words::Words;
