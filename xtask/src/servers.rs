@@ -7,6 +7,7 @@ use dlock_testkit::servers::{Tree, cache_folder, find_program};
 use tempfile::TempDir;
 
 use crate::apt::{self, OtherSuite};
+use crate::maven;
 use crate::pins::{How, PINS, Pin};
 use crate::sh::{Result, read};
 
@@ -70,9 +71,14 @@ fn look(pins: &[&Pin]) -> Result<Vec<State>> {
 }
 
 fn look_for(pin: &Pin, installed: &[(String, String)]) -> State {
-    if let How::Unpack { tree, .. } | How::UnpackAll { tree, .. } = pin.how {
+    let tree = match pin.how {
+        How::Unpack { tree, .. } | How::UnpackAll { tree, .. } => Some(Tree::named(tree)),
+        How::Maven { tree, .. } => Some(Tree::for_all(tree)),
+        How::Install => None,
+    };
+    if let Some(tree) = tree {
         // Another version's tree is ours to replace.
-        return match Tree::named(tree).version() {
+        return match tree.version() {
             Some(version) if version.starts_with(pin.version) => State::There(format!("{version} (unpacked)")),
             _ => State::Missing,
         };
@@ -118,6 +124,10 @@ fn unpack_all(pins: &[&Pin]) -> Result {
         let (suite, tree, whole) = match pin.how {
             How::Unpack { suite, tree } => (suite, tree, false),
             How::UnpackAll { suite, tree } => (suite, tree, true),
+            How::Maven { group, sha256, tree } => {
+                maven::unpack(pin, group, sha256, &Tree::for_all(tree))?;
+                continue;
+            }
             How::Install => continue,
         };
         if !opened.iter().any(|(name, _)| *name == suite) {

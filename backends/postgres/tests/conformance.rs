@@ -11,16 +11,24 @@ use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::Postgres;
+use dlock_testkit::servers::PostgresRelease::{self, Eighteen, Fifteen};
 use futures::future::BoxFuture;
 use row::Rows;
 
 fn main() -> ExitCode {
     conformance::main(&[
-        ("postgres", || Ok(Box::new(Leases { served: Served::start(Postgres::default())? }))),
-        ("postgres-shedlock", || Ok(Box::new(Shedlock { served: Served::start(Postgres::default())? }))),
-        ("postgres-named", || Ok(Box::new(Named { served: Served::start(Postgres::default())? }))),
-        ("postgres-row", || Ok(Box::new(Rows { served: Served::start(Postgres::default())? }))),
+        ("postgres", || Ok(Box::new(Leases { served: serve(Fifteen)? }))),
+        ("postgres-18", || Ok(Box::new(Leases { served: serve(Eighteen)? }))),
+        ("postgres-shedlock", || Ok(Box::new(Shedlock { served: serve(Fifteen)? }))),
+        ("postgres-named", || Ok(Box::new(Named { served: serve(Fifteen)? }))),
+        ("postgres-18-named", || Ok(Box::new(Named { served: serve(Eighteen)? }))),
+        ("postgres-row", || Ok(Box::new(Rows { served: serve(Fifteen)? }))),
+        ("postgres-18-row", || Ok(Box::new(Rows { served: serve(Eighteen)? }))),
     ])
+}
+
+fn serve(release: PostgresRelease) -> Result<Served, String> {
+    Served::start(Postgres { release, ..Postgres::default() })
 }
 
 /// Lease rows.

@@ -243,6 +243,8 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use dlock_contract::Address;
 
     use super::*;
@@ -307,5 +309,39 @@ mod tests {
         // An operator that asks is told the present state.
         assert_eq!(watches.failure().await, None);
         assert!(watches.watch(1).await && side.is_dir());
+    }
+
+    /// Opens two files in turns, since equal events are merged. The reader is at work until it has to wait for the state.
+    fn overflow(watches: &Watches, paths: &[PathBuf; 2]) {
+        let state = lock(&watches.state);
+        let inotify = &state.instance.as_ref().unwrap().inotify;
+        let mut before = 0;
+        for _ in 0..1_000 {
+            (0..200).for_each(|_| paths.iter().for_each(|path| drop(std::fs::File::open(path).unwrap())));
+            let queued = rustix::io::ioctl_fionread(&**inotify).unwrap();
+            if queued > 0 && queued == before {
+                return;
+            }
+            before = queued;
+        }
+        panic!("the queue has no end");
+    }
+
+    /// The kernel's own limit: what comes after it is dropped, and the waiter of a dropped event is woken all the same.
+    #[tokio::test]
+    async fn a_queue_that_overflows_wakes_every_waiter() {
+        let folder = tempfile::tempdir().unwrap();
+        let watches = watches(&folder);
+        let [one, other, quiet] = [1, 2, 3];
+        for number in [one, other, quiet] {
+            assert!(watches.watch(number).await);
+        }
+        let paths = [one, other].map(|number| watches.side_files.prepare(number).unwrap());
+        let mut waiter = watches.listen(quiet).unwrap();
+        overflow(&watches, &paths);
+        tokio::time::timeout(Duration::from_secs(30), waiter.changed())
+            .await
+            .expect("the waiter was forgotten")
+            .unwrap();
     }
 }

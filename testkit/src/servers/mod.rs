@@ -48,7 +48,7 @@ pub use mariadb::MariaDb;
 pub use mysql::MySql;
 pub use pgbouncer::PgBouncer;
 pub use ports::claim as free_port;
-pub use postgres::Postgres;
+pub use postgres::{Postgres, PostgresRelease};
 pub use redis::{Make, Redis, redlock_url, wait_until_followed};
 pub use redis_cluster::RedisCluster;
 pub use redis_sentinel::{RedisSentinels, Sentinel};

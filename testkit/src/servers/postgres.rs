@@ -11,19 +11,47 @@ use super::sql_wire::run_once;
 use super::{Certificates, Recipe};
 use crate::Result;
 use crate::error::Context;
-use crate::find::{find_program, missing};
+use crate::find::{Tree, find_program, missing};
 use crate::nobody;
 
 /// A PostgreSQL with the account `dlock`, who may do everything and needs no password, and the database `postgres`. Any
 /// other account must tell its password (SCRAM).
 #[derive(Clone, Default)]
 pub struct Postgres {
+    /// Which one.
+    pub release: PostgresRelease,
     /// More options, as on the command line.
     pub extra: Vec<String>,
     /// Lines of `pg_hba.conf`, for accounts that log in otherwise.
     pub hba: Vec<String>,
     /// It also speaks TLS, with these; a line in `hba` may ask for the client's.
     pub certificates: Option<Arc<Certificates>>,
+}
+
+/// A release of PostgreSQL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PostgresRelease {
+    /// Debian's.
+    #[default]
+    Fifteen,
+    /// The one that is packed for tests in Java.
+    Eighteen,
+}
+
+impl PostgresRelease {
+    fn program(self, name: &str) -> Result<PathBuf> {
+        match self {
+            // Debian keeps the programs of each version in a folder of their own.
+            Self::Fifteen => {
+                let debian = Path::new("/usr/lib/postgresql/15/bin").join(name);
+                debian.is_file().then_some(debian).or_else(|| find_program(name)).ok_or_else(|| missing("PostgreSQL"))
+            }
+            Self::Eighteen => {
+                let unpacked = Tree::for_all("postgres18").root().join("bin").join(name);
+                unpacked.is_file().then_some(unpacked).ok_or_else(|| missing("PostgreSQL 18"))
+            }
+        }
+    }
 }
 
 impl Recipe for Postgres {
@@ -36,7 +64,7 @@ impl Recipe for Postgres {
     }
 
     fn prepare(&self, folder: &Path) -> Result<()> {
-        let mut command = Command::new(program("initdb")?);
+        let mut command = Command::new(self.release.program("initdb")?);
         // It would sync files that no server has yet. The server itself syncs what it answers for.
         command.args(["--no-sync", "--auth=trust", "--locale=C", "--encoding=UTF8"]);
         command.arg(format!("--username={ACCOUNT}")).arg(data_option(folder)).current_dir(folder);
@@ -60,7 +88,7 @@ impl Recipe for Postgres {
     }
 
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
-        let mut command = Command::new(program("postgres")?);
+        let mut command = Command::new(self.release.program("postgres")?);
         command.arg(data_option(folder)).current_dir(folder);
         command.arg(format!("--port={port}")).arg("--listen_addresses=127.0.0.1");
         command.arg(format!("--unix_socket_directories={}", folder.display()));
@@ -95,12 +123,6 @@ const CERTIFICATES: [&str; 3] = ["server.pem", "server.key", "ca.pem"];
 
 pub(super) fn url(port: u16) -> String {
     format!("postgres://{ACCOUNT}@127.0.0.1:{port}/{DATABASE}")
-}
-
-/// Debian keeps the programs of each version in a folder of their own.
-fn program(name: &str) -> Result<PathBuf> {
-    let debian = Path::new("/usr/lib/postgresql/15/bin").join(name);
-    debian.is_file().then_some(debian).or_else(|| find_program(name)).ok_or_else(|| missing("PostgreSQL"))
 }
 
 fn data_option(folder: &Path) -> String {

@@ -73,6 +73,7 @@ macro_rules! row_lock_cases {
 }
 
 mod advisory;
+mod eighteen;
 mod failover;
 mod fenced;
 mod hosts;

@@ -163,6 +163,20 @@ async fn a_replaced_file_is_noticed_and_its_holds_are_lost() {
     assert!(is_held(&other, "b").await);
 }
 
+/// The index tells that there was a log, so a process that opens the file then is refused, and grants nothing.
+#[tokio::test]
+async fn without_its_log_a_file_is_refused_to_others_and_its_holds_go_on() {
+    let store = Store::on_real_time();
+    let one = store.open().await;
+    let hold = take(&one, &claim("a", TTL)).await;
+    std::fs::remove_file(store.folder.path().join("locks.db-wal")).unwrap();
+    let error = Sqlite::open(&store.url(), &store.clock).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
+    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
+    one.close().await;
+    assert!(is_held(&store.open().await, "a").await, "the last one to close writes the file");
+}
+
 #[tokio::test]
 async fn a_file_held_by_a_writer_is_an_outage_and_renewals_recover() {
     let store = Store::on_real_time();

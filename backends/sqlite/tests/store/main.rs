@@ -16,6 +16,8 @@ mod readers;
 mod runs;
 mod tokens;
 #[cfg(target_os = "linux")]
+mod wake_limits;
+#[cfg(target_os = "linux")]
 mod wakes;
 
 /// The entry of child processes; see the test kit.
@@ -31,6 +33,10 @@ fn child_main() {
         Some("wakes") => wakes::release_in_child(),
         #[cfg(target_os = "linux")]
         Some("wakes not") => wakes::poll_in_child(),
+        #[cfg(target_os = "linux")]
+        Some("one watch") => wake_limits::wait_with_one_watch(),
+        #[cfg(target_os = "linux")]
+        Some("another user") => wake_limits::wait_as_another_user(),
         Some(other) => panic!("no role {other}"),
         None => {}
     }

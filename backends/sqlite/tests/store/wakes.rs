@@ -15,9 +15,9 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::store::{Store, TTL, mode_claim, permits, run_claim};
 
 /// The bound of a test that fails.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-async fn woken(wake: Wake) {
+pub(crate) async fn woken(wake: Wake) {
     let signal = wake.signal.expect("the kernel does not wake this waiter");
     let news = tokio::time::timeout(LIMIT, signal).await.expect("no release was heard");
     assert!(matches!(news.unwrap(), Signal::Ask));
@@ -59,7 +59,7 @@ pub(crate) fn release_in_child() {
 }
 
 #[expect(clippy::print_stdout, reason = "the parent reads it")]
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     println!("{line}");
 }
 
