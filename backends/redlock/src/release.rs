@@ -63,16 +63,16 @@ impl Redlock {
         &self,
         claim: &Arc<Claim>,
         lua: &'static Lua,
-        owner: String,
+        value: String,
         which: impl Iterator<Item = usize>,
         enough: impl Fn(&Count) -> bool,
         until: BootInstant,
     ) -> Result<(Count, Vec<Unable>)> {
         let short = self.clock.now().after(Patience::of(claim.ttl).answer.min(BRIEFLY));
-        let (claim, owner) = (claim.clone(), Arc::<str>::from(owner));
+        let (claim, value) = (claim.clone(), Arc::<str>::from(value));
         let request = move |node: Arc<Node>, link: Arc<Link>| {
-            let (claim, owner) = (claim.clone(), owner.clone());
-            async move { undo_on(&node, &link, &claim, lua, &owner).await }
+            let (claim, value) = (claim.clone(), value.clone());
+            async move { undo_on(&node, &link, &claim, lua, &value).await }
         };
         let mut answers = ask(&self.nodes, which, Patience::UNHURRIED, request)?.insist();
         let (mut count, mut unable) = (Count::default(), Vec::new());
@@ -103,10 +103,10 @@ const BRIEFLY: Duration = Duration::from_millis(150);
 
 /// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no
 /// order, and on a slow node the attempt may be on its way still.
-async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, owner: &str) -> Result<Undone> {
+async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, value: &str) -> Result<Undone> {
     let undo = |link: Arc<Link>| {
         let build = |command: &mut Cmd| {
-            on(command, LockName(&claim.key)).arg(owner);
+            on(command, LockName(&claim.key)).arg(value);
         };
         async move { is_one(&node.script(&link, lua, build).await?) }
     };
