@@ -45,7 +45,7 @@ async fn a_commit_waits_for_a_slow_renewal(database: Database) {
     let mut tx = transaction_of(&hold).unwrap();
     tx.conn().await.unwrap().execute("INSERT INTO data VALUES (1, 0)").await.unwrap();
     drop(tx);
-    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(600) });
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(400) });
     let (settle, sent) = (far.settle().unwrap(), proxy.sent());
     let (_, settled) = tokio::join!(confirm(&far, &hold), async {
         dlock_testkit::wait_until("the renewal is sent", async || proxy.sent() > sent).await.unwrap();
