@@ -1,9 +1,8 @@
-//! Answers and work that come late. No engine: each request is made by the test.
+//! A renewal and work that come late. No engine: each request is made by the test.
 
 use std::time::Duration;
 
-use dlock::Clock;
-use dlock_contract::{Attempt, Backend, Queue, Released, Signal};
+use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::{confirm, take};
 use dlock_testkit::{Mode, Proxy};
 use sqlx::Executor;
@@ -14,7 +13,6 @@ use crate::row_kit::{Database, open, transaction_of};
 row_lock_cases! {
     work_that_begins_after_the_body_has_ended_is_told_by_the_release
     a_commit_waits_for_a_slow_renewal
-    a_row_whose_answer_comes_after_the_silence_is_not_granted
 }
 
 const TTL: Duration = Duration::from_secs(9);
@@ -53,26 +51,4 @@ async fn a_commit_waits_for_a_slow_renewal(database: Database) {
     });
     settled.unwrap();
     assert_eq!(world.data().await, ["1"]);
-}
-
-/// The server counts the silence of a waiter from its own answer on. A process that gets that late has no lock any more.
-async fn a_row_whose_answer_comes_after_the_silence_is_not_granted(database: Database) {
-    let world = World::new(database).await;
-    let (proxy, url) = Proxy::in_front_of(&world.database.url()).unwrap();
-    let (near, far) = (open(&world.database.url()).await.unwrap(), open(&url).await.unwrap());
-    let hold = take(&near, &world.database.claim("b", TTL)).await;
-    let claim = world.database.claim("b", Duration::from_secs(1));
-    let clock = Clock::system();
-    let until = Queue::Join { until: clock.now().after(TTL), asks_again_within: None };
-    let Attempt::Contended(wake) = far.try_acquire(&claim, until).await.unwrap() else { panic!("it is held") };
-    let before = crate::row_kit::waiting(&world.database).await;
-    let waits = tokio::spawn(wake.signal.unwrap());
-    let stands = async || crate::row_kit::waiting(&world.database).await > before;
-    dlock_testkit::wait_until("it waits", stands).await.unwrap();
-    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(2500) });
-    assert_eq!(near.release(&hold).await.unwrap(), Released::Released);
-    if let Ok(Signal::Granted(hold)) = waits.await.unwrap() {
-        panic!("granted until {:?} ns, at {:?}", hold.validity.deadline(), clock.now());
-    }
-    take(&near, &world.database.claim("b", TTL)).await;
 }
