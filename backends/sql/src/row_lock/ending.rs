@@ -33,10 +33,10 @@ impl<D: RowDialect> Shared<D> {
         if let Ok(slot) = held.slot.clone().try_lock_owned() {
             let pinged = held.clone();
             let asked = ask_aside(async move { Self::ping(&pinged, slot).await })?;
-            match clock.timeout_at(from.after(PING.min(held.ttl / 6)), asked).await {
-                Some(Ok(Some(answer))) => return answer.map(|is_held| is_held.then_some(from)),
-                // The transaction is in other hands, or what a dropped statement has left is still on its way.
-                _ => {}
+            // No answer: the transaction is in other hands, or what a dropped statement has left is still on its way.
+            let answered = clock.timeout_at(from.after(PING.min(held.ttl / 6)), asked).await;
+            if let Some(Ok(Some(answer))) = answered {
+                return answer.map(|is_held| is_held.then_some(from));
             }
         }
         let seen = match self.monitor.sees(held).await {
