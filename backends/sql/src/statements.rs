@@ -10,11 +10,11 @@ use crate::dialect::Statement;
 use crate::words::Words;
 
 /// The table of the locks.
-pub const LOCKS: &str = "dlock_locks";
+pub const LOCKS: &str = "{t}locks";
 /// The table of the records that broken holds leave.
-pub const BREAKS: &str = "dlock_breaks";
+pub const BREAKS: &str = "{t}breaks";
 /// The table that says in which way each namespace is locked.
-pub const META: &str = "dlock_meta";
+pub const META: &str = "{t}meta";
 
 /// Wins if the lock is free, its lease has ended, or it is this owner's already: then it keeps its token. A new token is
 /// above the last one and not below the server's time, so it rises even where rows were lost.
@@ -297,7 +297,7 @@ pub(crate) fn of_size(statements: &[(usize, Statement)], count: usize) -> (usize
 
 /// The text with the server's words, and its values in the order of its placeholders.
 pub(crate) fn statement(text: &str, words: &Words) -> Statement {
-    let table = |name: &str| format!("{}{name}", words.schema);
+    let table = |name: &str| format!("{{s}}{name}");
     let text = text
         .replace("{swept}", SWEPT)
         .replace("{unused}", UNUSED)
@@ -313,6 +313,7 @@ pub(crate) fn statement(text: &str, words: &Words) -> Statement {
         .replace("{unless_there}", words.unless_there)
         .replace("{by_name}", words.by_name)
         .replace("{nobody}", words.nobody);
+    let text = words.tables.in_text(&text);
     if words.numbered {
         return Statement { sql: text.into(), order: Box::default() };
     }
@@ -332,33 +333,34 @@ pub(crate) fn statement(text: &str, words: &Words) -> Statement {
 
 #[cfg(test)]
 mod tests {
-    use std::borrow::Cow;
-
     use super::*;
+    use crate::table_names::TableNames;
 
-    const WORDS: Words = Words {
-        kind: "test",
-        schema: Cow::Borrowed("s."),
-        now: "NOW()",
-        div: "DIV",
-        nobody: "''",
-        draw: ("DRAW(", ")"),
-        tells: " TELL",
-        unless_there: "",
-        by_name: "",
-        numbered: false,
-    };
+    fn words() -> Words {
+        Words {
+            kind: "test",
+            tables: TableNames::default(),
+            now: "NOW()",
+            div: "DIV",
+            nobody: "''",
+            draw: ("DRAW(", ")"),
+            tells: " TELL",
+            unless_there: "",
+            by_name: "",
+            numbered: false,
+        }
+    }
 
     #[test]
     fn a_value_that_stands_twice_in_a_text_is_given_twice() {
-        let made = statement("UPDATE {locks} SET a = $2 WHERE k = $1 AND b = $2 + {now} {div} 3", &WORDS);
-        assert_eq!(&*made.sql, "UPDATE s.dlock_locks SET a = ? WHERE k = ? AND b = ? + NOW() DIV 3");
+        let made = statement("UPDATE {locks} SET a = $2 WHERE k = $1 AND b = $2 + {now} {div} 3", &words());
+        assert_eq!(&*made.sql, "UPDATE dlock_locks SET a = ? WHERE k = ? AND b = ? + NOW() DIV 3");
         assert_eq!(*made.order, [1, 0, 1]);
     }
 
     #[test]
     fn numbered_places_stay_as_they_are() {
-        let made = statement("SELECT $2, $1", &Words { numbered: true, ..WORDS });
+        let made = statement("SELECT $2, $1", &Words { numbered: true, ..words() });
         assert_eq!((&*made.sql, made.order.len()), ("SELECT $2, $1", 0));
     }
 
@@ -370,7 +372,7 @@ mod tests {
 
     #[test]
     fn no_word_is_left_in_a_statement() {
-        let text = format!("{:?}", Statements::new(&WORDS));
+        let text = format!("{:?}", Statements::new(&words()));
         let left: Vec<_> =
             text.split('{').skip(1).filter(|part| part.starts_with(|c: char| c.is_lowercase())).collect();
         assert!(left.is_empty(), "{left:?}");

@@ -1,4 +1,5 @@
-//! In which way each namespace is locked. Two programs with two ways exclude nobody, so the second one is refused.
+//! The way in which each namespace is locked. Two programs with two ways do not exclude each other, so the second one
+//! is refused.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
@@ -83,7 +84,7 @@ fn other_way(key: &LockKey, found: &str, way: Way) -> Error {
     let text = format!(
         "the locks of this namespace are taken by way={found} in this database, and here by way={}: the two exclude nobody; \
          use one way everywhere, or another namespace. To change it, stop all programs that use the namespace, and delete \
-         the row `{}` of dlock_meta",
+         the row `{}` of dlock_meta, whose name begins with the URL's `table_prefix` if it has one",
         way.word(),
         way_name(key)
     );

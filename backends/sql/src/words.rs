@@ -1,14 +1,14 @@
 //! The words of a server in the statements.
 
-use std::borrow::Cow;
+use crate::table_names::TableNames;
 
 /// The server's words.
 #[derive(Clone, Debug)]
 pub struct Words {
     /// The kind of store in one word.
     pub kind: &'static str,
-    /// The schema and a dot, which stand before each table's name, or nothing. It is checked where it is read.
-    pub schema: Cow<'static, str>,
+    /// The names of dlock's tables.
+    pub tables: TableNames,
     /// The server's time in microseconds since 1970.
     pub now: &'static str,
     /// The division of whole numbers.

@@ -1,9 +1,7 @@
 //! How MySQL and MariaDB run the statements of a lease row.
 
-use std::borrow::Cow;
-
 use dlock_contract::{Clock, Error, Health, Result};
-use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, Value, Words};
+use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, TableNames, Value, Words};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
@@ -17,18 +15,20 @@ use crate::server::{Server, writable_server};
 
 /// The time is universal, so a session's time zone does not move it. It is that of the statement's start. The id of the last
 /// insert comes back in the answer to an update, so a token costs no second request.
-const WORDS: Words = Words {
-    kind: "mysql",
-    schema: Cow::Borrowed(""),
-    now: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
-    div: "DIV",
-    nobody: "''",
-    draw: ("LAST_INSERT_ID(", ")"),
-    tells: "",
-    unless_there: "",
-    by_name: " FORCE INDEX (PRIMARY)",
-    numbered: false,
-};
+fn words(tables: TableNames) -> Words {
+    Words {
+        kind: "mysql",
+        tables,
+        now: "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))",
+        div: "DIV",
+        nobody: "''",
+        draw: ("LAST_INSERT_ID(", ")"),
+        tells: "",
+        unless_there: "",
+        by_name: " FORCE INDEX (PRIMARY)",
+        numbered: false,
+    }
+}
 
 /// Each statement is a transaction, whatever the server's default. A row or a table that another session keeps locked makes it
 /// fail after a second: one that waited on would be done when its caller has given up. A value that does not fit is an error,
@@ -41,12 +41,16 @@ const SET_UP: &str =
 pub struct MySql {
     server: Server,
     clock: Clock,
+    words: Words,
+    rooms: NamedLocks,
     shedlock: Option<ShedlockWords>,
 }
 
 impl MySql {
     pub(crate) fn new(server: Server, clock: &Clock) -> Self {
-        Self { server, clock: clock.clone(), shedlock: None }
+        let words = words(server.tables.clone());
+        let rooms = NamedLocks { tables: server.tables.clone() };
+        Self { server, clock: clock.clone(), words, rooms, shedlock: None }
     }
 
     /// Locks in ShedLock's table of this name, if there is one.
@@ -60,7 +64,7 @@ impl Dialect for MySql {
     type Conn = MySqlConnection;
 
     fn words(&self) -> &Words {
-        &WORDS
+        &self.words
     }
 
     fn shedlock(&self) -> Option<&ShedlockWords> {
@@ -73,7 +77,7 @@ impl Dialect for MySql {
 
     fn prepare<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
-            tables::prepare(conn).await?;
+            tables::prepare(conn, &self.words.tables).await?;
             match &self.shedlock {
                 Some(shed) => shedlock::prepare(conn, &shed.table).await,
                 None => Ok(()),
@@ -113,7 +117,7 @@ impl Dialect for MySql {
 
     fn rooms(&self) -> Option<&dyn Rooms<MySqlConnection>> {
         // A Java node tells nobody when it frees a lock, so waiters ask again.
-        self.shedlock.is_none().then_some(&NamedLocks as &dyn Rooms<_>)
+        self.shedlock.is_none().then_some(&self.rooms as &dyn Rooms<_>)
     }
 
     fn ping<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<()>> {
@@ -123,7 +127,7 @@ impl Dialect for MySql {
     fn health<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::look(conn).await?;
+            tables::look(conn, &self.words.tables).await?;
             if let Some(shed) = &self.shedlock {
                 shedlock::look(conn, &shed.table).await?;
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_sql::{RoomName, Rooms};
+use dlock_sql::{RoomName, Rooms, TableNames};
 use futures::future::BoxFuture;
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
@@ -17,7 +17,9 @@ const YEAR: u64 = 365 * 24 * 3600;
 
 /// Waiting rooms on MySQL and MariaDB. A server that waits for a named lock looks once a second whether its client is there.
 #[derive(Debug)]
-pub(super) struct NamedLocks;
+pub(super) struct NamedLocks {
+    pub(super) tables: TableNames,
+}
 
 impl Rooms<MySqlConnection> for NamedLocks {
     fn set_up<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<String>> {
@@ -25,7 +27,7 @@ impl Rooms<MySqlConnection> for NamedLocks {
             sqlx::raw_sql(SET_UP).execute(&mut *conn).await?;
             // Named locks are the server's, not the database's.
             let row = sqlx::raw_sql("SELECT CAST(DATABASE() AS CHAR)").fetch_one(conn).await?;
-            row.try_get(0)
+            Ok(self.tables.place(row.try_get(0)?))
         })
     }
 

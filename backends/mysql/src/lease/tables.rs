@@ -4,6 +4,7 @@
 //! column writes the index too, at every acquisition, renewal and release.
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_sql::TableNames;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -98,110 +99,110 @@ const ROW_KEYS: Table = Table {
 /// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
 /// rolled back. Each opening has a name of its own, so that none waits for another.
 const PROBES: [&str; 6] = [
-    "INSERT INTO dlock_locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', '')",
-    "UPDATE dlock_locks SET token = token WHERE k = '{probe}'",
-    "INSERT INTO dlock_breaks (hold, record, until_us) SELECT '{probe}', '', token FROM dlock_locks WHERE k = '{probe}'",
-    "UPDATE dlock_breaks SET until_us = until_us WHERE hold = '{probe}'",
-    "INSERT INTO dlock_meta (name, word, number) VALUES ('{probe}', '', 0)",
-    "SELECT 1 FROM dlock_meta WHERE name = '{probe}'",
+    "INSERT INTO {t}locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', '')",
+    "UPDATE {t}locks SET token = token WHERE k = '{probe}'",
+    "INSERT INTO {t}breaks (hold, record, until_us) SELECT '{probe}', '', token FROM {t}locks WHERE k = '{probe}'",
+    "UPDATE {t}breaks SET until_us = until_us WHERE hold = '{probe}'",
+    "INSERT INTO {t}meta (name, word, number) VALUES ('{probe}', '', 0)",
+    "SELECT 1 FROM {t}meta WHERE name = '{probe}'",
 ];
 
 /// The same for named locks. In the upsert a right that is missing has the name that it has at a lock.
 const NAMED_PROBES: [&str; 4] = [
-    "INSERT INTO dlock_named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
-     ON DUPLICATE KEY UPDATE token = dlock_named.token + 1",
-    "SELECT 1 FROM dlock_named WHERE k = '{probe}'",
-    "INSERT INTO dlock_meta (name, word, number) VALUES ('{probe}', '', 0)",
-    "SELECT 1 FROM dlock_meta WHERE name = '{probe}'",
+    "INSERT INTO {t}named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
+     ON DUPLICATE KEY UPDATE token = {t}named.token + 1",
+    "SELECT 1 FROM {t}named WHERE k = '{probe}'",
+    "INSERT INTO {t}meta (name, word, number) VALUES ('{probe}', '', 0)",
+    "SELECT 1 FROM {t}meta WHERE name = '{probe}'",
 ];
 
 /// The same for row locks. The last two are not for rows of a table of the user's own.
 const ROW_PROBES: [&str; 6] = [
-    "INSERT INTO dlock_rows (k, part, token, mode, session, xact, hold, note, long_key) \
-     VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON DUPLICATE KEY UPDATE token = dlock_rows.token + 1",
-    "SELECT 1 FROM dlock_rows WHERE k = '{probe}'",
-    "INSERT INTO dlock_meta (name, word, number) VALUES ('{probe}', '', 0)",
-    "SELECT 1 FROM dlock_meta WHERE name = '{probe}'",
-    "INSERT INTO dlock_row_keys (k) VALUES ('{probe}')",
-    "SELECT 1 FROM dlock_row_keys WHERE k = '{probe}' FOR UPDATE",
+    "INSERT INTO {t}rows (k, part, token, mode, session, xact, hold, note, long_key) \
+     VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON DUPLICATE KEY UPDATE token = {t}rows.token + 1",
+    "SELECT 1 FROM {t}rows WHERE k = '{probe}'",
+    "INSERT INTO {t}meta (name, word, number) VALUES ('{probe}', '', 0)",
+    "SELECT 1 FROM {t}meta WHERE name = '{probe}'",
+    "INSERT INTO {t}row_keys (k) VALUES ('{probe}')",
+    "SELECT 1 FROM {t}row_keys WHERE k = '{probe}' FOR UPDATE",
 ];
 
 /// Makes the tables of lease rows that are missing, and looks at what is there.
-pub(super) async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
-    prepare_all(conn, &LEASES, &PROBES).await
+pub(super) async fn prepare(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
+    prepare_all(conn, names, &LEASES, &PROBES).await
 }
 
 /// The same for named locks.
-pub(crate) async fn prepare_named(conn: &mut MySqlConnection) -> Result<()> {
-    prepare_all(conn, &NAMED_LOCKS, &NAMED_PROBES).await
+pub(crate) async fn prepare_named(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
+    prepare_all(conn, names, &NAMED_LOCKS, &NAMED_PROBES).await
 }
 
 /// The same for row locks: with dlock's own rows, or without.
-pub(crate) async fn prepare_rows(conn: &mut MySqlConnection, is_own: bool) -> Result<()> {
-    prepare_all(conn, of_rows(is_own), if is_own { &ROW_PROBES[..4] } else { &ROW_PROBES }).await
+pub(crate) async fn prepare_rows(conn: &mut MySqlConnection, names: &TableNames, is_own: bool) -> Result<()> {
+    prepare_all(conn, names, of_rows(is_own), if is_own { &ROW_PROBES[..4] } else { &ROW_PROBES }).await
 }
 
 fn of_rows(is_own: bool) -> &'static [&'static Table] {
     if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
 }
 
-async fn prepare_all(conn: &mut MySqlConnection, tables: &[&Table], probes: &[&str]) -> Result<()> {
+async fn prepare_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Table], probes: &[&str]) -> Result<()> {
     for table in tables {
-        make(conn, table).await?;
+        make(conn, names, table).await?;
     }
-    probe(conn, probes).await
+    probe(conn, names, probes).await
 }
 
-async fn make(conn: &mut MySqlConnection, table: &Table) -> Result<()> {
-    if look_at(conn, table).await? {
+async fn make(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<()> {
+    if look_at(conn, names, table).await? {
         return Ok(());
     }
     // Where two programs make it at once, one of them finds it there.
-    let create = table.create.replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+    let create = names.create(table.create).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
     let made = sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault);
-    made.map_err(|error| if *error.kind() == ErrorKind::PermissionDenied { may_not(table) } else { error })?;
-    if look_at(conn, table).await? { Ok(()) } else { Err(missing(table)) }
+    made.map_err(|error| if *error.kind() == ErrorKind::PermissionDenied { may_not(names, table) } else { error })?;
+    if look_at(conn, names, table).await? { Ok(()) } else { Err(missing(names, table)) }
 }
 
 /// Whether the tables of lease rows are as they must be.
-pub(super) async fn look(conn: &mut MySqlConnection) -> Result<()> {
-    look_all(conn, &LEASES).await
+pub(super) async fn look(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
+    look_all(conn, names, &LEASES).await
 }
 
 /// The same for named locks.
-pub(crate) async fn look_named(conn: &mut MySqlConnection) -> Result<()> {
-    look_all(conn, &NAMED_LOCKS).await
+pub(crate) async fn look_named(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
+    look_all(conn, names, &NAMED_LOCKS).await
 }
 
 /// The same for row locks.
-pub(crate) async fn look_rows(conn: &mut MySqlConnection, is_own: bool) -> Result<()> {
-    look_all(conn, of_rows(is_own)).await
+pub(crate) async fn look_rows(conn: &mut MySqlConnection, names: &TableNames, is_own: bool) -> Result<()> {
+    look_all(conn, names, of_rows(is_own)).await
 }
 
-async fn look_all(conn: &mut MySqlConnection, tables: &[&Table]) -> Result<()> {
+async fn look_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Table]) -> Result<()> {
     for table in tables {
-        if !look_at(conn, table).await? {
-            return Err(missing(table));
+        if !look_at(conn, names, table).await? {
+            return Err(missing(names, table));
         }
     }
     Ok(())
 }
 
-async fn look_at(conn: &mut MySqlConnection, table: &Table) -> Result<bool> {
+async fn look_at(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<bool> {
     let sql = "\
         SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key) AS CHAR), CAST(t.engine AS CHAR) \
         FROM information_schema.columns c JOIN information_schema.tables t \
             ON t.table_schema = c.table_schema AND t.table_name = c.table_name \
         WHERE c.table_schema = DATABASE() AND c.table_name = ? ORDER BY c.ordinal_position";
-    let rows = sqlx::query(sql).bind(table.name).fetch_all(conn).await.map_err(fault)?;
+    let rows = sqlx::query(sql).bind(names.in_text(table.name)).fetch_all(conn).await.map_err(fault)?;
     let mut found = Vec::with_capacity(rows.len());
     for row in &rows {
         let engine: Option<String> = row.try_get(1).map_err(fault)?;
         if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
             let text = format!(
                 "{} must be an InnoDB table, because other engines may lose rows; it must be made so: {}",
-                table.name,
-                table.create.trim()
+                names.full(table.name),
+                names.create(table.create)
             );
             return Err(Error::new(ErrorKind::SchemaMismatch, text));
         }
@@ -212,15 +213,19 @@ async fn look_at(conn: &mut MySqlConnection, table: &Table) -> Result<bool> {
     if found.is_empty() || found == table.columns {
         return Ok(!found.is_empty());
     }
-    let text = format!("{} does not have the right columns; it must be made so: {}", table.name, table.create.trim());
+    let text = format!(
+        "{} does not have the right columns; it must be made so: {}",
+        names.full(table.name),
+        names.create(table.create)
+    );
     Err(Error::new(ErrorKind::SchemaMismatch, text))
 }
 
-async fn probe(conn: &mut MySqlConnection, probes: &[&str]) -> Result<()> {
+async fn probe(conn: &mut MySqlConnection, names: &TableNames, probes: &[&str]) -> Result<()> {
     sqlx::raw_sql("START TRANSACTION").execute(&mut *conn).await.map_err(fault)?;
     let name = format!("{:016x}", fastrand::u64(..));
     for probe in probes {
-        let probe = AssertSqlSafe(probe.replace("{probe}", &name));
+        let probe = AssertSqlSafe(names.in_text(probe).replace("{probe}", &name));
         sqlx::raw_sql(probe).execute(&mut *conn).await.map_err(fault)?;
     }
     sqlx::raw_sql("ROLLBACK").execute(conn).await.map(drop).map_err(fault)
@@ -253,17 +258,17 @@ pub(crate) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
     Ok(health)
 }
 
-fn missing(table: &Table) -> Error {
-    let text = format!("the table {} is missing: {}", table.name, table.create.trim());
+fn missing(names: &TableNames, table: &Table) -> Error {
+    let text = format!("the table {} is missing: {}", names.full(table.name), names.create(table.create));
     Error::new(ErrorKind::SchemaMismatch, text)
 }
 
-fn may_not(table: &Table) -> Error {
+fn may_not(names: &TableNames, table: &Table) -> Error {
     let text = format!(
         "the account sees no table {} and may not make it; grant it SELECT, INSERT and UPDATE on that table, which another \
          one can make: {}",
-        table.name,
-        table.create.trim()
+        names.full(table.name),
+        names.create(table.create)
     );
     Error::new(ErrorKind::PermissionDenied, text)
 }

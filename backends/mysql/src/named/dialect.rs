@@ -63,7 +63,7 @@ impl NamedDialect for MySql {
     fn prepare_named<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             refuse_clusters(conn).await?;
-            tables::prepare_named(conn).await
+            tables::prepare_named(conn, &self.words().tables).await
         })
     }
 
@@ -71,7 +71,7 @@ impl NamedDialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_clusters(conn).await?;
-            tables::look_named(conn).await?;
+            tables::look_named(conn, &self.words().tables).await?;
             tables::health(conn).await
         })
     }

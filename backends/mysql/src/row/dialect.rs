@@ -64,7 +64,7 @@ impl RowDialect for MySql {
     fn prepare_row<'a>(&'a self, conn: &'a mut MySqlConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
         Box::pin(async move {
             refuse_clusters(conn).await?;
-            tables::prepare_rows(conn, table.is_own).await?;
+            tables::prepare_rows(conn, &self.words().tables, table.is_own).await?;
             table::kind_of(conn, table).await
         })
     }
@@ -73,7 +73,7 @@ impl RowDialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_clusters(conn).await?;
-            tables::look_rows(conn, table.is_own).await?;
+            tables::look_rows(conn, &self.words().tables, table.is_own).await?;
             table::kind_of(conn, table).await?;
             tables::health(conn).await
         })

@@ -34,7 +34,7 @@ pub async fn open(url: &str, clock: &Clock) -> Result<RowLock<MySql>> {
 }
 
 pub(crate) async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<RowLock<MySql>> {
-    let table = RowTable::of(address, None)?;
+    let table = RowTable::of(address, &server.tables)?;
     RowLock::open(MySql::new(server, clock), table, Settings::of_row(address)?, clock).await
 }
 

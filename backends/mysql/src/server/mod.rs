@@ -5,7 +5,7 @@ pub(crate) mod fault;
 use std::fmt;
 
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::{Credentials, Hosts, Login, Settings, Way};
+use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, Way};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Row};
 
@@ -27,6 +27,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::KEY,
     OptionRow::new("socket", "the path of a Unix socket"),
     OptionRow::one_of("way", &["lease", "named", "row"]),
+    dlock_sql::TABLE_PREFIX,
     dlock_sql::OPTIONS[0],
     dlock_sql::OPTIONS[1],
     dlock_sql::OPTIONS[2],
@@ -51,6 +52,7 @@ pub(crate) struct Server {
     /// Ready to connect with, one for each host. They hold the password, so they are never printed.
     hosts: Hosts<MySqlConnectOptions>,
     credentials: Option<Credentials>,
+    pub(crate) tables: TableNames,
     shown: String,
 }
 
@@ -98,7 +100,8 @@ impl Server {
             all.push(options);
         }
         let shown = format!("{}/{database}", shown.join(","));
-        Ok(Self { hosts: Hosts::new(all, Settings::connect_timeout_of(address)?), credentials: None, shown })
+        let hosts = Hosts::new(all, Settings::connect_timeout_of(address)?);
+        Ok(Self { hosts, credentials: None, tables: TableNames::of(address, None)?, shown })
     }
 
     /// The server of these options instead.

@@ -47,7 +47,7 @@ impl Postgres {
     pub(crate) fn new(server: Server, clock: &Clock) -> Self {
         let words = Words {
             kind: "postgres",
-            schema: server.schema.as_ref().map_or_else(Default::default, |schema| format!("{schema}.").into()),
+            tables: server.tables.clone(),
             now: NOW,
             div: "/",
             nobody: "''::bytea",
@@ -110,7 +110,7 @@ impl Dialect for Postgres {
                 set_up(conn).await?;
                 self.note_direct();
             }
-            tables::prepare(conn, &self.words.schema).await?;
+            tables::prepare(conn, &self.words.tables).await?;
             match &self.shedlock {
                 Some(shed) => shedlock::prepare(conn, &shed.table).await,
                 None => Ok(()),
@@ -153,7 +153,7 @@ impl Dialect for Postgres {
     fn health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::look(conn, &self.words.schema).await?;
+            tables::look(conn, &self.words.tables).await?;
             if let Some(shed) = &self.shedlock {
                 shedlock::look(conn, &shed.table).await?;
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_sql::{LOCKS, RoomName, Rooms, Words};
+use dlock_sql::{LOCKS, RoomName, Rooms, TableNames, Words};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
@@ -27,11 +27,13 @@ const LONGEST: u128 = i32::MAX as u128;
 #[derive(Debug)]
 pub(crate) struct AdvisoryLocks {
     place: String,
+    tables: TableNames,
 }
 
 impl AdvisoryLocks {
     pub(crate) fn of(words: &Words) -> Self {
-        Self { place: PLACE.replace("{locks}", &format!("{}{LOCKS}", words.schema)) }
+        let tables = words.tables.clone();
+        Self { place: PLACE.replace("{locks}", &tables.full(LOCKS)), tables }
     }
 }
 
@@ -43,7 +45,8 @@ impl Rooms<PgConnection> for AdvisoryLocks {
                 Ok(_) | Err(sqlx::Error::Database(_)) => {}
                 Err(error) => return Err(error),
             }
-            sqlx::raw_sql(AssertSqlSafe(self.place.as_str())).fetch_one(conn).await?.try_get(0)
+            let schema = sqlx::raw_sql(AssertSqlSafe(self.place.as_str())).fetch_one(conn).await?.try_get(0)?;
+            Ok(self.tables.place(schema))
         })
     }
 

@@ -4,6 +4,7 @@
 //! (HOT), and a busy lock's dead versions would wait for a vacuum, in the table and in its indexes.
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_sql::TableNames;
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
@@ -124,79 +125,79 @@ const LOOK: &str = "\
 /// rolled back. Each opening has a name of its own, so that none waits for another.
 const PROBE: &str = "\
     BEGIN; \
-    INSERT INTO {s}dlock_locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', ''); \
-    UPDATE {s}dlock_locks SET token = token WHERE k = '{probe}'; \
-    INSERT INTO {s}dlock_breaks (hold, record, until_us) VALUES ('{probe}', '', 0); \
-    UPDATE {s}dlock_breaks SET until_us = until_us WHERE hold = '{probe}'; \
-    INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
-    SELECT 1 FROM {s}dlock_locks, {s}dlock_breaks, {s}dlock_meta WHERE false; \
+    INSERT INTO {s}{t}locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', ''); \
+    UPDATE {s}{t}locks SET token = token WHERE k = '{probe}'; \
+    INSERT INTO {s}{t}breaks (hold, record, until_us) VALUES ('{probe}', '', 0); \
+    UPDATE {s}{t}breaks SET until_us = until_us WHERE hold = '{probe}'; \
+    INSERT INTO {s}{t}meta (name, word, number) VALUES ('{probe}', '', 0); \
+    SELECT 1 FROM {s}{t}locks, {s}{t}breaks, {s}{t}meta WHERE false; \
     ROLLBACK";
 
 /// The same for named locks.
 const NAMED_PROBE: &str = "\
     BEGIN; \
-    INSERT INTO {s}dlock_named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
-    ON CONFLICT (k) DO UPDATE SET token = dlock_named.token + 1; \
-    INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
-    INSERT INTO {s}dlock_read_write (k, session, lock_id, is_write, token, note, hold) \
+    INSERT INTO {s}{t}named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
+    ON CONFLICT (k) DO UPDATE SET token = {t}named.token + 1; \
+    INSERT INTO {s}{t}meta (name, word, number) VALUES ('{probe}', '', 0); \
+    INSERT INTO {s}{t}read_write (k, session, lock_id, is_write, token, note, hold) \
     VALUES ('{probe}', 0, '', false, 0, '', '') \
-    ON CONFLICT (k, session) DO UPDATE SET token = dlock_read_write.token + 1; \
-    SELECT 1 FROM {s}dlock_named, {s}dlock_read_write, {s}dlock_meta WHERE false; \
+    ON CONFLICT (k, session) DO UPDATE SET token = {t}read_write.token + 1; \
+    SELECT 1 FROM {s}{t}named, {s}{t}read_write, {s}{t}meta WHERE false; \
     ROLLBACK";
 
 /// The same for row locks. Without its key of two columns the upsert is an error.
 const ROW_PROBE: &str = "\
     BEGIN; \
-    INSERT INTO {s}dlock_rows (k, part, token, mode, session, xact, hold, note, long_key) \
-    VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON CONFLICT (k, part) DO UPDATE SET token = dlock_rows.token + 1; \
-    INSERT INTO {s}dlock_meta (name, word, number) VALUES ('{probe}', '', 0); \
-    SELECT 1 FROM {s}dlock_rows, {s}dlock_meta WHERE false; \
+    INSERT INTO {s}{t}rows (k, part, token, mode, session, xact, hold, note, long_key) \
+    VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON CONFLICT (k, part) DO UPDATE SET token = {t}rows.token + 1; \
+    INSERT INTO {s}{t}meta (name, word, number) VALUES ('{probe}', '', 0); \
+    SELECT 1 FROM {s}{t}rows, {s}{t}meta WHERE false; \
     ROLLBACK";
 
 /// The same with rows of dlock's own.
 const ROW_KEY_PROBE: &str = "\
-    BEGIN; INSERT INTO {s}dlock_row_keys (k) VALUES ('{probe}'); \
-    SELECT 1 FROM {s}dlock_row_keys WHERE k = '{probe}' FOR UPDATE; ROLLBACK";
+    BEGIN; INSERT INTO {s}{t}row_keys (k) VALUES ('{probe}'); \
+    SELECT 1 FROM {s}{t}row_keys WHERE k = '{probe}' FOR UPDATE; ROLLBACK";
 
-/// Makes the tables of lease rows that are missing, and looks at what is there. `schema` is empty, or ends with a dot.
-pub(crate) async fn prepare(conn: &mut PgConnection, schema: &str) -> Result<()> {
-    prepare_all(conn, schema, &LEASES, PROBE).await
+/// Makes the tables of lease rows that are missing, and looks at what is there.
+pub(crate) async fn prepare(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
+    prepare_all(conn, names, &LEASES, PROBE).await
 }
 
 /// The same for named locks.
-pub(crate) async fn prepare_named(conn: &mut PgConnection, schema: &str) -> Result<()> {
-    prepare_all(conn, schema, &NAMED_LOCKS, NAMED_PROBE).await
+pub(crate) async fn prepare_named(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
+    prepare_all(conn, names, &NAMED_LOCKS, NAMED_PROBE).await
 }
 
 /// The same for row locks: with dlock's own rows, or without.
-pub(crate) async fn prepare_rows(conn: &mut PgConnection, schema: &str, is_own: bool) -> Result<()> {
-    prepare_all(conn, schema, of_rows(is_own), ROW_PROBE).await?;
-    if is_own { Ok(()) } else { try_out(conn, schema, ROW_KEY_PROBE).await }
+pub(crate) async fn prepare_rows(conn: &mut PgConnection, names: &TableNames, is_own: bool) -> Result<()> {
+    prepare_all(conn, names, of_rows(is_own), ROW_PROBE).await?;
+    if is_own { Ok(()) } else { try_out(conn, names, ROW_KEY_PROBE).await }
 }
 
 fn of_rows(is_own: bool) -> &'static [&'static Table] {
     if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
 }
 
-async fn prepare_all(conn: &mut PgConnection, schema: &str, tables: &[&Table], probe: &str) -> Result<()> {
+async fn prepare_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table], probe: &str) -> Result<()> {
     for table in tables {
-        if look_at(conn, schema, table).await? {
+        if look_at(conn, names, table).await? {
             continue;
         }
-        let create = table.create(schema).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+        let create = names.create(table.create).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
-            Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(table.may_not_be_made(schema)),
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(table.may_not_be_made(names)),
             // Where two programs make it at once, one of them may fail by that. What is there is looked at.
-            Err(error) if !look_at(conn, schema, table).await? => return Err(error),
-            Ok(_) if !look_at(conn, schema, table).await? => return Err(table.is_missing(schema)),
+            Err(error) if !look_at(conn, names, table).await? => return Err(error),
+            Ok(_) if !look_at(conn, names, table).await? => return Err(table.is_missing(names)),
             _ => {}
         }
     }
-    try_out(conn, schema, probe).await
+    try_out(conn, names, probe).await
 }
 
-async fn try_out(conn: &mut PgConnection, schema: &str, probe: &str) -> Result<()> {
-    let probe = probe.replace("{s}", schema).replace("{probe}", &format!("{:016x}", fastrand::u64(..)));
+async fn try_out(conn: &mut PgConnection, names: &TableNames, probe: &str) -> Result<()> {
+    let probe = names.in_text(probe).replace("{probe}", &format!("{:016x}", fastrand::u64(..)));
     let probe = sqlx::raw_sql(AssertSqlSafe(probe)).execute(&mut *conn).await;
     if probe.is_err() {
         // The transaction would stay open.
@@ -206,31 +207,31 @@ async fn try_out(conn: &mut PgConnection, schema: &str, probe: &str) -> Result<(
 }
 
 /// Whether the tables of lease rows are as they must be.
-pub(crate) async fn look(conn: &mut PgConnection, schema: &str) -> Result<()> {
-    look_all(conn, schema, &LEASES).await
+pub(crate) async fn look(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
+    look_all(conn, names, &LEASES).await
 }
 
 /// The same for named locks.
-pub(crate) async fn look_named(conn: &mut PgConnection, schema: &str) -> Result<()> {
-    look_all(conn, schema, &NAMED_LOCKS).await
+pub(crate) async fn look_named(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
+    look_all(conn, names, &NAMED_LOCKS).await
 }
 
 /// The same for row locks.
-pub(crate) async fn look_rows(conn: &mut PgConnection, schema: &str, is_own: bool) -> Result<()> {
-    look_all(conn, schema, of_rows(is_own)).await
+pub(crate) async fn look_rows(conn: &mut PgConnection, names: &TableNames, is_own: bool) -> Result<()> {
+    look_all(conn, names, of_rows(is_own)).await
 }
 
-async fn look_all(conn: &mut PgConnection, schema: &str, tables: &[&Table]) -> Result<()> {
+async fn look_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table]) -> Result<()> {
     for table in tables {
-        if !look_at(conn, schema, table).await? {
-            return Err(table.is_missing(schema));
+        if !look_at(conn, names, table).await? {
+            return Err(table.is_missing(names));
         }
     }
     Ok(())
 }
 
-async fn look_at(conn: &mut PgConnection, schema: &str, table: &Table) -> Result<bool> {
-    let named = format!("{schema}{}", table.name);
+async fn look_at(conn: &mut PgConnection, names: &TableNames, table: &Table) -> Result<bool> {
+    let named = names.full(table.name);
     // In one message: a pooler could give the parts of a prepared statement to different sessions.
     let rows = sqlx::raw_sql(AssertSqlSafe(LOOK.replace("{table}", &named))).fetch_all(conn).await.map_err(fault)?;
     let row = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
@@ -238,14 +239,14 @@ async fn look_at(conn: &mut PgConnection, schema: &str, table: &Table) -> Result
     if rows.iter().any(|(_, is_kept)| !is_kept) {
         let text = format!(
             "{named} must be an ordinary table: an unlogged one loses its rows when the server fails; it must be made so: {}",
-            table.create(schema)
+            names.create(table.create)
         );
         return Err(Error::new(ErrorKind::SchemaMismatch, text));
     }
     if rows.is_empty() || rows.iter().map(|(column, _)| column.as_str()).eq(table.columns.iter().copied()) {
         return Ok(!rows.is_empty());
     }
-    let text = format!("{named} does not have the right columns; it must be made so: {}", table.create(schema));
+    let text = format!("{named} does not have the right columns; it must be made so: {}", names.create(table.create));
     Err(Error::new(ErrorKind::SchemaMismatch, text))
 }
 
@@ -265,21 +266,17 @@ pub(crate) async fn health(conn: &mut PgConnection) -> Result<Health> {
 }
 
 impl Table {
-    fn create(&self, schema: &str) -> String {
-        self.create.trim().replacen("CREATE TABLE ", &format!("CREATE TABLE {schema}"), 1)
-    }
-
-    fn is_missing(&self, schema: &str) -> Error {
-        let text = format!("the table {schema}{} is missing: {}", self.name, self.create(schema));
+    fn is_missing(&self, names: &TableNames) -> Error {
+        let text = format!("the table {} is missing: {}", names.full(self.name), names.create(self.create));
         Error::new(ErrorKind::SchemaMismatch, text)
     }
 
-    fn may_not_be_made(&self, schema: &str) -> Error {
+    fn may_not_be_made(&self, names: &TableNames) -> Error {
         let text = format!(
-            "the account sees no table {schema}{} and may not make it; grant it SELECT, INSERT and UPDATE on that table, \
+            "the account sees no table {} and may not make it; grant it SELECT, INSERT and UPDATE on that table, \
              which another one can make: {}",
-            self.name,
-            self.create(schema)
+            names.full(self.name),
+            names.create(self.create)
         );
         Error::new(ErrorKind::PermissionDenied, text)
     }

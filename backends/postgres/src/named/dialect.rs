@@ -97,14 +97,14 @@ impl NamedDialect for Postgres {
             }
             self.note_direct();
             set_up_named(conn).await?;
-            tables::prepare_named(conn, &self.words().schema).await
+            tables::prepare_named(conn, &self.words().tables).await
         })
     }
 
     fn named_health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::look_named(conn, &self.words().schema).await?;
+            tables::look_named(conn, &self.words().tables).await?;
             tables::health(conn).await
         })
     }

@@ -70,7 +70,7 @@ impl RowDialect for Postgres {
             }
             self.note_direct();
             crate::lease::dialect::set_up(conn).await?;
-            tables::prepare_rows(conn, &self.words().schema, table.is_own).await?;
+            tables::prepare_rows(conn, &self.words().tables, table.is_own).await?;
             table::kind_of(conn, table).await
         })
     }
@@ -78,7 +78,7 @@ impl RowDialect for Postgres {
     fn row_health<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::look_rows(conn, &self.words().schema, table.is_own).await?;
+            tables::look_rows(conn, &self.words().tables, table.is_own).await?;
             table::kind_of(conn, table).await?;
             tables::health(conn).await
         })

@@ -35,7 +35,7 @@ pub async fn open(url: &str, clock: &Clock) -> Result<RowLock<Postgres>> {
 }
 
 pub(crate) async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<RowLock<Postgres>> {
-    let table = RowTable::of(address, server.schema.as_deref())?;
+    let table = RowTable::of(address, &server.tables)?;
     RowLock::open(Postgres::new(server, clock), table, Settings::of_row(address)?, clock).await
 }
 

@@ -6,7 +6,7 @@ pub(crate) mod pooler;
 use std::fmt;
 
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::{Credentials, Hosts, Login, Settings, Way, is_identifier};
+use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, Way, is_identifier};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
@@ -28,6 +28,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::KEY,
     OptionRow::new("socket", "the folder of a Unix socket"),
     OptionRow::new("schema", "the schema of dlock's tables, in small letters, digits and underscores"),
+    dlock_sql::TABLE_PREFIX,
     OptionRow::one_of("way", &["lease", "named", "row"]),
     dlock_sql::OPTIONS[0],
     dlock_sql::OPTIONS[1],
@@ -52,7 +53,7 @@ pub(crate) struct Server {
     /// Ready to connect with, one for each host. They hold the password, so they are never printed.
     hosts: Hosts<PgConnectOptions>,
     credentials: Option<Credentials>,
-    pub(crate) schema: Option<String>,
+    pub(crate) tables: TableNames,
     shown: String,
 }
 
@@ -103,7 +104,7 @@ impl Server {
         }
         let shown = format!("{}/{database}", shown.join(","));
         let hosts = Hosts::new(all, Settings::connect_timeout_of(address)?);
-        Ok(Self { hosts, credentials: None, schema: schema(address)?, shown })
+        Ok(Self { hosts, credentials: None, tables: TableNames::of(address, schema(address)?.as_deref())?, shown })
     }
 
     /// The server of these options instead.
@@ -228,8 +229,8 @@ mod tests {
         assert_eq!(shown("postgres://a:p@one,two:1/d?tls=off"), "one:5432,two:1/d");
         assert_eq!(shown("postgres://ann@/locks?socket=%2Frun"), "/run/locks");
         let server = parse("postgres://ann@h/locks?tls=off&schema=my_locks").unwrap();
-        assert_eq!(server.schema.as_deref(), Some("my_locks"));
-        assert_eq!(parse("postgres://ann@h/locks?tls=off").unwrap().schema, None);
+        assert_eq!(server.tables.full("t"), "my_locks.t");
+        assert_eq!(parse("postgres://ann@h/locks?tls=off").unwrap().tables, TableNames::default());
     }
 
     #[test]

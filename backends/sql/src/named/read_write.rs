@@ -12,7 +12,7 @@ use super::words::ReadWriteWords;
 use crate::dialect::Statement;
 
 /// The table of readers and writers.
-pub const READ_WRITE: &str = "dlock_read_write";
+pub const READ_WRITE: &str = "{t}read_write";
 
 /// Asks for the lock, draws a token under it, and leaves the note and the hold id, in one statement.
 ///
@@ -22,24 +22,24 @@ const TAKE: &str = "\
     drawn AS ( \
         INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) \
         SELECT $1, $2, GREATEST({now}, {swept}), 0, '', '', $6 FROM asked WHERE is_granted \
-        {on_conflict} token = GREATEST(dlock_named.token + 1, {now}), session = 0, note = '', hold = '' \
+        {on_conflict} token = GREATEST({t}named.token + 1, {now}), session = 0, note = '', hold = '' \
         RETURNING token), \
     stamped AS ( \
         INSERT INTO {read_write} (k, session, lock_id, is_write, token, note, hold) \
         SELECT $1, $3, $2, {is_write}, token, $4, $5 FROM drawn \
         ON CONFLICT (k, session) DO UPDATE SET \
             lock_id = excluded.lock_id, is_write = excluded.is_write, token = excluded.token, note = excluded.note, \
-            hold = excluded.hold, broken_hold = NULLIF(dlock_read_write.broken_hold, excluded.hold)) \
+            hold = excluded.hold, broken_hold = NULLIF({t}read_write.broken_hold, excluded.hold)) \
     SELECT {tells} FROM asked";
 
 /// Whether the row of a writer or a reader is that of a holder. A writer is alone, so nobody has drawn a token since.
 const IS_HELD: &str = "\
-    ({is_held_there} AND (NOT is_write OR token = (SELECT n.token FROM {named} n WHERE n.k = dlock_read_write.k)))";
+    ({is_held_there} AND (NOT is_write OR token = (SELECT n.token FROM {named} n WHERE n.k = {t}read_write.k)))";
 
 /// Whether readers or a writer hold a lock, in a statement about the rows of all locks.
 const IS_HELD_TOO: &str = "\
     (CASE WHEN session <> 0 THEN {is_held_alone} ELSE \
-        EXISTS (SELECT FROM {read_write} WHERE k = dlock_named.k AND {is_held_together}) END)";
+        EXISTS (SELECT FROM {read_write} WHERE k = {t}named.k AND {is_held_together}) END)";
 
 /// Whether the lock is held by an exclusive hold. The last grant tells the family, and only if that is another one the holders
 /// are looked at.

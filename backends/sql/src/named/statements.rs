@@ -10,7 +10,7 @@ use crate::dialect::Statement;
 use crate::statements::{SWEPT, statement};
 
 /// The table of tokens, notes and requests to break a hold.
-pub const NAMED: &str = "dlock_named";
+pub const NAMED: &str = "{t}named";
 
 /// Draws a token under the lock, and leaves the note and the hold id. The token is above the last one and not below the server's
 /// time, so it rises even where rows were lost. The record of another hold stays for its holder; an earlier break of this very
@@ -21,8 +21,8 @@ const STAMP: &str = "\
     INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) VALUES ( \
         $1, $2, {draw}GREATEST({now}, {swept}){drawn}, $3, $4, $5, $6) \
     {on_conflict} \
-        token = {draw}GREATEST(dlock_named.token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
-        broken_hold = NULLIF(dlock_named.broken_hold, $5){tells}";
+        token = {draw}GREATEST({t}named.token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
+        broken_hold = NULLIF({t}named.broken_hold, $5){tells}";
 
 /// The same in one statement with the request for the lock, which comes first: a row that was changed since is read anew.
 ///
@@ -33,8 +33,8 @@ const TAKE: &str = "\
         INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) \
         SELECT $1, $2, GREATEST({now}, {swept}), $3, $4, $5, $6 FROM asked WHERE is_granted \
         {on_conflict} \
-            token = GREATEST(dlock_named.token + 1, {now}), session = $3, note = $4, hold = $5, \
-            broken_hold = NULLIF(dlock_named.broken_hold, $5) \
+            token = GREATEST({t}named.token + 1, {now}), session = $3, note = $4, hold = $5, \
+            broken_hold = NULLIF({t}named.broken_hold, $5) \
         RETURNING token) \
     SELECT is_granted, (SELECT token FROM stamped), session FROM asked";
 
@@ -123,8 +123,8 @@ impl Statements {
                 .replace("{is_held_alone}", named.is_held)
                 .replace("{swept}", SWEPT)
                 .replace("{on_conflict}", named.on_conflict)
-                .replace("{read_write}", &format!("{}{READ_WRITE}", words.schema))
-                .replace("{named}", &format!("{}{NAMED}", words.schema));
+                .replace("{read_write}", &format!("{{s}}{READ_WRITE}"))
+                .replace("{named}", &format!("{{s}}{NAMED}"));
             statement(&text, words)
         };
         let takes = |[asks, who]: [&str; 2]| made(&TAKE.replace("{try_lock}", asks).replace("{who}", who));

@@ -7,9 +7,9 @@ use crate::dialect::Statement;
 use crate::statements::{SWEPT, statement};
 
 /// The table of tokens, notes and records of broken holds.
-pub const ROWS: &str = "dlock_rows";
+pub const ROWS: &str = "{t}rows";
 /// The table whose rows are locked, where the user has named no other one.
-pub const ROW_KEYS: &str = "dlock_row_keys";
+pub const ROW_KEYS: &str = "{t}row_keys";
 
 /// Makes the row that is locked. Values: name.
 const CREATE: &str = "INSERT INTO {row_keys} (k) VALUES ($1){unless_there}";
@@ -22,7 +22,7 @@ const STAMP: &str = "\
     INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) VALUES ( \
         $1, '', {draw}GREATEST({now}, {swept}){drawn}, $2, $3, $4, $5, $6, $7) \
     {on_conflict} \
-        token = {draw}GREATEST(dlock_rows.token + 1, {now}){drawn}, mode = $2, session = $3, xact = $4, hold = $5, \
+        token = {draw}GREATEST({t}rows.token + 1, {now}){drawn}, mode = $2, session = $3, xact = $4, hold = $5, \
         note = $6, long_key = $7{tells}";
 
 /// Draws a token for a reader, beside others.
@@ -31,7 +31,7 @@ const STAMP: &str = "\
 const DRAW: &str = "\
     INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) VALUES ( \
         $1, '', {draw}GREATEST({now}, {swept}){drawn}, 0, 0, 0, '', '', $2) \
-    {on_conflict} token = {draw}GREATEST(dlock_rows.token + 1, {now}){drawn}{tells}";
+    {on_conflict} token = {draw}GREATEST({t}rows.token + 1, {now}){drawn}{tells}";
 
 /// The record of one of several readers.
 ///
@@ -115,8 +115,8 @@ impl Statements {
                 .replace("{on_conflict}", row.on_conflict)
                 .replace("{any}", row.any)
                 .replace("{is_held}", row.is_held)
-                .replace("{rows}", &format!("{}{ROWS}", words.schema))
-                .replace("{row_keys}", &format!("{}{ROW_KEYS}", words.schema));
+                .replace("{rows}", &format!("{{s}}{ROWS}"))
+                .replace("{row_keys}", &format!("{{s}}{ROW_KEYS}"));
             statement(&text, words)
         };
         Self {

@@ -4,6 +4,7 @@ use dlock_contract::{Address, Error, ErrorKind, LockKey, OptionRow, Result};
 
 use super::statements::ROW_KEYS;
 use crate::row::name_of;
+use crate::table_names::TableNames;
 
 /// The options of a URL for rows in a table of the user's own.
 pub const ROW_OPTIONS: [OptionRow; 2] = [
@@ -55,12 +56,12 @@ impl RowTable {
     ///
     /// # Errors
     /// If one of the two options is missing, or for a name that would need quotes inside of its quotes.
-    pub fn of(address: &Address, schema: Option<&str>) -> Result<Self> {
+    pub fn of(address: &Address, tables: &TableNames) -> Result<Self> {
         let (table, column) = (address.option("table"), address.option("column"));
         if let (None, None) = (table, column) {
             return Ok(Self {
-                schema: schema.map(str::to_owned),
-                name: ROW_KEYS.into(),
+                schema: tables.schema().map(str::to_owned),
+                name: tables.in_text(ROW_KEYS),
                 column: "k".into(),
                 is_own: false,
             });
@@ -167,7 +168,8 @@ mod tests {
     ]);
 
     fn table(query: &str) -> Result<RowTable> {
-        RowTable::of(&Address::parse(&format!("sql://h/d?{query}"), &FORM)?, Some("s"))
+        let address = Address::parse(&format!("sql://h/d?{query}"), &FORM)?;
+        RowTable::of(&address, &TableNames::of(&address, Some("s"))?)
     }
 
     fn key(value: &str) -> LockKey {
@@ -177,7 +179,7 @@ mod tests {
     #[test]
     fn a_table_is_dlocks_or_the_one_that_the_url_names() {
         let own = table("way=row").unwrap();
-        assert_eq!((own.name.as_str(), own.schema.as_deref(), own.is_own), (ROW_KEYS, Some("s"), false));
+        assert_eq!((own.name.as_str(), own.schema.as_deref(), own.is_own), ("dlock_row_keys", Some("s"), false));
         let users = table("way=row&table=shop.Orders&column=id").unwrap();
         assert_eq!((users.name.as_str(), users.schema.as_deref(), users.is_own), ("Orders", Some("shop"), true));
         let wrong = ["table=o&column=id", "way=row&table=o", "way=row&column=id", "way=lease&table=o&column=id"];

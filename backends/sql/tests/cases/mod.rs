@@ -24,6 +24,7 @@ mod sessions;
 mod shedlock;
 pub(crate) mod support;
 mod sweep;
+mod table_prefix;
 mod tokens;
 mod transactions;
 mod versioned;

@@ -1,0 +1,108 @@
+//! The names of dlock's tables in the statements.
+
+use std::borrow::Cow;
+
+use dlock_contract::{Address, OptionRow, Result};
+
+use crate::settings::is_identifier;
+
+/// The option of a URL for other names.
+pub const TABLE_PREFIX: OptionRow = OptionRow::new(
+    "table_prefix",
+    "what the names of dlock's tables begin with, in small letters, digits and underscores; `dlock_` if it is not said",
+);
+
+const PREFIX: &str = "dlock_";
+/// The longest name of ours has ten more, and MySQL's have 64 at most.
+const LONGEST: usize = 48;
+
+/// Where dlock's tables are, and what their names begin with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableNames {
+    /// With a dot, or empty.
+    schema: Cow<'static, str>,
+    prefix: Cow<'static, str>,
+}
+
+impl Default for TableNames {
+    fn default() -> Self {
+        Self { schema: Cow::Borrowed(""), prefix: Cow::Borrowed(PREFIX) }
+    }
+}
+
+impl TableNames {
+    /// As the URL says, in this schema.
+    ///
+    /// # Errors
+    /// For a prefix that would need quotes, or is too long.
+    pub fn of(address: &Address, schema: Option<&str>) -> Result<Self> {
+        let prefix = address
+            .read("table_prefix", |text| (is_identifier(text) && text.len() <= LONGEST).then(|| text.to_owned()))?;
+        Ok(Self {
+            schema: schema.map_or(Cow::Borrowed(""), |schema| format!("{schema}.").into()),
+            prefix: prefix.map_or(Cow::Borrowed(PREFIX), Cow::Owned),
+        })
+    }
+
+    /// A text in which `{t}` stands for the prefix and `{s}` for the schema and its dot.
+    #[must_use]
+    pub fn in_text(&self, text: &str) -> String {
+        text.replace("{t}", &self.prefix).replace("{s}", &self.schema)
+    }
+
+    /// A table's name as a statement has it. `table` is one of this crate's constants.
+    #[must_use]
+    pub fn full(&self, table: &str) -> String {
+        self.in_text(&format!("{{s}}{table}"))
+    }
+
+    /// A shipped statement that makes a table, for these names.
+    #[must_use]
+    pub fn create(&self, shipped: &str) -> String {
+        self.in_text(&shipped.trim().replacen(&format!("CREATE TABLE {PREFIX}"), "CREATE TABLE {s}{t}", 1))
+    }
+
+    /// The schema, if the URL names one.
+    pub(crate) fn schema(&self) -> Option<&str> {
+        self.schema.strip_suffix('.')
+    }
+
+    /// A name for the waiting rooms of these tables. Tables of two prefixes have rooms of their own.
+    #[must_use]
+    pub fn place(&self, database: String) -> String {
+        if self.prefix == PREFIX { database } else { format!("{database}/{}", self.prefix) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_contract::{UrlBody, UrlForm};
+
+    use super::*;
+
+    const FORM: UrlForm = UrlForm::new("a test's URL", "sql://host/database", &["sql"], UrlBody::HostsAfterLastAt)
+        .options(&[TABLE_PREFIX]);
+
+    fn names(query: &str, schema: Option<&str>) -> Result<TableNames> {
+        TableNames::of(&Address::parse(&format!("sql://h/d{query}"), &FORM)?, schema)
+    }
+
+    #[test]
+    fn tables_begin_with_the_prefix_of_the_url_and_otherwise_with_dlock() {
+        assert_eq!(names("", None).unwrap(), TableNames::default());
+        let other = names("?table_prefix=my_dlock_", Some("s")).unwrap();
+        let [plain, shipped] = [TableNames::default(), other];
+        assert_eq!(plain.full("{t}locks"), "dlock_locks");
+        assert_eq!(shipped.full("{t}locks"), "s.my_dlock_locks");
+        assert_eq!(shipped.create("CREATE TABLE dlock_locks (k TEXT)\n"), "CREATE TABLE s.my_dlock_locks (k TEXT)");
+        assert_eq!((plain.place("d".into()).as_str(), shipped.place("d".into()).as_str()), ("d", "d/my_dlock_"));
+    }
+
+    #[test]
+    fn a_prefix_that_would_need_quotes_is_refused() {
+        for bad in ["A", "a-b", "1a", "", "a b", "a;", &"a".repeat(LONGEST + 1)] {
+            let error = names(&format!("?table_prefix={}", bad.replace(' ', "%20")), None).unwrap_err();
+            assert!(error.to_string().contains("table_prefix"), "{bad}: {error}");
+        }
+    }
+}
