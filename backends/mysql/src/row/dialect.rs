@@ -2,7 +2,8 @@
 //!
 //! A transaction of theirs has no number that others may see without a right of its own. So each hold also has a named lock of
 //! its session, with the hold id in its name: whoever asks who uses it hears whether the hold lives. In the transaction itself a
-//! savepoint is its mark: if the server has rolled the transaction back, as at a deadlock, the savepoint is gone.
+//! savepoint is its mark: if the server has rolled the transaction back, as at a deadlock, or has committed it, as before a change
+//! of a table's definition, the savepoint is gone.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -27,14 +28,18 @@ const MARK: &str = "dlr";
 const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONCAT('dlr', CONVERT(hold USING utf8mb4))), 0)";
 
 /// The body's statements run here, so all is as sqlx sets it up for others, and no limit is dlock's. Without `autocommit` a
-/// statement after the server has undone the transaction cannot be committed by itself. Each server knows only its own limits.
+/// statement after the server has undone the transaction cannot be committed by itself. A transaction that the body has begun by
+/// ending the hold's may not write. Each server knows only its own limits.
 const SET_UP: &str = "\
     SET SESSION autocommit = 0, innodb_lock_wait_timeout = DEFAULT, lock_wait_timeout = DEFAULT, time_zone = '+00:00', \
         sql_mode = CONCAT(@@GLOBAL.sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION') \
         /*M!100301 , max_statement_time = 0, idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, \
         idle_write_transaction_timeout = 0 */ /*!80000 , max_execution_time = 0 */; \
     SET NAMES utf8mb4; \
-    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION TRANSACTION READ WRITE";
+    SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION TRANSACTION READ ONLY";
+
+/// Fails where there is no such savepoint. A server that is asked tells nothing else that is of one transaction only.
+const RENEW_MARK: &str = "RELEASE SAVEPOINT dlock_hold; SAVEPOINT dlock_hold";
 
 impl RowDialect for MySql {
     fn row_words(&self) -> RowWords {
@@ -85,7 +90,7 @@ impl RowDialect for MySql {
             if let Some(seconds) = wait {
                 let _ = write!(begin, "SET SESSION innodb_lock_wait_timeout = {seconds}; ");
             }
-            begin += "START TRANSACTION; SAVEPOINT dlock_hold";
+            begin += "START TRANSACTION READ WRITE; SAVEPOINT dlock_hold";
             sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *conn).await?;
             match locked(conn, ask, wait).await {
                 // MariaDB has one number for both.
@@ -101,12 +106,13 @@ impl RowDialect for MySql {
         })
     }
 
-    /// A server refuses this setting inside of a transaction, and only there. That is the one thing that tells it.
+    /// Savepoints of the body's own end by this, so it is asked before the connection is lent too: they then never outlive a loan,
+    /// whenever a renewal comes.
     fn is_in<'a>(&'a self, conn: &'a mut MySqlConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            match sqlx::raw_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").execute(conn).await {
-                Ok(_) => Ok(false),
-                Err(error) if number(&error) == Some(1568) => Ok(true),
+            match sqlx::raw_sql(RENEW_MARK).execute(conn).await {
+                Ok(_) => Ok(true),
+                Err(error) if number(&error) == Some(1305) => Ok(false),
                 Err(error) => Err(error),
             }
         })

@@ -24,9 +24,10 @@ const IS_HELD: &str = "\
         THEN COALESCE(pg_xact_status(xact::text::xid8) = 'in progress', false) ELSE false END)";
 
 /// The body's statements run here, so no limit of dlock's is set, and none of the server's own stays. Without the commit on the
-/// disk a restart could forget what the body has done.
+/// disk a restart could forget what the body has done. What the body does after it has ended the transaction may not write: it
+/// would be final without the row's lock.
 const SET_UP: &str = "\
-    SET default_transaction_isolation = 'read committed'; \
+    SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = on; \
     SELECT set_config(name, '0', false) FROM pg_settings \
         WHERE name IN ('transaction_timeout', 'statement_timeout', 'lock_timeout'); \
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";

@@ -45,3 +45,18 @@ pub(crate) async fn columns(database: &Database, table: &str) -> Vec<String> {
                ORDER BY ordinal_position";
     database.lines(&sql.replace('$', table)).await
 }
+
+/// Waits until a statement with this text waits for a row.
+pub(crate) async fn waiting_for(database: &Database, text: &str) {
+    let sql = format!(
+        "SELECT pid FROM pg_stat_activity \
+         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%{text}%'"
+    );
+    let waits = async || !database.lines(&sql).await.is_empty();
+    dlock_testkit::wait_until("it waits for a row", waits).await.unwrap();
+}
+
+/// The transaction of a hold that no engine knows.
+pub(crate) fn transaction_of(hold: &dlock_contract::Hold) -> Result<RowTransaction> {
+    dlock_postgres::row::transaction(hold.shared_session().unwrap())
+}

@@ -35,7 +35,7 @@ pub trait RowDialect: Dialect {
     /// also says that the session has outlived the answer before.
     fn end_wait<'a>(&'a self, conn: &'a mut Self::Conn, taken: Taken) -> BoxFuture<'a, sqlx::Result<()>>;
 
-    /// Whether the session is still in the transaction in which it locked the row.
+    /// Whether the session is still in the transaction in which it locked the row. It may end savepoints.
     fn is_in<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
 
     /// Commits. Only after [`is_in`](Self::is_in) said yes. False: nothing was committed now, because the session is in another

@@ -12,9 +12,8 @@ use super::dialect::RowDialect;
 use super::held::{HeldRow, STATEMENT};
 use super::monitor::Seen;
 use super::sessions::Open;
+use super::settle::refusal;
 use super::shared::Shared;
-use crate::dialect::Refusal;
-use crate::session::refused;
 
 /// How long the server may take to end a session.
 const KILLED: Duration = Duration::from_secs(1);
@@ -32,15 +31,19 @@ impl<D: RowDialect> Shared<D> {
         // No statement of the body is under way, so its own session is asked. That also keeps the server from ending it for
         // its silence.
         if let Ok(slot) = held.slot.clone().try_lock_owned() {
-            let (shared, pinged) = (self.clone(), held.clone());
-            let asked = ask_aside(async move { shared.ping(&pinged, slot).await })?;
-            match clock.timeout_at(from.after(PING.min(held.ttl / 6)), asked).await {
-                Some(Ok(Some(answer))) => return answer.map(|is_held| is_held.then_some(from)),
-                // The transaction is in other hands, or what a dropped statement has left is still on its way.
-                _ => {}
+            let pinged = held.clone();
+            let asked = ask_aside(async move { Self::ping(&pinged, slot).await })?;
+            // No answer: the transaction is in other hands, or what a dropped statement has left is still on its way.
+            let answered = clock.timeout_at(from.after(PING.min(held.ttl / 6)), asked).await;
+            if let Some(Ok(Some(answer))) = answered {
+                return answer.map(|is_held| is_held.then_some(from));
             }
         }
-        match self.monitor.sees(held).await {
+        let seen = match self.monitor.sees(held).await {
+            Seen::Held if self.is_overtaken(held).await? => Seen::Ended,
+            seen => seen,
+        };
+        match seen {
             Seen::Held => Ok(Some(from)),
             Seen::Ended => {
                 held.end();
@@ -51,22 +54,14 @@ impl<D: RowDialect> Shared<D> {
     }
 
     /// `None` if the session is not there any more.
-    async fn ping(&self, held: &HeldRow<D>, mut slot: OwnedMutexGuard<Option<Open<D>>>) -> Option<Result<bool>> {
-        let dialect = &self.site.dialect;
+    async fn ping(held: &HeldRow<D>, mut slot: OwnedMutexGuard<Option<Open<D>>>) -> Option<Result<bool>> {
         let open = slot.as_mut()?;
-        match dialect.is_in(&mut open.conn, &held.id).await {
-            Ok(true) => Some(Ok(true)),
-            Ok(false) => {
-                held.end();
-                Some(Ok(false))
-            }
-            // The server frees the row as soon as it notices too, and nobody can commit any more.
-            Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => {
-                held.end();
-                Some(Ok(false))
-            }
-            Err(error) => Some(Err(refused(dialect, error))),
+        let answer = held.is_in(&mut open.conn).await;
+        if matches!(answer, Ok(false)) {
+            // If the session has ended, the server frees the row as soon as it notices too, and nobody can commit any more.
+            held.end();
         }
+        Some(answer)
     }
 
     /// Rolls back. `Released` if the row was locked until then.
@@ -76,7 +71,7 @@ impl<D: RowDialect> Shared<D> {
         }
         let ended = held.has_ended();
         let clock = &self.site.clock;
-        let open = match held.begin_end(&self.site.clock).await {
+        let open = match held.begin_end(&self.site.clock, STATEMENT).await {
             Some(mut slot) => match slot.take() {
                 Some(open) => Some(open),
                 // The end before this one could not ask the server to end the session.
@@ -96,6 +91,9 @@ impl<D: RowDialect> Shared<D> {
             if let Some(Ok(is_held)) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
                 self.sessions.put(open);
                 held.end();
+                if held.has_late_work() {
+                    return Err(refusal("a task of the body began it when the body had ended"));
+                }
                 return Ok(if is_held && !ended { Released::Released } else { Released::NotOwner });
             }
             // The connection is dropped: it is broken, or a statement that the body gave up is still under way.

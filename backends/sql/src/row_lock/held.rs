@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Owner};
+use dlock_contract::{BootInstant, Clock, Owner, Result};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
@@ -14,7 +14,9 @@ use super::dialect::{RowDialect, RowId};
 use super::record::Record;
 use super::sessions::{Open, Sessions};
 use super::table::RowKey;
+use crate::dialect::Refusal;
 use crate::flights::{Flight, Flights};
+use crate::session::refused;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.
@@ -40,7 +42,9 @@ pub struct HeldRow<D: RowDialect> {
     /// The body has the transaction.
     pub(super) is_lent: AtomicBool,
     /// The body has had a connection.
-    pub(super) has_work: AtomicBool,
+    has_work: AtomicBool,
+    /// The last answer to the question whether it has.
+    said_no_work: AtomicBool,
     /// The server is still to be asked to end its session.
     pub(super) is_left: AtomicBool,
     looked: AtomicU64,
@@ -86,6 +90,7 @@ impl<D: RowDialect> HeldRow<D> {
             is_committed: AtomicBool::new(false),
             is_lent: AtomicBool::new(false),
             has_work: AtomicBool::new(false),
+            said_no_work: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
             looked: AtomicU64::new(since.as_nanos()),
             sessions: sessions.clone(),
@@ -107,6 +112,23 @@ impl<D: RowDialect> HeldRow<D> {
         !self.has_ended() && !self.is_ending.load(Ordering::Acquire)
     }
 
+    /// Whether there is work to settle.
+    pub(super) fn has_work(&self) -> bool {
+        let has_work = self.has_work.load(Ordering::SeqCst);
+        self.said_no_work.store(!has_work, Ordering::SeqCst);
+        has_work
+    }
+
+    /// Notes that the body works, and tells whether it has worked before.
+    pub(super) fn note_work(&self) -> bool {
+        self.has_work.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether the body has worked after it was said that there is nothing to settle. It is asked while nobody can begin.
+    pub(super) fn has_late_work(&self) -> bool {
+        self.said_no_work.load(Ordering::SeqCst) && self.has_work.load(Ordering::SeqCst)
+    }
+
     pub(super) fn is_committed(&self) -> bool {
         self.is_committed.load(Ordering::Acquire)
     }
@@ -119,10 +141,19 @@ impl<D: RowDialect> HeldRow<D> {
         self.looked.store(now.as_nanos(), Ordering::Release);
     }
 
-    /// Takes its session, to end the transaction. Nobody gets it after that.
-    pub(super) async fn begin_end(&self, clock: &Clock) -> Option<OwnedMutexGuard<Option<Open<D>>>> {
+    /// Takes its session, to end the transaction, if it is free within this time. Nobody gets it after that.
+    pub(super) async fn begin_end(&self, clock: &Clock, within: Duration) -> Option<OwnedMutexGuard<Option<Open<D>>>> {
         self.is_ending.store(true, Ordering::Release);
-        clock.timeout_at(clock.now().after(STATEMENT), self.slot.clone().lock_owned()).await
+        clock.timeout_at(clock.now().after(within), self.slot.clone().lock_owned()).await
+    }
+
+    /// Whether its session is still in the transaction with the row.
+    pub(super) async fn is_in(&self, conn: &mut D::Conn) -> Result<bool> {
+        let dialect = &self.sessions.site.dialect;
+        match dialect.is_in(conn, &self.id).await {
+            Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => Ok(false),
+            answer => answer.map_err(|error| refused(dialect, error)),
+        }
     }
 
     pub(super) fn note_committed(&self) {

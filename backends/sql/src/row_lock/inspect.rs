@@ -4,11 +4,14 @@ use std::time::Duration;
 
 use dlock_contract::engine::background;
 use dlock_contract::{
-    BreakRecord, Cursor, Error, Health, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page, Result,
+    BreakRecord, Cursor, Error, Health, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Mode, Note, Page,
+    Result,
 };
 use futures::future::BoxFuture;
 
 use super::dialect::RowDialect;
+use super::held::HeldRow;
+use super::record::mode_number;
 use super::shared::Shared;
 use super::statements::Statements;
 use super::store::RowLock;
@@ -61,7 +64,22 @@ impl<D: RowDialect> Shared<D> {
 
     /// The living holds of a lock, the first one first.
     pub(super) async fn records(&self, key: &LockKey) -> Result<Vec<Living>> {
-        let answer = self.statement(|all| &all.look, vec![Owned::Text(self.record_name(key)?)]).await?;
+        self.records_of(self.record_name(key)?).await
+    }
+
+    /// Whether somebody else was granted the lock after this hold. The row may be locked, and not by this hold's session: the
+    /// server has undone its transaction, and the body has gone on.
+    pub(super) async fn is_overtaken(&self, held: &HeldRow<D>) -> Result<bool> {
+        let records = self.records_of(held.record.name.clone()).await?;
+        let is_reader = |record: &Living| record.mode == mode_number(Mode::Read);
+        Ok(records.iter().any(|record| {
+            let is_later = record.holder.token.is_some_and(|token| token > held.token);
+            is_later && !(held.record.is_reader && is_reader(record))
+        }))
+    }
+
+    async fn records_of(&self, name: String) -> Result<Vec<Living>> {
+        let answer = self.statement(|all| &all.look, vec![Owned::Text(name)]).await?;
         let living = answer.rows.iter().map(|row| {
             let [note, hold, token, mode, session, ..] = &row[..] else {
                 return Err(corrupt("it has too few columns"));

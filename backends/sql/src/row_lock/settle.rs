@@ -1,6 +1,5 @@
 //! Commits the transaction of a hold, and says whether that was done.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Hold, Result, Settle};
@@ -20,7 +19,7 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 impl<D: RowDialect> Settle for RowLock<D> {
     fn has_work(&self, hold: &Hold) -> bool {
-        hold.session::<HeldRow<D>>().is_some_and(|held| held.has_work.load(Ordering::Acquire))
+        hold.session::<HeldRow<D>>().is_some_and(HeldRow::has_work)
     }
 
     fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>> {
@@ -37,8 +36,9 @@ impl<D: RowDialect> Settle for RowLock<D> {
 impl<D: RowDialect> Shared<D> {
     async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
         let (clock, dialect) = (&self.site.clock, &self.site.dialect);
-        let Some(mut slot) = held.begin_end(clock).await else {
-            return Err(refusal("a statement of the body is still under way on another task"));
+        // As long as for an answer: a renewal of ours may be under way, on a server that is slow.
+        let Some(mut slot) = held.begin_end(clock, PATIENCE).await else {
+            return Err(refusal("its session is still in use, such as by a statement of the body on another task"));
         };
         // Behind this, a request that has not ended drops the connection.
         let Some(mut open) = slot.take() else { return Err(refusal("the transaction had ended before")) };
@@ -117,7 +117,7 @@ impl<D: RowDialect> Shared<D> {
     }
 }
 
-fn refusal(why: &str) -> Error {
+pub(super) fn refusal(why: &str) -> Error {
     Error::new(
         ErrorKind::CommitRefused,
         format!("nothing of the body's work stays, because its commit was refused: {why}"),

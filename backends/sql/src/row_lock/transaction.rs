@@ -51,16 +51,20 @@ impl<D: RowDialect> RowTransaction<D> {
     }
 
     /// The connection, for statements: `sqlx::query(…).execute(&mut *transaction.conn().await?)`. It waits for a request of
-    /// dlock's that is under way.
+    /// dlock's that is under way. From the second time on it asks the server whether the transaction is still the one with the
+    /// lock: after a deadlock, which undoes the transaction, there is no connection.
+    ///
+    /// A savepoint of yours lives as long as the connection is lent.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if the lock was lost.
+    /// [`ErrorKind::Lost`] if the lock was lost, or has ended; that of the server if it does not say.
     pub async fn conn(&mut self) -> Result<RowConnection<'_, D>> {
-        let slot = self.held.slot.clone().lock_owned().await;
-        if slot.is_none() || self.held.has_ended() {
+        let mut slot = self.held.slot.clone().lock_owned().await;
+        let (Some(open), false) = (slot.as_mut(), self.held.has_ended()) else { return Err(lost(&self.held)) };
+        if self.held.note_work() && !self.held.is_in(&mut open.conn).await? {
+            self.held.end();
             return Err(lost(&self.held));
         }
-        self.held.has_work.store(true, Ordering::Release);
         Ok(RowConnection { slot, transaction: PhantomData })
     }
 }

@@ -4,5 +4,7 @@
 mod body;
 mod deadlock;
 mod ends;
+mod late;
 mod table;
+mod undone;
 pub(crate) mod world;

@@ -1,0 +1,74 @@
+//! Bodies that go on after the server has ended their transaction: they work without the row's lock, and must be told.
+
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, Executor};
+
+use super::world::{World, registry, run};
+use crate::row_kit::{Database, is_deadlock, transaction, waiting_for};
+
+row_lock_cases! {
+    a_body_that_goes_on_after_a_deadlock_is_told
+    a_body_that_goes_on_after_its_own_commit_is_told_and_writes_nothing
+}
+
+/// Long enough that no renewal tells of anything here by itself.
+const TTL: Duration = Duration::from_secs(9);
+
+async fn a_body_that_goes_on_after_a_deadlock_is_told(database: Database) {
+    let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
+    world.database.change("INSERT INTO data VALUES (1, 0), (2, 0)").await;
+    // With the connection that it has, or asking for it again.
+    for keeps in [true, false] {
+        let guard = world.lock().ttl(TTL).acquire().await.unwrap();
+        let held = guard.clone();
+        let mut tx = transaction(&held).unwrap();
+        let mut conn = tx.conn().await.unwrap();
+        conn.execute("UPDATE data SET n = 1 WHERE id = 1").await.unwrap();
+        // The server ends the one that has changed less, or that has waited until somebody closed the circle.
+        let mut rival = world.database.connect().await;
+        let mut heavy = rival.begin().await.unwrap();
+        let many: Vec<_> = (10..200).map(|id| format!("({id}, 0)")).collect();
+        heavy.execute(AssertSqlSafe(format!("INSERT INTO data VALUES {}", many.join(", ")))).await.unwrap();
+        heavy.execute("UPDATE data SET n = 2 WHERE id = 2").await.unwrap();
+        let closes = async {
+            waiting_for(&world.database, "n = 3").await;
+            heavy.execute("UPDATE data SET n = 4 WHERE id = 1").await.unwrap();
+        };
+        let (ended, ()) = tokio::join!(conn.execute("UPDATE data SET n = 3 WHERE id = 2"), closes);
+        assert!(is_deadlock(&ended.unwrap_err()));
+        heavy.rollback().await.unwrap();
+        let next = other.lock("a").ttl(TTL).acquire().await.unwrap();
+        // The body has not looked at the error. What it writes now is in another transaction, or refused.
+        let _ = conn.execute("INSERT INTO data VALUES (5, 0)").await;
+        if keeps {
+            assert!(held.confirm().await.unwrap_err().is_lost(), "it was not told");
+            drop(conn);
+        } else {
+            drop(conn);
+            assert!(tx.conn().await.unwrap_err().is_lost(), "it was not told");
+        }
+        drop(tx);
+        assert!(guard.release().await.is_err());
+        next.release().await.unwrap();
+        assert_eq!(world.database.lines("SELECT n FROM data ORDER BY id").await, ["0", "0"]);
+    }
+}
+
+async fn a_body_that_goes_on_after_its_own_commit_is_told_and_writes_nothing(database: Database) {
+    let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
+    let guard = world.lock().ttl(TTL).acquire().await.unwrap();
+    let held = guard.clone();
+    let mut tx = transaction(&held).unwrap();
+    run(&mut tx, "INSERT INTO data VALUES (1, 0)").await.unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    conn.execute("COMMIT").await.unwrap();
+    let next = other.lock("a").ttl(TTL).acquire().await.unwrap();
+    assert!(conn.execute("INSERT INTO data VALUES (5, 0)").await.is_err(), "it has written without the lock");
+    drop(conn);
+    assert!(held.confirm().await.unwrap_err().is_lost(), "it was not told");
+    next.release().await.unwrap();
+    assert_eq!(world.data().await, ["1"]);
+}
