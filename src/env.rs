@@ -43,15 +43,15 @@ impl Registry {
         let mut urls = Vec::new();
         let mut default = None;
         let (mut tune_file, mut tune) = (None, None);
-        let mut changed = (*self.defaults()).clone();
+        let mut new_defaults = (*self.defaults()).clone();
         for (name, value) in variables.filter(|(name, _)| name.starts_with("DLOCK_")) {
             let value = value.ok_or_else(|| Error::config(name.as_str(), "the variable's value is not valid UTF-8"));
             match name.as_str() {
-                "DLOCK_NAMESPACE" => changed.namespace = value?,
-                "DLOCK_TTL" => changed.ttl = duration(&name, &value?)?,
-                "DLOCK_MAX_HOLD" => changed.max_hold = duration(&name, &value?)?,
+                "DLOCK_NAMESPACE" => new_defaults.namespace = value?,
+                "DLOCK_TTL" => new_defaults.ttl = duration(&name, &value?)?,
+                "DLOCK_MAX_HOLD" => new_defaults.max_hold = duration(&name, &value?)?,
                 "DLOCK_WAIT" => {
-                    changed.wait = match value?.as_str() {
+                    new_defaults.wait = match value?.as_str() {
                         "none" => Wait::None,
                         "forever" => Wait::Forever,
                         text => Wait::UpTo(duration(&name, text)?),
@@ -68,7 +68,7 @@ impl Registry {
                 }
             }
         }
-        self.configure(|defaults| *defaults = changed)?;
+        self.configure(|defaults| *defaults = new_defaults)?;
         urls.sort();
         let names = urls.iter().map(|(backend, ..)| backend.clone()).collect();
         self.connect_all(urls).await?;
@@ -91,11 +91,11 @@ impl Registry {
     /// Opens the stores of these names, variables and URLs. A store that is made of others comes after them.
     async fn connect_all(&self, mut urls: Vec<(String, String, String)>) -> Result<()> {
         while !urls.is_empty() {
-            let waits = |url: &str| {
+            let waits_for_member = |url: &str| {
                 let members = openers::members(url);
                 urls.iter().any(|(backend, ..)| members.contains(backend))
             };
-            let Some(next) = urls.iter().position(|(_, _, url)| !waits(url)) else {
+            let Some(next) = urls.iter().position(|(_, _, url)| !waits_for_member(url)) else {
                 let variables: Vec<_> = urls.iter().map(|(_, variable, _)| variable.as_str()).collect();
                 let text = format!("these stores are made of each other: {}", variables.join(", "));
                 return Err(Error::config(variables[0], text));

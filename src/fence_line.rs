@@ -4,8 +4,8 @@ use dlock_contract::{Error, ErrorKind, Fence, Result};
 
 /// The fence as one line in an `UPDATE` of your own, on a column that keeps the highest token of the row's writers.
 ///
-/// The column is a whole number of 64 bits that is not NULL, and begins with 0. `place` is the placeholder for the token, as your
-/// client writes it: `$3`, `?`, `:token`. With `?` the token is bound twice: in the change and in the condition.
+/// The column is a whole number of 64 bits that is not NULL, and begins with 0. `placeholder` stands for the token, as
+/// your client writes it: `$3`, `?`, `:token`. With `?` the token is bound twice: in the change and in the condition.
 ///
 /// ```
 /// # use dlock::{ErrorKind, Fence, Key, LockKey};
@@ -23,12 +23,12 @@ use dlock_contract::{Error, ErrorKind, Fence, Result};
 ///
 /// # Errors
 /// [`ConfigInvalid`](ErrorKind::ConfigInvalid) for a column's name with other than letters, digits, `_` and `.`.
-pub fn line<'a>(fence: &'a Fence, column: &'a str, place: &'a str) -> Result<Line<'a>> {
+pub fn line<'a>(fence: &'a Fence, column: &'a str, placeholder: &'a str) -> Result<Line<'a>> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
     if column.is_empty() || !column.bytes().all(plain) {
         return Err(Error::config("column", "the name of a column has letters, digits, `_` and `.` only"));
     }
-    Ok(Line { fence, column, place })
+    Ok(Line { fence, column, placeholder })
 }
 
 /// See [`line()`].
@@ -36,20 +36,20 @@ pub fn line<'a>(fence: &'a Fence, column: &'a str, place: &'a str) -> Result<Lin
 pub struct Line<'a> {
     fence: &'a Fence,
     column: &'a str,
-    place: &'a str,
+    placeholder: &'a str,
 }
 
 impl Line<'_> {
-    /// What stands behind `SET`.
+    /// The text after `SET`.
     #[must_use]
     pub fn set(&self) -> String {
-        format!("{} = {}", self.column, self.place)
+        format!("{} = {}", self.column, self.placeholder)
     }
 
-    /// What stands behind `WHERE`.
+    /// The text after `WHERE`.
     #[must_use]
     pub fn condition(&self) -> String {
-        format!("{} <= {}", self.column, self.place)
+        format!("{} <= {}", self.column, self.placeholder)
     }
 
     /// The value of the placeholder. Tokens are below 2^53.

@@ -1,4 +1,4 @@
-//! What MySQL and MariaDB alone can do.
+//! Functions for MySQL and MariaDB only.
 
 pub use dlock_mysql::row::{RowConnection, RowTransaction};
 

@@ -1,4 +1,4 @@
-//! What PostgreSQL alone can do.
+//! Functions for PostgreSQL only.
 
 use dlock_contract::{Key, LockKey, Result};
 pub use dlock_postgres::Transaction;
@@ -35,7 +35,7 @@ pub async fn lock_in(transaction: &mut Transaction<'_>, key: impl Into<Key>) -> 
     dlock_postgres::lock_in(transaction, &name_of(key)?).await
 }
 
-/// The same without a wait: false if somebody else has the lock. The transaction goes on in any case.
+/// The same without a wait: false if another owner has the lock. The transaction goes on in any case.
 ///
 /// # Errors
 /// If the server fails.

@@ -104,7 +104,7 @@ impl TestKit {
         self.registry.install_shared(name, self.registry.backend(None)?)
     }
 
-    /// Makes this thread's annotated functions use the kit, until what is returned is dropped. In a `#[tokio::test]`,
+    /// Makes this thread's annotated functions use the kit, until the returned value is dropped. In a `#[tokio::test]`,
     /// whose tasks run on one thread, that is all; on several threads wrap each task in [`scope`](Self::scope).
     #[must_use = "the kit is left when this is dropped"]
     pub fn enter(&self) -> Entered {
@@ -140,12 +140,12 @@ impl TestKit {
         self.registry.elect(name)
     }
 
-    /// From now on, and for so long on the kit's clock, every lock is held by somebody else. Zero ends it.
+    /// For this time on the kit's clock, another owner holds every lock. Zero ends it.
     pub fn busy_for(&self, time: Duration) {
         self.switches().busy_until = Some(self.clock.now().after(time));
     }
 
-    /// Every lock that is granted from now on is lost so long after its grant, whatever its ttl. `None` ends it.
+    /// Every lock that is granted from now on is lost this time after its grant, whatever its ttl. `None` ends it.
     pub fn lost_after(&self, time: impl Into<Option<Duration>>) {
         self.switches().lost_after = time.into();
     }
@@ -186,7 +186,7 @@ impl<F: Future> Future for Scoped<F> {
     }
 }
 
-/// The store in memory, and what was switched on.
+/// The store in memory, with switches.
 struct Switchable {
     memory: Memory,
     clock: Clock,
@@ -202,7 +202,7 @@ impl Switchable {
         if lock(&self.switches).outage { Err(Error::outage("the test has switched the store off")) } else { Ok(()) }
     }
 
-    /// Somebody else's hold that the test has switched on, if it lasts.
+    /// The hold of another owner that the test has switched on, while it lasts.
     fn busy(&self) -> Option<Wake> {
         let until = lock(&self.switches).busy_until?;
         let now = self.clock.now();
@@ -343,13 +343,13 @@ impl Periods for Switchable {
 }
 
 impl Tokens for Switchable {
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+    fn reserve<'a>(&'a self, hold: &'a Hold, reservation: Reservation) -> BoxFuture<'a, Result<Reserved>> {
         Box::pin(async move {
             self.check_up()?;
             if hold.session::<Shortened>().is_some() {
                 return Ok(Reserved::Awaited);
             }
-            self.memory.reserve(hold, asked).await
+            self.memory.reserve(hold, reservation).await
         })
     }
 }

@@ -7,13 +7,17 @@ use std::time::Duration;
 
 use dlock::backends::memory::Memory;
 use dlock::backends::paired::{GateDown, Paired};
-use dlock::{ErrorKind, Mode, Registry, Wait};
+use dlock::{ErrorKind, Guard, Mode, Registry, Wait};
 use dlock_contract::{
     Attempt, Backend, Claim, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
+use dlock_testkit::servers::shared;
 use dlock_testkit::slips::assert_hidden;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
+
+/// What happens within a moment, on a machine that is busy with something else.
+const SOON: Duration = Duration::from_secs(20);
 
 const PAIR: &str = "paired://?gate=quick&authority=sure";
 
@@ -173,6 +177,63 @@ fn a_shutdown_closes_each_store_once() {
     registry.install("pair", pair).unwrap();
     block_on(registry.shutdown(Duration::from_secs(1)));
     assert_eq!(counts(), [2, 2]);
+}
+
+/// Two real stores as a pair: both are taken, the authority's token is the hold's, a waiter comes next, and a loss in the
+/// authority is a loss.
+async fn a_pair_works(number: usize, [gate, authority]: [String; 2]) {
+    let registry = Registry::new();
+    // A server is locked in one way for each namespace.
+    let namespace = format!("pairs-{number}-{:016x}", fastrand::u64(..));
+    registry.configure(|defaults| defaults.namespace = namespace).unwrap();
+    for (name, url) in [("quick", &*gate), ("sure", &authority), ("pair", PAIR)] {
+        registry.connect(name, url).await.unwrap_or_else(|error| panic!("{gate} before {authority}, {name}: {error}"));
+    }
+    let lock = |store: &str| registry.lock("job").backend(store).ttl(Duration::from_secs(3));
+    let token = |guard: &Guard| guard.fence().unwrap().get();
+    let first = lock("pair").acquire().await.unwrap();
+    for member in ["quick", "sure"] {
+        let busy = lock(member).try_acquire().await.unwrap_err();
+        assert_eq!(*busy.kind(), ErrorKind::Busy, "{gate} before {authority}: {member} is free");
+    }
+    let id = lock("sure").holders().await.unwrap().holders[0].id.unwrap();
+    let waiter = tokio::spawn(lock("pair").wait(Wait::UpTo(SOON)).acquire());
+    let before = token(&first);
+    first.release().await.unwrap();
+    let second = waiter.await.unwrap().unwrap_or_else(|error| panic!("{gate} before {authority}: {error}"));
+    assert!(token(&second) > before, "{gate} before {authority}");
+    let id_of_second = lock("sure").holders().await.unwrap().holders[0].id.unwrap();
+    assert_ne!(id, id_of_second);
+    assert!(lock("sure").break_hold(id_of_second).await.unwrap());
+    let lost = tokio::time::timeout(SOON, second.lost()).await;
+    assert!(lost.unwrap_or_else(|_| panic!("{gate} before {authority}: the loss was not told")).is_lost());
+    drop(second);
+    for member in ["quick", "sure"] {
+        let free = lock(member).wait(Wait::UpTo(SOON)).acquire().await;
+        free.unwrap_or_else(|error| panic!("{gate} before {authority}: {error}")).release().await.unwrap();
+    }
+    registry.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_of_server_can_be_a_gate_or_an_authority() {
+    let urls = tokio::task::spawn_blocking(|| {
+        let servers = shared();
+        let named = |url: String| format!("{url}?way=named");
+        let etcd = servers.etcd().unwrap().replace("http://", "etcd://");
+        let consul = format!("{}?lock_delay=0s", servers.consul().unwrap());
+        let zookeeper = servers.zookeeper().unwrap();
+        [
+            [servers.redis().unwrap(), etcd.clone()],
+            [etcd, zookeeper.clone()],
+            [zookeeper, consul.clone()],
+            [consul, servers.postgres().unwrap()],
+            // Both are sessions.
+            [named(servers.mysql().unwrap()), named(servers.postgres().unwrap())],
+        ]
+    });
+    let pairs = urls.await.unwrap().into_iter().enumerate().map(|(number, urls)| a_pair_works(number, urls));
+    futures::future::join_all(pairs).await;
 }
 
 const CHILD: &str = "DLOCK_PAIRS_TEST_CHILD";

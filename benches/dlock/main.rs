@@ -6,6 +6,7 @@
 mod compile;
 mod consul;
 mod contended;
+mod cost;
 mod etcd;
 mod floors;
 mod leadership;
@@ -21,6 +22,7 @@ mod strangers;
 mod table;
 mod uncontended;
 mod waiters;
+mod zookeeper;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -29,7 +31,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 67] = [
+const ROWS: [(&str, Run); 73] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -88,6 +90,11 @@ const ROWS: [(&str, Run); 67] = [
     ("etcd-contended-16", || etcd::contended_row(1, 16)),
     ("etcd-contended-128", || etcd::contended_row(1, 128)),
     ("etcd-contended-4x4", || etcd::contended_row(4, 4)),
+    ("zookeeper-1", || zookeeper::uncontended_row(1)),
+    ("zookeeper-64", || zookeeper::uncontended_row(64)),
+    ("zookeeper-contended-2", || zookeeper::contended_row(2)),
+    ("zookeeper-contended-16", || zookeeper::contended_row(16)),
+    ("zookeeper-contended-64", || zookeeper::contended_row(64)),
     ("consul-1", || consul::row(1)),
     ("consul-16", || consul::row(16)),
     ("paired-1", paired::row),
@@ -95,6 +102,7 @@ const ROWS: [(&str, Run); 67] = [
     ("leadership-redis", || leadership::row(leadership::Store::Redis)),
     ("leadership-postgres", || leadership::row(leadership::Store::Postgres)),
     ("leadership-etcd", || leadership::row(leadership::Store::Etcd)),
+    ("cost", cost::row),
     ("memory", memory::row),
     ("compile", compile::row),
 ];

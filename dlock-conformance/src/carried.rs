@@ -25,9 +25,9 @@ async fn gives(bench: &Bench<'_>) -> Tested {
     let next = bench.claim(&key, bench.long())?;
     let hold = match release_to(bench, &one, &former, &next).await? {
         (Released::Released, Attempt::Acquired(hold)) => hold,
-        told => {
+        answer => {
             return Err(Stop::Failed(format!(
-                "a release asked for the next caller of a lock without waiters, and the answer was {told:?}"
+                "a release asked for the next caller of a lock without waiters, and the answer was {answer:?}"
             )));
         }
     };
@@ -88,7 +88,7 @@ async fn counts(bench: &Bench<'_>) -> Tested {
         let (answer, replied) = slowly(&bench.clock, release_to(bench, &one, &hold, &next)).await;
         hold = match answer? {
             (Released::Released, Attempt::Acquired(hold)) => hold,
-            told => return Err(Stop::Failed(format!("the next caller of a lock without waiters got {told:?}"))),
+            answer => return Err(Stop::Failed(format!("the next caller of a lock without waiters got {answer:?}"))),
         };
         if replied.is_none_or(|replied| hold.validity.from < replied) {
             one.give_back(&hold).await?;
@@ -97,7 +97,7 @@ async fn counts(bench: &Bench<'_>) -> Tested {
     }
     one.give_back(&hold).await?;
     Err(Stop::Failed(
-        "the grant counts from the reply, so after a slow reply the holder believes in the lock for too long".into(),
+        "the grant counts from the reply, so after a slow reply the holder trusts the lock for too long".into(),
     ))
 }
 
@@ -146,9 +146,9 @@ async fn behind(bench: &Bench<'_>, client: &Client, mut hold: Hold) -> Tested<(A
         hold = match release_to(bench, client, &hold, &next).await? {
             (Released::Released, Attempt::Acquired(hold)) => hold,
             (Released::Released, Attempt::Contended(wake)) => return Ok((next, wake)),
-            told => {
+            answer => {
                 return Err(Stop::Failed(format!(
-                    "a release asked for the next caller of a lock with other waiters, and the answer was {told:?}"
+                    "a release asked for the next caller of a lock with other waiters, and the answer was {answer:?}"
                 )));
             }
         };

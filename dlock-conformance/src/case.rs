@@ -62,7 +62,7 @@ impl Case {
 
     async fn attempt(&self, store: &dyn Store, pace: u32) -> Tested {
         let bench = Bench::new(store, pace).await?;
-        (self.when)(&*bench.closed).map_err(|lacks| Stop::NotApplicable(lacks.into()))?;
+        (self.when)(&*bench.closed).map_err(|missing| Stop::NotApplicable(missing.into()))?;
         let limit = bench.limit();
         let test = AssertUnwindSafe((self.test)(&bench)).catch_unwind();
         match tokio::time::timeout(limit, test).await {

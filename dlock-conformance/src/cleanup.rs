@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::background;
 use dlock_contract::{Attempt, Claim, Queue, Standing};
 
 use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
+use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
     case!("a release leaves nothing in the store", always, after_release),
@@ -15,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("an abandoned grant is free", always, abandoned_grant),
     case!("an abandon may come twice, and without need", always, abandoned_again),
     case!("an attempt dropped anywhere is undone by an abandon", always, dropped_attempts),
+    case!("an abandon on dlock's own thread does not overtake its attempt", always, overtaken_attempts),
     case!("a renewal dropped anywhere leaves the client usable", always, dropped_renewals),
 ];
 
@@ -101,7 +104,7 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
             // The attempt ended before it could be dropped. This is an ordinary hold.
             Some(Ok(Attempt::Acquired(hold))) => drop(client.give_back(&hold).await?),
             _ => {
-                client.backend.abandon(&claim).await?;
+                on_our_thread(&client, &claim, async {}).await?;
                 claims.push(claim);
             }
         }
@@ -123,15 +126,67 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
     })
 }
 
+/// An attempt is begun on this thread and dropped, and dlock's own thread abandons it, as the engine does. A store whose
+/// requests are tasks of that thread must not run the abandon's task first.
+async fn overtaken_attempts(bench: &Bench<'_>) -> Tested {
+    let (holder, client) = (bench.client().await?, bench.client().await?);
+    // The first request of a client opens connections, and is slow.
+    client.give_back(&client.take(&bench.claim(&bench.key()?, bench.long())?).await?).await?;
+    let queues = [Queue::Leave, Queue::until(bench.clock.now().after(bench.long()))];
+    for is_free in [true, false] {
+        let key = bench.key()?;
+        let hold = if is_free { None } else { Some(holder.take(&bench.claim(&key, bench.long())?).await?) };
+        let before = bench.leftovers(&key).await?.len();
+        let mut claims = Vec::new();
+        // Which task comes first is also a matter of what ran before.
+        for queue in queues.into_iter().cycle().take(8) {
+            let claim = bench.claim(&if is_free { bench.key()? } else { key.clone() }, bench.long())?;
+            let attempt = async { drop(polled(client.backend.try_acquire(&claim, queue), 1).await) };
+            on_our_thread(&client, &claim, attempt).await?;
+            claims.push(claim);
+        }
+        // A request that was overtaken may still have its effect, within a moment.
+        pause(300).await;
+        settled(bench, &claims, before).await?;
+        if let Some(hold) = hold {
+            holder.renew(&hold, hold.validity).await?;
+            holder.give_back(&hold).await?;
+        }
+        for claim in claims {
+            let next = client.take_within(&bench.claim(&claim.key, bench.long())?, SLACK).await?;
+            client.give_back(&next).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Abandons the claim on dlock's own thread, right after `attempt`. That thread does nothing else meanwhile, so what the
+/// attempt spawns there is still in its queue when the abandon begins.
+async fn on_our_thread(client: &Client, claim: &Arc<Claim>, attempt: impl Future<Output = ()>) -> Tested {
+    let (stops, stopped) = tokio::sync::oneshot::channel();
+    let (begun, has_begun) = std::sync::mpsc::channel::<()>();
+    let (backend, abandoned) = (client.backend.clone(), claim.clone());
+    let abandon = background()?.run(async move {
+        let _ = stops.send(());
+        // Ends when the sender is dropped.
+        let _ = has_begun.recv();
+        backend.abandon(&abandoned).await
+    });
+    let _ = stopped.await;
+    attempt.await;
+    drop(begun);
+    Ok(abandon.await??)
+}
+
 async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
     let (client, mut random, seed) = (bench.client().await?, fastrand::Rng::new(), fastrand::u64(..));
     random.seed(seed);
     for _ in 0..12 {
         // The answer must be Lost: a reply that the wrong request reads would show here.
-        let gone = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
-        client.give_back(&gone).await?;
+        let released = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+        client.give_back(&released).await?;
         let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
-        let _ = polled(client.backend.renew(&[&gone]), random.usize(1..4)).await;
+        let _ = polled(client.backend.renew(&[&released]), random.usize(1..4)).await;
         let standing = client.renewal(&hold).await?;
         ensure!(
             matches!(standing, Ok(Standing::Renewed(_))),

@@ -157,9 +157,11 @@ impl Client {
                 self.backend.abandon(claim).await?;
                 return Err(Stop::Failed(format!("waited {bound:?} for a lock that others release")));
             }
-            let net = Duration::from_millis(if wake.signal.is_some() { 1000 } else { fastrand::u64(5..50) });
-            let nap = wake.ask_by.map_or(net, |by| by.since(now).max(Duration::from_millis(5)).min(net));
-            let sleep = std::pin::pin!(tokio::time::sleep(nap));
+            let poll_interval = Duration::from_millis(if wake.signal.is_some() { 1000 } else { fastrand::u64(5..50) });
+            let pause_length = wake
+                .ask_by
+                .map_or(poll_interval, |ask_by| ask_by.since(now).max(Duration::from_millis(5)).min(poll_interval));
+            let sleep = std::pin::pin!(tokio::time::sleep(pause_length));
             match wake.signal.as_mut() {
                 None => sleep.await,
                 Some(signal) => match futures::future::select(signal, sleep).await {
@@ -243,7 +245,7 @@ impl Client {
     pub(crate) async fn conflict(&self, claim: &Arc<Claim>, queue: Queue, holder: &Hold) -> Tested {
         let end = self.clock.now().after(SLACK);
         loop {
-            let told = match self.backend.try_acquire(claim, queue).await {
+            let answer = match self.backend.try_acquire(claim, queue).await {
                 Err(error) if error.is_retryable() && self.clock.now() < end => {
                     pause(20).await;
                     continue;
@@ -257,7 +259,7 @@ impl Client {
             };
             self.in_time(holder.validity)?;
             let (asked, held) = (claim.mode, holder.claim.mode);
-            return Err(Stop::Failed(format!("{asked:?} was asked for beside {held:?}, and the answer was {told}")));
+            return Err(Stop::Failed(format!("{asked:?} was asked for beside {held:?}, and the answer was {answer}")));
         }
     }
 

@@ -198,9 +198,9 @@ async fn untouched(bench: &Bench<'_>, one: &Client, other: &Client, holder: &Hol
 async fn stranger(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let holder = one.take(&bench.claim(&key, bench.long())?).await?;
-    for place in [0, 15] {
+    for index in [0, 15] {
         let mut bytes = *holder.claim.owner.as_bytes();
-        bytes[place] ^= 1;
+        bytes[index] ^= 1;
         // The other owner holds a lock of its own, so it has the session that the store may need.
         let elsewhere =
             Claim::new(bench.key()?, bench.long(), "stranger")?.with(|claim| claim.owner = Owner::from_bytes(bytes));

@@ -142,7 +142,7 @@ async fn grant_counts(bench: &Bench<'_>) -> Tested {
         }
     }
     Err(Stop::Failed(
-        "the grant counts from the reply, so after a slow reply the holder believes in the lock for too long".into(),
+        "the grant counts from the reply, so after a slow reply the holder trusts the lock for too long".into(),
     ))
 }
 
@@ -160,7 +160,7 @@ async fn renewal_counts(bench: &Bench<'_>) -> Tested {
         }
     }
     Err(Stop::Failed(
-        "the renewal counts from the reply, so after a slow reply the holder believes in the lock for too long".into(),
+        "the renewal counts from the reply, so after a slow reply the holder trusts the lock for too long".into(),
     ))
 }
 

@@ -55,7 +55,7 @@ async fn counts(bench: &Bench<'_>) -> Tested {
             return Ok(());
         }
     }
-    Err(Stop::Failed("a lock that was handed over counts from its notification, so after a late one the holder believes in the lock for too long".into()))
+    Err(Stop::Failed("a lock that was handed over counts from its notification, so after a late one the holder trusts the lock for too long".into()))
 }
 
 async fn untaken(bench: &Bench<'_>) -> Tested {

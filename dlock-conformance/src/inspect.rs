@@ -52,7 +52,7 @@ async fn refusals_name_the_holder(bench: &Bench<'_>) -> Tested {
         let named = wake.held_by.as_ref();
         ensure!(
             named.is_none_or(|note| *note == hold.claim.note),
-            "the holder the holder the holder the holder the holder the holder the holder {} is named as {named:?}",
+            "the holder is {}, and it is named as {named:?}",
             hold.claim.note
         );
         one.give_back(&hold).await?;
@@ -144,8 +144,8 @@ async fn released_is_not_listed(bench: &Bench<'_>) -> Tested {
     let prefix = prefix();
     let [kept, released] = [literal(&format!("{prefix}a"))?, literal(&format!("{prefix}b"))?];
     let hold = one.take(&bench.claim(&kept, bench.long())?).await?;
-    let over = two.take(&bench.claim(&released, bench.long())?).await?;
-    two.give_back(&over).await?;
+    let ended = two.take(&bench.claim(&released, bench.long())?).await?;
+    two.give_back(&ended).await?;
     let listed = list(&other, &prefix, 100).await?;
     let only = BTreeSet::from([other.lock_of(&kept)?]);
     ensure!(listed == only, "the listing has {listed:?} beside the held lock");

@@ -11,7 +11,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("a kept key stays taken for its time", keeps, for_its_time),
     case!("a kept key goes to a waiter at the end of its time", keeps, not_longer),
     case!("a kept key no longer belongs to its owner", keeps, nobodys),
-    case!("look at a kept key shows who held it", keeps, told),
+    case!("look at a kept key shows who held it", keeps, shows_note),
     case!("of several permits only the kept one stays taken", keeps_permits, share),
 ];
 
@@ -59,14 +59,14 @@ async fn nobodys(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn told(bench: &Bench<'_>) -> Tested {
+async fn shows_note(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&hold, Some(bench.long()), None).await?;
-    let told = other.backend.look(&key).await?.note().cloned();
+    let note = other.backend.look(&key).await?.note().cloned();
     ensure!(
-        told.as_ref() == Some(&hold.claim.note),
-        "a key that is kept for {} has the note {told:?}",
+        note.as_ref() == Some(&hold.claim.note),
+        "a key that is kept for {} has the note {note:?}",
         hold.claim.note
     );
     Ok(())

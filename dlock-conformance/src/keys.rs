@@ -162,7 +162,7 @@ async fn in_one_batch(bench: &Bench<'_>) -> Tested {
             // The session of a released hold ends, and its end may be seen before the answer.
             Err(_) => number == 0,
         };
-        ensure!(right, "only the first of several holds was gone, and number {number} got a wrong answerly");
+        ensure!(right, "only the first of several holds was gone, and number {number} got a wrong answer");
     }
     for hold in holds.iter().skip(1) {
         one.give_back(hold).await?;

@@ -10,7 +10,7 @@ use crate::case::Case;
 pub(crate) const CASES: &[Case] = &[
     case!("a mode of another family is a conflict, and leaves nothing", modes, other_family),
     case!("a lock of any mode leaves nothing in the store", modes, leaves_nothing),
-    case!("of several holders look shows the first one first", modes, first_is_told),
+    case!("of several holders look shows the first one first", modes, first_is_shown),
     case!("an owner that asks again for a shared lock has one hold", modes, asked_again),
 ];
 
@@ -86,7 +86,7 @@ async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn first_is_told(bench: &Bench<'_>) -> Tested {
+async fn first_is_shown(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
     for mode in shared_modes(bench) {
         let key = bench.key()?;
@@ -98,16 +98,16 @@ async fn first_is_told(bench: &Bench<'_>) -> Tested {
         }
         for hold in &holds {
             one.renew(hold, hold.validity).await?;
-            let told = other.backend.look(&key).await?.note().cloned();
+            let note = other.backend.look(&key).await?.note().cloned();
             ensure!(
-                told.as_ref() == Some(&hold.claim.note),
-                "the first holder is {}, and look shows {told:?} ({mode:?})",
+                note.as_ref() == Some(&hold.claim.note),
+                "the first holder is {}, and look shows {note:?} ({mode:?})",
                 hold.claim.note
             );
             one.give_back(hold).await?;
         }
-        let told = other.backend.look(&key).await?.note().cloned();
-        ensure!(told.is_none(), "all holders have released, and look shows {told:?} ({mode:?})");
+        let note = other.backend.look(&key).await?.note().cloned();
+        ensure!(note.is_none(), "all holders have released, and look shows {note:?} ({mode:?})");
     }
     Ok(())
 }
@@ -129,8 +129,8 @@ async fn asked_again(bench: &Bench<'_>) -> Tested {
         );
         one.give_back(&hold).await?;
         // A second hold would still be there.
-        let alone = if mode == Mode::Read { vec![Mode::Write] } else { vec![mode, mode] };
-        for mode in alone {
+        let exclusive = if mode == Mode::Read { vec![Mode::Write] } else { vec![mode, mode] };
+        for mode in exclusive {
             other.take(&bench.claim_as(mode, &key, bench.long())?).await?;
         }
     }

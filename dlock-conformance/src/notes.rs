@@ -22,9 +22,9 @@ async fn readable(bench: &Bench<'_>) -> Tested {
         let claim = bench.claim(&key, bench.long())?;
         let hold = one.take(&claim).await?;
         let note = other.backend.look(&key).await?.note().cloned();
-        let told = note.as_ref().map(|note| (note.host(), note.pid(), note.site(), note.since_ms()));
+        let read = note.as_ref().map(|note| (note.host(), note.pid(), note.site(), note.since_ms()));
         let given = (claim.note.host(), claim.note.pid(), claim.note.site(), claim.note.since_ms());
-        ensure!(told == Some(given), "the note given was {} and {note:?} was read", claim.note);
+        ensure!(read == Some(given), "the note given was {} and {note:?} was read", claim.note);
         one.give_back(&hold).await?;
     }
     Ok(())
@@ -43,8 +43,8 @@ async fn gone_with_release(bench: &Bench<'_>) -> Tested {
 
 async fn longest(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let signs: String = ('!'..='~').collect();
-    let text: String = "h=here s='\"\\%;{}<> ".chars().chain(signs.chars().cycle()).take(MAX_NOTE_BYTES).collect();
+    let characters: String = ('!'..='~').collect();
+    let text: String = "h=here s='\"\\%;{}<> ".chars().chain(characters.chars().cycle()).take(MAX_NOTE_BYTES).collect();
     let note = Note::from_stored(&text);
     let claim = Arc::new(Claim::new(key.clone(), bench.long(), "")?.with(|claim| claim.note = note.clone()));
     let hold = one.take(&claim).await?;
@@ -62,7 +62,7 @@ async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(Duration::from_secs(5));
     let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
-    let mut told = format!("{hold:?} {wake:?} {claim:?} {:?}", other.backend.look(&key).await?.note().cloned());
+    let mut shown = format!("{hold:?} {wake:?} {claim:?} {:?}", other.backend.look(&key).await?.note().cloned());
     drop(wake);
     other.backend.abandon(&waiter).await?;
     one.give_back(&hold).await?;
@@ -71,20 +71,20 @@ async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
         let next = bench.claim(&key, bench.long())?;
         for (client, claim) in [(&one, &claim), (&other, &next)] {
             let answer = tokio::time::timeout(SLACK, client.backend.try_acquire(claim, Queue::Leave)).await;
-            told.push_str(&format!("{answer:?}"));
+            shown.push_str(&format!("{answer:?}"));
             if let Ok(Err(error)) = answer {
-                told.push_str(&error.to_string());
+                shown.push_str(&error.to_string());
             }
         }
-        ensure!(!shows(&told, &next.owner), "an owner id is shown: {told}");
+        ensure!(!shows(&shown, &next.owner), "an owner id is shown: {shown}");
         drop(outage);
     }
     let _ = tokio::time::timeout(SLACK, async {
-        told.push_str(&format!("{:?} {:?}", one.backend.renew(&[&hold]).await, one.backend.release(&hold).await));
+        shown.push_str(&format!("{:?} {:?}", one.backend.renew(&[&hold]).await, one.backend.release(&hold).await));
     })
     .await;
     for owner in [&claim.owner, &waiter.owner] {
-        ensure!(!shows(&told, owner), "an owner id is shown: {told}");
+        ensure!(!shows(&shown, owner), "an owner id is shown: {shown}");
     }
     Ok(())
 }

@@ -63,17 +63,17 @@ async fn after_end(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
     one.give_back(&hold).await?;
-    let asked = Reservation::new(TOKENS).even_if_awaited(true);
+    let reservation = Reservation::new(TOKENS).even_if_awaited(true);
     for holder in [None, Some(bench.claim(&key, bench.long())?)] {
-        let strange = match &holder {
+        let next_holder = match &holder {
             Some(claim) => Some(other.take(claim).await?),
             None => None,
         };
-        let answer = one.tokens()?.reserve(&hold, asked).await?;
+        let answer = one.tokens()?.reserve(&hold, reservation).await?;
         ensure!(answer == Reserved::Lost, "a reservation after the release returned {answer:?}");
-        if let Some(strange) = strange {
-            other.renew(&strange, strange.validity).await?;
-            other.give_back(&strange).await?;
+        if let Some(next_holder) = next_holder {
+            other.renew(&next_holder, next_holder.validity).await?;
+            other.give_back(&next_holder).await?;
         }
         bench.clean(&key, "after a reservation for a hold that was over").await?;
     }
@@ -83,14 +83,14 @@ async fn after_end(bench: &Bench<'_>) -> Tested {
 async fn awaited(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let asked = Reservation::new(TOKENS);
-    let alone = one.tokens()?.reserve(&hold, asked).await?;
+    let reservation = Reservation::new(TOKENS);
+    let alone = one.tokens()?.reserve(&hold, reservation).await?;
     ensure!(matches!(alone, Reserved::Tokens { .. }), "a reservation without other waiters returned {alone:?}");
     let waiter = bench.claim(&key, bench.long())?;
     let until = bench.clock.now().after(Duration::from_secs(60));
     let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     pause(10).await;
-    let answer = one.tokens()?.reserve(&hold, asked).await?;
+    let answer = one.tokens()?.reserve(&hold, reservation).await?;
     ensure!(answer == Reserved::Awaited, "a reservation with another waiter returned {answer:?}");
     reserve(&one, &hold).await?;
     one.give_back(&hold).await?;

@@ -34,7 +34,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const SUCCEEDED: RunEnd = RunEnd::Succeeded { took: Duration::from_millis(1234) };
 
 /// A period of many hours. Its next boundary is more than an hour away, by any clock that is not wrong by hours.
-fn quiet() -> OncePer {
+fn long_period() -> OncePer {
     let now = Duration::from_millis(Clock::system().wall_ms()).as_secs();
     let hours = |hours: &u64| {
         let period = hours * HOUR.as_secs();
@@ -55,7 +55,7 @@ fn again(once: OncePer) -> OncePer {
 }
 
 /// Asks for a run that was already started. Any other answer is a failure.
-async fn over(client: &Client, claim: &std::sync::Arc<Claim>, queue: Queue, what: &str) -> Tested {
+async fn expect_already_run(client: &Client, claim: &std::sync::Arc<Claim>, queue: Queue, what: &str) -> Tested {
     match client.ask(claim, queue).await? {
         Attempt::AlreadyRun => Ok(()),
         other => Err(Stop::Failed(format!("{what}, and the answer was {other:?}"))),
@@ -63,7 +63,7 @@ async fn over(client: &Client, claim: &std::sync::Arc<Claim>, queue: Queue, what
 }
 
 async fn one_start(bench: &Bench<'_>) -> Tested {
-    let (key, once) = (bench.key()?, quiet());
+    let (key, once) = (bench.key()?, long_period());
     let mut clients = Vec::new();
     for _ in 0..4 {
         clients.push(bench.client().await?);
@@ -86,12 +86,12 @@ async fn one_start(bench: &Bench<'_>) -> Tested {
 }
 
 async fn goes_on(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let (key, once, one) = (bench.key()?, long_period(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
     let before = bench.leftovers(&key).await?.len();
     for queue in [Queue::Leave, Queue::until(bench.clock.now().after(bench.long()))] {
         let claim = bench.claim_once(once, &key, bench.long())?;
-        over(&one, &claim, queue, "a run of this period goes on").await?;
+        expect_already_run(&one, &claim, queue, "a run of this period goes on").await?;
     }
     let found = bench.leftovers(&key).await?;
     ensure!(found.len() == before, "callers that came too late left something in the store: {}", found.join(", "));
@@ -102,7 +102,7 @@ async fn goes_on(bench: &Bench<'_>) -> Tested {
 }
 
 async fn one_of_those_who_wait(bench: &Bench<'_>) -> Tested {
-    let (key, once, one, other) = (bench.key()?, quiet(), bench.client().await?, bench.client().await?);
+    let (key, once, one, other) = (bench.key()?, long_period(), bench.client().await?, bench.client().await?);
     let holder = one.take(&bench.claim(&key, bench.long())?).await?;
     let claims = [bench.claim_once(once, &key, bench.long())?, bench.claim_once(once, &key, bench.long())?];
     let until = Queue::until(bench.clock.now().after(bench.long()));
@@ -125,14 +125,14 @@ async fn one_of_those_who_wait(bench: &Bench<'_>) -> Tested {
 }
 
 async fn ended(bench: &Bench<'_>) -> Tested {
-    let (once, one) = (quiet(), bench.client().await?);
+    let (once, one) = (long_period(), bench.client().await?);
     for end in [RunEnd::Failed, SUCCEEDED] {
         let key = bench.key()?;
         let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
         one.end(&hold, None, Some(end)).await?;
         for once in [once, again(once)] {
             let claim = bench.claim_once(once, &key, bench.long())?;
-            over(&one, &claim, Queue::Leave, &format!("the run has ended ({end:?})")).await?;
+            expect_already_run(&one, &claim, Queue::Leave, &format!("the run has ended ({end:?})")).await?;
         }
         // Only the run is recorded: the key itself is free.
         let plain = one.take(&bench.claim(&key, bench.long())?).await?;
@@ -143,15 +143,15 @@ async fn ended(bench: &Bench<'_>) -> Tested {
 }
 
 async fn released(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let (key, once, one) = (bench.key()?, long_period(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
     one.give_back(&hold).await?;
     let claim = bench.claim_once(once, &key, bench.long())?;
-    over(&one, &claim, Queue::Leave, "the run was started, and its lock released").await
+    expect_already_run(&one, &claim, Queue::Leave, "the run was started, and its lock released").await
 }
 
 async fn abandoned(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let (key, once, one) = (bench.key()?, long_period(), bench.client().await?);
     let claim = bench.claim_once(once, &key, bench.long())?;
     one.take(&claim).await?;
     for _ in 0..2 {
@@ -166,11 +166,11 @@ async fn abandoned(bench: &Bench<'_>) -> Tested {
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     one.backend.abandon(&claim).await?;
     let next = bench.claim_once(once, &key, bench.long())?;
-    over(&one, &next, Queue::Leave, "another claim than the one that ran was abandoned").await
+    expect_already_run(&one, &next, Queue::Leave, "another claim than the one that ran was abandoned").await
 }
 
 async fn abandoned_rerun(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let (key, once, one) = (bench.key()?, long_period(), bench.client().await?);
     // A claim without a period, which changes nothing.
     let plain = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
@@ -181,14 +181,20 @@ async fn abandoned_rerun(bench: &Bench<'_>) -> Tested {
     one.backend.abandon(&claim).await?;
     // The result of the first run is not known.
     let unasked = bench.claim_once(once, &key, bench.long())?;
-    over(&one, &unasked, Queue::Leave, "the run was started, and the claim that would repeat it was abandoned").await?;
+    expect_already_run(
+        &one,
+        &unasked,
+        Queue::Leave,
+        "the run was started, and the claim that would repeat it was abandoned",
+    )
+    .await?;
     let hold = one.take(&bench.claim_once(again(once), &key, bench.long())?).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     Ok(())
 }
 
 async fn asks_again(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let (key, once, one) = (bench.key()?, long_period(), bench.client().await?);
     let claim = bench.claim_once(once, &key, bench.long())?;
     let late = one.take(&claim).await?;
     // As the engine does if a grant has already expired when it arrives.
@@ -202,7 +208,7 @@ async fn asks_again(bench: &Bench<'_>) -> Tested {
 }
 
 async fn died(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let (key, once, one) = (bench.key()?, long_period(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.short())?).await?;
     let over_at = bench.profile.takeover(hold.validity.granted) + Duration::from_millis(250);
     let over_at = hold.validity.from.after(over_at);
@@ -214,11 +220,11 @@ async fn died(bench: &Bench<'_>) -> Tested {
         }
         pause(20).await;
     }
-    over(&one, &claim, Queue::Leave, "the run was started, and its lease has ended").await
+    expect_already_run(&one, &claim, Queue::Leave, "the run was started, and its lease has ended").await
 }
 
 async fn rerun(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let (key, once, one) = (bench.key()?, long_period(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.short())?).await?;
     let claim = bench.claim_once(again(once), &key, bench.long())?;
     let end = bench.clock.now().after(bench.takeover(bench.short()));
@@ -237,7 +243,7 @@ async fn rerun(bench: &Bench<'_>) -> Tested {
 
 /// As after a cancelled caller: the lock is free, and the result of the run is not known.
 async fn given_back(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, again(quiet()), bench.client().await?);
+    let (key, once, one) = (bench.key()?, again(long_period()), bench.client().await?);
     // A claim without a period, which changes nothing.
     let plain = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
@@ -255,7 +261,7 @@ async fn given_back(bench: &Bench<'_>) -> Tested {
 }
 
 async fn waits_to_rerun(bench: &Bench<'_>) -> Tested {
-    let (once, one) = (again(quiet()), bench.client().await?);
+    let (once, one) = (again(long_period()), bench.client().await?);
     // So long that a waiter that hears only of the end of this lease hears too late.
     let kept = bench.closed.keeps().map(|_| SLACK * 12);
     for keep in std::iter::once(None).chain(kept.map(Some)) {
@@ -324,21 +330,21 @@ async fn offset(bench: &Bench<'_>) -> Tested {
         one.end(&hold, None, Some(SUCCEEDED)).await?;
         for earlier in [hours - 10, hours] {
             let claim = bench.claim_once(boundary_at(earlier), &key, bench.long())?;
-            over(&one, &claim, Queue::Leave, "a run of this boundary or a later one was started").await?;
+            expect_already_run(&one, &claim, Queue::Leave, "a run of this boundary or a later one was started").await?;
         }
     }
     Ok(())
 }
 
 async fn stores_clock(bench: &Bench<'_>) -> Tested {
-    let (key, once, one) = (bench.key()?, quiet(), bench.client().await?);
+    let (key, once, one) = (bench.key()?, long_period(), bench.client().await?);
     let hold = one.take(&bench.claim_once(once, &key, bench.long())?).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
     let period = i64::try_from(once.period.as_millis()).unwrap_or(i64::MAX);
     for skew in [period, -period] {
         let wrong = bench.client_with(Clock::with_wall_skew(skew)).await?;
         let claim = bench.claim_once(once, &key, bench.long())?;
-        over(&wrong, &claim, Queue::Leave, &format!("a client's clock is wrong by {skew} ms")).await?;
+        expect_already_run(&wrong, &claim, Queue::Leave, &format!("a client's clock is wrong by {skew} ms")).await?;
     }
     Ok(())
 }
@@ -347,36 +353,51 @@ async fn last_success(bench: &Bench<'_>) -> Tested {
     let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
     let before = other.periods()?.last_success(&key).await?;
     ensure!(before.is_none(), "a run that was never started has succeeded: {before:?}");
-    let hold = one.take(&bench.claim_once(quiet(), &key, bench.long())?).await?;
+    let hold = one.take(&bench.claim_once(long_period(), &key, bench.long())?).await?;
     one.end(&hold, None, Some(SUCCEEDED)).await?;
-    let told = other.periods()?.last_success(&key).await?;
-    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and there is no last success".into())) };
-    ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
-    ensure!(told.note == hold.claim.note, "the run of {} is reported as the run of {}", hold.claim.note, told.note);
+    let success = other.periods()?.last_success(&key).await?;
+    let Some(success) = success else {
+        return Err(Stop::Failed("a run has succeeded, and there is no last success".into()));
+    };
+    ensure!(RunEnd::Succeeded { took: success.took } == SUCCEEDED, "a run that took 1.234s took {:?}", success.took);
+    ensure!(
+        success.note == hold.claim.note,
+        "the run of {} is reported as the run of {}",
+        hold.claim.note,
+        success.note
+    );
     // The store's clock may differ, but not by a day.
     let now = SystemTime::now();
-    let off = now.duration_since(told.started).or_else(|_| told.started.duration_since(now)).unwrap_or(Duration::MAX);
-    ensure!(off < HOUR * 24, "a run that was started just now was started at {:?}", told.started);
+    let difference =
+        now.duration_since(success.started).or_else(|_| success.started.duration_since(now)).unwrap_or(Duration::MAX);
+    ensure!(difference < HOUR * 24, "a run that was started just now was started at {:?}", success.started);
     let key = bench.key()?;
-    let hold = one.take(&bench.claim_once(quiet(), &key, bench.long())?).await?;
+    let hold = one.take(&bench.claim_once(long_period(), &key, bench.long())?).await?;
     one.end(&hold, None, Some(RunEnd::Failed)).await?;
-    let told = other.periods()?.last_success(&key).await?;
-    ensure!(told.is_none(), "a run that failed is reported as the last success: {told:?}");
+    let success = other.periods()?.last_success(&key).await?;
+    ensure!(success.is_none(), "a run that failed is reported as the last success: {success:?}");
     Ok(())
 }
 
 async fn without_period(bench: &Bench<'_>) -> Tested {
-    let (key, one, once) = (bench.key()?, bench.client().await?, quiet());
+    let (key, one, once) = (bench.key()?, bench.client().await?, long_period());
     let failed = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&failed, None, Some(RunEnd::Failed)).await?;
-    let told = one.periods()?.last_success(&key).await?;
-    ensure!(told.is_none(), "a run that failed is reported as the last success: {told:?}");
+    let success = one.periods()?.last_success(&key).await?;
+    ensure!(success.is_none(), "a run that failed is reported as the last success: {success:?}");
     let plain = one.take(&bench.claim(&key, bench.long())?).await?;
     one.end(&plain, None, Some(SUCCEEDED)).await?;
-    let told = one.periods()?.last_success(&key).await?;
-    let Some(told) = told else { return Err(Stop::Failed("a run has succeeded, and there is no last success".into())) };
-    ensure!(RunEnd::Succeeded { took: told.took } == SUCCEEDED, "a run that took 1.234s took {:?}", told.took);
-    ensure!(told.note == plain.claim.note, "the run of {} is reported as the run of {}", plain.claim.note, told.note);
+    let success = one.periods()?.last_success(&key).await?;
+    let Some(success) = success else {
+        return Err(Stop::Failed("a run has succeeded, and there is no last success".into()));
+    };
+    ensure!(RunEnd::Succeeded { took: success.took } == SUCCEEDED, "a run that took 1.234s took {:?}", success.took);
+    ensure!(
+        success.note == plain.claim.note,
+        "the run of {} is reported as the run of {}",
+        plain.claim.note,
+        success.note
+    );
     bench.clean(&key, "after all were released").await?;
     // It has not started the run of any period.
     let run = one.take(&bench.claim_once(once, &key, bench.long())?).await?;

@@ -11,7 +11,7 @@ use crate::client::Client;
 
 pub(crate) const CASES: &[Case] = &[
     case!("the end of a session lets the next owner in", sessions, session_ends),
-    case!("a holder hears of the end of its session within the stated time", sessions, told),
+    case!("a holder hears of the end of its session within the stated time", sessions, hears_in_time),
     case!("the end of one session ends no other one's hold", sessions, neighbour_lives),
     case!("a release reports no success if the session had ended before", sessions, release_after_end),
 ];
@@ -27,7 +27,7 @@ async fn session_ends(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn told(bench: &Bench<'_>) -> Tested {
+async fn hears_in_time(bench: &Bench<'_>) -> Tested {
     // The stated time and one round trip.
     let bound = window(bench) + Duration::from_millis(200);
     let client = bench.client().await?;
@@ -39,7 +39,7 @@ async fn told(bench: &Bench<'_>) -> Tested {
         let ended = listen(&hold)?;
         pause(age).await;
         let before = bench.clock.now();
-        gone(bench, &key).await?;
+        end_session(bench, &key).await?;
         let learned = tokio::time::timeout(window(bench) + SLACK, learns(&client, &hold, ended)).await;
         ensure!(learned.is_ok(), "a holder did not hear of the end of its session for {:?}", window(bench) + SLACK);
         let after = bench.clock.now().since(before);
@@ -75,16 +75,16 @@ async fn release_after_end(bench: &Bench<'_>) -> Tested {
         let key = bench.key()?;
         let hold = client.take(&bench.claim(&key, bench.long())?).await?;
         pause(age).await;
-        gone(bench, &key).await?;
+        end_session(bench, &key).await?;
         let released = client.backend.release(&hold).await;
-        let ours = matches!(released, Ok(Released::Released));
-        ensure!(!ours, "a release reported success, but the session of the lock had ended before");
+        let reported = matches!(released, Ok(Released::Released));
+        ensure!(!reported, "a release reported success, but the session of the lock had ended before");
     }
     Ok(())
 }
 
 /// Ends the session as an operator would, and waits until the store has freed the lock.
-async fn gone(bench: &Bench<'_>, key: &LockKey) -> Tested {
+async fn end_session(bench: &Bench<'_>, key: &LockKey) -> Tested {
     bench.evict(key).await?;
     let end = bench.clock.now().after(SLACK);
     while !bench.leftovers(key).await?.is_empty() {

@@ -88,7 +88,7 @@ impl Address {
             }
             None => rest,
         };
-        // Here ends up a password that is not encoded.
+        // A password that is not encoded ends up in this part, so every error of it says how to encode one.
         let wrong = |why: &str| {
             let encode = "in a user or password write @ : / % # ? as %40 %3A %2F %25 %23 %3F";
             self.wrong(&format!("{why}; {encode}"))
@@ -96,8 +96,8 @@ impl Address {
         if rest.contains('#') {
             return Err(wrong("nothing comes after a `#`"));
         }
-        let (place, query) = split_query(rest);
-        let (hosts, path) = place.split_once('/').unwrap_or((place, ""));
+        let (location, query) = split_query(rest);
+        let (hosts, path) = location.split_once('/').unwrap_or((location, ""));
         if hosts.contains('@') {
             return Err(wrong("one user and one password stand before all hosts"));
         }
@@ -175,6 +175,11 @@ impl Address {
         read(value.reveal()).map(Some).ok_or_else(|| self.form.bad_value(row))
     }
 
+    /// Whether the option can have this value in URLs of this form.
+    pub(crate) fn can_be(&self, name: &str, value: &str) -> bool {
+        self.form.row(self.scheme, name).is_ok_and(|row| row.can_be(value))
+    }
+
     /// The error of a URL that the store cannot use: its form, and why. The reason must not repeat a part of the URL.
     #[must_use]
     pub fn wrong(&self, why: &str) -> Error {
@@ -202,7 +207,7 @@ impl fmt::Debug for Address {
 
 /// Everything after the first `?`, if there is one.
 fn split_query(text: &str) -> (&str, Option<&str>) {
-    text.split_once('?').map_or((text, None), |(place, query)| (place, Some(query)))
+    text.split_once('?').map_or((text, None), |(before, query)| (before, Some(query)))
 }
 
 impl Host {
@@ -239,7 +244,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
 }
 
-/// An address of version 6, as everybody writes it. A link-local one may name its interface: `fe80::1%eth0`.
+/// An IPv6 address in its usual form. A link-local one may name its interface: `fe80::1%eth0`.
 fn v6(text: &str) -> Option<String> {
     let (address, zone) = text.split_once('%').map_or((text, None), |(address, zone)| (address, Some(zone)));
     let address = address.parse::<std::net::Ipv6Addr>().ok()?;

@@ -19,8 +19,8 @@ pub enum Queue {
     Join {
         /// The end of its wait.
         until: BootInstant,
-        /// The longest pause before its next attempt, if the caller has said one: for a store that can only be polled, and
-        /// notes who waits.
+        /// The longest pause before its next attempt, if the caller has set one. It is for a store that can only be
+        /// polled and that records its waiters.
         asks_again_within: Option<Duration>,
     },
 }
@@ -36,11 +36,12 @@ impl Queue {
 /// The answer to one attempt.
 #[derive(Debug)]
 pub enum Attempt {
-    /// The lock is ours.
+    /// The claim holds the lock.
     Acquired(Hold),
-    /// Somebody else has it.
+    /// Another owner holds the lock.
     Contended(Wake),
-    /// The run of this period was started already, by somebody; see [`Claim::once_per`](crate::Claim::once_per). Nothing of ours is left.
+    /// The run of this period was started already; see [`Claim::once_per`](crate::Claim::once_per). The attempt has
+    /// left nothing in the store.
     AlreadyRun,
 }
 
@@ -52,7 +53,8 @@ pub enum Attempt {
 pub struct Wake {
     /// Ends when there is news; `None` where the store can only be polled.
     pub signal: Option<BoxFuture<'static, Result<Signal>>>,
-    /// Ask again by then without any news, for instance because the present lease ends; `None` if nothing is known.
+    /// The caller asks again by this instant, also without news, for instance because the present lease ends. `None` if
+    /// the store knows no such instant.
     pub ask_by: Option<BootInstant>,
     /// How long the present holder's lease still runs, if the store told.
     pub lease_left: Option<Duration>,
@@ -113,17 +115,17 @@ impl fmt::Debug for Wake {
 /// The result of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Still ours, and for so long again.
+    /// The claim still holds the lock, for this validity.
     Renewed(Validity),
-    /// Not ours any more.
+    /// The claim does not hold the lock any more.
     Lost,
 }
 
 /// The result of a release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Released {
-    /// It was ours and is free now, or handed on.
+    /// The claim held the lock. Now it is free, or the next waiter has it.
     Released,
-    /// It was not ours any more; nothing was changed.
+    /// The claim did not hold the lock any more. Nothing was changed.
     NotOwner,
 }

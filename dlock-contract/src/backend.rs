@@ -2,7 +2,7 @@
 //!
 //! A backend makes *one attempt* each time it is called: it does not retry, and it does not pace callers. It may run tasks
 //! for its connections and sessions, on the contract's own thread. Contention is a value, failure is an error. The store's
-//! clock decides who holds; ours only decides when we stop believing.
+//! clock decides who holds the lock. The engine's clock only decides when it stops trusting a hold.
 
 use std::sync::Arc;
 
@@ -49,19 +49,19 @@ pub trait Backend: Send + Sync + 'static {
     /// # Errors
     /// [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict), not retryable and without a trace, while the key is held
     /// in a mode that does not [mix](crate::Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
-    /// What an attempt with any other error may have left is undone by the core, by [`abandon`](Self::abandon): an undo of
-    /// the backend's own that comes late could meet what the same owner wins next.
+    /// After any other error the core calls [`abandon`](Self::abandon), which undoes what the attempt may have left.
+    /// The backend must not undo it by itself: its late undo could free what the same owner wins next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>>;
 
-    /// Callers of this process wait for each other's holds of this key: the next attempts will hardly be alone. A hint,
-    /// for stores that ask in another way then.
+    /// Tells that callers of this process wait for each other's holds of this key, so other processes probably want it
+    /// too. A hint, for stores that ask in another way then.
     fn expects_others(&self, key: &LockKey) {
         let _ = key;
     }
 
-    /// Prolongs holds; one answer for each, in order. It never creates: what is not ours any more is
-    /// [`Standing::Lost`]; so is a hold whose session has surely ended. An error means *unknown*, and unknown is not
-    /// lost. Renewing one hold of a group may prolong the others; the core counts only on the answers.
+    /// Prolongs holds; one answer for each, in order. It never creates. A hold that its owner does not have
+    /// any more is [`Standing::Lost`], and so is a hold whose session has surely ended. An error means *unknown*, and
+    /// unknown is not lost. Renewing one hold of a group may prolong the others; the core counts only on the answers.
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>>;
 
     /// Frees the lock, if it is still this owner's.
@@ -79,7 +79,7 @@ pub trait Backend: Send + Sync + 'static {
     /// when the store was opened, as far as a request or two can tell: role, version, rights, settings.
     ///
     /// # Errors
-    /// Where a lock could not be taken now: no answer, a replica, rights that lack, a schema of another release.
+    /// If a lock could not be taken now: no answer, a replica, missing rights, a schema of another release.
     fn ready(&self) -> BoxFuture<'_, Result<Health>>;
 
     /// Ending a hold and keeping its key (`min_hold`), if this instance offers it. Like every power, it is offered at each

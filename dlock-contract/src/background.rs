@@ -81,7 +81,7 @@ fn forked() -> Error {
 /// Starts our thread if it was not started yet.
 pub(crate) fn start() {
     if THREAD.get().is_none() {
-        // Whoever needs it hears of the failure when it asks for it.
+        // A caller that needs the thread gets the error when it asks for it.
         let _ = background();
     }
 }
@@ -114,7 +114,7 @@ impl Background {
         Ok(Self { handle, thread: thread.thread().id(), pid: std::process::id(), alive })
     }
 
-    /// Runs `task` to its end, whoever asked for it.
+    /// Runs `task` to its end, also if its caller is gone.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.handle.spawn(task);
     }
@@ -184,7 +184,7 @@ impl Place {
         Handle::try_current().map(Self).map_err(outside)
     }
 
-    /// Which runtime it is.
+    /// The identity of this runtime.
     #[must_use]
     pub fn origin(&self) -> Origin {
         Origin::of(&self.0)
@@ -206,7 +206,7 @@ impl Drop for EndsTask {
     }
 }
 
-/// A thread that is all its runtime has: while it is parked, no task of that runtime goes on.
+/// The only thread of a current-thread runtime. While it is parked, no task of that runtime goes on.
 pub type Home = (Origin, ThreadId);
 
 /// The present thread, if it drives a current-thread runtime. A thread of `spawn_blocking` is in that runtime too, and
@@ -248,9 +248,9 @@ pub(crate) fn follow(clock: &Clock) {
         loop {
             // Before the time is told, and after that: tokio's clock jumps as soon as this runtime has nothing to do, and
             // knows nothing of our thread.
-            settle();
+            let_our_thread_run();
             let next = clock.sleepers().wake_due(clock.now());
-            settle();
+            let_our_thread_run();
             let wait = async {
                 match next {
                     Some(next) => tokio::time::sleep(next.since(clock.now())).await,
@@ -265,16 +265,16 @@ pub(crate) fn follow(clock: &Clock) {
     });
 }
 
-/// Waits until our thread has done what it has to do now, each time that something else came of it.
+/// Lets our thread run until it is idle. A task may start further tasks, so it waits several times.
 #[cfg(feature = "testing")]
-fn settle() {
+fn let_our_thread_run() {
     for _ in 0..8 {
-        let (passed, has_passed) = std::sync::mpsc::sync_channel(1);
+        let (reached, is_reached) = std::sync::mpsc::sync_channel(1);
         let Ok(background) = background() else { return };
         background.spawn(async move {
-            let _ = passed.send(());
+            let _ = reached.send(());
         });
-        let _ = has_passed.recv();
+        let _ = is_reached.recv();
     }
 }
 
@@ -291,8 +291,8 @@ impl Alarm {
     )]
     fn new() -> Self {
         use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-        let made = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC);
-        Self(made.ok().and_then(|timer| tokio::io::unix::AsyncFd::new(timer).ok()))
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC);
+        Self(timer.ok().and_then(|timer| tokio::io::unix::AsyncFd::new(timer).ok()))
     }
 
     async fn wait(&self, until: Option<BootInstant>) {

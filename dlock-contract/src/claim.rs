@@ -10,25 +10,26 @@ use crate::once_per::OncePer;
 use crate::origin::Origin;
 use crate::owner::Owner;
 
-/// What one acquisition asks for. Built once, unchanged through all of its attempts.
+/// The request of one acquisition. Built once, unchanged through all of its attempts.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Claim {
     /// The key, as the caller gave it; see [`Backend::identify`](crate::Backend::identify).
     pub key: LockKey,
-    /// Who asks: fresh for each acquisition.
+    /// The owner: fresh for each acquisition.
     pub owner: Owner,
-    /// How long the store shall keep the lock without a renewal.
+    /// How long the store keeps the lock without a renewal.
     pub ttl: Duration,
-    /// Will the hold be renewed? Where holds share a lease, one that is not renewed needs a lease of its own.
+    /// Whether the hold will be renewed. Where holds share a lease, a hold that is not renewed needs a lease of its
+    /// own.
     pub renewed: bool,
-    /// Who may hold it beside whom. Only what [`Profile`](crate::Profile) says the store can do.
+    /// The lock mode. Only one that the store can do by its [`Profile`](crate::Profile).
     ///
     /// Each holder has a lease, an owner and a note of its own, and ends alone. [`Mode::Read`] comes in beside readers,
     /// but stands behind a writer that waits. [`Mode::Permits`] has the lowest [slot](crate::Hold::slot) that no living hold
     /// has; a hold that ends frees just its own.
     pub mode: Mode,
-    /// Must nobody be overtaken who came earlier? Only where [`Profile::fair`](crate::Profile::fair).
+    /// Whether waiters are served in the order in which they came. Only where [`Profile::fair`](crate::Profile::fair).
     pub fair: bool,
     /// At most one start in each period; only where the store offers [`Periods`](crate::Periods).
     ///
@@ -38,7 +39,7 @@ pub struct Claim {
     /// while its winner still holds the lock. A run of an earlier period that still holds the lock is contention as usual.
     ///
     /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`](crate::RunEnd) came) is contention
-    /// for as long as the lock is held, by whomever, and is granted again once it is free, and no earlier: a plain release
+    /// for as long as any owner holds the lock, and is granted again once it is free, and no earlier: a plain release
     /// frees it at once, a lease when it ends. When it has ended the answer is [`Attempt::AlreadyRun`](crate::Attempt::AlreadyRun), also while the key
     /// is [kept](crate::Keeps::keep): who waits learns of that end as of a release, and not by the end of a lease.
     ///
@@ -47,7 +48,7 @@ pub struct Claim {
     /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
     /// `rerun` it may stay as a start that has not ended.
     pub once_per: Option<Box<OncePer>>,
-    /// What to store beside the owner.
+    /// The note that the store keeps beside the owner.
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
     /// connections have no order.

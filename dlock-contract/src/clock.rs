@@ -1,8 +1,8 @@
 //! The suspend-proof clock, and sleeping on it.
 //!
-//! A lease in a store goes on running while this machine is suspended, so the instant at which we stop believing must
-//! too. `std::time::Instant` stands still in suspend on Linux (rust-lang/rust#87906); this clock is `CLOCK_BOOTTIME`.
-//! A paused virtual machine is in no guest clock: only the fencing token helps there.
+//! A lease in a store goes on running while this machine is suspended, so the instant at which the engine stops
+//! trusting a hold must come too. `std::time::Instant` stands still in suspend on Linux (rust-lang/rust#87906); this
+//! clock is `CLOCK_BOOTTIME`. A paused virtual machine is in no guest clock: only the fencing token helps there.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,7 +36,7 @@ enum Source {
         now: Mutex<BootInstant>,
         /// The wall clock's reading at its start; it goes on with `now`.
         wall_ms: u64,
-        /// The test kit's has this; it may be moved by tokio's too.
+        /// Present in the test kit's clock. The inner value: tokio's paused clock, if that moves this one too.
         #[cfg(feature = "testing")]
         kit: Option<Option<Paused>>,
     },
@@ -82,7 +82,7 @@ impl Clock {
         clock
     }
 
-    /// Is it the test kit's?
+    /// Whether it is the test kit's clock.
     #[cfg(feature = "testing")]
     #[doc(hidden)]
     #[must_use]
@@ -157,7 +157,7 @@ impl Clock {
         TimeoutAt { future, sleep: self.sleep_until(deadline) }
     }
 
-    /// Wakes all who sleep by it, ahead of their time: something has ended.
+    /// Wakes all sleeps on this clock ahead of their time, because something has ended.
     #[doc(hidden)]
     pub fn wake_all(&self) {
         self.sleepers().wake_all();
@@ -175,7 +175,7 @@ fn system_now() -> BootInstant {
 }
 
 /// Elsewhere: the larger of what the monotonic clock and the wall clock say has passed. A wall clock set forward ends
-/// beliefs early, which is safe; one set back falls back on the monotonic clock.
+/// holds early, which is safe; one set back falls back on the monotonic clock.
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 fn system_now() -> BootInstant {
     use std::sync::OnceLock;

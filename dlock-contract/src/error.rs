@@ -7,7 +7,7 @@ use std::time::Duration;
 
 pub use crate::error_kind::{ErrorKind, LossCause};
 
-/// The longest that [`Error::retry_after`] tells anybody to stay away.
+/// The longest time that [`Error::retry_after`] gives.
 const MOST_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// The error of everything here.
@@ -94,7 +94,7 @@ impl Error {
         self
     }
 
-    /// Can the request that failed have come to the store?
+    /// Whether the request that failed may have come to the store.
     #[must_use]
     pub fn may_have_left(&self) -> bool {
         !self.0.never_sent
@@ -109,7 +109,7 @@ impl Error {
         self
     }
 
-    /// The same failure for one more who waits for it, without its cause.
+    /// The same failure for another waiter of the same request, without its cause.
     pub fn again(&self) -> Self {
         let mut same = Self::new(self.0.kind.clone(), self.0.message.clone()).with_retryable(self.0.retryable);
         same.0.code.clone_from(&self.0.code);
@@ -145,18 +145,18 @@ impl Error {
         self
     }
 
-    /// When the store itself says that it will answer otherwise.
+    /// The time after which the store says that it will answer otherwise.
     pub fn told_after(&self) -> Option<Duration> {
         self.0.retry_after
     }
 
-    /// What went wrong in words, without the key and what else [`Display`](fmt::Display) adds.
+    /// The failure in words, without the key and the other parts that [`Display`](fmt::Display) adds.
     #[must_use]
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// What went wrong.
+    /// The kind of the failure.
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {
         &self.0.kind
@@ -189,21 +189,21 @@ impl Error {
         self.0.attempts
     }
 
-    /// Can trying again help?
+    /// Whether a retry can help.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         self.0.retryable
     }
 
-    /// When trying again is worth it, if the store told how long the present holder's lease still runs, or for how long it
-    /// grants nothing after a restart: when that ends, and in 5 s at the latest. A holder that is alive renews its lease, so
-    /// its end says little about when the lock will be free; who was told 30 s would come back long after that.
+    /// The time after which a retry is worth it, if the store told how long the present holder's lease still runs, or
+    /// for how long it grants nothing after a restart. At most 5 s. A holder that is alive renews its lease, so its end
+    /// says little about when the lock will be free. A caller that was told 30 s would come back long after that.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after.map(|after| after.min(MOST_RETRY_AFTER))
     }
 
-    /// Is the lock, its line, or the period's run simply taken by others?
+    /// Whether others have the lock, its wait queue, or the period's run.
     #[must_use]
     pub fn is_contention(&self) -> bool {
         matches!(
@@ -212,7 +212,7 @@ impl Error {
         )
     }
 
-    /// Was the lock lost while it was held?
+    /// Whether the lock was lost while it was held.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Lost(_))

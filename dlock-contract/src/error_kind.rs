@@ -1,4 +1,4 @@
-//! What can go wrong, by kinds.
+//! The kinds of errors.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Somebody else holds the lock, and the caller did not want to wait.
+    /// Another owner holds the lock, and the caller did not want to wait.
     Busy,
     /// So many callers of this process wait for the key already; see `max_waiters` of the registry.
     QueueFull {
@@ -23,12 +23,12 @@ pub enum ErrorKind {
     Outage,
     /// The lock was held, but ended before its release. Another holder may have come in since.
     Lost(LossCause),
-    /// The enclosing call holds this very lock: waiting for it would never end.
-    /// Also: a change of the settings makes another one.
+    /// The enclosing call holds this lock already, so waiting for it would deadlock. Also: a change of the settings
+    /// makes another change.
     WouldDeadlock,
     /// No backend is installed under the name.
     BackendNotRegistered {
-        /// The names that are.
+        /// The names under which backends are installed.
         known: Vec<String>,
     },
     /// A backend is installed under the name already.
@@ -37,7 +37,7 @@ pub enum ErrorKind {
     ShutDown,
     /// A setting that cannot be: a URL, a variable, an option.
     ConfigInvalid {
-        /// Which one.
+        /// The name of the setting.
         field: String,
     },
     /// A ttl that the store cannot do.
@@ -54,16 +54,16 @@ pub enum ErrorKind {
     },
     /// The store, or its version, or its settings, cannot do what was asked.
     Unsupported {
-        /// What would be needed.
+        /// The missing ability, such as `permits`.
         need: String,
     },
     /// The store refuses the account.
     PermissionDenied,
     /// The server is a replica or read-only: a lock taken there excludes nobody.
     NotPrimary,
-    /// Something that is not ours stands under the lock's name; waiting for it could last for ever.
+    /// The lock's name in the store is used for something else; waiting for it could last for ever.
     KeyConflict,
-    /// What stands in the store contradicts itself.
+    /// The data in the store contradict themselves.
     CorruptState,
     /// The table is missing or is not what it must be.
     SchemaMismatch,
@@ -71,7 +71,7 @@ pub enum ErrorKind {
     FenceExhausted,
     /// The store gave a fencing token below one that it gave before.
     FenceRegression,
-    /// A fenced write came with a token that is older than one already seen: somebody else has written since.
+    /// A fenced write came with a token that is older than one already seen: another holder has written since.
     FenceStale {
         /// The newest token seen, or, where the resource does not tell it, the lowest that it can be.
         seen: u64,
@@ -98,7 +98,7 @@ pub enum ErrorKind {
 pub enum LossCause {
     /// No renewal was confirmed before the local deadline.
     Deadline,
-    /// The store says that the lock is not ours any more.
+    /// The store says that another owner or nobody holds the lock.
     Store,
     /// An operator broke the hold; the error's text says who, when and why.
     Broken,
@@ -108,7 +108,7 @@ pub enum LossCause {
     Shutdown,
     /// The session that the lock lived in failed at the release: nobody knows whether the lock was ours to the end.
     Unconfirmed,
-    /// It was released in order, and somebody has looked at it since.
+    /// It was released in order, and its guard was used after that.
     Released,
 }
 

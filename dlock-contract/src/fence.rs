@@ -73,7 +73,7 @@ impl Error {
     }
 }
 
-/// May a write with `fence` go ahead where the lock `key` was last seen with the token `seen`?
+/// Whether a write with `fence` may go ahead where the lock `key` was last seen with the token `seen`.
 pub fn judge(fence: &Fence, key: &[u8], seen: u64) -> Result<()> {
     if key != fence.key().as_str().as_bytes() {
         let text = "the resource belongs to another lock: tokens of different locks cannot be compared";

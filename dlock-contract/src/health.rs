@@ -1,6 +1,6 @@
-//! What a store says of itself when it is asked whether it can take locks.
+//! The answer of a readiness probe of a store.
 
-/// What [`Backend::ready`](crate::Backend::ready) found at a store that answers.
+/// The result of [`Backend::ready`](crate::Backend::ready) for a store that answers.
 ///
 /// ```
 /// use dlock_contract::Health;
@@ -20,7 +20,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Of a store that takes locks, and says no more.
+    /// The health of a store that takes locks and tells nothing more.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

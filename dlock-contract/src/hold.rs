@@ -1,4 +1,4 @@
-//! One won lock: since when and for how long it was granted, and the token that says in which order.
+//! One won lock: the start and the length of its grant, and its fencing token.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -11,19 +11,19 @@ use crate::instant::BootInstant;
 use crate::session::Session;
 
 /// One won lock. Immutable and shared: the guard releases it while our thread may be renewing it, and both are safe
-/// because the store decides by owner.
+/// because the store compares the owner.
 #[non_exhaustive]
 pub struct Hold {
-    /// What was asked for.
+    /// The claim that won it.
     pub claim: Arc<Claim>,
     /// The fencing token; `None` only where [`Profile::fencing`](crate::Profile::fencing) says so.
     pub token: Option<NonZeroU64>,
-    /// Since when, and for how long, the store has granted it.
+    /// The start and the length of the grant.
     pub validity: Validity,
     /// The number of the permit, from zero, unique among the living holders; only for [`Mode::Permits`](crate::Mode::Permits).
     pub slot: Option<u32>,
-    /// What it lives in, and what the store needs to renew and release: a connection, a lease. The store that made it gets
-    /// it back by [`session`](Self::session).
+    /// The lease, connection or session in which it lives, which the store needs to renew and to release it. The store
+    /// that made it gets it back by [`session`](Self::session).
     pub session: Option<Arc<dyn Session>>,
 }
 
@@ -51,7 +51,7 @@ impl Hold {
         self
     }
 
-    /// Adds what it lives in.
+    /// Adds the session in which it lives.
     #[must_use]
     pub fn with_session(mut self, session: Arc<dyn Session>) -> Self {
         self.session = Some(session);
@@ -96,13 +96,13 @@ impl fmt::Debug for Hold {
     }
 }
 
-/// Since when, and for how long, the store has granted a lock.
+/// The start and the length of a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Validity {
-    /// The instant before the request left (R1), or the anchored instant of a pushed grant: never that of the reply.
+    /// The instant before the request left, or the anchored instant of a pushed grant: never that of the reply.
     pub from: BootInstant,
-    /// The ttl really granted.
+    /// The ttl that the store granted.
     pub granted: Duration,
 }
 
@@ -113,7 +113,8 @@ impl Validity {
         Self { from, granted }
     }
 
-    /// When we stop believing: a hundredth of the ttl and two milliseconds early, for clocks that drift.
+    /// The instant at which the engine stops trusting the hold: a hundredth of the ttl and two milliseconds before the
+    /// grant ends, for clocks that drift.
     #[must_use]
     pub fn deadline(self) -> BootInstant {
         self.from.after(self.granted.saturating_sub(margin(self.granted)))

@@ -114,7 +114,7 @@ impl fmt::Debug for Key {
     }
 }
 
-/// What the macro builds a key with: pieces in order, by reference, before the body may move the arguments.
+/// Builds a key for the macro: the pieces in order, by reference, before the body may move the arguments.
 #[doc(hidden)]
 #[derive(Debug, Default)]
 pub struct KeyBuilder(String);
@@ -152,7 +152,7 @@ impl From<Key> for KeyBuf {
     }
 }
 
-/// A lock's full name: versioned, namespaced, encoded. What a backend is given.
+/// A lock's full name: versioned, namespaced, encoded. Backends get keys in this form.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey(pub Arc<str>);
 

@@ -9,12 +9,12 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::percent::decode;
 
-/// What keeps values apart. None of these may stand in a value, and between two values stands one of them.
+/// The separators. A value has none of them, and between two values there is at least one.
 const SEPARATORS: [char; 8] = [':', '/', '|', '#', ',', ';', '{', '}'];
 
 impl LockKey {
     /// The lock's name as other tools write it: the text with its values, without namespace, marks and escapes. The key
-    /// `stock:<id>` with the id 42 is `stock:42`, in every namespace. A literal name is its own.
+    /// `stock:<id>` with the id 42 is `stock:42`, in every namespace. A name that is literal already stays as it is.
     ///
     /// ```
     /// use dlock_contract::{Key, LockKey};
@@ -47,10 +47,10 @@ impl LockKey {
     /// - the name begins with `dl1:`, as all of dlock's own do;
     /// - it has braces that are not one pair with something between, which a Redis Cluster would read in its own way.
     pub fn literal(&self) -> Result<Self> {
-        // None of the names that this gives begins so.
+        // No literal name begins with `dl1:`, so this one is literal already.
         let Some(full) = self.as_str().strip_prefix("dl1:") else { return Ok(self.clone()) };
         let encoded = full.split_once(':').map_or("", |(_, encoded)| encoded);
-        let name = read(encoded).and_then(whole).map_err(|why| {
+        let name = without_marks(encoded).and_then(check_name).map_err(|why| {
             Error::new(
                 ErrorKind::Unsupported { need: "a key whose plain text can be read in one way only".into() },
                 format!("the key has no literal name: {why}"),
@@ -62,17 +62,17 @@ impl LockKey {
 }
 
 /// Takes marks and escapes away.
-fn read(encoded: &str) -> std::result::Result<String, &'static str> {
+fn without_marks(encoded: &str) -> std::result::Result<String, &'static str> {
     let mut name = String::with_capacity(encoded.len());
     let mut rest = encoded;
-    // Is the next value apart from the one before?
-    let mut apart = true;
+    // Whether a separator came after the value before.
+    let mut separated = true;
     while let Some((text, marked)) = rest.split_once('<') {
         let (value, after) = marked.split_once('>').ok_or("a value has no end")?;
-        let text = plain(text).ok_or("its text is no UTF-8")?;
-        let value = plain(value).ok_or("a value is absent, or no UTF-8")?;
-        apart |= text.contains(SEPARATORS);
-        if !apart {
+        let text = decoded(text).ok_or("its text is no UTF-8")?;
+        let value = decoded(value).ok_or("a value is absent, or no UTF-8")?;
+        separated |= text.contains(SEPARATORS);
+        if !separated {
             return Err("between two values stands none of : / | # , ;");
         }
         if value.contains(SEPARATORS) {
@@ -80,14 +80,14 @@ fn read(encoded: &str) -> std::result::Result<String, &'static str> {
         }
         name.push_str(&text);
         name.push_str(&value);
-        (apart, rest) = (false, after);
+        (separated, rest) = (false, after);
     }
-    name.push_str(&plain(rest).ok_or("its text is no UTF-8")?);
+    name.push_str(&decoded(rest).ok_or("its text is no UTF-8")?);
     Ok(name)
 }
 
-/// What concerns the name as it will stand there.
-fn whole(name: String) -> std::result::Result<String, &'static str> {
+/// Refuses names that other tools could not use, or would read as something else.
+fn check_name(name: String) -> std::result::Result<String, &'static str> {
     if name.is_empty() {
         return Err("it would be empty");
     }
@@ -104,7 +104,7 @@ fn whole(name: String) -> std::result::Result<String, &'static str> {
     Ok(name)
 }
 
-fn plain(encoded: &str) -> Option<Cow<'_, str>> {
+fn decoded(encoded: &str) -> Option<Cow<'_, str>> {
     if encoded.contains('%') { decode(encoded).map(Cow::Owned) } else { Some(Cow::Borrowed(encoded)) }
 }
 

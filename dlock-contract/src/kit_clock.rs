@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 
-/// For so long, in real time, a call waits for a clock that nobody moves.
+/// How long a call waits, in real time, for a clock that nobody moves.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A future that ends without an output if it waits while nobody moves the clock; see [`Clock::unless_it_stands`].
@@ -23,11 +23,11 @@ impl Clock {
     /// Gives the future's output, or an error if nobody has moved the clock for a while of real time.
     #[doc(hidden)]
     pub fn unless_it_stands<F: Future>(&self, future: F) -> UnlessItStands<'_, F> {
-        UnlessItStands { future: Box::pin(future), stands: Box::pin(self.stands()) }
+        UnlessItStands { future: Box::pin(future), stands: Box::pin(self.stands_still()) }
     }
 
     /// Ends when nobody has moved this clock for a while.
-    async fn stands(&self) {
+    async fn stands_still(&self) {
         let real = Self::system();
         loop {
             let before = self.now();
@@ -46,11 +46,11 @@ impl<F: Future> Future for UnlessItStands<'_, F> {
         if let Poll::Ready(output) = self.future.as_mut().poll(cx) {
             return Poll::Ready(Ok(output));
         }
-        self.stands.as_mut().poll(cx).map(|()| Err(stands()))
+        self.stands.as_mut().poll(cx).map(|()| Err(no_progress_error()))
     }
 }
 
-fn stands() -> Error {
+fn no_progress_error() -> Error {
     Error::new(
         ErrorKind::WouldDeadlock,
         format!(

@@ -1,4 +1,4 @@
-//! The lock's mode: who may hold it beside whom.
+//! The lock's mode: one holder, many readers, or a number of holders at a time.
 
 use std::num::NonZeroU32;
 
@@ -13,7 +13,7 @@ pub enum Mode {
     Exclusive,
     /// Beside other readers, never beside a writer.
     Read,
-    /// Alone; readers that come while it waits stand behind it.
+    /// Alone; readers that come while it waits wait behind it.
     Write,
     /// So many holders at most; each has a number of its own, see [`Hold::slot`](crate::Hold::slot).
     Permits(NonZeroU32),
@@ -27,13 +27,13 @@ impl Mode {
         Self::Permits(NonZeroU32::MIN.saturating_add(limit.saturating_sub(1)))
     }
 
-    /// May several hold it at a time?
+    /// Whether several may hold it at a time.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Read | Self::Permits(_))
     }
 
-    /// May both be asked for under one key?
+    /// Whether both may be used under one key.
     #[must_use]
     pub const fn mixes_with(self, other: Self) -> bool {
         match (self, other) {
@@ -43,7 +43,7 @@ impl Mode {
         }
     }
 
-    /// Does a hold of this mode give all that `inner` would?
+    /// Whether a hold of this mode gives all that `inner` would.
     #[doc(hidden)]
     #[must_use]
     pub fn covers(self, inner: Self) -> bool {

@@ -1,8 +1,8 @@
-//! Look-ups of host names: one at a time for each name of a store, shared by all who wait for it.
+//! Look-ups of host names: one at a time for each name of a store, shared by all callers that wait for it.
 //!
-//! The system's resolver blocks a thread for as long as it pleases, and nothing ends it early. So a look-up that hangs is
-//! not begun again by the next one who connects, and its thread is one of dlock's own, never one that the application
-//! needs for its `spawn_blocking`.
+//! The system's resolver blocks a thread for as long as it pleases, and nothing ends it early. So the next caller that
+//! connects shares a look-up that hangs. Its thread is one of dlock's own, never one that the application needs
+//! for its `spawn_blocking`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,7 +19,7 @@ use crate::background::background;
 /// A look-up by the system's resolver, which blocks.
 type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;
 
-/// The addresses, or what kind of failure it was.
+/// The addresses, or the kind of the failure.
 type Answer = Result<Arc<[SocketAddr]>, io::ErrorKind>;
 
 /// The host names of one store.
@@ -56,21 +56,21 @@ impl Names {
 
     fn begin(&self, host: &str) -> io::Result<Shared<oneshot::Receiver<Answer>>> {
         let mut under_way = lock(&self.under_way);
-        if let Some(present) = under_way.get(host) {
-            return Ok(present.clone());
+        if let Some(running) = under_way.get(host) {
+            return Ok(running.clone());
         }
         let thread = background().map_err(|_| io::ErrorKind::Unsupported)?;
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let (look_up, entry) = (self.look_up, Entry { under_way: self.under_way.clone(), host: host.to_owned() });
-        let answer = told.shared();
+        let answer = receiver.shared();
         under_way.insert(host.to_owned(), answer.clone());
         drop(under_way);
         thread.block(move || {
             let found = look_up(&entry.host);
-            // First, so that who hears of a failure and tries again does not find this one.
+            // First, so that a caller that gets the error and tries again does not find this look-up.
             drop(entry);
             // Nobody may be waiting any more.
-            let _ = tell.send(found.map(Arc::from).map_err(|error| error.kind()));
+            let _ = sender.send(found.map(Arc::from).map_err(|error| error.kind()));
         });
         Ok(answer)
     }

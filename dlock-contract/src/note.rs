@@ -1,9 +1,9 @@
-//! The note beside every owner: who holds this, and where to look.
+//! The note beside every owner: the host, process and site of the holder.
 
 use std::fmt;
 use std::sync::LazyLock;
 
-/// Who holds a lock: host, process, site, since when, and a trace id. At most 256 bytes, never a secret.
+/// The holder of a lock for people: host, process, site, start time and a trace id. At most 256 bytes, never a secret.
 ///
 /// Stored beside the owner in every store, as `h=… p=… s=… t=… x=…`; part of the storage format since version 1.
 #[derive(Clone, PartialEq, Eq)]
@@ -82,7 +82,7 @@ impl Note {
         self.field("x=")
     }
 
-    /// Who holds the lock, in words: `web-3, shop::deduct, for 12 s`.
+    /// The holder in words: `web-3, shop::deduct, for 12 s`.
     ///
     /// `now_ms` is the reader's wall clock. The time is left out where the two clocks cannot both be right.
     #[must_use]

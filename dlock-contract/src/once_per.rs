@@ -12,12 +12,13 @@ pub struct OncePer {
     /// near the times at which the task fires: with a period of a day and no offset, noon lies exactly between two, and
     /// two nodes whose clocks differ by a second would start it twice.
     pub offset: Duration,
-    /// Is a run that did not come to its end started again in its period? If its process died, once its lease has ended;
-    /// if it was cancelled or its guard dropped, at once. One that gave an error, ran out of time or panicked has failed,
-    /// and is not started again.
+    /// Whether a run that did not come to its end is started again in its period. If its process died, that is once its
+    /// lease has ended; if it was cancelled or its guard dropped, at once. One that gave an error, ran out of time or
+    /// panicked has failed, and is not started again.
     ///
-    /// With it, a run that goes on is contention: who waits for it takes over if it dies, and hears
-    /// [`AlreadyRun`](crate::ErrorKind::AlreadyRun) when it has ended. Otherwise everybody else hears that at once.
+    /// With it, a run that goes on is contention: a waiter takes over if it dies, and gets
+    /// [`AlreadyRun`](crate::ErrorKind::AlreadyRun) when it has ended. Without it, every other caller gets that at
+    /// once.
     pub rerun: bool,
 }
 

@@ -15,7 +15,7 @@ use crate::url_form::UrlForm;
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Opener {
-    /// The form of the URLs: their schemes, and their options. Who opens the store reads the URL by it.
+    /// The form of the URLs: their schemes, and their options. The registry reads the URL by it.
     pub form: &'static UrlForm,
     /// Opens the store. The address may hold a password, which no error and no log may show.
     pub open: Open,

@@ -1,10 +1,11 @@
-//! The value that tells one acquisition from every other.
+//! The owner id: a random value that is fresh for each acquisition.
 
 use std::fmt;
 
 /// 128 random bits, fresh for every acquisition and the same for all of its attempts.
 ///
-/// It is a bearer secret: who knows it can release. So it is never printed; `Debug` shows nothing of it.
+/// It is a bearer secret: a caller that knows it can release the lock. So it is never printed; `Debug` shows nothing of
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner([u8; 16]);
 
@@ -79,7 +80,7 @@ impl Pool {
         let mut owner = [0; 16];
         let drawn = &mut self.bytes[self.used..self.used + 16];
         owner.copy_from_slice(drawn);
-        // What was handed out is a secret: do not keep a copy.
+        // The owner is a secret, so no copy stays in the pool.
         drawn.fill(0);
         self.used += 16;
         Ok(Owner(owner))

@@ -17,14 +17,14 @@ impl Paused {
     pub(crate) fn here() -> Option<Self> {
         let runtime = Origin::here()?;
         let seen = tokio::time::Instant::now();
-        // A clock that goes on is the standard library's: once that has passed, it has.
+        // A clock that is not paused follows the standard library's. So wait until that one has moved on.
         while Instant::now() <= seen.into_std() {
             std::hint::spin_loop();
         }
         (tokio::time::Instant::now() == seen).then(|| Self { runtime, seen: Mutex::new(seen) })
     }
 
-    /// How far it went since somebody looked. Only its own runtime can look.
+    /// How far it has moved since the last look. Only its own runtime can look.
     pub(crate) fn passed(&self) -> Duration {
         if Origin::here() != Some(self.runtime) {
             return Duration::ZERO;

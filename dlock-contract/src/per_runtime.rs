@@ -17,15 +17,15 @@ use crate::origin::Origin;
 /// One value for each runtime that asks for it.
 #[derive(Debug)]
 pub struct PerRuntime<T> {
-    slots: Arc<Mutex<HashMap<Origin, Slot<T>>>>,
+    entries: Arc<Mutex<HashMap<Origin, Entry<T>>>>,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct Entry<T> {
     generation: u64,
     cell: Arc<tokio::sync::OnceCell<T>>,
     /// The task that lives as long as the runtime, and whether it has gone.
-    tenant: AbortHandle,
+    end_task: AbortHandle,
     gone: Arc<AtomicBool>,
 }
 
@@ -42,7 +42,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     /// No values yet.
     #[must_use]
     pub fn new() -> Self {
-        Self { slots: Arc::default() }
+        Self { entries: Arc::default() }
     }
 
     /// The present runtime's value; opened now if there is none.
@@ -51,21 +51,21 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     /// other branch is at work, keeps nobody else waiting.
     ///
     /// # Errors
-    /// What `open` fails with, and [`ErrorKind::Internal`](crate::ErrorKind::Internal) outside of a runtime.
+    /// The error of `open`, and [`ErrorKind::Internal`](crate::ErrorKind::Internal) outside of a runtime.
     pub async fn get<F>(&self, open: impl FnOnce() -> F + Send + 'static) -> Result<Opened<T>>
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let place = Place::here()?;
         let origin = place.origin();
-        let (generation, cell) = self.slot(&place);
+        let (generation, cell) = self.entry(&place);
         let value = match cell.get() {
             Some(value) => value.clone(),
             None => {
-                let (tell, told) = oneshot::channel();
-                let opening = async move { tell.send(cell.get_or_try_init(open).await.cloned()) };
+                let (sender, receiver) = oneshot::channel();
+                let opening = async move { sender.send(cell.get_or_try_init(open).await.cloned()) };
                 let _opening = EndsTask(place.spawn(opening.map(drop)));
-                told.await.unwrap_or_else(|_| Err(Error::outage("the runtime is shutting down")))?
+                receiver.await.unwrap_or_else(|_| Err(Error::outage("the runtime is shutting down")))?
             }
         };
         Ok(Opened { value, origin, generation })
@@ -74,54 +74,54 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     /// The value of the runtime `origin`, if it is open and that runtime lives.
     #[must_use]
     pub fn peek(&self, origin: Origin) -> Option<Opened<T>> {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.get(&origin)?;
-        Some(Opened { value: slot.cell.get()?.clone(), origin, generation: slot.generation })
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get(&origin)?;
+        Some(Opened { value: entry.cell.get()?.clone(), origin, generation: entry.generation })
     }
 
     /// The values of all runtimes that live.
     #[must_use]
     pub fn all(&self) -> Vec<T> {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        slots.values().filter_map(|slot| slot.cell.get().cloned()).collect()
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.values().filter_map(|entry| entry.cell.get().cloned()).collect()
     }
 
     /// Forgets a value that has turned out broken, unless another one has taken its place already.
     pub fn discard(&self, opened: &Opened<T>) {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let slot = slots.get_mut(&opened.origin).filter(|slot| slot.generation == opened.generation);
-        let broken = slot.map(|slot| {
-            slot.generation = fresh_generation();
-            std::mem::take(&mut slot.cell)
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = entries.get_mut(&opened.origin).filter(|entry| entry.generation == opened.generation);
+        let broken = entry.map(|entry| {
+            entry.generation = fresh_generation();
+            std::mem::take(&mut entry.cell)
         });
-        drop(slots);
+        drop(entries);
         // Outside of the lock: the value's own drop may do anything.
         drop(broken);
     }
 
-    fn slot(&self, place: &Place) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
+    fn entry(&self, place: &Place) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
         let origin = place.origin();
-        let lock = || self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = lock().get(&origin) {
-            return (slot.generation, slot.cell.clone());
+        let lock = || self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = lock().get(&origin) {
+            return (entry.generation, entry.cell.clone());
         }
         let gone = Arc::new(AtomicBool::new(false));
-        let tenant = Tenant { slots: Arc::downgrade(&self.slots), origin, gone: gone.clone() };
-        // Outside of the lock: a runtime that is being shut down drops the task, and so the tenant, on the spot.
-        let tenant = place.spawn(async move {
-            let _tenant = tenant;
+        let at_end = RuntimeEnd { entries: Arc::downgrade(&self.entries), origin, gone: gone.clone() };
+        // Outside of the lock: a runtime that is being shut down drops the task at once, and `at_end` with it.
+        let end_task = place.spawn(async move {
+            let _at_end = at_end;
             std::future::pending::<()>().await;
         });
-        let mut slots = lock();
-        if let Some(slot) = slots.get(&origin) {
-            let found = (slot.generation, slot.cell.clone());
-            drop(slots);
-            tenant.abort();
+        let mut entries = lock();
+        if let Some(entry) = entries.get(&origin) {
+            let found = (entry.generation, entry.cell.clone());
+            drop(entries);
+            end_task.abort();
             return found;
         }
         let (generation, cell) = (fresh_generation(), Arc::default());
         if !gone.load(Ordering::Acquire) {
-            slots.insert(origin, Slot { generation, cell: Arc::clone(&cell), tenant, gone });
+            entries.insert(origin, Entry { generation, cell: Arc::clone(&cell), end_task, gone });
         }
         (generation, cell)
     }
@@ -130,14 +130,14 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
 impl<T> PerRuntime<T> {
     /// Forgets all values.
     pub fn clear(&self) {
-        let slots = std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner));
-        slots.into_values().for_each(|slot| slot.tenant.abort());
+        let entries = std::mem::take(&mut *self.entries.lock().unwrap_or_else(PoisonError::into_inner));
+        entries.into_values().for_each(|entry| entry.end_task.abort());
     }
 }
 
 impl<T> Drop for PerRuntime<T> {
     fn drop(&mut self) {
-        // The tenants would stay in their runtimes for nothing.
+        // The tasks would stay in their runtimes for nothing.
         self.clear();
     }
 }
@@ -156,24 +156,24 @@ impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
 
 /// Lives in a task of the runtime; a runtime that ends drops its tasks, and so takes its value out of the table before
 /// its id can be given to another runtime.
-struct Tenant<T> {
-    slots: Weak<Mutex<HashMap<Origin, Slot<T>>>>,
+struct RuntimeEnd<T> {
+    entries: Weak<Mutex<HashMap<Origin, Entry<T>>>>,
     origin: Origin,
     gone: Arc<AtomicBool>,
 }
 
-impl<T> Drop for Tenant<T> {
+impl<T> Drop for RuntimeEnd<T> {
     fn drop(&mut self) {
-        // First, so that whoever has not inserted the slot yet does not do so any more.
+        // First, so that an entry that is not inserted yet is not inserted any more.
         self.gone.store(true, Ordering::Release);
-        if let Some(slots) = self.slots.upgrade() {
-            let mut slots = slots.lock().unwrap_or_else(PoisonError::into_inner);
-            // After a `clear` the slot may be another tenant's.
-            let ours = slots.get(&self.origin).is_some_and(|slot| Arc::ptr_eq(&slot.gone, &self.gone));
-            let slot = if ours { slots.remove(&self.origin) } else { None };
-            drop(slots);
+        if let Some(entries) = self.entries.upgrade() {
+            let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
+            // After a `clear` the entry may be another one's.
+            let ours = entries.get(&self.origin).is_some_and(|entry| Arc::ptr_eq(&entry.gone, &self.gone));
+            let entry = if ours { entries.remove(&self.origin) } else { None };
+            drop(entries);
             // Outside of the lock: the value's own drop may do anything.
-            drop(slot);
+            drop(entry);
         }
     }
 }

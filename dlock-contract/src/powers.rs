@@ -1,5 +1,5 @@
-//! Powers: what a store may do beyond plain locks. Each power is a trait that an instance offers or does not offer, by an
-//! accessor of [`Backend`](crate::Backend). No flag repeats it, so no flag can contradict it.
+//! Powers: the abilities of a store beyond plain locks. Each power is a trait that an instance offers or does not
+//! offer, by an accessor of [`Backend`](crate::Backend). No flag repeats it, so no flag can contradict it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -131,20 +131,20 @@ pub struct LastSuccess {
 }
 
 impl LastSuccess {
-    /// A run that started then, ran for so long, and was noted so.
+    /// A run with this start, length and note.
     #[must_use]
     pub const fn new(started: SystemTime, took: Duration, note: Note) -> Self {
         Self { started, took, note }
     }
 }
 
-/// What is reserved for a hold.
+/// The request to reserve tokens for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reservation {
-    /// So many tokens.
+    /// The number of tokens.
     pub tokens: u32,
-    /// Also while others wait for the lock, as far as the store knows?
+    /// Whether to reserve also while others wait for the lock, as far as the store knows.
     pub even_if_awaited: bool,
 }
 
@@ -163,28 +163,28 @@ impl Reservation {
     }
 }
 
-/// What a reservation found.
+/// The answer to a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reserved {
-    /// Still ours, and prolonged; the tokens are ours.
+    /// The hold is prolonged, and the tokens are reserved for it.
     Tokens {
         /// The lowest.
         first: u64,
-        /// As of a renewal.
+        /// The validity, as after a renewal.
         validity: Validity,
     },
     /// Others wait, and nothing has changed.
     Awaited,
-    /// Not ours any more.
+    /// The claim does not hold the lock any more.
     Lost,
 }
 
 /// The answer to one attempt for several locks.
 #[derive(Debug)]
 pub enum Together {
-    /// All of them are ours: a hold for each claim, in their order.
+    /// All of them are granted: a hold for each claim, in their order.
     Acquired(Vec<Hold>),
-    /// One of them is somebody else's, or awaited; nothing has changed.
+    /// Another owner holds one of them, or waits for it. Nothing has changed.
     Contended,
     /// Nothing was asked: these locks cannot be taken in one step, or others were seen at one of them just now.
     OneByOne,

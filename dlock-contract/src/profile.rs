@@ -1,11 +1,12 @@
-//! What may differ between stores, as data: the engine and the conformance suite branch on it, and on nothing else.
+//! The profile of a store: all that may differ between stores, as data. The engine and the conformance suite branch on
+//! it, and on nothing else.
 
 use std::time::Duration;
 
 use crate::key::MAX_KEY_BYTES;
 
-/// What a store is, and what it can do with claims and grants. It has no field that neither the engine nor the suite reads.
-/// What a store does by a method of its own is a power, such as [`Backend::keeps`](crate::Backend::keeps), and has no
+/// The kind of a store, and its abilities with claims and grants. The engine or the suite reads every field of it.
+/// An ability that needs a method of its own is a power, such as [`Backend::keeps`](crate::Backend::keeps), and has no
 /// field here.
 ///
 /// ```
@@ -22,20 +23,20 @@ use crate::key::MAX_KEY_BYTES;
 pub struct Profile {
     /// The kind of store in one word, such as `redis`.
     pub kind: &'static str,
-    /// What ends a hold whose owner has died.
+    /// How a hold ends whose owner has died.
     pub expiry: Expiry,
     /// The ttls that the store can do, without rounding.
     pub ttl: TtlRange,
-    /// Will the store free this hold at its ttl although others of the same group live on? Where not, the core frees
-    /// a hold itself at the very moment it stops believing in it.
+    /// Whether the store frees a hold at its ttl although others of the same group live on. Where not, the core itself
+    /// releases a hold at the moment at which it stops trusting it.
     pub expires_alone: bool,
-    /// What the fencing tokens are worth.
+    /// How far the fencing tokens can be trusted.
     pub fencing: Fencing,
-    /// Are waiters served in the order in which they came?
+    /// Whether waiters are served in the order in which they came.
     pub fair: bool,
-    /// Can it do [`Mode::Read`](crate::Mode) and `Write`?
+    /// Whether it supports [`Mode::Read`](crate::Mode) and `Write`.
     pub read_write: bool,
-    /// Can it do [`Mode::Permits`](crate::Mode)?
+    /// Whether it supports [`Mode::Permits`](crate::Mode).
     pub permits: bool,
     /// How a waiter learns that it is worth asking again.
     pub wake: WakeStyle,
@@ -46,11 +47,11 @@ pub struct Profile {
     pub silent_ttls: u32,
     /// The longest time beyond these ttls after which a dead holder's lock is granted again.
     pub takeover_delay: Duration,
-    /// What the store survives.
+    /// The failures that the store's grants survive.
     pub durability: Durability,
     /// The longest key in encoded bytes.
     pub max_key_bytes: usize,
-    /// Does every key have a name there? Where not, a key that could be mistaken for another one is refused as
+    /// Whether every key has a name there. Where not, a key that could be mistaken for another one is refused as
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), before any request.
     pub any_key: bool,
 }
@@ -94,14 +95,14 @@ impl Profile {
     }
 }
 
-/// What ends the hold of a dead owner.
+/// How the hold of a dead owner ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Expiry {
     /// A lease with a ttl: the store frees the lock when it ends, dead or alive.
     Lease,
     /// A session: the store frees the lock when the connection ends, or when it stays silent for the ttl. The next owner
-    /// then comes in at once, whatever the former one believes.
+    /// then gets the lock at once, whatever the former one believes.
     Session {
         /// Within this time after the end of a session its holder is [told](crate::Session::ended), and a renewal is
         /// answered with the loss, but for a round trip, and as long as the store answers.
@@ -146,7 +147,7 @@ pub enum RunsOn {
     OwnThread,
 }
 
-/// What fencing tokens are worth.
+/// How far fencing tokens can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fencing {
@@ -176,7 +177,7 @@ pub enum WakeStyle {
     Grant,
 }
 
-/// What the store survives, from weak to strong.
+/// The failures that a store's grants survive, from weak to strong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Durability {

@@ -1,12 +1,12 @@
-//! What a hold lives in: a lease, a connection, a session of the store.
+//! The session of a hold: the lease, the connection or the session in which it lives in the store.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
 
-/// What a hold lives in: a lease, a connection, a session. A store gives it to its [`Hold`](crate::Hold), and gets it back
-/// from there to renew and release.
+/// The lease, the connection or the session in which a hold lives. A store gives it to its [`Hold`](crate::Hold), and
+/// gets it back from there to renew and release.
 ///
 /// ```
 /// use dlock_contract::Session;

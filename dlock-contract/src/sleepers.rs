@@ -13,7 +13,7 @@ use crate::instant::BootInstant;
 #[derive(Debug)]
 pub(crate) struct Sleepers {
     /// Several tables: nearly every request has a bound, and their tasks should not meet on one mutex.
-    tables: [Shelf; TABLES],
+    tables: [AlignedTable; TABLES],
     /// When the driver looks again by itself, in nanoseconds. Most sleeps are bounds of requests and end unused: only
     /// one that is earlier than this is worth waking the driver for.
     armed: AtomicU64,
@@ -26,7 +26,7 @@ const TABLES: usize = 8;
 /// Aligned, so that two of them never lie together in the processor's cache.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shelf(Mutex<Table>);
+struct AlignedTable(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -43,11 +43,11 @@ impl Default for Sleepers {
 
 impl Sleepers {
     pub(crate) fn set(&self, until: BootInstant, entry: Option<u64>, waker: &Waker) -> u64 {
-        let place = entry.map_or_else(here, |entry| entry as usize % TABLES);
-        let mut table = self.table(place);
+        let index = entry.map_or_else(index_of_thread, |entry| entry as usize % TABLES);
+        let mut table = self.table(index);
         let entry = entry.unwrap_or_else(|| {
             table.next += 1;
-            table.next * TABLES as u64 + place as u64
+            table.next * TABLES as u64 + index as u64
         });
         let old = table.wakers.insert((until, entry), waker.clone());
         drop(table);
@@ -70,8 +70,8 @@ impl Sleepers {
     pub(crate) fn wake_due(&self, now: BootInstant) -> Option<BootInstant> {
         self.armed.store(BootInstant::NEVER.as_nanos(), Ordering::SeqCst);
         let mut next = BootInstant::NEVER;
-        for place in 0..TABLES {
-            let mut table = self.table(place);
+        for index in 0..TABLES {
+            let mut table = self.table(index);
             let later = table.wakers.split_off(&(BootInstant::from_nanos(now.as_nanos().saturating_add(1)), 0));
             let due = std::mem::replace(&mut table.wakers, later);
             next = table.wakers.first_key_value().map_or(next, |(key, _)| next.min(key.0));
@@ -84,8 +84,8 @@ impl Sleepers {
 
     /// Wakes every sleep, whose owner then looks at what has changed.
     pub(crate) fn wake_all(&self) {
-        for place in 0..TABLES {
-            let wakers: Vec<_> = self.table(place).wakers.values().cloned().collect();
+        for index in 0..TABLES {
+            let wakers: Vec<_> = self.table(index).wakers.values().cloned().collect();
             // Outside of the lock.
             wakers.into_iter().for_each(wake);
         }
@@ -95,24 +95,24 @@ impl Sleepers {
         self.earlier.notified().await;
     }
 
-    fn table(&self, place: usize) -> MutexGuard<'_, Table> {
-        self.tables[place].0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn table(&self, index: usize) -> MutexGuard<'_, Table> {
+        self.tables[index].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        (0..TABLES).map(|place| self.table(place).wakers.len()).sum()
+        (0..TABLES).map(|index| self.table(index).wakers.len()).sum()
     }
 }
 
-/// The table for the sleeps that begin on this thread.
-fn here() -> usize {
+/// The index of the table for sleeps that begin on this thread.
+fn index_of_thread() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
-    thread_local!(static PLACE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % TABLES);
-    PLACE.try_with(|place| *place).unwrap_or_default()
+    thread_local!(static INDEX: usize = THREADS.fetch_add(1, Ordering::Relaxed) % TABLES);
+    INDEX.try_with(|index| *index).unwrap_or_default()
 }
 
-/// Wakes somebody. A waker is foreign code: one that panics must not end the thread that all locks depend on.
+/// Wakes a task. A waker is foreign code: one that panics must not end the thread that all locks depend on.
 pub fn wake(waker: Waker) {
     let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }

@@ -7,7 +7,7 @@ use crate::address::Address;
 use crate::error::{Error, Result};
 use crate::url_form::OptionRow;
 
-/// What a file must hold, and how that begins.
+/// The kind of content that a file must hold, and its first line.
 type Pem = (&'static str, &'static str);
 const CERTIFICATE: Pem = ("certificate", "-----BEGIN CERTIFICATE-----");
 /// There are several kinds of keys.
@@ -31,7 +31,7 @@ pub struct Tls {
 pub enum TlsMode {
     /// Not encrypted.
     Off,
-    /// Encrypted; any certificate will do.
+    /// Encrypted; any certificate is accepted.
     Require,
     /// Encrypted; the server shows a certificate for its very name.
     Verify,
@@ -57,17 +57,23 @@ impl Tls {
     /// read or is not PEM.
     pub fn by_option(address: &Address, by_socket: bool) -> Result<Self> {
         let is_here = by_socket || address.hosts().iter().all(|host| is_here(&host.name));
+        let takes_require = address.can_be("tls", "require");
         let mode = match address.option("tls") {
             Some("verify") => TlsMode::Verify,
             Some("require") => TlsMode::Require,
             Some(_) => TlsMode::Off,
             None if is_here => TlsMode::Off,
             None => {
-                return Err(Error::config(
-                    "tls",
+                let rogue = if takes_require {
+                    "with tls=require or tls=off a rogue server can have the password"
+                } else {
+                    "with tls=off a rogue server can have the password"
+                };
+                let text = format!(
                     "say how to reach a host that is not this one: add tls=verify (and ca=/path/ca.pem for an authority \
-                     of your own); with tls=require or tls=off a rogue server can have the password",
-                ));
+                     of your own); {rogue}"
+                );
+                return Err(Error::config("tls", text));
             }
         };
         let has = |name| address.option(name).is_some();
@@ -79,7 +85,8 @@ impl Tls {
             return Err(Error::config("ca", "ca is only used with tls=verify"));
         }
         if mode == TlsMode::Off && (has("cert") || has("key")) {
-            return Err(Error::config("cert", "cert and key need tls=verify or tls=require"));
+            let needs = if takes_require { "tls=verify or tls=require" } else { "tls=verify" };
+            return Err(Error::config("cert", format!("cert and key need {needs}")));
         }
         Self::with_files(address, mode)
     }

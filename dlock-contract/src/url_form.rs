@@ -1,4 +1,4 @@
-//! The form of a store's URLs, as data: what stands after the scheme, and a table of options.
+//! The form of a store's URLs, as data: the part after the scheme, and a table of options.
 
 use crate::error::{Error, Result};
 
@@ -25,7 +25,7 @@ pub struct UrlForm {
     pub shape: &'static str,
     /// The schemes, in lower case: `redis` for `redis://…`.
     pub schemes: &'static [&'static str],
-    /// What stands between the scheme and the options.
+    /// The part between the scheme and the options.
     pub body: UrlBody,
     /// The options. Any other one is an error that lists these.
     pub options: &'static [OptionRow],
@@ -33,7 +33,7 @@ pub struct UrlForm {
     pub elsewhere: &'static [(&'static str, &'static str)],
 }
 
-/// What stands between the scheme and the options.
+/// The part of a URL between the scheme and the options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum UrlBody {

@@ -1,4 +1,4 @@
-//! What a failed lock is to the client of a service: for handlers that return [`Error`] as it is.
+//! The answer to the client of a service when a lock fails: for handlers that return [`Error`] as it is.
 //!
 //! | what went wrong | HTTP | gRPC |
 //! | --- | --- | --- |
@@ -13,8 +13,8 @@
 
 use crate::error::{Error, ErrorKind};
 
-/// What the client may do about it.
-enum Answer {
+/// What failed, as far as the client needs to know.
+enum Failure {
     Locked,
     Conflict,
     Down,
@@ -22,8 +22,8 @@ enum Answer {
     Fault,
 }
 
-impl Answer {
-    const fn to(error: &ErrorKind) -> Self {
+impl Failure {
+    const fn of(error: &ErrorKind) -> Self {
         match error {
             ErrorKind::Busy | ErrorKind::WaitTimeout | ErrorKind::QueueFull { .. } => Self::Locked,
             ErrorKind::AlreadyRun | ErrorKind::Conflict => Self::Conflict,
@@ -49,16 +49,16 @@ impl axum_core::response::IntoResponse for Error {
     fn into_response(self) -> axum_core::response::Response {
         use http::{HeaderValue, StatusCode, header};
 
-        let answer = Answer::to(self.kind());
-        let status = match answer {
-            Answer::Locked => StatusCode::LOCKED,
-            Answer::Conflict => StatusCode::CONFLICT,
-            Answer::Down => StatusCode::SERVICE_UNAVAILABLE,
-            Answer::TooLong => StatusCode::GATEWAY_TIMEOUT,
-            Answer::Fault => StatusCode::INTERNAL_SERVER_ERROR,
+        let failure = Failure::of(self.kind());
+        let status = match failure {
+            Failure::Locked => StatusCode::LOCKED,
+            Failure::Conflict => StatusCode::CONFLICT,
+            Failure::Down => StatusCode::SERVICE_UNAVAILABLE,
+            Failure::TooLong => StatusCode::GATEWAY_TIMEOUT,
+            Failure::Fault => StatusCode::INTERNAL_SERVER_ERROR,
         };
-        let mut response = (status, answer.text()).into_response();
-        if matches!(answer, Answer::Locked | Answer::Down) {
+        let mut response = (status, failure.text()).into_response();
+        if matches!(failure, Failure::Locked | Failure::Down) {
             let after = self.retry_after().unwrap_or_default().as_millis().div_ceil(1000).max(1);
             let after = HeaderValue::from(u64::try_from(after).unwrap_or(u64::MAX));
             response.headers_mut().insert(header::RETRY_AFTER, after);
@@ -70,14 +70,14 @@ impl axum_core::response::IntoResponse for Error {
 #[cfg(feature = "tonic")]
 impl From<Error> for tonic::Status {
     fn from(error: Error) -> Self {
-        let answer = Answer::to(error.kind());
-        let code = match answer {
-            Answer::Locked | Answer::Down => tonic::Code::Unavailable,
-            Answer::Conflict => tonic::Code::Aborted,
-            Answer::TooLong => tonic::Code::DeadlineExceeded,
-            Answer::Fault => tonic::Code::Internal,
+        let failure = Failure::of(error.kind());
+        let code = match failure {
+            Failure::Locked | Failure::Down => tonic::Code::Unavailable,
+            Failure::Conflict => tonic::Code::Aborted,
+            Failure::TooLong => tonic::Code::DeadlineExceeded,
+            Failure::Fault => tonic::Code::Internal,
         };
-        let mut status = Self::new(code, answer.text());
+        let mut status = Self::new(code, failure.text());
         // For the server's own log; it does not travel.
         status.set_source(std::sync::Arc::new(error));
         status

@@ -1,4 +1,4 @@
-//! What was written in an attribute: a slot for each option. `reader` fills them, by the rows of `table`.
+//! The options that were written in an attribute: a field for each. `reader` fills them, by the rows of `table`.
 
 use std::time::Duration;
 
@@ -14,11 +14,11 @@ use crate::values::{Backoff, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, 
 pub(crate) struct Dialect {
     pub(crate) attribute: &'static str,
     pub(crate) table: &'static [Row],
-    /// One option of each group must be there; else the text is the mistake.
+    /// One option of each group must be there. Otherwise the text is the mistake.
     pub(crate) required: &'static [(&'static [&'static str], &'static str)],
-    /// What the attribute means without saying it.
+    /// Fills in the options that the attribute implies.
     pub(crate) complete: fn(&mut Args),
-    /// What would be wrong with a function that only makes the work and returns it.
+    /// The reason why a function must not only make the work and return it.
     pub(crate) too_early: &'static str,
 }
 
@@ -29,16 +29,16 @@ pub(crate) struct Row {
     pub(crate) forms: &'static str,
     pub(crate) default: &'static str,
     pub(crate) doc: &'static str,
-    /// May it stand without a value?
+    /// Whether it may be written without a value.
     pub(crate) flag: bool,
-    /// What its value may be, beside literals and words.
+    /// The kinds of values that it takes, beside literals and words.
     pub(crate) takes: Takes,
     /// The value of the option's field in the static of the call; `None` if the option was not given, or has no such field.
     pub(crate) field: fn(&Args, &TokenStream) -> Option<TokenStream>,
     pub(crate) read: fn(&mut Args, &Written) -> Result<(), String>,
 }
 
-/// What a value may be, beside literals and words.
+/// The kinds of values of an option, beside literals and words.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Takes {
     /// Nothing: `crate` is a path, `guard` and `fence` are names, and words are words.
@@ -52,17 +52,17 @@ pub(crate) enum Takes {
 /// One option, as it was written.
 pub(crate) struct Written {
     pub(crate) place: Place,
-    /// Nothing where that is told already.
+    /// `None` if a mistake in it is reported already.
     pub(crate) value: Option<Expr>,
 }
 
-/// That an option is there, and where: it is, also where its value cannot be read.
-pub(crate) struct Said<T> {
+/// An option that was given, and its place. It counts as given also if its value cannot be read.
+pub(crate) struct Parsed<T> {
     pub(crate) value: Option<T>,
     pub(crate) place: Place,
 }
 
-/// What to point at, and to call it, when a value does not fit to another one.
+/// The place of an option in the attribute, for errors about it, and its name there.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) word: &'static str,
@@ -72,45 +72,45 @@ pub(crate) struct Place {
 
 #[derive(Default)]
 pub(crate) struct Args {
-    pub(crate) key: Option<Said<Key>>,
-    pub(crate) keys: Option<Said<Vec<LitStr>>>,
-    pub(crate) ttl: Option<Said<Given<Duration>>>,
-    pub(crate) wait: Option<Said<Given<Wait>>>,
-    pub(crate) attempts: Option<Said<Given<u32>>>,
-    pub(crate) backoff: Option<Said<Backoff>>,
-    pub(crate) max_waiters: Option<Said<Given<u32>>>,
-    pub(crate) backend: Option<Said<Given<String>>>,
-    pub(crate) mode: Option<Said<Mode>>,
-    pub(crate) fair: Option<Said<bool>>,
-    pub(crate) cohort: Option<Said<Option<Cohort>>>,
-    pub(crate) reentrant: Option<Said<bool>>,
-    pub(crate) renew: Option<Said<Renew>>,
-    pub(crate) max_hold: Option<Said<Given<Duration>>>,
-    pub(crate) timeout: Option<Said<Given<Duration>>>,
-    pub(crate) min_hold: Option<Said<Given<Duration>>>,
-    pub(crate) once_per: Option<Said<Given<Duration>>>,
-    pub(crate) offset: Option<Said<Given<Duration>>>,
-    pub(crate) rerun: Option<Said<()>>,
+    pub(crate) key: Option<Parsed<Key>>,
+    pub(crate) keys: Option<Parsed<Vec<LitStr>>>,
+    pub(crate) ttl: Option<Parsed<Given<Duration>>>,
+    pub(crate) wait: Option<Parsed<Given<Wait>>>,
+    pub(crate) attempts: Option<Parsed<Given<u32>>>,
+    pub(crate) backoff: Option<Parsed<Backoff>>,
+    pub(crate) max_waiters: Option<Parsed<Given<u32>>>,
+    pub(crate) backend: Option<Parsed<Given<String>>>,
+    pub(crate) mode: Option<Parsed<Mode>>,
+    pub(crate) fair: Option<Parsed<bool>>,
+    pub(crate) cohort: Option<Parsed<Option<Cohort>>>,
+    pub(crate) reentrant: Option<Parsed<bool>>,
+    pub(crate) renew: Option<Parsed<Renew>>,
+    pub(crate) max_hold: Option<Parsed<Given<Duration>>>,
+    pub(crate) timeout: Option<Parsed<Given<Duration>>>,
+    pub(crate) min_hold: Option<Parsed<Given<Duration>>>,
+    pub(crate) once_per: Option<Parsed<Given<Duration>>>,
+    pub(crate) offset: Option<Parsed<Given<Duration>>>,
+    pub(crate) rerun: Option<Parsed<()>>,
     pub(crate) record: bool,
-    pub(crate) on_busy: Option<Said<OnBusy>>,
-    pub(crate) on_lost: Option<Said<OnLost>>,
-    pub(crate) on_outage: Option<Said<bool>>,
-    pub(crate) retry: Option<Said<Retry>>,
-    pub(crate) guard: Option<Said<Ident>>,
-    pub(crate) fence: Option<Said<Ident>>,
-    pub(crate) name: Option<Said<String>>,
-    pub(crate) krate: Option<Said<Path>>,
-    pub(crate) retries: Option<Said<Given<u32>>>,
-    /// What of the program the values name, also those that could not be read.
+    pub(crate) on_busy: Option<Parsed<OnBusy>>,
+    pub(crate) on_lost: Option<Parsed<OnLost>>,
+    pub(crate) on_outage: Option<Parsed<bool>>,
+    pub(crate) retry: Option<Parsed<Retry>>,
+    pub(crate) guard: Option<Parsed<Ident>>,
+    pub(crate) fence: Option<Parsed<Ident>>,
+    pub(crate) name: Option<Parsed<String>>,
+    pub(crate) krate: Option<Parsed<Path>>,
+    pub(crate) retries: Option<Parsed<Given<u32>>>,
+    /// The items of the program that the values name, also of values that could not be read.
     pub(crate) mentioned: Vec<Expr>,
-    /// What the body expects to see, by option, also where that could not be read.
+    /// The names that the body uses, by option, also where the value could not be read.
     pub(crate) in_body: Vec<(&'static str, Ident)>,
 }
 
 impl Written {
     pub(crate) fn set<T>(
         &self,
-        slot: &mut Option<Said<T>>,
+        slot: &mut Option<Parsed<T>>,
         read: impl Fn(&Expr) -> Result<T, String>,
     ) -> Result<(), String> {
         self.set_what_can_be_read(slot, |value| {
@@ -120,29 +120,29 @@ impl Written {
 
     pub(crate) fn set_what_can_be_read<T>(
         &self,
-        slot: &mut Option<Said<T>>,
+        slot: &mut Option<Parsed<T>>,
         read: impl Fn(&Expr) -> (Option<T>, Result<(), String>),
     ) -> Result<(), String> {
-        let (value, all) = self.value.as_ref().map_or((None, Ok(())), |value| read(ungrouped(value)));
-        *slot = Some(Said { value, place: self.place.clone() });
-        all
+        let (value, result) = self.value.as_ref().map_or((None, Ok(())), |value| read(ungrouped(value)));
+        *slot = Some(Parsed { value, place: self.place.clone() });
+        result
     }
 }
 
 /// The value of an option, if it was given and could be read.
-pub(crate) fn said<T>(slot: &Option<Said<T>>) -> Option<&T> {
+pub(crate) fn parsed<T>(slot: &Option<Parsed<T>>) -> Option<&T> {
     slot.as_ref()?.value.as_ref()
 }
 
-impl<T> Said<T> {
-    /// What the attribute means without saying it.
+impl<T> Parsed<T> {
+    /// A value that the attribute implies.
     pub(crate) fn implied(word: &'static str, value: T) -> Self {
-        Said { value: Some(value), place: Place { word, tokens: TokenStream::new(), order: 0 } }
+        Parsed { value: Some(value), place: Place { word, tokens: TokenStream::new(), order: 0 } }
     }
 }
 
 impl Place {
-    /// Of two that do not fit together, the one that was written later is wrong.
+    /// Of two options that do not fit together, the one that was written later is reported.
     pub(crate) fn later<'a>(&'a self, other: &'a Place) -> &'a Place {
         if self.order > other.order { self } else { other }
     }
@@ -165,8 +165,8 @@ impl Args {
     }
 
     /// The guard's or the token's name in the body, as far as it can be told.
-    pub(crate) fn in_body<'a>(&'a self, said: Option<&'a Said<Ident>>) -> Option<(&'a Place, &'a Ident)> {
-        let place = &said?.place;
+    pub(crate) fn in_body<'a>(&'a self, parsed: Option<&'a Parsed<Ident>>) -> Option<(&'a Place, &'a Ident)> {
+        let place = &parsed?.place;
         let (_, name) = self.in_body.iter().find(|(option, _)| *option == place.word)?;
         Some((place, name))
     }

@@ -1,5 +1,5 @@
-//! What one call adds to its site: the keys, and the options that an expression gives. All of it is read by reference,
-//! before the body may move the arguments.
+//! The part of a request that one call adds to its site: the keys, and the options that an expression gives. All of it
+//! is read by reference, before the body may move the arguments.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};

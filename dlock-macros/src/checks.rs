@@ -1,31 +1,33 @@
-//! Options that do not fit together. Of two, the one that the text begins with is told, else the one that was written later.
+//! Finds options that do not fit together. The error points at the option with which its text begins, or else at the
+//! option that was written later.
 //!
-//! That two options do not go together is told also where the value of one cannot be read: whoever writes an option mostly
-//! wants it. What an expression gives is not known here: then the runtime checks, before it asks the store.
+//! Two options that do not go together are reported also if the value of one cannot be read, because an option that is
+//! written is mostly wanted. The value of an expression is not known here. The runtime checks it before it asks the
+//! store.
 
 use std::time::Duration;
 
 use syn::ext::IdentExt;
 
-use crate::args::{Args, Place, Said};
+use crate::args::{Args, Parsed, Place};
 use crate::item::Shape;
 use crate::names::Names;
 use crate::values::{Given, Mode, OnLost, Renew, Wait};
 
-/// What can be told from the attribute alone.
+/// Checks that need the attribute alone.
 pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
-    let mut found = Found(mistakes);
-    keys(args, &mut found);
-    if let Some((ttl, place)) = known(args.ttl.as_ref()) {
-        times(args, ttl, place, &mut found);
+    let mut mistakes = Mistakes(mistakes);
+    keys(args, &mut mistakes);
+    if let Some((ttl, place)) = literal_time(args.ttl.as_ref()) {
+        durations(args, ttl, place, &mut mistakes);
     }
-    line(args, &mut found);
-    periods(args, &mut found);
+    order(args, &mut mistakes);
+    periods(args, &mut mistakes);
     if let (Some((guard, name)), Some((fence, same))) =
         (args.in_body(args.guard.as_ref()), args.in_body(args.fence.as_ref()))
         && name.unraw() == same.unraw()
     {
-        found.between(
+        mistakes.between(
             guard,
             fence,
             format!("`{name}` cannot be the guard and the token at the same time: take two names"),
@@ -33,30 +35,30 @@ pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
     }
 }
 
-/// What depends on whether the function is async.
+/// Checks that depend on whether the function is async.
 pub(crate) fn shape(args: &Args, shape: &Shape, mistakes: &mut Vec<syn::Error>) {
     if !shape.is_sync() {
         return;
     }
-    if let Some(Said { place, .. }) = &args.timeout {
+    if let Some(Parsed { place, .. }) = &args.timeout {
         let text = "`timeout`: a function that is not async cannot be stopped: make it `async`, or check `dlock::current()` in its loop";
         mistakes.push(place.mistake(text));
     }
-    if let Some(Said { value: Some(OnLost::Cancel), place }) = &args.on_lost {
+    if let Some(Parsed { value: Some(OnLost::Cancel), place }) = &args.on_lost {
         let text = "`on_lost`: a function that is not async cannot be cancelled: it goes on, and its caller is told of the loss. \
                     Leave this out, or make the function `async`";
         mistakes.push(place.mistake(text));
     }
 }
 
-/// What depends on the names of the parameters.
+/// Checks that depend on the names of the parameters.
 pub(crate) fn names(args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
     let in_body = [(&args.guard, "held"), (&args.fence, "token")];
     let mut seen = Vec::new();
-    for (said, example) in in_body {
-        let Some((place, name)) = args.in_body(said.as_ref()) else { continue };
-        // Two of one name were told already.
-        if names.bind(name) && !seen.contains(&name) {
+    for (parsed, example) in in_body {
+        let Some((place, name)) = args.in_body(parsed.as_ref()) else { continue };
+        // Two of one name were reported already.
+        if names.is_bound(name) && !seen.contains(&name) {
             let word = place.word;
             let text = format!(
                 "`{word}`: the function has a parameter `{name}` already: take another name, such as `{word} = {example}`"
@@ -65,9 +67,9 @@ pub(crate) fn names(args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) 
         }
         seen.push(name);
     }
-    if let Some(Said { value: Some(Given::Literal(Wait::None | Wait::Forever)), place }) = &args.wait
+    if let Some(Parsed { value: Some(Given::Literal(Wait::None | Wait::Forever)), place }) = &args.wait
         && let Ok(word) = syn::parse2::<syn::Ident>(place.tokens.clone())
-        && names.bind(&word)
+        && names.is_bound(&word)
     {
         let text = format!(
             "`wait`: is this the word or the parameter? Write `\"{word}\"` for the word, or give the parameter another name"
@@ -76,9 +78,9 @@ pub(crate) fn names(args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) 
     }
 }
 
-struct Found<'a>(&'a mut Vec<syn::Error>);
+struct Mistakes<'a>(&'a mut Vec<syn::Error>);
 
-impl Found<'_> {
+impl Mistakes<'_> {
     /// The text begins with the option that it is about.
     fn at(&mut self, place: &Place, text: impl std::fmt::Display) {
         self.0.push(place.mistake(text));
@@ -89,15 +91,15 @@ impl Found<'_> {
     }
 }
 
-fn keys(args: &Args, found: &mut Found) {
+fn keys(args: &Args, mistakes: &mut Mistakes) {
     let Some(keys) = &args.keys else { return };
     if let Some(key) = &args.key {
-        found.between(&key.place, &keys.place, "`key` and `keys` do not go together: list all of them in `keys`");
+        mistakes.between(&key.place, &keys.place, "`key` and `keys` do not go together: list all of them in `keys`");
     }
     let mut seen = Vec::new();
     for template in keys.value.iter().flatten() {
         if seen.contains(&template.value()) {
-            found
+            mistakes
                 .0
                 .push(syn::Error::new(template.span(), "this key stands in the list already: remove one of the two"));
         }
@@ -106,10 +108,10 @@ fn keys(args: &Args, found: &mut Found) {
     if let Some(fence) = &args.fence {
         let text =
             "`fence`: with `keys` each lock has a token of its own: write `guard = held` and take them from there";
-        found.between(&keys.place, &fence.place, text);
+        mistakes.between(&keys.place, &fence.place, text);
     }
     if let Some(period) = &args.once_per {
-        found.between(
+        mistakes.between(
             &keys.place,
             &period.place,
             "`once_per` counts the starts under one key: write `key` instead of `keys`",
@@ -117,13 +119,13 @@ fn keys(args: &Args, found: &mut Found) {
     }
 }
 
-/// What can be compared here.
-fn known(said: Option<&Said<Given<Duration>>>) -> Option<(Duration, &Place)> {
-    let said = said?;
-    said.value.as_ref()?.literal().map(|time| (*time, &said.place))
+/// A duration that is known at compile time, and its place.
+fn literal_time(parsed: Option<&Parsed<Given<Duration>>>) -> Option<(Duration, &Place)> {
+    let parsed = parsed?;
+    parsed.value.as_ref()?.literal().map(|time| (*time, &parsed.place))
 }
 
-/// Short enough to be written: a tenth of a second, or of a millisecond, is exact enough.
+/// Rounds a duration to a tenth of a second, or of a millisecond, so that its text is short.
 fn rounded(time: Duration) -> Duration {
     let step = Duration::from_millis(100);
     let step = if time < step { Duration::from_micros(100) } else { step };
@@ -131,98 +133,101 @@ fn rounded(time: Duration) -> Duration {
     u32::try_from(parts).ok().filter(|parts| *parts > 0).map_or(time, |parts| step * parts)
 }
 
-fn times(args: &Args, ttl: Duration, place: &Place, found: &mut Found) {
-    let said = place.word;
-    if let Some(Said { value: Some(Renew::Every(Given::Literal(every))), place: renew }) = &args.renew
+fn durations(args: &Args, ttl: Duration, place: &Place, mistakes: &mut Mistakes) {
+    let option = place.word;
+    if let Some(Parsed { value: Some(Renew::Every(Given::Literal(every))), place: renew }) = &args.renew
         && every.saturating_mul(3) > ttl.saturating_mul(2)
     {
         let text = format!(
-            "`renew` must be at most two thirds of the `{said}` of {}: a renewal that comes late or fails must leave time for another one. A third of it is usual: `renew = \"{}\"`",
+            "`renew` must be at most two thirds of the `{option}` of {}: a renewal that comes late or fails must leave time for another one. A third of it is usual: `renew = \"{}\"`",
             show(ttl),
             show(rounded(ttl / 3))
         );
-        found.at(renew, text);
+        mistakes.at(renew, text);
     }
-    if let Some((least, at_least)) = known(args.min_hold.as_ref())
+    if let Some((least, at_least)) = literal_time(args.min_hold.as_ref())
         && least > ttl
     {
         let word = at_least.word;
         let text = format!(
-            "`{word}` must not be above `{said}`, which is {}: a process that dies keeps the lock no longer",
+            "`{word}` must not be above `{option}`, which is {}: a process that dies keeps the lock no longer",
             show(ttl)
         );
-        found.at(at_least, text);
+        mistakes.at(at_least, text);
     }
-    if let Some((most, at_most)) = known(args.max_hold.as_ref())
+    if let Some((most, at_most)) = literal_time(args.max_hold.as_ref())
         && most < ttl
     {
         let text = format!(
-            "`max_hold` must not be below `{said}`, which is {}: the lock is granted for so long at once",
+            "`max_hold` must not be below `{option}`, which is {}: the lock is granted for so long at once",
             show(ttl)
         );
-        found.at(at_most, text);
+        mistakes.at(at_most, text);
     }
     // A hold that nobody renews must outlast its body, with the margin that clocks need: the runtime's own figure.
     let covered = ttl.saturating_sub(ttl / 100 + Duration::from_millis(2));
-    if let (Some(Said { value: Some(Renew::Off), .. }), Some((limit, at_limit))) =
-        (&args.renew, known(args.timeout.as_ref()))
+    if let (Some(Parsed { value: Some(Renew::Off), .. }), Some((limit, at_limit))) =
+        (&args.renew, literal_time(args.timeout.as_ref()))
         && limit > covered
     {
         let text = format!(
-            "`timeout`: without renewal a `{said}` of {} covers a body of {} at most: shorten `timeout`, lengthen `{said}`, or leave out `renew = false`",
+            "`timeout`: without renewal a `{option}` of {} covers a body of {} at most: shorten `timeout`, lengthen `{option}`, or leave out `renew = false`",
             show(ttl),
             show(covered)
         );
-        found.at(at_limit, text);
+        mistakes.at(at_limit, text);
     }
 }
 
-fn line(args: &Args, found: &mut Found) {
+fn order(args: &Args, mistakes: &mut Mistakes) {
     if let (Some(fair), Some(cohort)) = (&args.fair, &args.cohort)
         && !matches!((&fair.value, &cohort.value), (Some(false), _) | (_, Some(None)))
     {
         let text = "`fair` and `cohort` do not go together: callers of one process that pass the lock on overtake those of others";
-        found.between(&fair.place, &cohort.place, text);
+        mistakes.between(&fair.place, &cohort.place, text);
     }
 }
 
-fn periods(args: &Args, found: &mut Found) {
+fn periods(args: &Args, mistakes: &mut Mistakes) {
     match (&args.once_per, &args.rerun) {
         (None, Some(rerun)) => {
-            found.0.push(
+            mistakes.0.push(
                 rerun
                     .place
                     .mistake("`rerun` says what becomes of a run of `once_per`: add that, such as `once_per = \"1m\"`"),
             );
         }
         (period, _) => {
-            if let Some((_, place)) = known(period.as_ref()).filter(|(period, _)| *period < Duration::from_millis(1)) {
+            if let Some((_, place)) =
+                literal_time(period.as_ref()).filter(|(period, _)| *period < Duration::from_millis(1))
+            {
                 let text = "`once_per`: stores count in milliseconds: the shortest period is `\"1ms\"`";
-                found.0.push(place.mistake(text));
+                mistakes.0.push(place.mistake(text));
             }
         }
     }
     match (&args.once_per, &args.offset) {
         (None, Some(offset)) => {
             let text = "`offset` says where the periods of `once_per` begin: add that, such as `once_per = \"1d\"`";
-            found.0.push(offset.place.mistake(text));
+            mistakes.0.push(offset.place.mistake(text));
         }
         (period, offset) => {
-            if let (Some((period, _)), Some((offset, at_offset))) = (known(period.as_ref()), known(offset.as_ref()))
+            if let (Some((period, _)), Some((offset, at_offset))) =
+                (literal_time(period.as_ref()), literal_time(offset.as_ref()))
                 && offset >= period
             {
                 let text = format!(
                     "`offset` must be less than `once_per`, which is {}: after that the boundaries come again",
                     show(period)
                 );
-                found.at(at_offset, text);
+                mistakes.at(at_offset, text);
             }
         }
     }
     if let (Some(period), Some(mode)) = (&args.once_per, &args.mode)
         && !matches!(mode.value, Some(Mode::Exclusive))
     {
-        found.between(
+        mistakes.between(
             &period.place,
             &mode.place,
             "`once_per` needs one holder at a time: leave out `mode`, or make it `exclusive`",

@@ -14,7 +14,7 @@ const NANOS: [u128; 8] = {
 /// Far above every use, and far below where arithmetic on clocks overflows.
 const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// What is wrong with a duration.
+/// The mistake in a duration.
 #[derive(Debug)]
 pub(crate) enum Wrong {
     NoText,
@@ -67,7 +67,7 @@ fn advised(text: &str, otherwise: &str, advice: impl FnOnce() -> Wrong) -> Wrong
     }
 }
 
-/// A duration but for a blank, the name of a unit, or a fraction.
+/// The advice for a text that is a duration except for a blank, a long unit name, or a fraction.
 fn meant(text: &str) -> Option<Wrong> {
     let joined: String = text.split_whitespace().collect();
     if joined != text && check_grammar(&joined).is_ok() {
@@ -82,15 +82,15 @@ fn meant(text: &str) -> Option<Wrong> {
     }
     let (whole, rest) = text.split_once('.')?;
     let (fraction, unit) = split_where(rest, |c| !c.is_ascii_digit());
-    let at = UNITS.iter().position(|known| *known == unit)?;
+    let unit_index = UNITS.iter().position(|known| *known == unit)?;
     let exponent = u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 9)?;
     let digits: u128 = format!("{whole}{fraction}").parse().ok()?;
-    let nanos = digits.checked_mul(NANOS[at])?;
+    let nanos = digits.checked_mul(NANOS[unit_index])?;
     if nanos == 0 {
         return Some(Wrong::Zero(text.into()));
     }
     let parts = 10_u128.pow(exponent);
-    let unit = (0..=at).rev().find(|&unit| nanos % (NANOS[unit] * parts) == 0)?;
+    let unit = (0..=unit_index).rev().find(|&unit| nanos % (NANOS[unit] * parts) == 0)?;
     let exact = format!("{}{}", nanos / parts / NANOS[unit], UNITS[unit]);
     Some(advised(text, &exact, || Wrong::Meant(format!("no fractions: write `{exact}` instead of `{text}`"))))
 }

@@ -40,12 +40,12 @@ impl<'a> Work<'a> {
         let runtime = runtime(&self.function.runtime, &self.rt);
         let site = site(self.function, &self.rt);
         let call = call(self.function, &self.rt);
-        let work = if self.in_two_steps() { self.begin_and_hold() } else { self.run() };
+        let work = if self.needs_two_steps() { self.begin_and_hold() } else { self.run() };
         quote_spanned!(Span::mixed_site()=> #runtime #site #call #work)
     }
 
-    /// Has something to be done between the acquisition and the body, or instead of the body?
-    fn in_two_steps(&self) -> bool {
+    /// Whether there is work between the acquisition and the body, or instead of the body.
+    fn needs_two_steps(&self) -> bool {
         matches!(self.function.on_busy, Busy::Call { .. }) || self.guards_name().is_some()
     }
 
@@ -63,41 +63,41 @@ impl<'a> Work<'a> {
 
     fn begin_and_hold(&self) -> TokenStream {
         let (rt, body, judge) = (&self.rt, self.body(), self.judge());
-        let (begun, ran) = if self.is_sync {
-            let begun = quote_spanned!(Span::mixed_site()=> #rt::begin_sync(&__DLOCK_SITE, __dlock_call));
-            (begun, quote_spanned!(Span::mixed_site()=> #rt::hold_sync(__dlock_guards, #judge, #body)))
+        let (acquired, ran) = if self.is_sync {
+            let acquired = quote_spanned!(Span::mixed_site()=> #rt::begin_sync(&__DLOCK_SITE, __dlock_call));
+            (acquired, quote_spanned!(Span::mixed_site()=> #rt::hold_sync(__dlock_guards, #judge, #body)))
         } else {
-            let begun = quote_spanned!(Span::mixed_site()=> #rt::begin(&__DLOCK_SITE, __dlock_call).await);
-            (begun, quote_spanned!(Span::mixed_site()=> #rt::hold(&__DLOCK_SITE, __dlock_guards, #body)#judge.await))
+            let acquired = quote_spanned!(Span::mixed_site()=> #rt::begin(&__DLOCK_SITE, __dlock_call).await);
+            (acquired, quote_spanned!(Span::mixed_site()=> #rt::hold(&__DLOCK_SITE, __dlock_guards, #body)#judge.await))
         };
         let guards = self
             .guards_name()
             .map(|_| quote_spanned!(Span::mixed_site()=> let __dlock_held = __dlock_guards.to_held();));
-        let instead = self.call_instead();
+        let fallback = self.call_fallback();
         let result = self.returned(&quote_spanned!(Span::mixed_site()=> __dlock_ran));
         let failed = self.returned(&quote_spanned!(Span::mixed_site()=> #rt::Ran::Failed(__dlock_error)));
         let has_run = self.has_run();
         quote_spanned! {Span::mixed_site()=>
-            match #begun {
+            match #acquired {
                 ::core::result::Result::Ok(__dlock_guards) => {
                     #guards
                     let __dlock_ran = #ran;
                     #has_run
                     #result
                 }
-                #instead
+                #fallback
                 ::core::result::Result::Err(__dlock_error) => #failed,
             }
         }
     }
 
-    fn call_instead(&self) -> Option<TokenStream> {
+    fn call_fallback(&self) -> Option<TokenStream> {
         let Busy::Call { path, arguments } = &self.function.on_busy else { return None };
         let at_path = located_at(path.span());
         let rt = moved_to(&self.rt, at_path);
         let (output, _) = without_impl(self.output);
         let call = quote_spanned!(at_path=> #path(#(#arguments),*));
-        let given = if self.is_sync {
+        let output_of_fallback = if self.is_sync {
             call
         } else {
             quote_spanned! {at_path=>
@@ -110,19 +110,19 @@ impl<'a> Work<'a> {
         };
         Some(quote_spanned! {at_path=>
             ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => {
-                #rt::Instead::<#output>::output(#given)
+                #rt::Instead::<#output>::output(#output_of_fallback)
             }
         })
     }
 
     /// The body as it was written, after what the compiler must know of it and the names that it asked for.
     fn body(&self) -> TokenStream {
-        let edge = return_edge(self.output, &self.rt);
+        let hint = return_type_hint(self.output, &self.rt);
         let guard = self.guard();
         let body = &self.function.locked.body;
         let (tokens, span) = (&body.tokens, located_at(body.span));
         let start = if self.is_sync { quote_spanned!(span=> move ||) } else { quote_spanned!(span=> async move) };
-        quote_spanned!(span=> #start { #edge #guard #tokens })
+        quote_spanned!(span=> #start { #hint #guard #tokens })
     }
 
     fn guard(&self) -> TokenStream {
@@ -154,7 +154,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// How success is told from the result: for stores that record a run, or make the body's work final.
+    /// The function that tells success from the result: for stores that record a run, or make the body's work final.
     fn judge(&self) -> TokenStream {
         let judge = self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded));
         if self.is_sync {
@@ -189,7 +189,7 @@ impl<'a> Work<'a> {
     }
 }
 
-/// By what an expansion calls the runtime.
+/// The name by which an expansion calls the runtime.
 pub(crate) fn runtime_name() -> TokenStream {
     quote_spanned!(Span::mixed_site()=> __dlock)
 }
@@ -199,7 +199,7 @@ pub(crate) fn runtime(path: &Path, name: &TokenStream) -> TokenStream {
     quote_spanned!(Span::mixed_site()=> use #path::__private as #name;)
 }
 
-/// A method of the trait, named on the return type, so that one that cannot do it is reported there.
+/// A method of the trait, named on the return type, so that a type without the trait is reported there.
 pub(crate) fn output_as(output: &Type, rt: &TokenStream, name: &str, method: &TokenStream) -> TokenStream {
     let at_output = located_at(output.span());
     let name = syn::Ident::new(name, at_output);
@@ -213,7 +213,7 @@ pub(crate) fn output_as(output: &Type, rt: &TokenStream, name: &str, method: &To
 /// Tells the compiler what the block returns, so that a wrong type is reported in the body and not at the attribute.
 ///
 /// No lint is switched off for it: a crate may forbid that.
-pub(crate) fn return_edge(output: &Type, rt: &TokenStream) -> TokenStream {
+pub(crate) fn return_type_hint(output: &Type, rt: &TokenStream) -> TokenStream {
     let (nameable, _) = without_impl(output);
     let at_output = located_at(output.span());
     let rt = moved_to(rt, at_output);

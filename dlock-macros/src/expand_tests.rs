@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use quote::quote;
 
-use crate::{again, lock, table};
+use crate::{expand_lock, expand_optimistic, table};
 
 /// Compares with the page, or writes it when `DLOCK_BLESS` is set.
 fn assert_page(name: &str, found: TokenStream) {
@@ -28,7 +28,7 @@ fn an_async_function_expands_to_its_page() {
             Ok(())
         }
     };
-    assert_page("async_fn", lock(&table::LOCK, attribute, item));
+    assert_page("async_fn", expand_lock(&table::LOCK, attribute, item));
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn a_blocking_method_expands_to_its_page() {
             Ok(&mut self.sold)
         }
     };
-    assert_page("sync_fn", lock(&table::LOCK, attribute, item));
+    assert_page("sync_fn", expand_lock(&table::LOCK, attribute, item));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_function_that_async_trait_has_boxed_expands_to_its_page() {
             Box::pin(async move { write().await })
         }
     };
-    assert_page("async_trait", lock(&table::LOCK, quote!(key = "nightly"), item));
+    assert_page("async_trait", expand_lock(&table::LOCK, quote!(key = "nightly"), item));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn the_options_of_a_call_expand_to_their_page() {
             send(order, held.slot(), token).await
         }
     };
-    assert_page("per_call", lock(&table::LOCK, attribute, item));
+    assert_page("per_call", expand_lock(&table::LOCK, attribute, item));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn several_keys_expand_to_their_page() {
             book(from, to, held[0].fence()?).await
         }
     };
-    assert_page("several_keys", lock(&table::LOCK, attribute, item));
+    assert_page("several_keys", expand_lock(&table::LOCK, attribute, item));
 }
 
 #[test]
@@ -100,7 +100,7 @@ fn a_function_that_is_skipped_expands_to_its_page() {
             write().await;
         }
     };
-    assert_page("skip", lock(&table::LOCK, attribute, item));
+    assert_page("skip", expand_lock(&table::LOCK, attribute, item));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn a_call_of_another_function_expands_to_its_page() {
             render(page).await
         }
     };
-    assert_page("call_instead", lock(&table::LOCK, attribute, item));
+    assert_page("call_instead", expand_lock(&table::LOCK, attribute, item));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn a_scheduled_task_expands_to_its_page() {
             Some(write())
         }
     };
-    assert_page("scheduled", lock(&table::SCHEDULED, attribute, item));
+    assert_page("scheduled", expand_lock(&table::SCHEDULED, attribute, item));
 }
 
 #[test]
@@ -134,13 +134,13 @@ fn optimistic_functions_expand_to_their_page() {
             self.write(row.version, row.stock - n).await
         }
     };
-    assert_page("optimistic", again(quote!(retries = 5, backoff = "10ms..1s"), item));
+    assert_page("optimistic", expand_optimistic(quote!(retries = 5, backoff = "10ms..1s"), item));
     let item = quote! {
         fn deduct(&self, n: u32) -> Result<u32, StockError> {
             self.write(self.read()?, n)
         }
     };
-    assert_page("optimistic_sync", again(quote!(), item));
+    assert_page("optimistic_sync", expand_optimistic(quote!(), item));
 }
 
 #[test]
@@ -150,13 +150,13 @@ fn a_function_with_mistakes_stays_as_it_was() {
             write(held.fence()?)
         }
     };
-    assert_page("mistakes", lock(&table::LOCK, quote!(key = "<idd>", tll = "30s", guard = held), item));
+    assert_page("mistakes", expand_lock(&table::LOCK, quote!(key = "<idd>", tll = "30s", guard = held), item));
 }
 
 /// A body that syn could not parse is no concern of the attribute.
 #[test]
 fn the_body_is_not_parsed() {
     let item = quote! { async fn tomorrow() -> Result<(), Error> { some syntax => of the future @ } };
-    let found = lock(&table::LOCK, quote!(key = "a"), item);
+    let found = expand_lock(&table::LOCK, quote!(key = "a"), item);
     assert!(found.to_string().contains("some syntax => of the future @"), "{found}");
 }

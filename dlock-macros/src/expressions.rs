@@ -1,11 +1,11 @@
-//! What the values that are expressions may name. Those that the compiler works out are a part of the function, so
-//! nothing of a call can stand in them.
+//! Checks the names in values that are expressions. Expressions that the compiler works out are a part of the function,
+//! so they cannot use anything of a call.
 
 use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, ExprPath, Ident};
 
-use crate::args::{Args, Dialect, Place, Said};
+use crate::args::{Args, Dialect, Parsed, Place};
 use crate::key_values::Key;
 use crate::names::Names;
 use crate::values::{Given, Mode, Renew};
@@ -14,17 +14,17 @@ use crate::values::{Given, Mode, Renew};
 pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
     let times = [&args.max_hold, &args.timeout, &args.min_hold, &args.once_per, &args.offset];
     let counts = [&args.attempts, &args.max_waiters, &args.retries];
-    let mut found: Vec<(&Place, &Expr)> = Vec::new();
-    found.extend(times.into_iter().filter_map(|said| expr(said.as_ref()?)));
-    found.extend(counts.into_iter().filter_map(|said| expr(said.as_ref()?)));
-    if let Some(Said { value: Some(Renew::Every(Given::Expr(every))), place }) = &args.renew {
-        found.push((place, every));
+    let mut compile_time: Vec<(&Place, &Expr)> = Vec::new();
+    compile_time.extend(times.into_iter().filter_map(|parsed| expr(parsed.as_ref()?)));
+    compile_time.extend(counts.into_iter().filter_map(|parsed| expr(parsed.as_ref()?)));
+    if let Some(Parsed { value: Some(Renew::Every(Given::Expr(every))), place }) = &args.renew {
+        compile_time.push((place, every));
     }
-    if let Some(Said { value: Some(Mode::Permits(Given::Expr(permits))), place }) = &args.mode {
-        found.push((place, permits));
+    if let Some(Parsed { value: Some(Mode::Permits(Given::Expr(permits))), place }) = &args.mode {
+        compile_time.push((place, permits));
     }
     per_call(dialect, args, names, mistakes);
-    for (place, value) in found {
+    for (place, value) in compile_time {
         if let Some(why) = why_not(value, names) {
             let word = place.word;
             let text = match why {
@@ -47,36 +47,38 @@ pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mu
     }
 }
 
-/// What an expression of a call may name: whoever writes a single small word that is no parameter has forgotten the quotes.
+/// Checks the expressions of a call. A single word in lower case that is no parameter is a name without its quotes.
 fn per_call(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
     let computed = args.key.as_ref().and_then(|key| match key.value.as_ref()? {
         Key::Computed(value) => Some((&key.place, &**value)),
         Key::Template(_) => None,
     });
-    let found = [
+    let per_call = [
         computed,
         args.ttl.as_ref().and_then(expr),
         args.wait.as_ref().and_then(expr),
         args.backend.as_ref().and_then(expr),
     ];
-    for (place, value) in found.into_iter().flatten() {
+    for (place, value) in per_call.into_iter().flatten() {
         let Expr::Path(path) = value else { continue };
-        let Some(name) = path.path.get_ident().filter(|name| *name != "self" && !names.bind(name)) else { continue };
+        let Some(name) = path.path.get_ident().filter(|name| *name != "self" && !names.is_bound(name)) else {
+            continue;
+        };
         if name.unraw().to_string().starts_with(char::is_lowercase) {
             let word = place.word;
-            let instead = if ["key", "backend"].contains(&word) {
+            let advice = if ["key", "backend"].contains(&word) {
                 format!("if that is the name itself, put it in quotes: `{word} = \"{name}\"`")
             } else {
                 format!("write {}", forms(dialect, word))
             };
-            let text = format!("`{word}`: there is no parameter `{name}`; {instead}");
+            let text = format!("`{word}`: there is no parameter `{name}`; {advice}");
             mistakes.push(syn::Error::new_spanned(value, text));
         }
     }
 }
 
-fn expr<T>(said: &Said<Given<T>>) -> Option<(&Place, &Expr)> {
-    said.value.as_ref()?.expr().map(|value| (&said.place, value))
+fn expr<T>(parsed: &Parsed<Given<T>>) -> Option<(&Place, &Expr)> {
+    parsed.value.as_ref()?.expr().map(|value| (&parsed.place, value))
 }
 
 fn forms(dialect: &Dialect, option: &str) -> &'static str {
@@ -102,12 +104,12 @@ fn why_not(value: &Expr, names: &Names) -> Option<WhyNot> {
         Expr::Path(path) => path.path.get_ident().map(IdentExt::unraw),
         _ => None,
     };
-    // Whoever writes a single small word means one of ours.
+    // A single word in lower case is a misspelt word of the option.
     let unknown = word.filter(|word| !word.to_string().starts_with(char::is_uppercase));
     seeker.found.or(unknown.map(WhyNot::Unknown))
 }
 
-/// Seeks what belongs to a call.
+/// Looks for names that belong to a call.
 struct Seeker<'a> {
     names: &'a Names,
     found: Option<WhyNot>,
@@ -120,7 +122,7 @@ impl VisitMut for Seeker<'_> {
                 self.found = Some(WhyNot::Type);
             } else if path.path.segments.len() == 1 && self.names.is_const_generic(first) {
                 self.found = Some(WhyNot::ConstGeneric(first.clone()));
-            } else if path.path.segments.len() == 1 && self.names.bind(first) {
+            } else if path.path.segments.len() == 1 && self.names.is_bound(first) {
                 self.found = Some(WhyNot::Call(first.clone()));
             }
         }

@@ -1,4 +1,4 @@
-//! What is emitted instead of a locked function when something is wrong.
+//! The expansion of a function with mistakes.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -22,7 +22,7 @@ pub(crate) fn report(mistakes: &[syn::Error], dialect: &Dialect, args: TokenStre
     }
 }
 
-/// In the body the mistakes are an expression, whose type nobody knows: so the compiler says nothing more about what
+/// In the body the mistakes are an expression, whose type nobody knows: so the compiler reports nothing that
 /// depends on it. The names that the attribute gives to the body have that type, and everything that the attribute
 /// mentions is used: parameters that only the key needs are not called unused, nor are imports.
 fn with_mistakes(mistakes: &TokenStream, dialect: &Dialect, args: TokenStream, body: &Body) -> TokenStream {

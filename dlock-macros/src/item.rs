@@ -15,7 +15,7 @@ pub(crate) struct Function {
     pub(crate) body: Option<Body>,
 }
 
-/// What runs under the lock, and the type that it returns.
+/// The body that runs under the lock, and the type that it returns.
 pub(crate) struct Locked {
     pub(crate) body: Body,
     pub(crate) output: Type,
@@ -24,7 +24,7 @@ pub(crate) struct Locked {
 
 pub(crate) enum Shape {
     Async,
-    /// What `#[async_trait]` leaves behind: the async block stands in a call of this `Box::pin`.
+    /// The form that `#[async_trait]` makes: the async block stands in a call of this `Box::pin`.
     Boxed(TokenStream),
     Sync,
 }
@@ -139,8 +139,9 @@ fn output(sig: &Signature) -> Type {
 fn async_trait_shape(sig: &Signature, body: &Body) -> Option<Locked> {
     let ReturnType::Type(_, pin) = &sig.output else { return None };
     let Type::TraitObject(object) = argument_of(argument_of(pin, "Pin")?, "Box")? else { return None };
-    let ours = |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(name) if name.ident == "async_trait");
-    if !object.bounds.iter().any(ours) {
+    let is_async_trait =
+        |bound: &TypeParamBound| matches!(bound, TypeParamBound::Lifetime(name) if name.ident == "async_trait");
+    if !object.bounds.iter().any(is_async_trait) {
         return None;
     }
     let output = object.bounds.iter().find_map(future_output)?;

@@ -28,7 +28,7 @@ pub(crate) fn template(value: &Expr) -> Result<Key, String> {
     template.ok_or_else(|| r#"expected a name in quotes, such as `"nightly-report"` or `"report:<region>"`"#.into())
 }
 
-/// Those of the templates that can be read, so that their mistakes are told at once with those of the others.
+/// The templates that can be read. So their mistakes are reported together with those of the others.
 pub(crate) fn keys(value: &Expr) -> (Option<Vec<LitStr>>, Result<(), String>) {
     const FORMS: &str = r#"expected templates in quotes, such as `["account:<from>", "account:<to>"]`, or one with a list in it: `"order:<ids..>"`"#;
     if let Some(template) = text(value) {
@@ -36,10 +36,10 @@ pub(crate) fn keys(value: &Expr) -> (Option<Vec<LitStr>>, Result<(), String>) {
     }
     let Expr::Array(array) = value else { return (None, Err(FORMS.into())) };
     let templates: Vec<LitStr> = array.elems.iter().filter_map(|element| text(ungrouped(element))).collect();
-    let all = match array.elems.len() {
+    let result = match array.elems.len() {
         0 => Err(format!("there is no key in the list; {FORMS}")),
         length if length == templates.len() => Ok(()),
         _ => Err(FORMS.into()),
     };
-    (Some(templates), all)
+    (Some(templates), result)
 }

@@ -1,9 +1,9 @@
 //! The attribute of dlock. Use it through the crate `dlock-rs`, which brings the runtime that it calls.
 //!
 //! Reading order: `table` (what can be written), `args`, `values`, `key_values` and `literals` (how it is read), `template`, `duration` (two small
-//! languages in strings), `item` and `lazy` (the function), `names` (what a key may name), `expressions` (what an expression may), `checks` (what does not fit
-//! together), `model` (everything checked), `expand` with `site` and `call` (tokens). `fallback` is for functions with
-//! mistakes, `optimistic` for the attribute that takes no lock.
+//! languages in strings), `item` and `lazy` (the function), `names` (the names in a key), `expressions` (the names in
+//! an expression), `checks` (options that do not fit together), `model` (everything checked), `expand` with `site` and
+//! `call` (tokens). `fallback` is for functions with mistakes, `optimistic` for the attribute that takes no lock.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -36,29 +36,29 @@ use proc_macro2::TokenStream;
 #[doc = include_str!("docs/distributed_lock.md")]
 #[proc_macro_attribute]
 pub fn distributed_lock(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    lock(&table::LOCK, args.into(), item.into()).into()
+    expand_lock(&table::LOCK, args.into(), item.into()).into()
 }
 
 #[doc = include_str!("docs/scheduled_lock.md")]
 #[proc_macro_attribute]
 pub fn scheduled_lock(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    lock(&table::SCHEDULED, args.into(), item.into()).into()
+    expand_lock(&table::SCHEDULED, args.into(), item.into()).into()
 }
 
 #[doc = include_str!("docs/optimistic.md")]
 #[proc_macro_attribute]
 pub fn optimistic(args: proc_macro::TokenStream, item: proc_macro::TokenStream) -> proc_macro::TokenStream {
-    again(args.into(), item.into()).into()
+    expand_optimistic(args.into(), item.into()).into()
 }
 
-fn again(args: TokenStream, item: TokenStream) -> TokenStream {
+fn expand_optimistic(args: TokenStream, item: TokenStream) -> TokenStream {
     match optimistic::OptimisticFn::new(args.clone(), item.clone()) {
         Ok(function) => function.expand(),
         Err(mistakes) => fallback::report(&mistakes, &table::OPTIMISTIC, args, item),
     }
 }
 
-fn lock(dialect: &args::Dialect, args: TokenStream, item: TokenStream) -> TokenStream {
+fn expand_lock(dialect: &args::Dialect, args: TokenStream, item: TokenStream) -> TokenStream {
     match model::LockedFn::new(dialect, args.clone(), item.clone()) {
         Ok(locked) => expand::expand(&locked),
         Err(mistakes) => fallback::report(&mistakes, dialect, args, item),

@@ -6,7 +6,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Signature, Visibility};
 
-use crate::args::{Args, Dialect, Said, said};
+use crate::args::{Args, Dialect, Parsed, parsed};
 use crate::checks;
 use crate::expressions;
 use crate::item::{Function, Locked};
@@ -34,7 +34,7 @@ pub(crate) enum Keys {
     Computed(Box<Expr>),
 }
 
-/// What happens while somebody else holds the lock.
+/// The behaviour of a call while another owner holds the lock.
 pub(crate) enum Busy {
     Error,
     Skip,
@@ -52,12 +52,12 @@ impl LockedFn {
         let mut args = read(dialect, attribute, &mut mistakes);
         (dialect.complete)(&mut args);
         checks::options(&args, &mut mistakes);
-        let Some(mut function) = keep(Function::parse(dialect.attribute, item), &mut mistakes) else {
+        let Some(mut function) = note_mistake(Function::parse(dialect.attribute, item), &mut mistakes) else {
             return Err(mistakes);
         };
 
         check_second_lock(&function.attrs, &args, &mut mistakes);
-        let locked = keep(function.locked(dialect), &mut mistakes);
+        let locked = note_mistake(function.locked(dialect), &mut mistakes);
         if let Some(locked) = &locked {
             checks::shape(&args, &locked.shape, &mut mistakes);
         }
@@ -74,50 +74,50 @@ impl LockedFn {
     }
 
     pub(crate) fn backend(&self) -> Option<&Given<String>> {
-        said(&self.args.backend)
+        parsed(&self.args.backend)
     }
 
     pub(crate) fn ttl(&self) -> Option<&Given<Duration>> {
-        said(&self.args.ttl)
+        parsed(&self.args.ttl)
     }
 
     pub(crate) fn wait(&self) -> Option<&Given<Wait>> {
-        said(&self.args.wait)
+        parsed(&self.args.wait)
     }
 
     pub(crate) fn name(&self) -> Option<&String> {
-        said(&self.args.name)
+        parsed(&self.args.name)
     }
 
     pub(crate) fn guard(&self) -> Option<&Ident> {
-        said(&self.args.guard)
+        parsed(&self.args.guard)
     }
 
     pub(crate) fn fence(&self) -> Option<&Ident> {
-        said(&self.args.fence)
+        parsed(&self.args.fence)
     }
 
     pub(crate) fn skips_outage(&self) -> bool {
-        said(&self.args.on_outage).copied().unwrap_or(false)
+        parsed(&self.args.on_outage).copied().unwrap_or(false)
     }
 }
 
-pub(crate) fn value<T>(said: Option<Said<T>>) -> Option<T> {
-    said?.value
+pub(crate) fn value<T>(parsed: Option<Parsed<T>>) -> Option<T> {
+    parsed?.value
 }
 
-pub(crate) fn keep<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Error>) -> Option<T> {
+pub(crate) fn note_mistake<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Error>) -> Option<T> {
     result.map_err(|mistake| mistakes.push(mistake)).ok()
 }
 
 fn keys(
     dialect: &Dialect,
-    key: Option<Said<Key>>,
-    keys: Option<Said<Vec<LitStr>>>,
+    key: Option<Parsed<Key>>,
+    keys: Option<Parsed<Vec<LitStr>>>,
     names: &Names,
     mistakes: &mut Vec<syn::Error>,
 ) -> Option<Keys> {
-    // Both are read where both are there, though one is too many.
+    // Both are read if both are there, so that the mistakes in both are reported.
     let several = value(keys).map(|templates| {
         let read = templates.into_iter().map(|template| {
             let keys = names.template(&template, mistakes);
@@ -144,7 +144,7 @@ fn keys(
 }
 
 /// The function that is called instead is given what this one was given.
-fn busy(on_busy: Option<Said<OnBusy>>, sig: &Signature, mistakes: &mut Vec<syn::Error>) -> Busy {
+fn busy(on_busy: Option<Parsed<OnBusy>>, sig: &Signature, mistakes: &mut Vec<syn::Error>) -> Busy {
     let path = match value(on_busy) {
         None | Some(OnBusy::Error) => return Busy::Error,
         Some(OnBusy::Skip) => return Busy::Skip,
@@ -176,7 +176,7 @@ fn busy(on_busy: Option<Said<OnBusy>>, sig: &Signature, mistakes: &mut Vec<syn::
     Busy::Call { path, arguments }
 }
 
-/// A second lock on the same key would wait for the first one, which is ours.
+/// A second lock on the same key would wait for the first one, which this call holds.
 fn check_second_lock(attrs: &[Attribute], args: &Args, mistakes: &mut Vec<syn::Error>) {
     for attr in attrs {
         let Meta::List(list) = &attr.meta else { continue };

@@ -1,4 +1,4 @@
-//! What a key template may name, and the expressions that its placeholders become.
+//! The names that a key template may use, and the expressions that its placeholders become.
 
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote_spanned};
@@ -29,7 +29,7 @@ fn part(template: &LitStr, at: std::ops::Range<usize>) -> Span {
     part.unwrap_or_else(|| template.span())
 }
 
-/// What a placeholder may name.
+/// The names that a placeholder may use.
 pub(crate) struct Names {
     function: Ident,
     values: Vec<Ident>,
@@ -75,8 +75,8 @@ impl Names {
         names
     }
 
-    /// Is it a parameter, a name that one binds, or a const generic?
-    pub(crate) fn bind(&self, name: &Ident) -> bool {
+    /// Whether it is a parameter, a name that a parameter's pattern binds, or a const generic.
+    pub(crate) fn is_bound(&self, name: &Ident) -> bool {
         self.values.iter().any(|value| value.unraw() == name.unraw())
     }
 
@@ -84,7 +84,7 @@ impl Names {
         self.const_generics.contains(name)
     }
 
-    /// Is it a type that the caller chooses?
+    /// Whether it is a type that the caller chooses.
     pub(crate) fn is_type(&self, name: &Ident) -> bool {
         self.types.contains(name)
     }
@@ -99,7 +99,7 @@ impl Names {
         for piece in pieces {
             let piece = match piece {
                 Piece::Text(text) => {
-                    let found = self.of_another_language(&text);
+                    let found = self.foreign_placeholders(&text);
                     mistakes.extend(found.into_iter().map(|text| syn::Error::new(template.span(), text)));
                     KeyPiece::Text(text)
                 }
@@ -137,13 +137,14 @@ impl Names {
                 format!("`{value}` is not a list; for a single value write `<{value}>`"),
             ));
         }
-        // What it points at: of a reference the compiler would not say in our words that it is no list.
-        let points = placeholder.spread && placeholder.fields.is_empty() && self.references.contains(value);
+        // The value behind the reference: for a reference, the compiler's error would not say in our words that it is
+        // no list.
+        let is_reference = placeholder.spread && placeholder.fields.is_empty() && self.references.contains(value);
         let mut value = value.clone();
         value.set_span(span.resolved_at(value.span()));
         let mut tokens = value.into_token_stream();
         let span = Span::mixed_site().located_at(span);
-        if points {
+        if is_reference {
             tokens = quote_spanned!(span=> (*#tokens));
         }
         for field in &placeholder.fields {
@@ -155,7 +156,7 @@ impl Names {
     }
 
     /// `{id}` and `#id` put a value in elsewhere. Here they are text, and nobody would see that all values share a lock.
-    fn of_another_language(&self, text: &str) -> Vec<String> {
+    fn foreign_placeholders(&self, text: &str) -> Vec<String> {
         const MARKS: [char; 3] = ['{', '#', '$'];
         let (mut rest, mut mistakes) = (text, Vec::new());
         while let Some(at) = rest.find(MARKS) {
@@ -203,7 +204,7 @@ impl VisitMut for Names {
     }
 }
 
-/// What is known to be no list whatever the program says: other types may have a name of their own.
+/// Whether the type is surely no list. Of a type with a name of its own nobody knows.
 fn is_single(ty: &Type) -> bool {
     const SINGLE: [&str; 17] = [
         "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "bool", "char", "str",

@@ -4,10 +4,10 @@ use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
 
-use crate::expand::{self, has_run, output_as, return_edge, runtime_name};
+use crate::expand::{self, has_run, output_as, return_type_hint, runtime_name};
 use crate::expressions;
 use crate::item::{Function, Locked, Shape};
-use crate::model::{keep, value};
+use crate::model::{note_mistake, value};
 use crate::names::Names;
 use crate::reader::read;
 use crate::spans::located_at;
@@ -32,11 +32,11 @@ impl OptimisticFn {
     pub(crate) fn new(attribute: TokenStream, item: TokenStream) -> Result<OptimisticFn, Vec<syn::Error>> {
         let mut mistakes = Vec::new();
         let args = read(&OPTIMISTIC, attribute, &mut mistakes);
-        let function = keep(Function::parse(OPTIMISTIC.attribute, item), &mut mistakes);
+        let function = note_mistake(Function::parse(OPTIMISTIC.attribute, item), &mut mistakes);
         let Some(mut function) = function else { return Err(mistakes) };
         check_arguments(&function.sig, &mut mistakes);
         expressions::check(&OPTIMISTIC, &args, &Names::of(&function.sig), &mut mistakes);
-        let locked = keep(function.locked(&OPTIMISTIC), &mut mistakes);
+        let locked = note_mistake(function.locked(&OPTIMISTIC), &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;
         let (Some(locked), true) = (locked, mistakes.is_empty()) else { return Err(mistakes) };
         Ok(OptimisticFn {
@@ -67,9 +67,9 @@ impl OptimisticFn {
         let runtime = expand::runtime(runtime, &rt);
         let retries = fixed_count(retries, &rt);
         let (from, to) = (duration(backoff.from), duration(backoff.to));
-        let (edge, tokens, span) =
-            (return_edge(&locked.output, &rt), &locked.body.tokens, located_at(locked.body.span));
-        let block = quote_spanned!(span=> { #edge #tokens });
+        let (hint, tokens, span) =
+            (return_type_hint(&locked.output, &rt), &locked.body.tokens, located_at(locked.body.span));
+        let block = quote_spanned!(span=> { #hint #tokens });
         let judged = output_as(&locked.output, &rt, "OptimisticReturn", &quote_spanned!(span=> judged));
         let (result, pause) = if locked.shape.is_sync() {
             let pause = quote_spanned!(Span::mixed_site()=> #rt::pause_sync(__dlock_pause));
@@ -95,13 +95,13 @@ impl OptimisticFn {
     }
 }
 
-/// Every attempt shall begin with the same arguments.
+/// Every attempt must begin with the same arguments.
 fn check_arguments(sig: &Signature, mistakes: &mut Vec<syn::Error>) {
     for input in &sig.inputs {
         let changed = match input {
-            FnArg::Receiver(receiver) => receiver.mutability.map(|it| (it, "self".to_owned())),
+            FnArg::Receiver(receiver) => receiver.mutability.map(|token| (token, "self".to_owned())),
             FnArg::Typed(typed) => match &*typed.pat {
-                Pat::Ident(name) => name.mutability.map(|it| (it, name.ident.to_string())),
+                Pat::Ident(name) => name.mutability.map(|token| (token, name.ident.to_string())),
                 _ => None,
             },
         };

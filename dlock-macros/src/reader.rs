@@ -19,11 +19,11 @@ pub(crate) fn read(dialect: &Dialect, attribute: TokenStream, mistakes: &mut Vec
         }
         Ok(())
     };
-    // What cannot be read is skipped and told, so the parser itself does not fail.
+    // Parts that cannot be read are skipped and reported, so the parser itself does not fail.
     let _: syn::Result<()> = options.parse2(attribute);
     let Reader { args, seen, meant, mistakes, .. } = reader;
     for (names, text) in dialect.required {
-        // What was meant and misspelt was told already.
+        // A misspelt option was reported already.
         if !names.iter().any(|name| seen.contains(name) || meant.contains(name)) {
             mistakes.push(syn::Error::new(Span::call_site(), text));
         }
@@ -35,13 +35,13 @@ struct Reader<'a> {
     dialect: &'a Dialect,
     args: Args,
     seen: Vec<&'static str>,
-    /// Those that were probably meant by something else.
+    /// The options that misspelt names probably meant.
     meant: Vec<&'static str>,
     mistakes: &'a mut Vec<syn::Error>,
 }
 
 impl Reader<'_> {
-    /// Reads `name = value,` or a bare flag, and whatever stands there instead.
+    /// Reads `name = value,` or a bare flag. Anything else there is a mistake.
     fn option(&mut self, input: ParseStream) {
         if let Err(mistake) = self.name_and_value(input) {
             self.mistakes.push(mistake);
@@ -59,19 +59,19 @@ impl Reader<'_> {
         }
         let name = input.call(Ident::parse_any)?;
         let given = input.parse::<Option<Token![=]>>()?.is_some();
-        // What other languages write instead of it.
-        let (colon, called) = (!given && input.peek(Token![:]), !given && input.peek(syn::token::Paren));
-        let instead = input.span();
-        if colon {
+        // The separators of other languages.
+        let (has_colon, has_parens) = (!given && input.peek(Token![:]), !given && input.peek(syn::token::Paren));
+        let separator = input.span();
+        if has_colon {
             input.parse::<Token![:]>()?;
         }
         let ends = |input: ParseStream| input.is_empty() || input.peek(Token![,]);
         let mutable = if given { input.parse::<Option<Token![mut]>>()? } else { None };
-        let value = if (given || colon || called) && !ends(input) { Some(input.parse::<Expr>()) } else { None };
+        let value = if (given || has_colon || has_parens) && !ends(input) { Some(input.parse::<Expr>()) } else { None };
         if matches!(value, Some(Ok(_))) && !ends(input) {
             self.mistakes.push(input.error("expected `,` before this"));
         }
-        let bare = !given && value.is_none() && ends(input);
+        let is_bare = !given && value.is_none() && ends(input);
 
         let word = name.unraw().to_string();
         let Some(row) = self.dialect.table.iter().find(|row| row.name == word) else {
@@ -90,9 +90,9 @@ impl Reader<'_> {
         let order = self.seen.len();
         self.seen.push(row.name);
         let (value, wrong) = match value {
-            value if colon || called => {
+            value if has_colon || has_parens => {
                 let text = format!("write `=` here, as in `{}`", example(row));
-                (value.and_then(Result::ok).filter(|_| colon), Some(syn::Error::new(instead, text)))
+                (value.and_then(Result::ok).filter(|_| has_colon), Some(syn::Error::new(separator, text)))
             }
             Some(Ok(value)) => {
                 let wrong = mutable.map(|mutable| {
@@ -105,7 +105,7 @@ impl Reader<'_> {
                 let text = format!("`{word}`: {mistake}; write {}", row.forms);
                 (None, Some(syn::Error::new(mistake.span(), text)))
             }
-            None if bare && row.flag => (Some(syn::parse_quote_spanned!(name.span()=> true)), None),
+            None if is_bare && row.flag => (Some(syn::parse_quote_spanned!(name.span()=> true)), None),
             None => {
                 let text = format!("`{word}` needs a value: {}", row.forms);
                 (None, Some(syn::Error::new(name.span(), text)))
@@ -117,7 +117,7 @@ impl Reader<'_> {
         (row.read)(&mut self.args, &written).map_err(|why| written.place.mistake(format!("`{word}`: {why}")))
     }
 
-    /// A misspelt option is there too: what does not fit to it is told at once, and it is not asked for.
+    /// A misspelt option counts as given: options that do not fit to it are reported at once, and it is not missing.
     fn is_there(&mut self, option: &'static str, name: &Ident) {
         let row = self.dialect.table.iter().find(|row| row.name == option);
         if let Some(row) = row.filter(|row| !self.seen.contains(&row.name)) {
@@ -174,8 +174,9 @@ impl Reader<'_> {
     }
 }
 
-/// What of a value are names of the program, as far as that can be told: an import that only a broken attribute needs
-/// shall not be called unused, and a word that was meant as one of ours shall not be sought.
+/// The items of the program that a value names, as far as that can be told. Without this, the compiler would call an
+/// import unused that only a broken attribute needs. A misspelt word of an option is left out, or the compiler would
+/// look for it.
 fn mentioned(option: Option<&str>, takes: Takes, value: &Expr) -> Vec<Expr> {
     let Ok(value) = unquoted(value) else { return Vec::new() };
     let constant = |value: &Expr| match value {
@@ -219,7 +220,7 @@ fn example(row: &Row) -> String {
     format!("{} = {form}", row.name)
 }
 
-/// What other libraries call our options, or other attributes of ours.
+/// The names of our options in other libraries, or in other attributes of ours.
 #[rustfmt::skip]
 const MEANT: &[(&str, &str)] = &[
     ("at_most", "ttl"), ("lease", "ttl"), ("lease_time", "ttl"), ("expire", "ttl"), ("expiry", "ttl"), ("lock_at_most_for", "at_most"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::args::Said;
+use crate::args::Parsed;
 use crate::table::{LOCK, REFERENCE};
 use crate::values::{Given, Mode, Renew, Wait};
 
@@ -75,7 +75,7 @@ fn options_are_read_as_the_values_that_they_state() {
         r#"key = "a", mode = "permits(3)", cohort = "64/3s", retry = "5, 100ms..2s", renew = "5s", wait = "none""#,
     );
     let args = args.expect("valid");
-    assert!(matches!(args.mode, Some(Said { value: Some(Mode::Permits(Given::Literal(3))), .. })));
+    assert!(matches!(args.mode, Some(Parsed { value: Some(Mode::Permits(Given::Literal(3))), .. })));
     let cohort = args.cohort.and_then(|cohort| cohort.value).flatten().expect("a cohort");
     assert_eq!((cohort.passes, cohort.span), (64, Some(Duration::from_secs(3))));
     let retry = args.retry.and_then(|retry| retry.value).expect("retry");
@@ -84,9 +84,9 @@ fn options_are_read_as_the_values_that_they_state() {
         (5, Duration::from_millis(100), Duration::from_secs(2))
     );
     assert!(
-        matches!(args.renew, Some(Said { value: Some(Renew::Every(Given::Literal(every))), .. }) if every == Duration::from_secs(5))
+        matches!(args.renew, Some(Parsed { value: Some(Renew::Every(Given::Literal(every))), .. }) if every == Duration::from_secs(5))
     );
-    assert!(matches!(args.wait, Some(Said { value: Some(Given::Literal(Wait::None)), .. })));
+    assert!(matches!(args.wait, Some(Parsed { value: Some(Given::Literal(Wait::None)), .. })));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn is_expr<T>(given: Option<&Given<T>>) -> bool {
     matches!(given, Some(Given::Expr(_)))
 }
 
-/// Only what was said.
+/// Only the options that were given.
 fn options(function: &LockedFn, rt: &TokenStream) -> TokenStream {
     let fields = LOCK.table.iter().filter_map(|row| {
         let value = (row.field)(&function.args, rt)?;
@@ -70,7 +70,7 @@ fn options(function: &LockedFn, rt: &TokenStream) -> TokenStream {
         Some(quote!(#name: #value))
     });
     let mut fields: Vec<_> = fields.collect();
-    // No option says this: a task's runs are recorded.
+    // No option sets this: the runs of a scheduled task are recorded.
     fields.extend(function.args.record.then(|| quote!(record: true)));
     if fields.is_empty() {
         quote!(#rt::Options::DEFAULT)

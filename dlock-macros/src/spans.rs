@@ -1,4 +1,4 @@
-//! Where the compiler reports what stands in an expansion.
+//! The places at which the compiler reports errors in an expansion.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;

@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::Ident;
 
-use crate::args::{Args, Dialect, Row, Said, Takes, Written, said};
+use crate::args::{Args, Dialect, Parsed, Row, Takes, Written, parsed};
 use crate::key_values;
 use crate::tokens::{
     backoff, cohort, duration, fixed_count, fixed_time, max_waiters, mode, on_lost, renew, retry, some, wait,
@@ -31,10 +31,10 @@ pub(crate) const SCHEDULED: Dialect = Dialect {
         (&["at_most"], r#"`at_most` is missing: how long may one run take? Such as `at_most = "30m"`"#),
     ],
     complete: |args| {
-        args.renew = Some(Said::implied("renew", Renew::Off));
-        args.wait = Some(Said::implied("wait", Given::Literal(Wait::None)));
+        args.renew = Some(Parsed::implied("renew", Renew::Off));
+        args.wait = Some(Parsed::implied("wait", Given::Literal(Wait::None)));
         args.record = true;
-        args.on_busy.get_or_insert_with(|| Said::implied("on_busy", OnBusy::Skip));
+        args.on_busy.get_or_insert_with(|| Parsed::implied("on_busy", OnBusy::Skip));
     },
     too_early: LOCK_TOO_EARLY,
 };
@@ -94,58 +94,58 @@ const LOCK_TABLE: &[Row] = &[
     row!("wait", r#"`"5s"`, `"none"`, `"forever"`, or an expression: a `Duration` or a `Wait`"#, "the registry's (10 s)",
         "How long the call waits while another owner holds the lock.",
         wait, values::wait, Expressions,
-        |args, rt| literal(&args.wait).map(|it| some(&wait(it, rt)))),
+        |args, rt| literal(&args.wait).map(|value| some(&wait(value, rt)))),
     row!("attempts", "`5`, or a `const` of type `u32`", "as many as the wait allows",
         "How often the call asks the store, at most, while another owner holds the lock.",
         attempts, values::count, Constants,
-        |args, rt| said(&args.attempts).map(|it| some(&fixed_count(it, rt)))),
+        |args, rt| parsed(&args.attempts).map(|value| some(&fixed_count(value, rt)))),
     row!("backoff", r#"`"100ms..5s"`"#, "the store's",
         "The pause between two polls, for a store that cannot notify waiters. The pause is random. Its upper bound starts at the first value and doubles up to the second.",
         backoff, values::backoff, Words,
-        |args, rt| said(&args.backoff).map(|it| some(&backoff(it, rt)))),
+        |args, rt| parsed(&args.backoff).map(|value| some(&backoff(value, rt)))),
     row!("max_waiters", "`100`, or a `const` of type `u32`", "the registry's (10 000)",
         "How many callers of this process may wait for one key. The caller that asks the store counts too, as soon as it knows that the lock is taken. One more caller fails at once.",
         max_waiters, values::max_waiters, Constants,
-        |args, rt| said(&args.max_waiters).map(|it| some(&max_waiters(it, rt)))),
+        |args, rt| parsed(&args.max_waiters).map(|value| some(&max_waiters(value, rt)))),
     row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default, or the only store that is installed",
         "The name under which the store was installed.",
         backend, values::backend, Expressions),
     row!("mode", "`exclusive`, `read`, `write`, `permits(3)`, `permits(N)` of a `const N: u32`", "`exclusive`",
         "Lock mode: one holder, many readers or one writer, or up to N holders at a time.",
         mode, values::mode, Words,
-        |args, rt| said(&args.mode).map(|it| mode(it, rt))),
+        |args, rt| parsed(&args.mode).map(|value| mode(value, rt))),
     Row { flag: true, ..row!("fair", "`fair`, `true`, `false`", "`false`",
         "Waiters of all processes get the lock in the order in which they came. Refused if the store does not support it. On Redis, a caller without `fair` may still overtake them when a `min_hold`, or the lease of a dead holder, ends.",
         fair, values::flag, Words,
-        |args, _| said(&args.fair).map(ToTokens::to_token_stream)) },
+        |args, _| parsed(&args.fair).map(ToTokens::to_token_stream)) },
     row!("cohort", r#"`true`, `false`, `64`, `"64/3s"`"#, "`false`",
         "Callers of one process pass the lock on among themselves while other processes wait. The values limit how many times, and for how long.",
         cohort, values::cohort, Words,
-        |args, rt| said(&args.cohort)?.as_ref().map(|it| some(&cohort(it, rt)))),
+        |args, rt| parsed(&args.cohort)?.as_ref().map(|value| some(&cohort(value, rt)))),
     Row { flag: true, ..row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
         "A nested call for the same lock joins the hold of the enclosing call instead of failing. A nested call with `once_per` or `min_hold` cannot join, and fails.",
         reentrant, values::flag, Words,
-        |args, _| said(&args.reentrant).map(ToTokens::to_token_stream)) },
+        |args, _| parsed(&args.reentrant).map(ToTokens::to_token_stream)) },
     row!("renew", r#"`true`, `false`, `"5s"`, or a `const` of type `Duration`"#, "`true`: a third of the ttl",
         "Whether dlock renews the lock while the function runs, and at which interval. The interval is at most two thirds of the ttl. So if a renewal is late or fails, there is time for another one.",
         renew, values::renew, Constants,
-        |args, rt| said(&args.renew).map(|it| some(&renew(it, rt)))),
+        |args, rt| parsed(&args.renew).map(|value| some(&renew(value, rt)))),
     row!("max_hold", r#"`"10m"`, or a `const` of type `Duration`"#, "the registry's (1 h)",
         "Renewal stops after this time, and the lock is lost.",
         max_hold, values::fixed_time, Constants,
-        |args, rt| said(&args.max_hold).map(|it| some(&fixed_time(it, rt)))),
+        |args, rt| parsed(&args.max_hold).map(|value| some(&fixed_time(value, rt)))),
     row!("timeout", r#"`"20s"`, or a `const` of type `Duration`"#, "none",
         "How long the body may take. After this time dlock cancels the body and releases the lock. Async functions only.",
         timeout, values::fixed_time, Constants,
-        |args, rt| said(&args.timeout).map(|it| some(&fixed_time(it, rt)))),
+        |args, rt| parsed(&args.timeout).map(|value| some(&fixed_time(value, rt)))),
     row!("min_hold", r#"`"10s"`, or a `const` of type `Duration`"#, "none",
         "If the release is earlier than this time after the grant, the lock stays taken until then. Refused if the store does not support it. On Redis there is no hand-over when this time ends: a caller without `fair` that asks just then may overtake the waiters. On etcd its end is rounded up to whole seconds.",
         min_hold, values::fixed_time, Constants,
-        |args, rt| said(&args.min_hold).map(|it| some(&fixed_time(it, rt)))),
+        |args, rt| parsed(&args.min_hold).map(|value| some(&fixed_time(value, rt)))),
     row!("once_per", r#"`"1m"`, or a `const` of type `Duration`"#, "none",
         "At most one start in each period, in all processes together. Refused if the store cannot tell its time.",
         once_per, values::fixed_time, Constants,
-        |args, rt| once_per(args, rt).map(|it| some(&it))),
+        |args, rt| once_per(args, rt).map(|value| some(&value))),
     row!("offset", r#"`"12h"`, or a `const` of type `Duration`"#, "none: midnight UTC for a day",
         "With `once_per`: shifts the boundaries of the periods, which are counted from 1970 in UTC. A boundary must be near the time at which the task starts. For a task that starts daily at noon, use `\"12h\"`. A start counts for the nearest boundary. So a start that is more than half a period late counts for the next boundary, and a start that is as early counts for the one before.",
         offset, values::fixed_time, Constants),
@@ -158,21 +158,21 @@ const LOCK_TABLE: &[Row] = &[
     row!("on_lost", "`cancel`, `continue`", "`cancel`",
         "What happens to the body if the lock is lost while it runs. A function that is not async always goes on.",
         on_lost, values::on_lost, Words,
-        |args, rt| said(&args.on_lost).map(|it| on_lost(*it, rt))),
+        |args, rt| parsed(&args.on_lost).map(|value| on_lost(*value, rt))),
     row!("on_outage", "`error`, `skip`", "`error`",
         "What the call does if the store does not answer: fail, or return without running the body.",
         on_outage, values::on_outage, Words),
     row!("retry", r#"`false`, `5`, `"5, 100ms..2s"`"#, "the registry's (3, 100 ms to 5 s)",
         "How often the call asks the store again after an error that may pass, and the pauses before.",
         retry, values::retry, Words,
-        |args, rt| said(&args.retry).map(|it| some(&retry(it, rt)))),
+        |args, rt| parsed(&args.retry).map(|value| some(&retry(value, rt)))),
     row!("guard", "`held`", "–",
         "The name of a variable in the body: the `Held` of the lock, or with `keys` a `Vec` of them.",
         guard, values::guard, Words),
     row!("fence", "`token`", "–",
         "The name of a variable in the body: the fencing token. The call fails if the store has none.",
         fence, values::fence, Words,
-        |args, _| said(&args.fence).map(|_| quote!(true))),
+        |args, _| parsed(&args.fence).map(|_| quote!(true))),
     row!("name", r#"`"deduct_stock"`"#, "the function's path",
         "The lock's name in metrics, spans and the catalogue.",
         name, values::name, Words),
@@ -229,15 +229,15 @@ const OPTIMISTIC_TABLE: &[Row] = &[
 ];
 
 /// A value that is known at compile time. A value of a call is not in the static.
-fn literal<T>(slot: &Option<Said<Given<T>>>) -> Option<&T> {
-    said(slot)?.literal()
+fn literal<T>(slot: &Option<Parsed<Given<T>>>) -> Option<&T> {
+    parsed(slot)?.literal()
 }
 
 /// The period, with the options that belong to it.
 fn once_per(args: &Args, rt: &TokenStream) -> Option<TokenStream> {
-    let period = fixed_time(said(&args.once_per)?, rt);
+    let period = fixed_time(parsed(&args.once_per)?, rt);
     let offset =
-        said(&args.offset).map_or_else(|| duration(std::time::Duration::ZERO), |offset| fixed_time(offset, rt));
+        parsed(&args.offset).map_or_else(|| duration(std::time::Duration::ZERO), |offset| fixed_time(offset, rt));
     let rerun = args.rerun.is_some();
     Some(quote!(#rt::OncePer::new(#period).offset(#offset).rerun(#rerun)))
 }

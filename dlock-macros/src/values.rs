@@ -10,7 +10,7 @@ use crate::literals::{
     boolean, choice, is_literal, no_expression, not_one_of, number, text, ungrouped, unquoted, word,
 };
 
-/// Said as it is, or by an expression: one for each call, or one that the compiler works out.
+/// A value that is written as a literal, or as an expression for each call or for the compiler.
 #[derive(Clone)]
 pub(crate) enum Given<T> {
     Literal(T),
@@ -89,7 +89,7 @@ const COHORT: &str =
 const MODE: &str = "expected `exclusive`, `read`, `write` or `permits(n)`";
 const ON_BUSY: &str = "expected `error`, `skip` or `call(path::to::a_function)`";
 
-/// What a store is retried with unless it is said.
+/// The pauses between retries, if the attribute does not give them.
 const PAUSES: Backoff = Backoff { from: Duration::from_millis(100), to: Duration::from_secs(5) };
 
 fn time(value: &Expr) -> Result<Duration, Wrong> {
@@ -102,7 +102,7 @@ fn time(value: &Expr) -> Result<Duration, Wrong> {
         }),
         None => Err(match value {
             Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => match duration::parse(number.base10_digits()) {
-                // Nor would the advice help.
+                // The advice to add a unit would not help.
                 Err(wrong @ (Wrong::Zero(_) | Wrong::TooLong(_))) => wrong,
                 _ => Wrong::Meant(format!(
                     r#"a number needs a unit, and quotes: write `"{}s"` for seconds"#,
@@ -119,7 +119,7 @@ fn or(wrong: Wrong, more: &str) -> String {
     String::from(wrong) + more
 }
 
-/// What the compiler can work out: it is a part of the function.
+/// A duration, or a constant of one. The compiler works it out, because it is a part of the function.
 pub(crate) fn fixed_time(value: &Expr) -> Result<Given<Duration>, String> {
     given(value, |value| time(value).map_err(|wrong| or(wrong, OR_CONST)))
 }
@@ -213,7 +213,7 @@ fn no_count(value: &Expr) -> String {
     }
 }
 
-/// Says that an expression cannot stand where one does, before it says what can.
+/// The error for a wrong value. If it is an expression, the error first says that none is allowed.
 fn closed(value: &Expr, expected: &str) -> String {
     if is_literal(value) { expected.into() } else { no_expression(expected) }
 }
@@ -334,7 +334,7 @@ pub(crate) fn on_lost(value: &Expr) -> Result<OnLost, String> {
     }
 }
 
-/// Is the function skipped in an outage?
+/// Whether the function is skipped in an outage.
 pub(crate) fn on_outage(value: &Expr) -> Result<bool, String> {
     choice(value, &["error", "skip"]).map(|place| place == 1)
 }

@@ -200,7 +200,12 @@ impl Backend for Client {
                 return Ok(());
             }
             let delivered = self.memory().delivered.contains(&claim.owner);
-            self.server.abandon(claim, delivered, self.clock.wall_ms());
+            let (server, claim, wall) = (self.server.clone(), claim.clone(), self.clock.wall_ms());
+            if self.tells(Lie::AbandonOvertakes) {
+                steps::on_our_thread(move || server.abandon(&claim, delivered, wall)).await;
+            } else {
+                server.abandon(&claim, delivered, wall);
+            }
             self.reply().await;
             Ok(())
         })

@@ -74,6 +74,7 @@ lies! {
     AbandonLeavesGhost POLL ["an abandoned grant is free"]
     AbandonsOnce POLL ["an abandon may come twice, and without need"]
     RequestRunsOn POLL ["an attempt dropped anywhere is undone by an abandon"]
+    AbandonOvertakes POLL ["an abandon on dlock's own thread does not overtake its attempt"]
     MixesReplies POLL ["a renewal dropped anywhere leaves the client usable"]
 
     CallerKeepsConnection POLL ["a caller whose future is not polled delays no other caller"]
@@ -224,6 +225,7 @@ lies! {
     AbandonFreesAnybody POLL [
         "an owner id that differs in one byte changes nothing",
         "an abandoned wait leaves nothing and leaves the holder alone",
+        "an abandon on dlock's own thread does not overtake its attempt",
         "the longest key works like any other key",
     ]
     NeverExpires POLL [

@@ -18,7 +18,10 @@ use crate::server::{Answer, Grant, News, Server};
 impl Client {
     /// The way to the store.
     pub(super) async fn wire(&self, owner: &Owner) -> Result<()> {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        // The first poll of a request of that lie spawns its task.
+        if !self.tells(Lie::AbandonOvertakes) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
         if self.memory().broken {
             return Err(Error::outage("the connection is broken"));
         }
@@ -54,6 +57,9 @@ impl Client {
                 ask_by: BootInstant::NEVER,
                 news: None,
             });
+        }
+        if self.tells(Lie::AbandonOvertakes) {
+            return on_our_thread(move || server.ask(&claim, queue, id, wall)).await;
         }
         if self.tells(Lie::TwoSteps) {
             let name = server.name(&claim.key);
@@ -158,4 +164,11 @@ impl Session for Lease {
     fn group(&self) -> Option<u64> {
         Some(self.0)
     }
+}
+
+/// Runs a request as a task of dlock's own thread. A task that this thread spawns itself comes before those of others.
+pub(super) async fn on_our_thread<T: Send + 'static>(request: impl FnOnce() -> T + Send + 'static) -> T {
+    let (tell, told) = tokio::sync::oneshot::channel();
+    dlock_contract::engine::background().unwrap().spawn(async move { drop(tell.send(request())) });
+    told.await.unwrap()
 }

@@ -10,9 +10,10 @@ mod worker;
 use std::env;
 use std::time::Duration;
 
-use dlock::{Error, distributed_lock};
+use dlock::{Error, Mode, distributed_lock};
 
-use crate::arena::now;
+use crate::arena::{TTL, now};
+use crate::cases::modes::{PERMIT, READ, SEVERAL};
 use crate::resource::Resource;
 
 pub(crate) use forked::OTHER as FORK_OTHER;
@@ -28,6 +29,7 @@ pub(crate) fn play(role: &str) {
         connect().await;
         match role {
             "hold" => hold().await.unwrap(),
+            "hold every mode" => hold_every_mode().await.unwrap(),
             "wait" => {
                 println!("waiting");
                 hold().await.unwrap();
@@ -47,6 +49,20 @@ pub(crate) fn play(role: &str) {
 #[distributed_lock(key = "job", ttl = "2s", wait = "60s")]
 async fn hold() -> Result<(), Error> {
     println!("held {} {}", dlock::current().unwrap().fence()?.get(), now().as_nanos());
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    Ok(())
+}
+
+async fn hold_every_mode() -> Result<(), Error> {
+    let reader = dlock::lock(READ).mode(Mode::Read).ttl(TTL).acquire().await?;
+    let permit = dlock::lock(PERMIT).mode(Mode::permits(2)).ttl(TTL).acquire().await?;
+    let several = dlock::lock_all(SEVERAL).ttl(TTL).acquire().await?;
+    let mut tokens = vec![reader.fence()?.get(), permit.fence()?.get()];
+    for held in several.held() {
+        tokens.push(held.fence()?.get());
+    }
+    let tokens: Vec<_> = tokens.iter().map(u64::to_string).collect();
+    println!("held {}", tokens.join(" "));
     tokio::time::sleep(Duration::from_secs(3600)).await;
     Ok(())
 }

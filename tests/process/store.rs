@@ -95,6 +95,11 @@ impl Store {
         matches!(self, Self::MariaDbRow | Self::MySqlRow | Self::PostgresRow)
     }
 
+    /// Does it know readers, permits and several locks in one request?
+    pub(crate) fn has_modes(self) -> bool {
+        self == Self::Etcd
+    }
+
     /// Can callers of one process pass a hold on?
     pub(crate) fn passes_holds_on(self) -> bool {
         matches!(self, Self::Memory | Self::Redis)

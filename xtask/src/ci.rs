@@ -7,7 +7,7 @@ use crate::sh::{Result, cargo, run};
 use crate::{test, tidy};
 
 /// The features of the facade, each of which must build and be clean by itself.
-const FEATURES: [&str; 17] = [
+const FEATURES: [&str; 18] = [
     "sqlite",
     "redis",
     "redis-tls",
@@ -21,6 +21,7 @@ const FEATURES: [&str; 17] = [
     "etcd-tls",
     "zookeeper",
     "zookeeper-tls",
+    "zookeeper-sasl",
     "consul",
     "consul-tls",
     "paired",

@@ -41,7 +41,7 @@ const OLD_RUST: [&str; 2] = ["dlock-contract", "dlock-conformance"];
 const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
 /// The features that are checked. The others compile C for the target: `sqlite`, and those for TLS.
-const FEATURES: [&str; 16] = [
+const FEATURES: [&str; 17] = [
     "macros",
     "memory",
     "redis",
@@ -52,6 +52,7 @@ const FEATURES: [&str; 16] = [
     "etcd",
     "consul",
     "zookeeper",
+    "zookeeper-sasl",
     "paired",
     "uuid",
     "axum",

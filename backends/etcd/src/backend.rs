@@ -89,6 +89,8 @@ impl Keeps for Etcd {
     fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, _run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             let (place, revision) = held(hold)?;
+            // As with a release.
+            self.forget(place, hold.claim.owner);
             let connection = self.connections.get().await?;
             let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
             let seconds = i64::try_from(seconds).unwrap_or(i64::MAX).max(1);
@@ -106,7 +108,7 @@ impl Keeps for Etcd {
                 // Nothing is on it, and it would end by itself.
                 let _ = connection.revoke(lease).await;
             }
-            self.end(&connection, place, hold.claim.owner).await;
+            self.end(&connection, place).await;
             Ok(kept)
         })
     }

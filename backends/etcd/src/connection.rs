@@ -5,7 +5,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 #[cfg(feature = "tls")]
@@ -26,8 +26,12 @@ use super::members::Members;
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// If a request is given up after this time or later, the member counts as silent. An earlier end does not count.
-pub(super) const SILENCE: Duration = Duration::from_secs(1);
+/// At least so many tries share this time. A network that is silent for a moment swallows a connect for ever, and a
+/// single try would take the time in which holds must be renewed.
+const CONNECTS: usize = 3;
+/// If a request is given up after this time or later, the member counts as silent. An earlier end does not count. Less
+/// than the shortest ttl, which bounds the requests about its locks: a request leaves a moment after that time began.
+pub(super) const SILENCE: Duration = Duration::from_millis(900);
 
 /// The longest time that one caller may keep the gate.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -40,6 +44,8 @@ pub(super) struct Connections {
     wires: PerRuntime<Arc<Wire>>,
     /// The host in use.
     turn: AtomicUsize,
+    /// The highest revision of the store that a transaction has told.
+    pub(super) seen: Arc<AtomicI64>,
 }
 
 struct Wire {
@@ -54,7 +60,14 @@ impl Connections {
     pub(super) fn new(members: Members, clock: &Clock) -> Self {
         // A random host first, so that not all processes use the same member.
         let turn = AtomicUsize::new(fastrand::usize(..1 << 16));
-        Self { members, clock: clock.clone(), names: Names::default(), wires: PerRuntime::new(), turn }
+        Self {
+            members,
+            clock: clock.clone(),
+            names: Names::default(),
+            wires: PerRuntime::new(),
+            turn,
+            seen: Arc::default(),
+        }
     }
 
     pub(super) fn hosts(&self) -> Vec<String> {
@@ -76,7 +89,7 @@ impl Connections {
         let hosts = &self.members.hosts;
         let end = self.clock.now().after(CONNECT_TIMEOUT);
         let mut last = Error::outage("no etcd member answered in time");
-        for left in (1..=hosts.len()).rev() {
+        for left in (1..=hosts.len().max(CONNECTS)).rev() {
             let turn = self.turn.load(Ordering::Relaxed);
             let now = self.clock.now();
             // A silent member must leave time for the others.
@@ -190,7 +203,10 @@ impl Connection {
     }
 
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Fault> {
-        self.ask(self.client().kv_client().txn(txn)).await
+        let answer = self.ask(self.client().kv_client().txn(txn)).await?;
+        let revision = answer.header().map_or(0, |header| header.revision());
+        self.home.seen.fetch_max(revision, Ordering::AcqRel);
+        Ok(answer)
     }
 
     pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {

@@ -70,6 +70,10 @@ impl Place {
     pub(super) fn ask_under_epoch(&self) -> i64 {
         let epoch = self.lease.epoch(self.shard).load(Ordering::Acquire);
         let mut known = self.known();
+        // An earlier transaction that may still arrive puts the key with an older revision.
+        if !known.asked && !known.unsure {
+            known.floor = self.lease.seen();
+        }
         known.unsure |= known.asked;
         known.asked = true;
         epoch

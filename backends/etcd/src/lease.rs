@@ -51,10 +51,12 @@ pub(super) struct Lease {
     orphans: Mutex<Orphans>,
     /// By the beginning of the keys of a lock.
     seats: Mutex<HashMap<Vec<u8>, Seats>>,
+    /// The highest revision of the store that this process has seen.
+    seen: Arc<AtomicI64>,
 }
 
 impl Lease {
-    fn new(id: i64, ttl: Duration, shared: bool, confirmed: BootInstant) -> Self {
+    fn new(id: i64, ttl: Duration, shared: bool, confirmed: BootInstant, seen: &Arc<AtomicI64>) -> Self {
         Self {
             id,
             ttl,
@@ -64,7 +66,12 @@ impl Lease {
             epochs: [const { AtomicI64::new(0) }; 256],
             orphans: Mutex::default(),
             seats: Mutex::default(),
+            seen: seen.clone(),
         }
+    }
+
+    pub(super) fn seen(&self) -> i64 {
+        self.seen.load(Ordering::Acquire)
     }
 
     /// The validity of keys on this lease. It counts from the last confirmation of the lease, which may be before the
@@ -118,13 +125,18 @@ impl Lease {
             return;
         }
         let shards: BTreeSet<u8> = orphans.keys().map(|(shard, _)| *shard).collect();
-        let deletes = orphans.values().flat_map(|orphan| orphan.deletes.iter().cloned());
-        let all: Vec<_> = deletes.chain(shards.iter().map(|shard| self.bump(*shard))).collect();
-        if let Ok(answer) = connection.txn(Txn::new().and_then(all)).await {
-            let revision = answer.header().map_or(0, |header| header.revision());
-            shards.iter().for_each(|shard| self.epoch(*shard).store(revision, Ordering::Release));
-            let mut left = self.orphans();
-            orphans.keys().for_each(|name| _ = left.remove(name));
+        let deletes: Vec<_> = orphans.values().flat_map(|orphan| orphan.deletes.iter().cloned()).collect();
+        let all: Vec<_> = deletes.iter().cloned().chain(shards.iter().map(|shard| self.bump(*shard))).collect();
+        match connection.txn(Txn::new().and_then(all)).await {
+            Ok(answer) => {
+                let revision = answer.header().map_or(0, |header| header.revision());
+                shards.iter().for_each(|shard| self.epoch(*shard).store(revision, Ordering::Release));
+                let mut left = self.orphans();
+                orphans.keys().for_each(|name| _ = left.remove(name));
+            }
+            // The epochs cannot be put now, but the locks can be freed. The keys stay orphans until the epochs are put.
+            Err(Fault::NoSpace) => _ = connection.txn(Txn::new().and_then(deletes)).await,
+            Err(_) => {}
         }
     }
 }
@@ -133,11 +145,12 @@ impl Lease {
 pub(super) struct Leases {
     clock: Clock,
     shared: Mutex<HashMap<i64, Arc<Lease>>>,
+    seen: Arc<AtomicI64>,
 }
 
 impl Leases {
-    pub(super) fn new(clock: &Clock) -> Self {
-        Self { clock: clock.clone(), shared: Mutex::default() }
+    pub(super) fn new(clock: &Clock, seen: Arc<AtomicI64>) -> Self {
+        Self { clock: clock.clone(), shared: Mutex::default(), seen }
     }
 
     /// The shared lease for this ttl, with at least two thirds of it left.
@@ -223,7 +236,7 @@ impl Leases {
         if ttl == 0 || granted.id() == 0 {
             return Err(Fault::Refused(ErrorKind::Protocol, "etcd granted a lease without a time or an id".into()));
         }
-        Ok(Arc::new(Lease::new(granted.id(), Duration::from_secs(ttl), shared, before)))
+        Ok(Arc::new(Lease::new(granted.id(), Duration::from_secs(ttl), shared, before, &self.seen)))
     }
 
     fn fresh(&self, seconds: i64) -> Option<Arc<Lease>> {

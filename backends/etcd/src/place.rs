@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{BootInstant, Claim, ErrorKind, Hold, Mode, Note, Result, Session};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result, Session};
 use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse};
 
 use super::connection::Connection;
@@ -46,6 +46,8 @@ pub(super) struct Known {
     pub(super) unsure: bool,
     /// Whether a request that ends the place was begun and is not confirmed. It may arrive at any time.
     pub(super) leaving: bool,
+    /// The highest revision that this process had seen when it first asked. The key has a higher one.
+    pub(super) floor: i64,
     /// The slot of a permit.
     pub(super) slot: Option<u32>,
     /// The slots that a transaction has asked for. Each may have a mark of ours.
@@ -138,8 +140,12 @@ impl Place {
     pub(super) fn granted(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Hold> {
         let (revision, slot) = {
             let mut known = self.known();
+            let revision = known.revision.unwrap_or_default();
+            if revision <= known.floor {
+                return Err(gone_back(revision, known.floor));
+            }
             known.held = true;
-            (known.revision.unwrap_or_default(), known.slot)
+            (revision, known.slot)
         };
         let token = u64::try_from(revision).unwrap_or_default();
         let hold = Hold::new(claim.clone(), token, self.lease.validity())?.with_session(self.clone());
@@ -242,6 +248,15 @@ pub(super) fn no_stranger(key: &KeyValue) -> Result<(), Fault> {
         return Err(Fault::Refused(ErrorKind::KeyConflict, text));
     }
     Ok(())
+}
+
+/// A resource that compares tokens would refuse this holder, or accept an older one beside it.
+fn gone_back(revision: i64, seen: i64) -> Error {
+    let text = format!(
+        "etcd has forgotten revisions: it gave the fencing token {revision} after {seen} was seen; if a backup was \
+         restored, restore it again with `--bump-revision`"
+    );
+    Error::new(ErrorKind::FenceRegression, text)
 }
 
 fn nonsense(text: &str) -> Fault {

@@ -12,7 +12,7 @@ use dlock_contract::{
 
 use super::connection::{Connection, Connections};
 use super::fault::Fault;
-use super::lease::Leases;
+use super::lease::{Lease, Leases};
 use super::members::{FORM, Members};
 use super::names::Layout;
 use super::place::{Place, Sight};
@@ -50,7 +50,8 @@ impl Etcd {
         let probe = clock.timeout_at(end, rights::probe(&connection, layout));
         let shortest = probe.await.ok_or_else(|| Error::outage("etcd did not grant a lease in time"))??;
         let profile = profile(shortest, layout);
-        Ok(Self { connections, leases: Arc::new(Leases::new(clock)), layout, places: Mutex::default(), profile })
+        let leases = Arc::new(Leases::new(clock, connections.seen.clone()));
+        Ok(Self { connections, leases, layout, places: Mutex::default(), profile })
     }
 
     pub(super) async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
@@ -84,9 +85,12 @@ impl Etcd {
         let standing = self.places().get(&claim.owner).cloned();
         if let Some(place) = standing {
             if place.known().leaving {
-                // What ends it may be under way, and must not meet what this claim wins next.
+                // The lease first: from the end of the former place until the new one is there, nothing may be awaited. If
+                // the caller were dropped there, nobody would remember the former place.
+                let lease = self.lease(connection, claim).await?;
                 self.give_up(claim.owner).await?;
-                return self.anew(connection, claim, Some(place)).await;
+                // What ends it may be under way, and must not meet what this claim wins next.
+                return self.anew(claim, lease, Some(place));
             }
             // What is granted now must run from now: always for a lease that nobody will renew, and where the store
             // may have known this claim as the holder for some time.
@@ -100,16 +104,20 @@ impl Etcd {
             }
             self.forget(&place, claim.owner);
         }
-        self.anew(connection, claim, None).await
+        let lease = self.lease(connection, claim).await?;
+        self.anew(claim, lease, None)
     }
 
-    async fn anew(&self, connection: &Connection, claim: &Claim, former: Option<Arc<Place>>) -> Result<Arc<Place>> {
-        let line = self.layout.line(&claim.key)?;
-        let lease = if claim.renewed {
-            self.leases.shared(connection, claim.ttl).await?
+    async fn lease(&self, connection: &Connection, claim: &Claim) -> Result<Arc<Lease>, Fault> {
+        if claim.renewed {
+            self.leases.shared(connection, claim.ttl).await
         } else {
-            self.leases.own(connection, claim.ttl).await?
-        };
+            self.leases.own(connection, claim.ttl).await
+        }
+    }
+
+    fn anew(&self, claim: &Claim, lease: Arc<Lease>, former: Option<Arc<Place>>) -> Result<Arc<Place>> {
+        let line = self.layout.line(&claim.key)?;
         let place = Arc::new(Place::new(claim, line, lease, self.connections.clock.now(), former));
         self.places().insert(claim.owner, place.clone());
         Ok(place)
@@ -172,15 +180,16 @@ impl Etcd {
 
     pub(super) async fn give_back(&self, hold: &Hold) -> Result<Released> {
         let (place, revision) = held(hold)?;
+        // The hold has the place. Were the release given up, nobody would ever take it out here.
+        self.forget(place, hold.claim.owner);
         let connection = self.connections.get().await?;
         let released = place.release(&connection, revision).await?;
-        self.end(&connection, place, hold.claim.owner).await;
+        self.end(&connection, place).await;
         Ok(released)
     }
 
     /// The place has left the queue.
-    pub(super) async fn end(&self, connection: &Connection, place: &Place, owner: Owner) {
-        self.forget(place, owner);
+    pub(super) async fn end(&self, connection: &Connection, place: &Place) {
         if !place.lease.shared {
             // It holds nothing any more, and would end by itself.
             let _ = connection.revoke(place.lease.id).await;

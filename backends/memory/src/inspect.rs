@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use super::Memory;
 
 /// The shortest time for which a record is kept.
-const LEAST: Duration = Duration::from_secs(60);
+const SHORTEST_KEEP: Duration = Duration::from_secs(60);
 
 /// The records of broken holds, and until when each is kept.
 #[derive(Debug, Default)]
@@ -38,12 +38,12 @@ impl Inspect for Memory {
         Box::pin(async move {
             let now = self.clock.now();
             // Before the hold ends: its holder may hear of that at once.
-            let kept = self.lock().by_key.get(key).and_then(|lock| lock.end_of(id));
-            let Some(ends) = kept else { return Ok(false) };
+            let end = self.lock().by_key.get(key).and_then(|lock| lock.end_of(id));
+            let Some(end) = end else { return Ok(false) };
             {
                 let broken = &mut self.lock().broken.0;
                 broken.retain(|_, (_, until)| *until > now);
-                broken.insert(id, (record.clone(), ends.max(now.after(LEAST))));
+                broken.insert(id, (record.clone(), end.max(now.after(SHORTEST_KEEP))));
             }
             Ok(self.change(key, |lock, moment| lock.break_hold(id, moment)))
         })

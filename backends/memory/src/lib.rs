@@ -1,7 +1,7 @@
 //! The lock inside one process: the contract at its simplest, and the reference for the other backends.
 //!
-//! Leases, fencing tokens, every mode, and a line in order of arrival, on the suspend-proof clock. Nothing is kept for a
-//! key that nobody holds or waits for, but the record of its runs. Clones share one store.
+//! Leases, fencing tokens, every mode, and a wait queue in order of arrival, on the suspend-proof clock. Nothing is
+//! kept for a key that nobody holds or waits for, but the record of its runs. Clones share one store.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -79,7 +79,7 @@ impl Memory {
         self.lock().by_key.len()
     }
 
-    /// Is nothing held and nobody waiting?
+    /// Whether no lock is held or waited for.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -87,23 +87,23 @@ impl Memory {
 
     /// Deletes a lock as an operator of a store would; its holder learns of it at the next renewal.
     pub fn forget(&self, key: &LockKey) {
-        let gone = self.lock().by_key.remove(key);
-        // Once the table is unlocked: it wakes those who wait.
-        drop(gone);
+        let removed = self.lock().by_key.remove(key);
+        // After the table is unlocked, because this wakes waiters.
+        drop(removed);
     }
 
     fn lock(&self) -> MutexGuard<'_, Locks> {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes one lock and tells of it.
+    /// Changes one lock, and sends the notifications.
     fn change<T>(&self, key: &LockKey, change: impl FnOnce(&mut Lock, &mut Moment<'_>) -> T) -> T {
-        let (changed, news) = self.locked(key, change);
+        let (output, news) = self.locked(key, change);
         self.tell(news);
-        changed
+        output
     }
 
-    /// Tells what has changed, and takes back what nobody wanted.
+    /// Sends notifications, and takes back the grants that no waiter took.
     fn tell(&self, news: News) {
         let mut untaken = news.tell();
         while let Some(hold) = untaken.pop() {
@@ -112,7 +112,7 @@ impl Memory {
         }
     }
 
-    /// Changes one lock, and forgets it if nobody holds or waits for it afterwards; what is to be told comes back.
+    /// Changes one lock, and forgets it if nobody holds or waits for it afterwards. Returns the notifications.
     fn locked<T>(&self, key: &LockKey, change: impl FnOnce(&mut Lock, &mut Moment<'_>) -> T) -> (T, News) {
         let mut news = News::default();
         let mut locks = self.lock();
@@ -123,11 +123,11 @@ impl Memory {
         };
         let mut moment = Moment { now: self.clock.now(), clock: &self.clock, token, runs, news: &mut news };
         entry.get_mut().settle(&mut moment);
-        let changed = change(entry.get_mut(), &mut moment);
+        let output = change(entry.get_mut(), &mut moment);
         if entry.get().is_idle() {
             entry.remove();
         }
-        (changed, news)
+        (output, news)
     }
 
     fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
@@ -146,16 +146,16 @@ impl Memory {
         let mut locks = self.lock();
         let Locks { by_key, token, runs, .. } = &mut *locks;
         let mut moment = Moment { now: self.clock.now(), clock: &self.clock, token, runs, news };
-        let mut open = true;
+        let mut all_free = true;
         for claim in claims {
             let Some(lock) = by_key.get_mut(&claim.key) else { continue };
             lock.settle(&mut moment);
-            open &= lock.is_open_to(&claim.owner);
+            all_free &= lock.is_open_to(&claim.owner);
             if lock.is_idle() {
                 by_key.remove(&claim.key);
             }
         }
-        if !open {
+        if !all_free {
             return Ok(Together::Contended);
         }
         let mut holds = Vec::with_capacity(claims.len());
@@ -262,8 +262,10 @@ impl Periods for Memory {
 }
 
 impl Tokens for Memory {
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(async move { self.change(&hold.claim.key, |lock, moment| lock.reserve(&hold.claim, asked, moment)) })
+    fn reserve<'a>(&'a self, hold: &'a Hold, reservation: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(
+            async move { self.change(&hold.claim.key, |lock, moment| lock.reserve(&hold.claim, reservation, moment)) },
+        )
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, HoldId, Holder as Seen, LockState, Mode, Note, Owner,
-    Queue, Reservation, Reserved, Result, RunEnd, Signal, Validity, Wake,
+    Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, HoldId, Holder as HolderState, LockState, Mode, Note,
+    Owner, Queue, Reservation, Reserved, Result, RunEnd, Signal, Validity, Wake,
 };
 use tokio::sync::oneshot;
 
@@ -17,7 +17,7 @@ use super::runs::Runs;
 pub(super) struct Lock {
     /// In the order of their grants.
     holders: Vec<Holder>,
-    line: VecDeque<Waiter>,
+    waiters: VecDeque<Waiter>,
 }
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl News {
 
 impl Lock {
     pub(super) fn is_idle(&self) -> bool {
-        self.holders.is_empty() && self.line.is_empty()
+        self.holders.is_empty() && self.waiters.is_empty()
     }
 
     /// Whether nobody but this owner holds the lock or waits for it. Call `settle` before.
@@ -106,7 +106,7 @@ impl Lock {
             self.leave(&claim.owner, moment);
             return Ok(Attempt::AlreadyRun);
         }
-        if self.line.is_empty() && self.admits(claim.mode) {
+        if self.waiters.is_empty() && self.admits(claim.mode) {
             return self.grant(claim, moment).map(Attempt::Acquired);
         }
         Ok(Attempt::Contended(self.stand(claim, queue, moment)))
@@ -122,10 +122,10 @@ impl Lock {
             return Wake::poll().lease_left(left).held_by(held_by);
         }
         let (news, granted) = oneshot::channel();
-        match self.line.iter_mut().find(|waiter| waiter.claim.owner == claim.owner) {
+        match self.waiters.iter_mut().find(|waiter| waiter.claim.owner == claim.owner) {
             // The waiter asks again and keeps its place.
             Some(waiter) => moment.news.ended.push(std::mem::replace(&mut waiter.news, news)),
-            None => self.line.push_back(Waiter { claim: claim.clone(), news }),
+            None => self.waiters.push_back(Waiter { claim: claim.clone(), news }),
         }
         let wake = Wake::on(async move { Ok(granted.await.map_or(Signal::Ask, Signal::Granted)) });
         wake.ask_by(ends).lease_left(left).held_by(held_by)
@@ -135,9 +135,9 @@ impl Lock {
     pub(super) fn settle(&mut self, moment: &mut Moment<'_>) {
         self.holders.retain(|holder| holder.ends > moment.now);
         // A place of a waiter that is gone does not count: it would keep locks of other modes out.
-        self.line.retain(|waiter| !waiter.news.is_closed());
-        while self.line.front().is_some_and(|first| self.admits(first.claim.mode)) {
-            let Some(Waiter { claim, news }) = self.line.pop_front() else { return };
+        self.waiters.retain(|waiter| !waiter.news.is_closed());
+        while self.waiters.front().is_some_and(|first| self.admits(first.claim.mode)) {
+            let Some(Waiter { claim, news }) = self.waiters.pop_front() else { return };
             let granted = (!moment.is_over(&claim)).then(|| self.grant(&claim, moment));
             if let Some(Ok(hold)) = granted {
                 self.unseen(&claim.owner);
@@ -163,7 +163,7 @@ impl Lock {
         let slot = matches!(claim.mode, Mode::Permits(_)).then(|| self.lowest_free_slot());
         if let Some(once) = claim.once_per.as_deref() {
             moment.runs.start(claim, *once, moment.clock);
-            self.tell_of_runs(moment);
+            self.notify_over_runs(moment);
         }
         self.holders.push(Holder {
             owner: Some(claim.owner),
@@ -197,13 +197,18 @@ impl Lock {
     }
 
     /// Prolongs this owner's hold, and reserves tokens for it.
-    pub(super) fn reserve(&mut self, claim: &Claim, asked: Reservation, moment: &mut Moment<'_>) -> Result<Reserved> {
-        if self.held_by(&claim.owner).is_some() && !asked.even_if_awaited && !self.line.is_empty() {
+    pub(super) fn reserve(
+        &mut self,
+        claim: &Claim,
+        reservation: Reservation,
+        moment: &mut Moment<'_>,
+    ) -> Result<Reserved> {
+        if self.held_by(&claim.owner).is_some() && !reservation.even_if_awaited && !self.waiters.is_empty() {
             return Ok(Reserved::Awaited);
         }
         let Some(validity) = self.renew(claim, moment) else { return Ok(Reserved::Lost) };
         let first = *moment.token;
-        *moment.token = first.checked_add(u64::from(asked.tokens)).ok_or_else(exhausted)?;
+        *moment.token = first.checked_add(u64::from(reservation.tokens)).ok_or_else(exhausted)?;
         Ok(Reserved::Tokens { first: first + 1, validity })
     }
 
@@ -224,17 +229,17 @@ impl Lock {
         holder.owner = None;
         holder.ends = moment.now.after(keep.unwrap_or_default());
         if run.is_some() {
-            self.tell_of_runs(moment);
+            self.notify_over_runs(moment);
         }
         self.settle(moment);
         true
     }
 
     /// Notifies waiters at once if their run can no longer start, however long the key stays taken.
-    fn tell_of_runs(&mut self, moment: &mut Moment<'_>) {
+    fn notify_over_runs(&mut self, moment: &mut Moment<'_>) {
         let (over, others): (VecDeque<_>, _) =
-            std::mem::take(&mut self.line).into_iter().partition(|waiter| moment.is_over(&waiter.claim));
-        self.line = others;
+            std::mem::take(&mut self.waiters).into_iter().partition(|waiter| moment.is_over(&waiter.claim));
+        self.waiters = others;
         moment.news.ended.extend(over.into_iter().map(|waiter| waiter.news));
     }
 
@@ -256,15 +261,15 @@ impl Lock {
 
     /// Call `settle` before.
     pub(super) fn state(&self, now: BootInstant) -> LockState {
-        let seen = |holder: &Holder| {
-            Seen::new(holder.note.clone()).with(|seen| {
-                seen.id = holder.owner.as_ref().map(HoldId::of);
-                seen.token = Some(holder.token);
-                seen.lease_left = Some(holder.ends.since(now));
-                seen.slot = holder.slot;
+        let state_of = |holder: &Holder| {
+            HolderState::new(holder.note.clone()).with(|state| {
+                state.id = holder.owner.as_ref().map(HoldId::of);
+                state.token = Some(holder.token);
+                state.lease_left = Some(holder.ends.since(now));
+                state.slot = holder.slot;
             })
         };
-        LockState::new(self.holders.iter().map(seen).collect(), u64::try_from(self.line.len()).ok())
+        LockState::new(self.holders.iter().map(state_of).collect(), u64::try_from(self.waiters.len()).ok())
     }
 
     pub(super) fn is_held(&self, now: BootInstant) -> bool {
@@ -278,15 +283,15 @@ impl Lock {
 
     /// Ends the hold with this id as a release does. Call `settle` before. Returns whether there was such a hold.
     pub(super) fn break_hold(&mut self, id: HoldId, moment: &mut Moment<'_>) -> bool {
-        let Some(at) = self.holders.iter().position(|holder| holder.has_id(id)) else { return false };
-        self.holders.remove(at);
+        let Some(index) = self.holders.iter().position(|holder| holder.has_id(id)) else { return false };
+        self.holders.remove(index);
         self.settle(moment);
         true
     }
 
     fn family(&self) -> Option<Mode> {
         let held = self.holders.first().map(|holder| holder.mode);
-        held.or_else(|| self.line.front().map(|waiter| waiter.claim.mode))
+        held.or_else(|| self.waiters.front().map(|waiter| waiter.claim.mode))
     }
 
     fn held_by(&mut self, owner: &Owner) -> Option<&mut Holder> {
@@ -300,8 +305,8 @@ impl Lock {
     }
 
     fn leave(&mut self, owner: &Owner, moment: &mut Moment<'_>) {
-        if let Some(at) = self.line.iter().position(|waiter| waiter.claim.owner == *owner) {
-            moment.news.ended.extend(self.line.remove(at).map(|waiter| waiter.news));
+        if let Some(index) = self.waiters.iter().position(|waiter| waiter.claim.owner == *owner) {
+            moment.news.ended.extend(self.waiters.remove(index).map(|waiter| waiter.news));
         }
     }
 }

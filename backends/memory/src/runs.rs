@@ -32,8 +32,8 @@ impl Runs {
     pub(super) fn is_over(&self, claim: &Claim, once: OncePer, clock: &Clock) -> bool {
         let start = self.0.get(&claim.key).and_then(|record| record.start.as_ref());
         start.is_some_and(|start| {
-            let again = !start.ended && (once.rerun || start.owner == claim.owner);
-            start.kept_until > clock.now() && start.boundary >= boundary(once, clock) && !again
+            let may_start_again = !start.ended && (once.rerun || start.owner == claim.owner);
+            start.kept_until > clock.now() && start.boundary >= boundary(once, clock) && !may_start_again
         })
     }
 
@@ -82,6 +82,6 @@ impl Runs {
 /// The nearest boundary.
 fn boundary(once: OncePer, clock: &Clock) -> u128 {
     let (period, offset) = (once.period.as_nanos().max(1), once.offset.as_nanos());
-    let middle = (u128::from(clock.wall_ms()) * 1_000_000 + period / 2).saturating_sub(offset);
-    middle / period * period + offset
+    let rounded = (u128::from(clock.wall_ms()) * 1_000_000 + period / 2).saturating_sub(offset);
+    rounded / period * period + offset
 }

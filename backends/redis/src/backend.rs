@@ -105,8 +105,8 @@ impl Periods for Redis {
 }
 
 impl Tokens for Redis {
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(self.reserve_tokens(&hold.claim, asked))
+    fn reserve<'a>(&'a self, hold: &'a Hold, reservation: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(self.reserve_tokens(&hold.claim, reservation))
     }
 }
 

@@ -98,12 +98,12 @@ impl Roster {
         }
         let Some(place) = runs.get_mut(node) else { return Ok(BootInstant::NEVER) };
         // The server counts whole seconds, by a wall clock that may have been set forward since.
-        let told = now.before(identity.uptime.saturating_sub(Duration::from_secs(1)));
+        let started_by_uptime = now.before(identity.uptime.saturating_sub(Duration::from_secs(1)));
         // A setting that is changed while the server runs does not tell how the server was started.
         let (started, remembered) = match place {
-            Some(run) if run.id == identity.run_id => (run.started.min(told), run.remembered),
-            Some(_) => (told.max(last_seen), identity.remembers),
-            None => (told, identity.remembers),
+            Some(run) if run.id == identity.run_id => (run.started.min(started_by_uptime), run.remembered),
+            Some(_) => (started_by_uptime.max(last_seen), identity.remembers),
+            None => (started_by_uptime, identity.remembers),
         };
         *place = Some(Run { id: identity.run_id, started, remembered });
         Ok(if remembered { BootInstant::from_nanos(0) } else { started.after(self.guard) })

@@ -50,10 +50,11 @@ impl Redlock {
     pub(super) async fn give_up(&self, claim: &Arc<Claim>) -> Result<()> {
         let nodes = self.nodes.len();
         // A minority may be unreachable for long. The claim's value there blocks nobody, and ends with the ttl.
-        let gone = |count: &Count| count.heard() >= majority(nodes);
-        let whose = claim.owner.to_hex();
-        let (count, unable) = self.undo(claim, &SCRIPTS.abandon, whose, 0..nodes, gone, BootInstant::NEVER).await?;
-        if gone(&count) { Ok(()) } else { Err(shortage(nodes, &unable).error) }
+        let is_majority = |count: &Count| count.heard() >= majority(nodes);
+        let owner = claim.owner.to_hex();
+        let (count, unable) =
+            self.undo(claim, &SCRIPTS.abandon, owner, 0..nodes, is_majority, BootInstant::NEVER).await?;
+        if is_majority(&count) { Ok(()) } else { Err(shortage(nodes, &unable).error) }
     }
 
     /// Sends a release of some kind to these nodes, whatever they said before, and waits for them all, but not long; a
@@ -62,16 +63,16 @@ impl Redlock {
         &self,
         claim: &Arc<Claim>,
         lua: &'static Lua,
-        whose: String,
+        owner: String,
         which: impl Iterator<Item = usize>,
         enough: impl Fn(&Count) -> bool,
         until: BootInstant,
     ) -> Result<(Count, Vec<Unable>)> {
         let short = self.clock.now().after(Patience::of(claim.ttl).answer.min(BRIEFLY));
-        let (claim, whose) = (claim.clone(), Arc::<str>::from(whose));
+        let (claim, owner) = (claim.clone(), Arc::<str>::from(owner));
         let request = move |node: Arc<Node>, link: Arc<Link>| {
-            let (claim, whose) = (claim.clone(), whose.clone());
-            async move { undo_on(&node, &link, &claim, lua, &whose).await }
+            let (claim, owner) = (claim.clone(), owner.clone());
+            async move { undo_on(&node, &link, &claim, lua, &owner).await }
         };
         let mut answers = ask(&self.nodes, which, Patience::UNHURRIED, request)?.insist();
         let (mut count, mut unable) = (Count::default(), Vec::new());
@@ -102,10 +103,10 @@ const BRIEFLY: Duration = Duration::from_millis(150);
 
 /// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no
 /// order, and on a slow node the attempt may be on its way still.
-async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, whose: &str) -> Result<Undone> {
+async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, owner: &str) -> Result<Undone> {
     let undo = |link: Arc<Link>| {
         let build = |command: &mut Cmd| {
-            on(command, LockName(&claim.key)).arg(whose);
+            on(command, LockName(&claim.key)).arg(owner);
         };
         async move { is_one(&node.script(&link, lua, build).await?) }
     };

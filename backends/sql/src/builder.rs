@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::credentials::{Credentials, Login};
 
-/// Options of a URL that the settings of a pool say in their own way.
+/// Options of a URL that the settings of a pool contain already.
 const OF_CONNECTIONS: [&str; 5] = ["tls", "ca", "cert", "key", "socket"];
 
 /// A kind of server that a [`Builder`] can open.
@@ -23,14 +23,14 @@ pub trait Product: Sized {
     fn open(source: Source<Self::Settings>, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>>;
 }
 
-/// Where a store is, and by what it logs in.
+/// The address of a store, and the ways to log in to it.
 #[derive(Clone)]
 pub struct Source<S> {
     /// The URL. Beside settings of a pool only its options count.
     pub address: Address,
     /// The settings of a pool, for the client.
     pub settings: Option<S>,
-    /// Who gives the account of each connect.
+    /// The provider of the account for each connect.
     pub credentials: Option<Credentials>,
 }
 

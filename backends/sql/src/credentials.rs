@@ -38,7 +38,7 @@ impl Login {
     }
 }
 
-/// Who gives the account of each connect.
+/// The provider of the account for each connect.
 #[derive(Clone)]
 pub struct Credentials(Arc<dyn Fn() -> BoxFuture<'static, Option<Login>> + Send + Sync>);
 

@@ -65,9 +65,9 @@ pub trait Rooms<Conn>: Send + Sync {
     /// silence, and must notice when its client is gone. Returns the place of the table, as rooms are named by it.
     fn set_up<'a>(&'a self, conn: &'a mut Conn) -> BoxFuture<'a, sqlx::Result<String>>;
 
-    /// Enters a room, and waits for that at most so long, in one message: a session that asks again stands at the end of the
-    /// line. It is a message without the statement that takes the row. If the client is gone, some servers end the wait and
-    /// go on with what follows in the message. False if the room is still occupied.
+    /// Enters a room, and waits for that at most this long, in one message: a session that asks again goes to the end
+    /// of the queue. It is a message without the statement that takes the row. If the client is gone, some servers end
+    /// the wait and go on with what follows in the message. False if the room is still occupied.
     fn enter<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName, wait: Duration)
     -> BoxFuture<'a, sqlx::Result<bool>>;
 
@@ -149,7 +149,7 @@ impl Cell {
         if let Self::Bytes(bytes) = self { std::str::from_utf8(bytes).unwrap_or_default() } else { "" }
     }
 
-    /// Is it a number other than zero?
+    /// Whether it is a number other than zero.
     #[must_use]
     pub fn is_true(&self) -> bool {
         matches!(self, Self::Int(number) if *number != 0)

@@ -44,13 +44,13 @@ impl<O: Sync> Hosts<O> {
     ) -> Result<T> {
         let (first, patience) = (self.used.load(Ordering::Relaxed), self.patience);
         let mut failed = Error::outage("there is no host to connect to");
-        for place in 0..self.all.len() {
-            let place = (first + place) % self.all.len();
+        for index in 0..self.all.len() {
+            let index = (first + index) % self.all.len();
             let late = || Err(Error::outage(format!("the server did not accept a connection within {patience:?}")));
-            let connecting = connect(&self.all[place]);
+            let connecting = connect(&self.all[index]);
             match clock.timeout_at(clock.now().after(patience), connecting).await.unwrap_or_else(late) {
                 Ok(connected) => {
-                    self.used.store(place, Ordering::Relaxed);
+                    self.used.store(index, Ordering::Relaxed);
                     return Ok(connected);
                 }
                 // The other hosts would refuse it too.
@@ -62,7 +62,8 @@ impl<O: Sync> Hosts<O> {
     }
 
     /// Waits until a host's name is known. The client looks it up once more, which is quick then: it checks the server's
-    /// certificate by the name, so an address would not do. A look-up that hangs so costs one thread, whoever connects.
+    /// certificate by the name, so an address would not do. So a look-up that hangs costs one thread, however many
+    /// callers connect.
     ///
     /// # Errors
     /// If the name cannot be looked up.

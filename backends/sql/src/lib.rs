@@ -1,7 +1,8 @@
 //! Locks in SQL servers: one algorithm for each way of locking, for every server that has a [`Dialect`].
 //!
 //! `lease/` keeps a lock in a row with a lease. `named/` keeps it in a session of the server, and `row_lock/` in a transaction
-//! that keeps a row locked. What they use stands beside them and knows none of them: the `dialect`, the `statements`, connections, the way in which a namespace is locked.
+//! that keeps a row locked. The parts that they share are beside them and know
+//! none of them: the `dialect`, the `statements`, connections, the way in which a namespace is locked.
 //! `versioned` locks nothing: it compares and sets a version column of the user's own table.
 //!
 //! This crate is no store. It knows no client of a server; a dialect runs the statements.

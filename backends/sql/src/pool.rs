@@ -60,11 +60,11 @@ impl<D: Dialect> Pool<D> {
         T: Send + 'static,
         R: for<'a> FnOnce(&'a mut Session<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let clock = self.inner.site.clock.clone();
         let job: Job<D> = Box::new(move |session| {
             Box::pin(async move {
-                if tell.is_closed() {
+                if sender.is_closed() {
                     return;
                 }
                 let answer = match session {
@@ -77,19 +77,19 @@ impl<D: Dialect> Pool<D> {
                     }
                 };
                 // The caller may be gone meanwhile.
-                let _ = tell.send(answer);
+                let _ = sender.send(answer);
             })
         });
         let queued = Arc::new(Mutex::new(Some(job)));
         let place = Arc::downgrade(&queued);
         let _gone = Gone(place.clone());
         self.inner.give(queued);
-        let (mut told, clock) = (told, &self.inner.site.clock);
-        let answer = match clock.timeout_at(clock.now().after(QUEUED), &mut told).await {
+        let (mut receiver, clock) = (receiver, &self.inner.site.clock);
+        let answer = match clock.timeout_at(clock.now().after(QUEUED), &mut receiver).await {
             Some(answer) => answer,
             // Nothing has begun: the caller hears why, and not only that it was too late.
             None if take(&place).is_some() => return Err(self.exhausted()),
-            None => told.await,
+            None => receiver.await,
         };
         answer.unwrap_or_else(|_| Err(Error::outage("the runtime that drives the connection is shutting down")))
     }

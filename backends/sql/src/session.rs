@@ -46,17 +46,17 @@ impl<D: Dialect> Site<D> {
 /// The server that granted a hold. After a failover another one answers, which may have the row although the first one still
 /// renews it for somebody, or may lack what was committed last. What it says of an older hold is worth nothing.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Home {
+pub(crate) struct GrantingServer {
     server: String,
 }
 
-impl dlock_contract::Session for Home {}
+impl dlock_contract::Session for GrantingServer {}
 
 /// One connection.
 pub(crate) struct Session<D: Dialect> {
     pub(crate) site: Arc<Site<D>>,
     /// The server at the other end, which the holds that it grants live in.
-    pub(crate) home: Arc<Home>,
+    pub(crate) granting_server: Arc<GrantingServer>,
     conn: D::Conn,
     opened: BootInstant,
     /// When it last had an answer.
@@ -86,8 +86,8 @@ impl<D: Dialect> Session<D> {
         let (conn, server) =
             site.clock.timeout_at(site.clock.now().after(timeout), opening).await.ok_or_else(late)??;
         let now = site.clock.now();
-        let home = Arc::new(Home { server });
-        Ok(Self { site: site.clone(), home, conn, opened: now, used: now, broken: false, is_bound: false })
+        let granting_server = Arc::new(GrantingServer { server });
+        Ok(Self { site: site.clone(), granting_server, conn, opened: now, used: now, broken: false, is_bound: false })
     }
 
     /// Whether the next job may run on it.

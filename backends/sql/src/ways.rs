@@ -1,4 +1,5 @@
-//! In which way each namespace is locked. Two programs with two ways exclude nobody, so the second one is refused.
+//! The way in which each namespace is locked. Two programs with two ways do not exclude each other, so the second one
+//! is refused.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};

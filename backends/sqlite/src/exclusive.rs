@@ -4,7 +4,7 @@ use dlock_contract::{Attempt, Claim, Result};
 use sqlx::sqlite::SqliteConnection;
 
 use super::connection::FileConnection;
-use super::request::{Granted, LockRequest, other_kind};
+use super::request::{Granted, LockRequest, other_mode};
 
 /// Wins if the lock is free, expired, from before a restart of the host, or already this owner's. In the last case it
 /// keeps its token. A trigger raises the counter with every new grant, inside the same statement.
@@ -60,7 +60,7 @@ pub(super) async fn refused(connection: &mut FileConnection, request: &LockReque
         .await
         .map_err(|error| connection.fault(error))?;
     match found.first() {
-        Some((left, true, _)) if *left > 0 => Err(other_kind()),
+        Some((left, true, _)) if *left > 0 => Err(other_mode()),
         Some((left, _, note)) => Ok(request.contended(*left, Some(note))),
         // The lock was freed in between.
         None => Ok(request.contended(0, None)),

@@ -5,7 +5,7 @@ use dlock_contract::{Error, ErrorKind};
 /// Turns SQLite's errors into ours. Their texts have no secrets: a file has no password, and values are never in the
 /// text.
 pub(crate) fn fault(error: sqlx::Error) -> Error {
-    let made = match primary_code(&error) {
+    let mapped = match primary_code(&error) {
         Some(19) if is_moved(&error) => moved(),
         Some(5 | 6) => Error::outage("the database file is busy: another process kept it locked for too long"),
         Some(8 | 3 | 23) => Error::new(ErrorKind::PermissionDenied, "the database file cannot be written"),
@@ -25,7 +25,7 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
         None if is_broken(&error) => Error::outage("the connection to the database file failed"),
         None => Error::new(ErrorKind::Protocol, "the database file gave an invalid answer"),
     };
-    made.because(error)
+    mapped.because(error)
 }
 
 pub(super) fn corrupt(what: &'static str) -> Error {

@@ -16,7 +16,7 @@ use crate::site::Site;
 use crate::store::Sqlite;
 
 /// The shortest time for which the record of a broken hold is kept.
-const LEAST: Duration = Duration::from_secs(60);
+const SHORTEST_KEEP: Duration = Duration::from_secs(60);
 
 /// The row of a lock with one holder, or those of the shares. A row whose owner is empty is kept after its hold's end.
 const HOLDERS: &str = "\
@@ -122,13 +122,13 @@ async fn break_hold(
     });
     let Some((owner, left, note, shared)) = found else { return Ok(false) };
     let now = site.time.now()?.stored;
-    let leave = sqlx::query(LEAVE_RECORD)
+    let leave_record = sqlx::query(LEAVE_RECORD)
         .bind(id.to_string())
         .bind(record.as_str())
-        .bind(now.saturating_add(left.max(nanos(LEAST))))
+        .bind(now.saturating_add(left.max(nanos(SHORTEST_KEEP))))
         .bind(now)
         .bind(site.time.boot());
-    leave.execute(connection.conn()).await.map_err(|error| connection.fault(error))?;
+    leave_record.execute(connection.conn()).await.map_err(|error| connection.fault(error))?;
     let claim = Claim::plain(key.clone(), owner, Duration::ZERO, Note::from_stored(note))
         .with(|claim| claim.mode = if shared { Mode::Read } else { Mode::Exclusive });
     let freed = free(connection, site, &claim).await?;

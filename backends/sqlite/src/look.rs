@@ -29,22 +29,22 @@ impl<T: Send + 'static> Looks<T> {
 
     /// Runs checks. The thread ends when nobody waits for it any more.
     pub(super) async fn look(&self) -> Result<T> {
-        let (tell, told) = oneshot::channel();
-        let first = {
+        let (sender, receiver) = oneshot::channel();
+        let must_start = {
             let mut waiters = lock(&self.waiters);
             // Remove callers that have given up behind a disk that hangs.
             waiters.waiting.retain(|waiting| !waiting.is_closed());
-            waiters.waiting.push_back(tell);
+            waiters.waiting.push_back(sender);
             !std::mem::replace(&mut waiters.looking, true)
         };
-        if first {
+        if must_start {
             let (look, waiters) = (self.look.clone(), self.waiters.clone());
             if let Err(error) = aside("dlock-sqlite-look", move || serve(&*look, &waiters)) {
                 lock(&self.waiters).looking = false;
                 return Err(error);
             }
         }
-        told.await.unwrap_or_else(|_| Err(Error::outage("the check of the lock file was interrupted")))
+        receiver.await.unwrap_or_else(|_| Err(Error::outage("the check of the lock file was interrupted")))
     }
 }
 

@@ -84,14 +84,14 @@ pub(super) async fn finish(
     let time = &site.time;
     let now = time.now()?;
     let keep = keep.map(|keep| now.stored.saturating_add(nanos(keep)));
-    let alone = claim.mode == Mode::Exclusive;
-    if let (Some(RunEnd::Succeeded { took }), None, true) = (run, claim.once_per.as_deref(), alone) {
+    let is_exclusive = claim.mode == Mode::Exclusive;
+    if let (Some(RunEnd::Succeeded { took }), None, true) = (run, claim.once_per.as_deref(), is_exclusive) {
         runs::record(connection, time, claim, took).await?;
     }
     match (run.filter(|_| claim.once_per.is_some()), keep) {
         (None, None) => free(connection, site, claim).await,
         (Some(run), keep) => runs::end(connection, time, claim, run, keep).await,
-        (None, Some(until)) if alone => exclusive::keep(connection, claim, until).await,
+        (None, Some(until)) if is_exclusive => exclusive::keep(connection, claim, until).await,
         (None, Some(until)) => shares::keep(connection, claim, time.boot(), now, until).await,
     }
 }

@@ -25,9 +25,9 @@ pub(super) async fn renew(
         renewed.append(&mut rows.map_err(|error| connection.fault(error))?);
     }
     let standing = |claim: &Arc<Claim>| {
-        let ours = renewed.iter().any(|(owner,)| owner == claim.owner.as_bytes());
+        let is_held = renewed.iter().any(|(owner,)| owner == claim.owner.as_bytes());
         let validity = Validity::new(now.at, claim.ttl);
-        if ours { Standing::Renewed(validity) } else { Standing::Lost }
+        if is_held { Standing::Renewed(validity) } else { Standing::Lost }
     };
     Ok(claims.iter().map(standing).collect())
 }

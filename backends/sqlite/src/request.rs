@@ -49,7 +49,7 @@ impl<'a> LockRequest<'a> {
     }
 }
 
-pub(super) fn other_kind() -> Error {
+pub(super) fn other_mode() -> Error {
     Error::new(ErrorKind::KeyConflict, "the key already holds a lock of another mode, or of another number of permits")
 }
 

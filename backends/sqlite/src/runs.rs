@@ -13,7 +13,7 @@ use sqlx::sqlite::SqliteConnection;
 
 use super::connection::FileConnection;
 use super::fault::corrupt;
-use super::request::{Granted, LockRequest, nanos, other_kind};
+use super::request::{Granted, LockRequest, nanos, other_mode};
 use super::schema;
 use super::time::Time;
 
@@ -111,17 +111,17 @@ pub(super) async fn refused(
         .fetch_all(connection.conn())
         .await
         .map_err(|error| connection.fault(error))?;
-    let Some(&(ours, foreign, left, started, again)) = found.first() else {
+    let Some(&(is_own, is_other_mode, left, started, may_rerun)) = found.first() else {
         return Err(corrupt("it has no time"));
     };
-    if ours && let Some(granted) = arm_anew(connection, request).await? {
+    if is_own && let Some(granted) = arm_anew(connection, request).await? {
         return request.acquired(granted);
     }
-    if foreign && left > 0 {
-        return Err(other_kind());
+    if is_other_mode && left > 0 {
+        return Err(other_mode());
     }
     // A run that may be repeated is repeated once its lock is free.
-    if started && !again {
+    if started && !may_rerun {
         return Ok(Attempt::AlreadyRun);
     }
     Ok(request.contended(left, None))

@@ -24,13 +24,13 @@ const OPENING: Duration = Duration::from_secs(5);
 const BLOCK: i64 = 1 << 20;
 
 /// After a restart of the host the last tokens may be forgotten, but not their bound.
-const GO_ON: &str = "UPDATE dlock_fence SET token = bound, bound = bound + ?1, boot = ?2 WHERE boot <> ?2";
+const RESUME: &str = "UPDATE dlock_fence SET token = bound, bound = bound + ?1, boot = ?2 WHERE boot <> ?2";
 
 const RAISE: &str = "UPDATE dlock_fence SET bound = bound + ?1 WHERE bound - token < ?1";
 
 const VERSION: &str = "SELECT version FROM dlock_schema";
 
-/// These fail if the tables have another form.
+/// Statements that fail if the tables have another form.
 const LOOKS: &[&str] = &[
     "SELECT k, owner, token, expires, boot, note FROM dlock_locks LIMIT 0",
     "SELECT k, slot, family, alone, owner, token, expires, boot, note FROM dlock_shares LIMIT 0",
@@ -69,11 +69,11 @@ pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
     };
     let restarted = boot != time.boot();
     if restarted {
-        sqlx::query(GO_ON).bind(BLOCK).bind(time.boot()).execute(&mut *conn).await.map_err(fault)?;
+        sqlx::query(RESUME).bind(BLOCK).bind(time.boot()).execute(&mut *conn).await.map_err(fault)?;
     }
     no_more_waiting(conn, time).await.map_err(fault)?;
-    let patience = format!("PRAGMA busy_timeout = {}", BUSY.as_millis());
-    sqlx::raw_sql(AssertSqlSafe(patience)).execute(&mut *conn).await.map_err(fault)?;
+    let busy_timeout = format!("PRAGMA busy_timeout = {}", BUSY.as_millis());
+    sqlx::raw_sql(AssertSqlSafe(busy_timeout)).execute(&mut *conn).await.map_err(fault)?;
     if restarted {
         sweep::other_boots(&mut connected, time).await?;
     }
@@ -112,11 +112,11 @@ pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::R
 
 /// Connects to an existing file, with the longer wait of an opening process.
 async fn connect(site: &Arc<Site>) -> Result<SqliteConnection> {
-    let told = site.clone();
+    let waking_site = site.clone();
     SqliteConnectOptions::new()
         .filename(&site.place.path)
         .collation(wakes::COLLATION, move |key, other| {
-            told.wakes.tell(key);
+            waking_site.wakes.tell(key);
             key.cmp(other)
         })
         .create_if_missing(false)
@@ -140,7 +140,7 @@ async fn is_ours(conn: &mut SqliteConnection) -> Result<bool> {
 
 /// Readers and the writer do not wait for each other in this mode. It stays with the file.
 async fn use_log(conn: &mut SqliteConnection, clock: &Clock) -> Result<()> {
-    let patience = clock.now().after(OPENING);
+    let end = clock.now().after(OPENING);
     loop {
         let mode = sqlx::query_as::<_, (String,)>("PRAGMA journal_mode = WAL").fetch_all(&mut *conn).await;
         match mode {
@@ -153,7 +153,7 @@ async fn use_log(conn: &mut SqliteConnection, clock: &Clock) -> Result<()> {
                 ));
             }
             // Switching the mode does not wait for other processes that are switching it too.
-            Err(error) if primary_code(&error) == Some(5) && clock.now() < patience => {
+            Err(error) if primary_code(&error) == Some(5) && clock.now() < end => {
                 clock.sleep_until(clock.now().after(Duration::from_millis(10))).await;
             }
             Err(error) => return Err(fault(error)),
@@ -212,9 +212,9 @@ async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
     if is_ours(&mut transaction).await? {
         return Ok(());
     }
-    let strangers: Vec<(i64,)> =
+    let entries: Vec<(i64,)> =
         sqlx::query_as("SELECT count(*) FROM sqlite_schema").fetch_all(&mut *transaction).await.map_err(fault)?;
-    if strangers != [(0,)] {
+    if entries != [(0,)] {
         let text = "it is the database of another program; locks need their own file";
         return Err(site.place.complain(ErrorKind::SchemaMismatch, text));
     }

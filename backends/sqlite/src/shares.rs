@@ -14,7 +14,7 @@ use dlock_contract::{Attempt, Claim, Mode, Queue, Result};
 use sqlx::sqlite::SqliteConnection;
 
 use super::connection::FileConnection;
-use super::request::{Granted, LockRequest, nanos, other_kind};
+use super::request::{Granted, LockRequest, nanos, other_mode};
 use super::time::Stamp;
 
 /// How long a waiting writer keeps readers out beyond its own pause without asking again. It is many times the longest
@@ -136,18 +136,18 @@ pub(super) async fn refused(
         .fetch_all(connection.conn())
         .await
         .map_err(|error| connection.fault(error))?;
-    let (foreign, first, last, writer, waits, note) = found.pop().unwrap_or_default();
+    let (is_other_mode, first, last, writer, waits, note) = found.pop().unwrap_or_default();
     let waiting = match queue {
         Queue::Join { asks_again_within, .. } if mode == Mode::Write => {
             Some(writer_waits(request.claim, asks_again_within))
         }
         _ => None,
     };
-    if foreign {
+    if is_other_mode {
         if waiting.is_some() {
             wait_no_more(connection, request.claim).await?;
         }
-        return Err(other_kind());
+        return Err(other_mode());
     }
     if let Some(time) = waiting {
         wait_as_writer(connection, request, time).await?;

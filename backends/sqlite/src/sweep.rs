@@ -12,7 +12,7 @@ use super::time::Time;
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// The most rows of a table that one sweep deletes, because others wait for the file meanwhile.
-const MOST: i64 = 256;
+const MOST_ROWS: i64 = 256;
 
 /// Locks that were kept after their end (`min_hold`), and whose time is over. They have an index of their own. The row
 /// of a shared key is deleted with its last holder.
@@ -33,21 +33,26 @@ const OF_OTHER_BOOTS: [&str; 3] = [
 ];
 
 /// Deletes kept locks whose time is over; true if there may be more.
-pub(super) async fn kept(on: &mut FileConnection, time: &Time) -> Result<bool> {
+pub(super) async fn kept(connection: &mut FileConnection, time: &Time) -> Result<bool> {
     let (now, mut more) = (time.now()?, false);
     for sweep in KEPT {
         // If the connection is broken, the next caller's own request finds it out.
-        let done = sqlx::query(sweep).bind(now.stored).bind(MOST).execute(on.conn()).await.map_err(fault)?;
-        more |= done.rows_affected() >= MOST.unsigned_abs();
+        let done =
+            sqlx::query(sweep).bind(now.stored).bind(MOST_ROWS).execute(connection.conn()).await.map_err(fault)?;
+        more |= done.rows_affected() >= MOST_ROWS.unsigned_abs();
     }
     Ok(more)
 }
 
 /// Deletes rows that a restart of the host has ended. Only the first process that opens the file after it has work to
 /// do.
-pub(super) async fn other_boots(on: &mut FileConnection, time: &Time) -> Result<()> {
+pub(super) async fn other_boots(connection: &mut FileConnection, time: &Time) -> Result<()> {
     for sweep in OF_OTHER_BOOTS {
-        sqlx::query(sweep).bind(time.boot()).execute(on.conn()).await.map_err(|error| on.fault(error))?;
+        sqlx::query(sweep)
+            .bind(time.boot())
+            .execute(connection.conn())
+            .await
+            .map_err(|error| connection.fault(error))?;
     }
     Ok(())
 }

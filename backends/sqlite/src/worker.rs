@@ -110,17 +110,17 @@ impl Worker {
         T: Send + 'static,
         J: for<'a> FnOnce(&'a mut Driver) -> BoxFuture<'a, T> + Send + 'static,
     {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let job: Job = Box::new(move |driver| {
             Box::pin(async move {
                 // The caller may be gone meanwhile.
-                let _ = tell.send(job(driver).await);
+                let _ = sender.send(job(driver).await);
             })
         });
         let queued = Arc::new(Mutex::new(Some(job)));
         let _gone = Gone(Arc::downgrade(&queued));
         self.jobs.send(queued).ok()?;
-        told.await.ok()
+        receiver.await.ok()
     }
 }
 

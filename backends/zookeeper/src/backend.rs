@@ -80,7 +80,7 @@ impl Backend for ZooKeeper {
         .boxed()
     }
 
-    /// A request that a majority has to agree on, and that changes nothing.
+    /// A request that a majority has to agree on, and that changes nothing. Then a server is asked what it is.
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         let core = self.core.clone();
         to_its_end(async move {
@@ -89,10 +89,10 @@ impl Backend for ZooKeeper {
             let mut writer = client.new_multi_writer();
             writer.add_check_version(root, -1).map_err(|error| fault(&error))?;
             match writer.commit().await {
-                Ok(_) => Ok(Health::new()),
                 // Who may not read this node may still have locks.
-                Err(MultiWriteError::OperationFailed { source: ClientError::NoAuth | ClientError::NoNode, .. }) => {
-                    Ok(Health::new())
+                Ok(_)
+                | Err(MultiWriteError::OperationFailed { source: ClientError::NoAuth | ClientError::NoNode, .. }) => {
+                    Ok(core.leases.health().await)
                 }
                 Err(error) => Err(fault(&error.into())),
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dlock_contract::{Error, ErrorKind, Hold, Result, Standing, Validity};
-use futures::future::{join_all, try_join_all};
+use futures::future::{join, join_all, try_join_all};
 use zookeeper_client::Client;
 
 use crate::place::Held;
@@ -74,14 +74,18 @@ async fn ask(group: &[Arc<Held>], lease: &Lease) -> Result<Vec<Standing>> {
 /// Which of these holds have all their nodes.
 async fn stand(client: &Client, chunk: &[Arc<Held>]) -> Result<Vec<bool>> {
     let nodes: Vec<_> = chunk.iter().flat_map(|held| held.nodes.iter().cloned()).collect();
-    if standing::check(client, &nodes).await? {
-        return Ok(vec![true; chunk.len()]);
+    // Behind the question to the majority. So what this member knows of the numbers is at least as new as that answer.
+    let numbers = try_join_all(chunk.iter().map(|held| held.has_slot(client)));
+    let (all, numbers) = join(standing::check(client, &nodes), numbers).await;
+    let (all, numbers) = (all?, numbers?);
+    if all {
+        return Ok(numbers);
     }
     // A majority has answered that one of them has gone. What this member knows is at least as new as that answer.
-    let each = chunk.iter().map(async |held| {
+    let each = chunk.iter().zip(numbers).map(async |(held, has_slot)| {
         let stats = held.nodes.iter().map(|node| client.check_stat(node));
         let stats = try_join_all(stats).await.map_err(|error| fault(&error))?;
-        Ok::<_, Error>(stats.iter().all(Option::is_some))
+        Ok::<_, Error>(has_slot && stats.iter().all(Option::is_some))
     });
     try_join_all(each).await
 }

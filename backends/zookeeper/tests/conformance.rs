@@ -1,4 +1,4 @@
-//! The conformance suite over ZooKeeper, with the nodes of either layout.
+//! The conformance suite over ZooKeeper: one server, and three of them with kazoo's layout and a chroot.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -6,32 +6,48 @@ use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, Error, LockKey, Result};
-use dlock_testkit::conformance::{self, Served};
-use dlock_testkit::servers;
+use dlock_testkit::Proxy;
+use dlock_testkit::conformance::{self, blocking, cut_off};
+use dlock_testkit::servers::{self, Instance};
 use dlock_zookeeper::ZooKeeper;
 use dlock_zookeeper::client::{Client, Error as ClientError};
 use futures::future::BoxFuture;
 
 fn main() -> ExitCode {
     conformance::main(&[
-        ("zookeeper", || Ok(Box::new(Server::start("")?))),
-        ("zookeeper kazoo", || Ok(Box::new(Server::start("/app?layout=kazoo")?))),
+        ("zookeeper", || start("zookeeper", [servers::ZooKeeper::default()].into(), "")),
+        ("zookeeper-ensemble", || start("zookeeper-ensemble", servers::ZooKeeper::ensemble(3), "/app?layout=kazoo")),
     ])
 }
 
-struct Server {
-    served: Served,
-    /// What follows the host in the URL.
+fn start(name: &'static str, recipes: Vec<servers::ZooKeeper>, rest: &'static str) -> Result<Box<dyn Store>, String> {
+    let instances = Instance::start_all(recipes).map_err(|error| error.to_string())?;
+    let proxies = instances.iter().map(|instance| Proxy::start(instance.addr()));
+    let proxies = proxies.collect::<dlock_testkit::Result<_>>().map_err(|error| error.to_string())?;
+    Ok(Box::new(Servers { name, nodes: Arc::new(Nodes { instances, proxies }), rest }))
+}
+
+struct Servers {
+    name: &'static str,
+    nodes: Arc<Nodes>,
+    /// What follows the hosts in the URL.
     rest: &'static str,
 }
 
-impl Store for Server {
+/// The servers, and a proxy in front of each.
+struct Nodes {
+    instances: Vec<Instance>,
+    proxies: Vec<Proxy>,
+}
+
+impl Store for Servers {
     fn name(&self) -> String {
-        "zookeeper".into()
+        self.name.into()
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let url = self.served.url() + self.rest;
+        let hosts: Vec<_> = self.nodes.proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
+        let url = format!("zk://{}{}", hosts.join(","), self.rest);
         Box::pin(async move { Ok(Arc::new(ZooKeeper::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
@@ -50,22 +66,25 @@ impl Store for Server {
     }
 
     fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
-        self.served.outage(outage)
+        cut_off(&self.nodes, |nodes| nodes.proxies.iter().collect(), outage)
     }
 
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
-        self.served.restart()
+        let nodes = self.nodes.clone();
+        Some(Box::pin(blocking(move || {
+            // All are down at once. One alone would not be ready.
+            nodes.instances.iter().try_for_each(Instance::kill9)?;
+            Instance::restart_all(&nodes.instances)
+        })))
     }
 }
 
-impl Server {
-    fn start(rest: &'static str) -> Result<Self, String> {
-        Ok(Self { served: Served::start(servers::ZooKeeper::default())?, rest })
-    }
-
-    /// What stands under the lock's name, around the proxy.
+impl Servers {
+    /// What stands under the lock's name, around the proxies.
     async fn children(&self, key: &LockKey) -> Result<(Client, Vec<String>)> {
-        let client = Client::connect(&self.served.addr().to_string()).await.map_err(failed)?;
+        let client = Client::connect(&self.nodes.instances[0].addr().to_string()).await.map_err(failed)?;
+        // It may be behind the others.
+        client.sync("/").await.map_err(failed)?;
         let name = key.as_str().rsplit_once("conformance:").map_or("", |(_, name)| name).replace('/', "%2F");
         let root = self.rest.split('?').next().unwrap_or_default();
         let namespace = format!("{root}/dlock/conformance");

@@ -212,6 +212,18 @@ mod tls {
     }
 
     #[test]
+    fn no_error_names_a_word_that_the_store_does_not_take() {
+        const STRICT: UrlForm = UrlForm::new("a Safe URL", "safe://host", &["safe"], UrlBody::Hosts)
+            .options(&[OptionRow::one_of("tls", &["verify", "off"]), OptionRow::CERT]);
+        for rest in ["db.example", "localhost?cert=a.pem"] {
+            let strict = Tls::by_option(&Address::parse(&format!("safe://{rest}"), &STRICT).unwrap(), false);
+            let strict = strict.unwrap_err().to_string();
+            assert!(strict.contains("tls=verify") && !strict.contains("require"), "{strict}");
+            assert!(mode(rest, false).unwrap_err().to_string().contains("tls=require"));
+        }
+    }
+
+    #[test]
     fn tls_options_that_mean_nothing_together_are_refused() {
         assert_eq!(mode("h?tls=off", true).unwrap(), TlsMode::Off);
         for (rest, by_socket, says) in [

@@ -20,7 +20,7 @@ use crate::queue::{CohortState, Turn};
 use crate::site::Label;
 
 /// The least bound of an attempt, even if the wait is shorter: opening a connection takes time.
-pub(super) const LEAST_PATIENCE: Duration = Duration::from_millis(250);
+pub(super) const SHORTEST_BOUND: Duration = Duration::from_millis(250);
 
 /// One acquisition on its way. It may have left something in the store; dropping it then cleans up on our thread.
 pub(crate) struct Acquisition {
@@ -48,19 +48,20 @@ pub(crate) struct Acquisition {
     pub(super) passed: bool,
     /// Whether it is counted among the jobs that a shutdown waits for.
     pub(super) counted: bool,
-    pub(super) armed: bool,
+    /// Whether attempts may have left something in the store, which an abandon must undo.
+    pub(super) must_abandon: bool,
     /// The abandon request got no reply and may still arrive later.
     pub(super) undo_unconfirmed: bool,
 }
 
 impl Drop for Acquisition {
     fn drop(&mut self) {
-        if (self.armed || self.turn.is_some()) && is_forked() {
+        if (self.must_abandon || self.turn.is_some()) && is_forked() {
             // In a child after `fork` this is a copy of the parent's acquisition.
             std::mem::forget(self.turn.take());
             return;
         }
-        if self.armed {
+        if self.must_abandon {
             if let Some(turn) = &self.turn {
                 turn.leave();
             }
@@ -84,7 +85,7 @@ impl Acquisition {
             turn.answered();
         }
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
-        self.armed = false;
+        self.must_abandon = false;
         let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
         let mut cohort = self.cohort.take();
         if let Some(cohort) = &mut cohort
@@ -127,8 +128,8 @@ impl Acquisition {
         if let Err(error) = added {
             // The begin was not reported, so the end is not reported either. The grant is undone in the store.
             tenure.end();
-            self.armed = true;
-            return Err(self.explained(error));
+            self.must_abandon = true;
+            return Err(self.named(error));
         }
         if !self.sorted {
             tenure.handed_out();
@@ -137,7 +138,7 @@ impl Acquisition {
         Ok(guard)
     }
 
-    pub(super) fn explained(&self, error: Error) -> Error {
+    pub(super) fn named(&self, error: Error) -> Error {
         error.with_key(self.claim.key.as_str()).with_backend(&self.store.name).with_attempts(self.attempts)
     }
 
@@ -158,6 +159,6 @@ impl Acquisition {
         if let Some(label) = &self.label {
             self.shared.events.tell(label, &event);
         }
-        self.explained(error)
+        self.named(error)
     }
 }

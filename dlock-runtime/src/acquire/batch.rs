@@ -24,37 +24,38 @@ pub(crate) enum BatchOutcome {
 
 /// Asks once for all of these keys. Dropping the returned future leaves nothing behind in the store.
 pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<BatchOutcome> {
-    let Some(mut all) = ready(request, keys, wait_ends)? else { return Ok(BatchOutcome::OneByOne(0)) };
-    match send(&mut all).await {
-        Ok(Together::Acquired(holds)) if holds.len() != all.len() => {
-            Err(failed(&all, Error::new(ErrorKind::Protocol, "the backend did not return one hold for each claim")))
-        }
+    let Some(mut acquisitions) = ready(request, keys, wait_ends)? else { return Ok(BatchOutcome::OneByOne(0)) };
+    match send(&mut acquisitions).await {
+        Ok(Together::Acquired(holds)) if holds.len() != acquisitions.len() => Err(failed(
+            &acquisitions,
+            Error::new(ErrorKind::Protocol, "the backend did not return one hold for each claim"),
+        )),
         Ok(Together::Acquired(holds)) => {
             let now = request.context.shared().clock.now();
             if holds.iter().any(|hold| hold.validity.deadline() <= now) {
                 // The grants have expired. They are released.
                 return Ok(BatchOutcome::OneByOne(1));
             }
-            begin(all, holds).map(BatchOutcome::Won)
+            begin(acquisitions, holds).map(BatchOutcome::Won)
         }
-        Ok(nothing) => {
-            all.iter_mut().for_each(|acquisition| acquisition.armed = false);
-            Ok(BatchOutcome::OneByOne(u32::from(matches!(nothing, Together::Contended))))
+        Ok(refusal) => {
+            acquisitions.iter_mut().for_each(|acquisition| acquisition.must_abandon = false);
+            Ok(BatchOutcome::OneByOne(u32::from(matches!(refusal, Together::Contended))))
         }
         Err(error) => {
             if !error.may_have_left() {
-                all.iter_mut().for_each(|acquisition| acquisition.armed = false);
+                acquisitions.iter_mut().for_each(|acquisition| acquisition.must_abandon = false);
             }
-            let retries = all.first().is_some_and(|first| {
-                let again = first.options.retry.times > 0 || error.told_after().is_some();
-                first.options.wait != Wait::None && again && error.is_retryable()
+            let goes_on = acquisitions.first().is_some_and(|first| {
+                let may_retry = first.options.retry.times > 0 || error.told_after().is_some();
+                first.options.wait != Wait::None && may_retry && error.is_retryable()
             });
             // Everything left in the store is abandoned, and the next attempts wait for that behind our turns.
-            if retries {
+            if goes_on {
                 return Ok(BatchOutcome::OneByOne(1));
             }
-            all.iter().for_each(|acquisition| acquisition.tell_neighbours(&error));
-            Err(failed(&all, error))
+            acquisitions.iter().for_each(|acquisition| acquisition.tell_neighbours(&error));
+            Err(failed(&acquisitions, error))
         }
     }
 }
@@ -67,27 +68,27 @@ fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<O
     if keys.len() < 2 || mode != Mode::Exclusive || fair || attempts == Some(1) {
         return Ok(None);
     }
-    let mut all = Vec::with_capacity(keys.len());
+    let mut acquisitions = Vec::with_capacity(keys.len());
     for key in keys {
         let Prepared::Asks(mut acquisition) = prepare(request.clone(), key, Some(wait_ends))? else { return Ok(None) };
         let Joined::Turn(turn) = acquisition.store.queue.join(&acquisition.lock, acquisition.turn_request(None)) else {
             return Ok(None);
         };
         acquisition.turn = Some(turn);
-        all.push(acquisition);
+        acquisitions.push(acquisition);
     }
-    Ok(Some(all))
+    Ok(Some(acquisitions))
 }
 
-async fn send(all: &mut [Acquisition]) -> Result<Together> {
-    let mut claims: Vec<Arc<Claim>> = Vec::with_capacity(all.len());
-    for acquisition in &mut *all {
+async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
+    let mut claims: Vec<Arc<Claim>> = Vec::with_capacity(acquisitions.len());
+    for acquisition in &mut *acquisitions {
         acquisition.count();
         acquisition.attempts = 1;
-        acquisition.armed = true;
+        acquisition.must_abandon = true;
         claims.push(acquisition.claim.clone());
     }
-    let Some(first) = all.first() else { return Ok(Together::OneByOne) };
+    let Some(first) = acquisitions.first() else { return Ok(Together::OneByOne) };
     first.store.health.admit(|| first.shared.clock.now())?;
     let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| match backend.batch() {
         Some(batch) => batch.try_acquire_all(claims),
@@ -97,17 +98,17 @@ async fn send(all: &mut [Acquisition]) -> Result<Together> {
 }
 
 /// Reports a failure of all keys once, for the first key.
-fn failed(all: &[Acquisition], error: Error) -> Error {
-    match all.first() {
+fn failed(acquisitions: &[Acquisition], error: Error) -> Error {
+    match acquisitions.first() {
         Some(first) => first.failed(error, first.shared.clock.now().since(first.since)),
         None => error,
     }
 }
 
 /// Begins all holds. Each is inside of the one before, as if they had been acquired one after another.
-fn begin(all: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Guards> {
+fn begin(acquisitions: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Guards> {
     let mut guards: Option<Guards> = None;
-    for (mut acquisition, hold) in all.into_iter().zip(holds) {
+    for (mut acquisition, hold) in acquisitions.into_iter().zip(holds) {
         let waited = acquisition.shared.clock.now().since(acquisition.since);
         let outer = Guards::innermost_of(guards.as_ref());
         let guard = scope::within(outer, || acquisition.begin(hold, waited))?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Queue, Result, Signal, Wake};
 
-use super::acquisition::{Acquisition, LEAST_PATIENCE};
+use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{already_run, busy, timed_out};
 use super::turn::Received;
 use crate::acquire::wait::{Pace, ask_again_at, news};
@@ -23,7 +23,7 @@ impl Acquisition {
         let pace = Pace { style, backoff: self.options.backoff };
         let mut last: Option<Wake> = None;
         let mut first = Some(first);
-        let (mut contended, mut failed) = (0, 0);
+        let (mut contentions, mut failures) = (0, 0);
         loop {
             let answer = match first.take() {
                 Some(answer) => answer,
@@ -37,7 +37,7 @@ impl Acquisition {
                     if let Some(turn) = &self.turn {
                         turn.answered();
                     }
-                    self.armed = self.attempts > 1;
+                    self.must_abandon = self.attempts > 1;
                     return Err(already_run());
                 }
                 Ok(Attempt::Acquired(hold)) => match self.accept(hold).await {
@@ -49,14 +49,14 @@ impl Acquisition {
             let wake = match answer {
                 Ok(wake) if self.options.wait == Wait::None => {
                     // The attempt did not join the store's wait queue, so nothing of ours is in the store.
-                    self.armed = false;
+                    self.must_abandon = false;
                     if let Some(turn) = &self.turn {
                         turn.contended();
                     }
                     return Err(busy(Some(&wake), &shared.clock));
                 }
                 Ok(wake) => {
-                    if contended == 0 {
+                    if contentions == 0 {
                         if let Some(turn) = &mut self.turn {
                             turn.contended();
                             // The store's wait queue has one order for all processes, so a neighbour takes its own
@@ -73,31 +73,32 @@ impl Acquisition {
                 Err(error) => {
                     self.tell_neighbours(&error);
                     let Retry { times, backoff } = self.options.retry;
-                    let told = error.told_after();
+                    let retry_after = error.told_after();
                     // A store that says when it will grant again has not failed.
-                    let spent = if told.is_some() { self.attempts >= self.options.attempts } else { failed >= times };
-                    if self.options.wait == Wait::None || spent || !error.is_retryable() {
+                    let is_last =
+                        if retry_after.is_some() { self.attempts >= self.options.attempts } else { failures >= times };
+                    if self.options.wait == Wait::None || is_last || !error.is_retryable() {
                         return Err(error);
                     }
-                    let pause = match told {
+                    let pause = match retry_after {
                         Some(left) => left.saturating_add(Duration::from_millis(1 + fastrand::u64(0..20))),
-                        None => full_jitter(failed, backoff.from, backoff.to),
+                        None => full_jitter(failures, backoff.from, backoff.to),
                     };
-                    failed += u32::from(told.is_none());
-                    let again = shared.clock.now().after(pause);
-                    if again >= self.wait_ends {
+                    failures += u32::from(retry_after.is_none());
+                    let retry_at = shared.clock.now().after(pause);
+                    if retry_at >= self.wait_ends {
                         return Err(error);
                     }
-                    if told.is_some() {
-                        first = Box::pin(self.stand_aside(again)).await?;
-                        contended = 0;
+                    if retry_after.is_some() {
+                        first = Box::pin(self.stand_aside(retry_at)).await?;
+                        contentions = 0;
                     } else {
-                        shared.shutdown.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
+                        shared.shutdown.or(shared.clock.sleep_until(retry_at)).await.ok_or_else(shut_down)?;
                     }
                     continue;
                 }
             };
-            failed = 0;
+            failures = 0;
             if self.attempts >= self.options.attempts && wake.signal.is_none() {
                 // Waiting is useless: no notification will come, and no attempt is left.
                 let error = timed_out(Some(wake), wake.lease_left, &shared.clock);
@@ -105,10 +106,10 @@ impl Acquisition {
                 self.give_up().await;
                 return Err(error);
             }
-            let told = shared.clock.now();
-            let until = ask_again_at(told, wake, pace, contended).min(self.wait_ends);
+            let asked_at = shared.clock.now();
+            let until = ask_again_at(asked_at, wake, pace, contentions).min(self.wait_ends);
             let news = news(&self.store, &shared.clock, wake, until);
-            let useful = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
+            let has_news = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
                 Ok(Some(Signal::Granted(hold))) => match self.accept(hold).await {
                     Some(hold) => return Ok(hold),
                     None => false,
@@ -116,17 +117,17 @@ impl Acquisition {
                 Ok(_) => true,
                 Err(_) => false,
             };
-            if !useful {
+            if !has_news {
                 // A signal that failed carries no news, and the next one may fail as fast. So use the back-off without
                 // a signal.
                 wake.signal = None;
-                let again = ask_again_at(shared.clock.now(), wake, pace, contended).min(self.wait_ends);
-                shared.shutdown.or(shared.clock.sleep_until(again)).await.ok_or_else(shut_down)?;
+                let ask_at = ask_again_at(shared.clock.now(), wake, pace, contentions).min(self.wait_ends);
+                shared.shutdown.or(shared.clock.sleep_until(ask_at)).await.ok_or_else(shut_down)?;
             }
-            contended += 1;
+            contentions += 1;
             let now = shared.clock.now();
             if now >= self.wait_ends || self.attempts >= self.options.attempts {
-                let left = wake.lease_left.map(|left| left.saturating_sub(now.since(told)));
+                let left = wake.lease_left.map(|left| left.saturating_sub(now.since(asked_at)));
                 let error = timed_out(Some(wake), left, &shared.clock);
                 drop(last);
                 self.give_up().await;
@@ -137,11 +138,11 @@ impl Acquisition {
 
     /// Tells the callers behind that the store failed: they have not waited for a holder.
     pub(super) fn tell_neighbours(&self, error: &Error) {
-        let of_the_store = matches!(
+        let is_of_store = matches!(
             error.kind(),
             ErrorKind::Outage | ErrorKind::NotPrimary | ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }
         );
-        if let Some(turn) = self.turn.as_ref().filter(|_| of_the_store) {
+        if let Some(turn) = self.turn.as_ref().filter(|_| is_of_store) {
             turn.failed(error);
         }
     }
@@ -153,7 +154,7 @@ impl Acquisition {
         self.give_up().await;
         // If something may still be in the store, the turn is kept. Otherwise a late abandon would meet the next
         // attempt.
-        if !self.armed {
+        if !self.must_abandon {
             self.turn = None;
         }
         shared.shutdown.or(shared.clock.sleep_until(until)).await.ok_or_else(shut_down)?;
@@ -163,7 +164,7 @@ impl Acquisition {
         Ok(match self.take_over() {
             Some(Received::Hold(hold)) => Some(Ok(Attempt::Acquired(hold))),
             Some(Received::Late(late)) => {
-                self.clear(late).await;
+                self.abandon_late(late).await;
                 None
             }
             Some(Received::Answer(answer)) => Some(Ok(answer)),
@@ -179,11 +180,11 @@ impl Acquisition {
         }
         self.attempts += 1;
         if self.undo_unconfirmed
-            && let Err(error) = self.rename()
+            && let Err(error) = self.change_owner()
         {
             return Ok(Err(error));
         }
-        let was_armed = std::mem::replace(&mut self.armed, true);
+        let had_to_abandon = std::mem::replace(&mut self.must_abandon, true);
         let queue = if self.options.wait == Wait::None {
             Queue::Leave
         } else {
@@ -194,13 +195,13 @@ impl Acquisition {
         let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
         self.store.findings.was_asked(self.claim.ttl, &answer);
         // A request that never left this process leaves nothing to undo.
-        self.armed = was_armed || answer.as_ref().err().is_none_or(Error::may_have_left);
+        self.must_abandon = had_to_abandon || answer.as_ref().err().is_none_or(Error::may_have_left);
         Ok(answer)
     }
 
     /// The bound of one attempt.
     pub(super) fn attempt_bound(&self) -> Duration {
-        let left = self.wait_ends.since(self.shared.clock.now()).max(LEAST_PATIENCE);
+        let left = self.wait_ends.since(self.shared.clock.now()).max(SHORTEST_BOUND);
         let bound = request_bound(self.claim.ttl);
         if self.options.wait == Wait::None { bound } else { bound.min(left) }
     }
@@ -212,14 +213,14 @@ impl Acquisition {
         }
         if std::mem::take(&mut self.passed) {
             // The tokens that are left are lower than that of the next grant.
-            self.cohort = self.cohort.take().map(|cohort| Box::new(cohort.anew()));
-            self.clear(hold.claim).await;
+            self.cohort = self.cohort.take().map(|cohort| Box::new(cohort.for_next_hold()));
+            self.abandon_late(hold.claim).await;
             return None;
         }
         let bound = request_bound(self.claim.ttl);
         let hold = Arc::new(hold);
         let released = self.store.ask(bound, &hold, |backend, hold| backend.release(hold)).await;
-        // If this fails, the abandon that is still armed releases it, or the ttl does.
+        // If this fails, the abandon that follows releases it, or the ttl does.
         self.undo_unconfirmed |= released.is_err();
         None
     }
@@ -229,22 +230,22 @@ impl Acquisition {
     async fn give_up(&mut self) {
         let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
         match self.store.ask(bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
-            Ok(()) => self.armed = false,
+            Ok(()) => self.must_abandon = false,
             Err(_) => self.undo_unconfirmed = true,
         }
     }
 
     /// Goes on with a new owner id. The abandon of the present one may still be on its way, and must not undo the next
     /// attempt.
-    fn rename(&mut self) -> Result<()> {
+    fn change_owner(&mut self) -> Result<()> {
         if self.claim.once_per.is_some() {
             // With a new owner id, a start that the store may have noted for us would look like another owner's run.
             return Err(Error::outage("the store did not confirm that a possible earlier start was abandoned"));
         }
         let mut claim = (*self.claim).clone();
         claim.owner = Owner::fresh()?;
-        let before = std::mem::replace(&mut self.claim, Arc::new(claim));
-        abandon_later(&self.store, before, Box::new(()));
+        let old_claim = std::mem::replace(&mut self.claim, Arc::new(claim));
+        abandon_later(&self.store, old_claim, Box::new(()));
         self.undo_unconfirmed = false;
         Ok(())
     }

@@ -28,7 +28,7 @@ struct Inner {
     defaults: RwLock<Arc<Defaults>>,
     trace: RwLock<Option<Arc<Trace>>>,
     /// Most programs have no such hook, and pay one load.
-    traced: AtomicBool,
+    has_trace_hook: AtomicBool,
     tunings: Tunings,
     changes: Changes,
     #[cfg(debug_assertions)]
@@ -52,7 +52,7 @@ impl Context {
             stores: RwLock::default(),
             defaults: RwLock::default(),
             trace: RwLock::default(),
-            traced: AtomicBool::new(false),
+            has_trace_hook: AtomicBool::new(false),
             tunings: Tunings::default(),
             changes: Changes::default(),
             #[cfg(debug_assertions)]
@@ -118,7 +118,7 @@ impl Context {
 
     pub(crate) fn set_trace(&self, trace: Arc<Trace>) {
         *self.0.trace.write().unwrap_or_else(PoisonError::into_inner) = Some(trace);
-        self.0.traced.store(true, Ordering::Release);
+        self.0.has_trace_hook.store(true, Ordering::Release);
     }
 
     /// The options of a site, with the settings from outside of the code.
@@ -153,9 +153,9 @@ impl Context {
     }
 
     pub(crate) fn trace(&self) -> Option<String> {
-        let traced = self.0.traced.load(Ordering::Acquire);
+        let has_trace_hook = self.0.has_trace_hook.load(Ordering::Acquire);
         let hook = || self.0.trace.read().unwrap_or_else(PoisonError::into_inner).clone();
-        match traced.then(hook).flatten() {
+        match has_trace_hook.then(hook).flatten() {
             // The hook is the user's. Its result is for people to read, and its panic must not stop the lock.
             Some(hook) => catch_unwind(AssertUnwindSafe(|| hook())).ok().flatten(),
             None => tracing::Span::current().id().map(|id| format!("{:x}", id.into_u64())),

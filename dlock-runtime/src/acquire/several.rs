@@ -36,31 +36,31 @@ pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Re
 }
 
 async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
-    let of_first = |error: Error| match keys.first() {
+    let with_first_key = |error: Error| match keys.first() {
         Some(first) => error.with_key(&first.0),
         None => error,
     };
-    let store = request.context.store(request.backend.as_deref()).map_err(of_first)?;
+    let store = request.context.store(request.backend.as_deref()).map_err(with_first_key)?;
     if keys.len() > MOST_KEYS {
         let text =
             format!("one call takes {MOST_KEYS} keys at most, and this call has {}; use several calls", keys.len());
-        return Err(of_first(Error::config("keys", text)).with_backend(&store.name));
+        return Err(with_first_key(Error::config("keys", text)).with_backend(&store.name));
     }
     if request.options.once_per.is_some() {
         // The first key would use up its period although the next key cannot be had.
         let text = "`once_per` counts the starts of one key; use one key instead of a list";
-        return Err(of_first(Error::config("once_per", text)).with_backend(&store.name));
+        return Err(with_first_key(Error::config("once_per", text)).with_backend(&store.name));
     }
     let namespace = request.context.defaults().namespace.clone();
     // Sorted by their locks in the store: two keys may be one lock there.
-    let mut named = Vec::with_capacity(keys.len());
+    let mut by_lock = Vec::with_capacity(keys.len());
     for key in keys {
         let (_, identity) = store.identify(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
-        named.push((identity.into_lock(), key));
+        by_lock.push((identity.into_lock(), key));
     }
-    named.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
-    named.dedup_by(|(one, _), (other, _)| one == other);
-    let keys: Vec<_> = named.into_iter().map(|(_, key)| key).collect();
+    by_lock.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    by_lock.dedup_by(|(one, _), (other, _)| one == other);
+    let keys: Vec<_> = by_lock.into_iter().map(|(_, key)| key).collect();
     // Collected once. Otherwise each key would look through all enclosing holds.
     let request = Request { list: Some(Arc::new(Enclosing::of(&store))), ..request };
     let clock = &request.context.shared().clock;

@@ -55,11 +55,11 @@ pub(crate) enum Prepared {
 }
 
 /// The option that needs a begin or an end of its own in the store. A call that joins a hold has neither.
-fn own_effect(asked: &Options) -> Option<&'static str> {
+fn separate_effect(options: &Options) -> Option<&'static str> {
     match () {
-        () if asked.once_per.is_some() => Some("`once_per`"),
-        () if asked.min_hold.is_some() => Some("`min_hold`"),
-        () if asked.record => Some("a recorded run"),
+        () if options.once_per.is_some() => Some("`once_per`"),
+        () if options.min_hold.is_some() => Some("`min_hold`"),
+        () if options.record => Some("a recorded run"),
         () => None,
     }
 }
@@ -88,9 +88,9 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     if let Some(outer) = outer {
         let mut text = Cow::Borrowed("this call already holds the lock; waiting for it would deadlock");
         if request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode) {
-            match own_effect(&request.options) {
+            match separate_effect(&request.options) {
                 None => return Ok(Prepared::Joins(Guard::joined(outer))),
-                Some(own) => text = format!("{text}, and a call with {own} cannot join the hold").into(),
+                Some(option) => text = format!("{text}, and a call with {option} cannot join the hold").into(),
             }
         }
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
@@ -103,17 +103,17 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     }
     let profile = store.backend.profile();
     let trace = request.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
-    let (here, home) = if request.parked.is_some() { (None, None) } else { whereabouts() };
+    let (origin, home) = if request.parked.is_some() { (None, None) } else { whereabouts() };
     let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();
     claim.mode = request.options.mode;
     claim.fair = request.options.fair;
     claim.once_per = request.options.once_per.map(Box::new);
-    claim.origin = here.filter(|_| profile.runs_on == RunsOn::Caller);
+    claim.origin = origin.filter(|_| profile.runs_on == RunsOn::Caller);
     supported::check(&*store.backend, &claim, &request.options).map_err(named)?;
     // A run that is passed on would be recorded under another owner's name.
-    let passes = request.options.cohort.filter(|_| !options.record);
+    let cohort = request.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {
         wait_ends: wait_ends.unwrap_or_else(|| wait_end(since, options.wait)),
         label: Some(label),
@@ -124,14 +124,14 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         store,
         claim: Arc::new(claim),
         lock,
-        cohort: passes.map(|bounds| Box::new(CohortState::new(bounds, options.ttl))),
+        cohort: cohort.map(|bounds| Box::new(CohortState::new(bounds, options.ttl))),
         options,
         since,
         attempts: 0,
         turn: None,
         passed: false,
         counted: false,
-        armed: false,
+        must_abandon: false,
         undo_unconfirmed: false,
     }))
 }

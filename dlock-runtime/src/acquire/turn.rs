@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
-use super::acquisition::{Acquisition, LEAST_PATIENCE};
+use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{busy, timed_out};
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
@@ -23,12 +23,12 @@ pub(super) enum Received {
 }
 
 /// An acquisition that abandons a handover which came too late. If it is dropped, our thread goes on with that.
-struct Clears<'a> {
+struct AbandonsLate<'a> {
     acquisition: &'a mut Acquisition,
     late: Option<Arc<Claim>>,
 }
 
-impl Drop for Clears<'_> {
+impl Drop for AbandonsLate<'_> {
     fn drop(&mut self) {
         let Some(late) = self.late.take() else { return };
         let Acquisition { store, turn, .. } = &mut *self.acquisition;
@@ -43,17 +43,17 @@ impl Drop for Clears<'_> {
 impl Acquisition {
     /// Begins again, because the hold that was passed on has expired.
     pub(super) async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
-        self.clear(late).await;
+        self.abandon_late(late).await;
         let answer = self.attempt().await?;
         self.contend(answer).await
     }
 
     /// Takes over the handover that came with the turn.
     pub(super) fn take_over(&mut self) -> Option<Received> {
-        let passed = self.turn.as_mut()?.take()?;
-        match passed.content {
+        let handover = self.turn.as_mut()?.take()?;
+        match handover.content {
             Content::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Received::Late(passed.claim))
+                Some(Received::Late(handover.claim))
             }
             Content::Hold { hold, cohort } => {
                 self.cohort = Some(Box::new(cohort));
@@ -62,21 +62,21 @@ impl Acquisition {
             }
             // The answer waited for longer than its grant lasts.
             Content::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Received::Late(passed.claim))
+                Some(Received::Late(handover.claim))
             }
             Content::Answer(answer) => {
                 // Go on as if this caller had asked, with the owner id of the release. Further requests go over this
                 // caller's own connection, and so does the abandon.
                 let origin = self.claim.origin;
-                self.claim = if passed.claim.origin == origin {
-                    passed.claim
+                self.claim = if handover.claim.origin == origin {
+                    handover.claim
                 } else {
-                    let mut claim = (*passed.claim).clone();
+                    let mut claim = (*handover.claim).clone();
                     claim.origin = origin;
                     Arc::new(claim)
                 };
                 self.attempts += 1;
-                self.armed = true;
+                self.must_abandon = true;
                 Some(match answer {
                     Attempt::Acquired(hold) => Received::Hold(hold),
                     answer => Received::Answer(answer),
@@ -86,13 +86,13 @@ impl Acquisition {
     }
 
     /// Abandons a claim whose hold came too late. A renewal that was under way may have prolonged it in the store.
-    pub(super) async fn clear(&mut self, late: Arc<Claim>) {
-        let mut clears = Clears { late: Some(late.clone()), acquisition: self };
-        let Acquisition { store, claim, .. } = &*clears.acquisition;
+    pub(super) async fn abandon_late(&mut self, late: Arc<Claim>) {
+        let mut abandons = AbandonsLate { late: Some(late.clone()), acquisition: self };
+        let Acquisition { store, claim, .. } = &*abandons.acquisition;
         let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
         let answer = store.ask(bound, &late, |backend, claim| backend.abandon(claim)).await;
-        clears.late = None;
-        drop(clears);
+        abandons.late = None;
+        drop(abandons);
         if answer.is_err() {
             // The turn stays here: this acquisition needs it.
             abandon_later(&self.store, late, Box::new(()));
@@ -132,8 +132,8 @@ impl Acquisition {
         let fair = self.claim.fair;
         let plain = self.claim.mode == Mode::Exclusive && !fair && self.claim.once_per.is_none();
         // A caller that counts its attempts must make them itself.
-        let carries = plain && waits.is_some() && self.options.attempts == u32::MAX;
-        let claim_for_release = carries.then(|| (self.claim.clone(), self.wait_ends));
+        let release_may_ask = plain && waits.is_some() && self.options.attempts == u32::MAX;
+        let claim_for_release = release_may_ask.then(|| (self.claim.clone(), self.wait_ends));
         TurnRequest { mode: self.claim.mode, waits, home: self.home, cohort_ttl, fair, claim_for_release }
     }
 
@@ -144,10 +144,10 @@ impl Acquisition {
             waits();
         }
         let Some(home) = parked.home else { return Ok(()) };
-        let here = |tenure: &Arc<Tenure>| {
+        let blocks = |tenure: &Arc<Tenure>| {
             tenure.home == Some(home) && Arc::ptr_eq(&tenure.store, &self.store) && tenure.lock == self.lock
         };
-        if self.store.queue.has(&self.lock, home) || self.shared.renewals.holds().iter().any(here) {
+        if self.store.queue.has(&self.lock, home) || self.shared.renewals.holds().iter().any(blocks) {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
                 "a task of this current-thread runtime holds the lock or waits before this call, and cannot go on while this call blocks the thread; make the function async",
@@ -160,25 +160,25 @@ impl Acquisition {
     /// silent, nobody knows that.
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
         let clock = self.shared.clock.clone();
-        let taken = || match self.options.wait {
+        let contention = || match self.options.wait {
             Wait::None => busy(None, &clock),
             _ => timed_out(None, None, &clock),
         };
         // As long as an attempt of this caller would have.
-        let least = self.since.after(LEAST_PATIENCE);
+        let earliest_end = self.since.after(SHORTEST_BOUND);
         loop {
-            let called = self.shared.clock.timeout_at(until, &mut waiting);
-            let known = match self.shared.shutdown.or(called).await.ok_or_else(shut_down)? {
+            let turn_or_refusal = self.shared.clock.timeout_at(until, &mut waiting);
+            let known = match self.shared.shutdown.or(turn_or_refusal).await.ok_or_else(shut_down)? {
                 Some(Ok(turn)) => return Ok(turn),
                 Some(Err(Refusal::Taken)) => Known::Contended,
                 Some(Err(Refusal::Failed(error))) => Known::Failed(error),
                 None => waiting.known(),
             };
             return Err(match known {
-                Known::Contended => taken(),
+                Known::Contended => contention(),
                 Known::Failed(error) => error,
-                Known::Nothing if until < least => {
-                    until = least;
+                Known::Nothing if until < earliest_end => {
+                    until = earliest_end;
                     waiting.wait_for_an_answer();
                     continue;
                 }

@@ -22,7 +22,7 @@ pub(crate) fn wait_end(since: BootInstant, wait: Wait) -> BootInstant {
 const MS: Duration = Duration::from_millis(1);
 
 /// The longest pause where the store sends news. News can be lost.
-const NET: Duration = Duration::from_secs(5);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pauses where news are promised but cannot come, for example while a push connection is down.
 const FALLBACK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -38,7 +38,7 @@ pub(crate) struct Pace {
 /// The time of the next attempt if no news come.
 pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended: u32) -> BootInstant {
     let pause = match (pace.style, wake.signal.is_some()) {
-        (_, true) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
+        (_, true) => LONGEST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0),
         (_, false) if let Some(Backoff { from, to, .. }) = pace.backoff => full_jitter(contended, from, to),
         (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
         // The notification did not come. A wake style that is newer than this engine is treated the same.
@@ -46,10 +46,10 @@ pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended:
     };
     // A little after the lease's end, because a request at the very end finds it alive half of the time. Spread over up
     // to 10 ms, but less where the store wants to be asked soon.
-    let late = |by: BootInstant| MS + (by.since(now) / 4).min(10 * MS).mul_f64(fastrand::f64());
-    let known = wake.ask_by.map(|by| by.after(late(by)));
-    let at = now.after(pause.max(MS));
-    known.map_or(at, |known| known.min(at).max(now.after(MS)))
+    let delay = |by: BootInstant| MS + (by.since(now) / 4).min(10 * MS).mul_f64(fastrand::f64());
+    let known_instant = wake.ask_by.map(|by| by.after(delay(by)));
+    let next = now.after(pause.max(MS));
+    known_instant.map_or(next, |known_instant| known_instant.min(next).max(now.after(MS)))
 }
 
 /// Waits for the wake's news until `until`. `None`: no news came.
@@ -60,16 +60,16 @@ pub(crate) async fn news(store: &Store, clock: &Clock, wake: &mut Wake, until: B
         clock.sleep_until(until).await;
         return Ok(None);
     };
-    let away = store.backend.profile().runs_on == RunsOn::OwnThread || Origin::here().is_none();
-    if !away {
+    let on_our_thread = store.backend.profile().runs_on == RunsOn::OwnThread || Origin::here().is_none();
+    if !on_our_thread {
         return clock.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await.transpose();
     }
     // The connection and its driver live on our thread, so the signal must be polled there.
     let Some(signal) = wake.signal.take() else { return Ok(None) };
-    let waited = clock.clone();
+    let waiting_clock = clock.clone();
     let run = background()?.run(async move {
         let mut signal = signal;
-        let news = waited.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await;
+        let news = waiting_clock.timeout_at(until, poll_fn(|cx| signal.as_mut().poll(cx))).await;
         (news, signal)
     });
     let (news, signal) = run.await?;

@@ -39,23 +39,23 @@ pub fn run_sync<T>(site: &'static Site, call: Call, judge: Option<fn(&T) -> bool
 /// The first half of [`run_sync`], for a function that does something else when it cannot have its locks.
 #[doc(hidden)]
 pub fn begin_sync(site: &'static Site, call: Call) -> Result<Guards> {
-    if let Some(stop) = key_of::caught(site, &call.keys) {
+    if let Some(stop) = key_of::note_key(site, &call.keys) {
         return Err(stop);
     }
     acquire_sync(Request::of_site(site, &call).parking(), call.keys)
 }
 
 pub(crate) fn acquire_sync(mut request: Request, keys: Keys) -> Result<Guards> {
-    let (tell, told) = channel();
+    let (sender, receiver) = channel();
     if let Some(parked) = &mut request.parked {
-        let tell = Mutex::new(tell.clone());
+        let sender = Mutex::new(sender.clone());
         parked.waits = Some(Arc::new(move || {
-            let tell = tell.lock().unwrap_or_else(PoisonError::into_inner);
+            let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
             // Nobody listens any more only if the caller's thread is gone.
-            let _ = tell.send(News::Waits);
+            let _ = sender.send(News::Waits);
         }));
     }
-    wait_for(scope::inherit(acquire_all(request, keys)), tell, &told)?
+    wait_for(scope::inherit(acquire_all(request, keys)), sender, &receiver)?
 }
 
 /// The second half of [`run_sync`]. A body that runs on after a loss cannot be stopped. It can ask, and the caller
@@ -78,8 +78,8 @@ pub fn hold_sync<T>(guards: Guards, judge: Option<fn(&T) -> bool>, body: impl Fn
 }
 
 pub(crate) fn release_sync(guards: Guards) -> Result<()> {
-    let (tell, told) = channel();
-    wait_for(finish_all(guards), tell, &told)?
+    let (sender, receiver) = channel();
+    wait_for(finish_all(guards), sender, &receiver)?
 }
 
 /// The news for a thread that sleeps while our thread works for it.
@@ -92,35 +92,35 @@ enum News<T> {
 /// Runs `future` on our thread while this one sleeps. Observers hear of it from this one, when it wakes.
 fn wait_for<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
-    tell: Sender<News<T>>,
-    told: &Receiver<News<T>>,
+    sender: Sender<News<T>>,
+    receiver: &Receiver<News<T>>,
 ) -> Result<T> {
     if is_ours() {
         return Err(blocks_our_thread());
     }
-    let kept = DeferredEvents::default();
-    let working = kept.during(future);
+    let deferred = DeferredEvents::default();
+    let work = deferred.during(future);
     // Dropped when this thread waits no more; this cancels the work.
     let _work = background()?.run(async move {
-        let _ = tell.send(News::Ended(working.await));
+        let _ = sender.send(News::Ended(work.await));
     });
-    let answer = sleep(told);
-    kept.tell();
+    let answer = sleep(receiver);
+    deferred.tell();
     answer
 }
 
 /// The time that a worker sleeps before its other tasks go on elsewhere. Most answers come sooner than the tasks could
 /// move.
-const MOMENT: Duration = Duration::from_millis(2);
+const SHORT_SLEEP: Duration = Duration::from_millis(2);
 
-fn sleep<T>(told: &Receiver<News<T>>) -> Result<T> {
-    let mut waits = match told.recv_timeout(MOMENT) {
+fn sleep<T>(receiver: &Receiver<News<T>>) -> Result<T> {
+    let mut waits = match receiver.recv_timeout(SHORT_SLEEP) {
         Ok(News::Ended(answer)) => return Ok(answer),
         Ok(News::Waits) => true,
         Err(RecvTimeoutError::Timeout) => false,
         Err(RecvTimeoutError::Disconnected) => return Err(failed()),
     };
-    if let Some(answer) = aside(|| told.iter().find_map(ended)) {
+    if let Some(answer) = sleep_off_worker(|| receiver.iter().find_map(ended)) {
         return answer.ok_or_else(failed);
     }
     // No other thread can go on with this thread's tasks. Wait for the store's answer, but not for a neighbour's
@@ -131,7 +131,7 @@ fn sleep<T>(told: &Receiver<News<T>>) -> Result<T> {
                         held by one of them; make the function async, or call it in `spawn_blocking`";
             return Err(Error::new(ErrorKind::WouldDeadlock, text));
         }
-        match told.recv() {
+        match receiver.recv() {
             Ok(News::Ended(answer)) => return Ok(answer),
             Ok(News::Waits) => waits = true,
             Err(_) => return Err(failed()),
@@ -147,10 +147,11 @@ fn ended<T>(news: News<T>) -> Option<T> {
 }
 
 /// Sleeps while the other tasks of this worker go on elsewhere. `None` if they cannot; then it has not slept.
-fn aside<T>(sleep: impl FnOnce() -> T) -> Option<T> {
-    let several = Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() != RuntimeFlavor::CurrentThread);
+fn sleep_off_worker<T>(sleep: impl FnOnce() -> T) -> Option<T> {
+    let is_multi_thread =
+        Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() != RuntimeFlavor::CurrentThread);
     // Outside of every task no worker is blocked.
-    if !several || task::try_id().is_none() {
+    if !is_multi_thread || task::try_id().is_none() {
         return Some(sleep());
     }
     // The main thread is no worker, so a task on it belongs to a `LocalSet`. For other threads, only a panic of tokio

@@ -153,8 +153,8 @@ impl Locks {
 /// Ends another owner's hold of a lock. Made by [`break_lock`](crate::break_lock) and [`Lock::break_hold`]; await it.
 ///
 /// It ends only the hold with this id, never the hold of a later holder. **The holder does not stop at once**: it hears
-/// of the loss at its next renewal, after a third of its ttl at the latest, and until then two callers may believe that
-/// they hold the lock. Fencing tokens keep the old one from writing. Its error then is `Lost` with the cause
+/// of the loss at its next renewal, after a third of its ttl at the latest, and until then two callers may work under
+/// the lock. Fencing tokens keep the old one from writing. Its error then is `Lost` with the cause
 /// [`Broken`](crate::LossCause::Broken), and names who broke the hold, when and why.
 ///
 /// Gives false if no hold of this id holds the lock.
@@ -311,7 +311,7 @@ impl Registry {
     pub fn held(&self) -> Vec<HeldLock> {
         let shared = self.context().shared();
         let now = shared.clock.now();
-        let of = |tenure: Arc<Tenure>| {
+        let held_lock = |tenure: Arc<Tenure>| {
             let claim = &tenure.hold.claim;
             HeldLock {
                 key: claim.key.clone(),
@@ -322,7 +322,8 @@ impl Registry {
                 held: now.since(tenure.since),
             }
         };
-        let mut held: Vec<_> = shared.renewals.holds().into_iter().filter(|tenure| tenure.is_held()).map(of).collect();
+        let mut held: Vec<_> =
+            shared.renewals.holds().into_iter().filter(|tenure| tenure.is_held()).map(held_lock).collect();
         held.sort_by_key(|lock| Reverse(lock.held));
         held
     }

@@ -65,7 +65,7 @@ pub fn key_of_blocking<T>(call: impl FnOnce() -> T) -> Result<Key> {
 }
 
 /// If only the key is wanted, notes it. Then the call must go no further.
-pub(crate) fn caught(site: &Site, keys: &Keys) -> Option<Error> {
+pub(crate) fn note_key(site: &Site, keys: &Keys) -> Option<Error> {
     let mut noted = false;
     let _ = KEY_QUERY.try_with(|query| {
         if let Some(KeyQuery { found, .. }) = query.borrow_mut().as_mut().filter(|query| query.is_here()) {
@@ -83,7 +83,7 @@ pub(crate) fn caught(site: &Site, keys: &Keys) -> Option<Error> {
 }
 
 /// Whether only the key is wanted.
-pub(crate) fn is_on() -> bool {
+pub(crate) fn is_key_query() -> bool {
     KEY_QUERY.try_with(|query| query.borrow().as_ref().is_some_and(KeyQuery::is_here)).unwrap_or_default()
 }
 
@@ -95,8 +95,8 @@ fn query(call: impl FnOnce()) -> Result<Vec<Key>> {
             let _ = KEY_QUERY.try_with(|query| query.replace(outer));
         }
     }
-    let here = KeyQuery { found: Vec::new(), task: task::try_id() };
-    let outer = KEY_QUERY.try_with(|query| query.replace(Some(here))).ok().flatten();
+    let this_call = KeyQuery { found: Vec::new(), task: task::try_id() };
+    let outer = KEY_QUERY.try_with(|query| query.replace(Some(this_call))).ok().flatten();
     let _restore = Restore(outer);
     call();
     let found = KEY_QUERY.try_with(RefCell::take).ok().flatten().map(|query| query.found).unwrap_or_default();

@@ -31,7 +31,7 @@ use crate::hold::jitter::full_jitter;
 ///     }
 /// }
 ///
-/// // What the caller gets when the last attempt met a conflict too.
+/// // The caller gets this error when the last attempt met a conflict too.
 /// impl From<Error> for StockError {
 ///     fn from(error: Error) -> Self {
 ///         Self::Lock(error)
@@ -44,7 +44,7 @@ use crate::hold::jitter::full_jitter;
     note = "write `impl dlock::Conflict for {Self}` with `fn is_conflict(&self) -> bool`"
 )]
 pub trait Conflict {
-    /// Was another writer faster?
+    /// Whether another writer was faster.
     fn is_conflict(&self) -> bool;
 
     /// The last conflict as the cause of the error that says so; `None`, unless this is written.

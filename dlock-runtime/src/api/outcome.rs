@@ -199,7 +199,7 @@ pub trait Skipped: Sized {
     /// That value. The error goes to the log, because the type cannot carry it.
     #[doc(hidden)]
     fn untold(error: &Error, what: &str) -> Self {
-        if !key_of::is_on() {
+        if !key_of::is_key_query() {
             tracing::error!(target: "dlock", %error, "{what}");
         }
         Self::skipped()

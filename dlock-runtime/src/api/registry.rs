@@ -141,7 +141,7 @@ impl Registry {
     /// [`ErrorKind::ConfigInvalid`] with the field that cannot be; [`ErrorKind::WouldDeadlock`] inside of a change of
     /// this registry.
     pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
-        let _one = self.0.changes().begin()?;
+        let _change = self.0.changes().begin()?;
         let mut changed = (*self.0.defaults()).clone();
         change(&mut changed);
         changed.check()?;

@@ -36,7 +36,7 @@ pub fn begin(site: &'static Site, call: Call) -> BoxFuture<'static, Result<Guard
 
 /// Starts the acquisition. The settings of this call go to it and to the body.
 fn request(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Guards>>) {
-    if let Some(stop) = key_of::caught(site, &call.keys) {
+    if let Some(stop) = key_of::note_key(site, &call.keys) {
         return (Bounds::of(&site.options), Box::pin(ready(Err(stop))));
     }
     let request = Request::of_site(site, &call);
@@ -165,6 +165,11 @@ impl<F: Future> Run<F> {
         let succeeded = output.as_ref().map_or(Some(false), |output| self.judge.map(|judge| judge(output)));
         guards.ran(succeeded);
         self.stage = Stage::Releasing(Box::pin(finish_all(guards)), Some(output));
+    }
+
+    /// Whether the body has ended, and the release has not.
+    pub(crate) const fn is_releasing(&self) -> bool {
+        matches!(self.stage, Stage::Releasing(..))
     }
 
     fn timed_out(&self) -> Error {

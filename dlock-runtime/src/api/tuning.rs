@@ -23,17 +23,17 @@ impl Registry {
     /// contradict each other or the defaults; [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) inside of a
     /// change of this registry. [`verify`](Self::verify) says whether the store supports them.
     pub fn tune(&self, name: &str, change: impl FnOnce(&mut Tuning)) -> Result<()> {
-        let named: Vec<_> = sites().into_iter().filter(|site| site.name() == name).collect();
-        if named.is_empty() {
+        let matching: Vec<_> = sites().into_iter().filter(|site| site.name() == name).collect();
+        if matching.is_empty() {
             let known: Vec<_> = sites().iter().map(|site| site.name()).collect();
             let text = format!("there is no locked function with the name {name:?}; these exist: {}", known.join(", "));
             return Err(Error::config("name", text));
         }
-        let _one = self.context().changes().begin()?;
+        let _change = self.context().changes().begin()?;
         let tunings = self.context().tunings();
         let mut tuning = tunings.get(name).unwrap_or_default();
         change(&mut tuning);
-        for site in named {
+        for site in matching {
             site.0.options.tuned(tuning).resolve(&self.defaults())?;
         }
         tunings.insert(name, tuning);
@@ -50,13 +50,13 @@ impl Registry {
             let line = line.split('#').next().unwrap_or_default();
             let mut words = line.split_whitespace();
             let Some(name) = words.next() else { continue };
-            let fault = |what: String| Error::config("tuning", format!("line {}: {what}", number + 1));
+            let line_error = |what: String| Error::config("tuning", format!("line {}: {what}", number + 1));
             let mut settings = Vec::new();
             for word in words {
                 let (option, value) =
-                    word.split_once('=').ok_or_else(|| fault(format!("{word:?} is not `setting=value`")))?;
+                    word.split_once('=').ok_or_else(|| line_error(format!("{word:?} is not `setting=value`")))?;
                 // Read the text once to find a mistake before anything is changed.
-                Tuning::default().set(option, value).map_err(|why| fault(format!("{option}: {why}")))?;
+                Tuning::default().set(option, value).map_err(|why| line_error(format!("{option}: {why}")))?;
                 settings.push((option, value));
             }
             let change = |tuning: &mut Tuning| {
@@ -64,7 +64,7 @@ impl Registry {
                     let _ = tuning.set(option, value);
                 }
             };
-            self.tune(name, change).map_err(|error| fault(error.to_string()))?;
+            self.tune(name, change).map_err(|error| line_error(error.to_string()))?;
         }
         Ok(())
     }

@@ -40,7 +40,7 @@ pub enum Event {
     },
     /// The acquisition ended with an error that is no contention: the store is down, or the request is invalid.
     Failed {
-        /// What went wrong.
+        /// The kind of the error.
         kind: ErrorKind,
     },
     /// The lock was released.
@@ -114,11 +114,11 @@ pub trait Observer: Send + Sync + 'static {
 #[derive(Default)]
 pub(crate) struct Events {
     observers: RwLock<Vec<Arc<dyn Observer>>>,
-    any: AtomicBool,
-    failures: AtomicU64,
-    /// Events that the observers' thread was too slow for.
+    has_observers: AtomicBool,
+    panics: AtomicU64,
+    /// The number of events for which the observers' thread was too slow.
     dropped: AtomicU64,
-    courier: OnceLock<Option<SyncSender<(Label, Event)>>>,
+    observers_thread: OnceLock<Option<SyncSender<(Label, Event)>>>,
     renewals: RenewalLog,
 }
 
@@ -131,27 +131,27 @@ impl fmt::Debug for Events {
 impl Events {
     pub(crate) fn add(&self, observer: Arc<dyn Observer>) {
         self.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer);
-        self.any.store(true, Ordering::Release);
+        self.has_observers.store(true, Ordering::Release);
     }
 
     /// How many times an observer has panicked, and how many events were dropped because observers were slow.
     pub(crate) fn trouble(&self) -> (u64, u64) {
-        (self.failures.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
+        (self.panics.load(Ordering::Relaxed), self.dropped.load(Ordering::Relaxed))
     }
 
     /// Sends an event on the caller's thread.
     pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
-        if DEFERRED.try_with(|kept| kept.keep(self, label, event)).is_ok() {
+        if DEFERRED.try_with(|deferred| deferred.keep(self, label, event)).is_ok() {
             return;
         }
         self.trace(label, event);
-        if !self.any.load(Ordering::Acquire) {
+        if !self.has_observers.load(Ordering::Acquire) {
             return;
         }
         let observers = self.observers.read().unwrap_or_else(PoisonError::into_inner).clone();
         for observer in observers {
             if catch_unwind(AssertUnwindSafe(|| observer.on_event(label, event))).is_err() {
-                self.failures.fetch_add(1, Ordering::Relaxed);
+                self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
@@ -162,10 +162,10 @@ impl Events {
         if DEFERRED.try_with(|_| ()).is_ok() { self.send(label, event) } else { self.tell(label, &event) }
     }
 
-    /// Sends an event of our own thread, through the courier's.
+    /// Sends an event of our own thread, through the observers' thread.
     pub(crate) fn send(self: &Arc<Self>, label: &Label, event: Event) {
-        let courier = self.courier.get_or_init(|| self.start());
-        let sent = courier.as_ref().is_some_and(|courier| courier.try_send((label.clone(), event)).is_ok());
+        let sender = self.observers_thread.get_or_init(|| self.start());
+        let sent = sender.as_ref().is_some_and(|sender| sender.try_send((label.clone(), event)).is_ok());
         if !sent {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -187,13 +187,13 @@ impl Events {
         let (sender, receiver) = sync_channel::<(Label, Event)>(4096);
         // Weak, so that the thread ends with its registry.
         let events = Arc::downgrade(self);
-        let courier = move || {
+        let run = move || {
             while let Ok((label, event)) = receiver.recv() {
                 let Some(events) = events.upgrade() else { return };
                 events.tell(&label, &event);
             }
         };
-        std::thread::Builder::new().name("dlock-events".into()).spawn(courier).ok().map(|_| sender)
+        std::thread::Builder::new().name("dlock-events".into()).spawn(run).ok().map(|_| sender)
     }
 }
 
@@ -202,10 +202,10 @@ tokio::task_local!(static DEFERRED: DeferredEvents);
 /// The events of a caller that sleeps while our thread works for it. They are sent later, because observers may block
 /// or take a lock.
 #[derive(Clone, Default)]
-pub(crate) struct DeferredEvents(Arc<Mutex<Vec<Untold>>>);
+pub(crate) struct DeferredEvents(Arc<Mutex<Vec<DeferredEvent>>>);
 
 /// The sender, the label and the event.
-type Untold = (Arc<Events>, Label, Event);
+type DeferredEvent = (Arc<Events>, Label, Event);
 
 impl DeferredEvents {
     /// Keeps the events that are sent while this future is polled.
@@ -215,13 +215,13 @@ impl DeferredEvents {
 
     /// Sends the events that were kept.
     pub(crate) fn tell(self) {
-        let kept = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        kept.iter().for_each(|(events, label, event)| events.tell(label, event));
+        let deferred = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        deferred.iter().for_each(|(events, label, event)| events.tell(label, event));
     }
 
     fn keep(&self, events: &Arc<Events>, label: &Label, event: &Event) {
-        let kept = (events.clone(), label.clone(), event.clone());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+        let deferred = (events.clone(), label.clone(), event.clone());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(deferred);
     }
 }
 

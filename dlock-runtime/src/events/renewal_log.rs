@@ -21,7 +21,7 @@ const MOST_REASONS: usize = 8;
 #[derive(Default)]
 pub(crate) struct RenewalLog {
     /// Whether there is an episode.
-    any: AtomicBool,
+    has_episodes: AtomicBool,
     episodes: Mutex<HashMap<Arc<str>, Episode>>,
 }
 
@@ -37,7 +37,7 @@ impl RenewalLog {
     /// A renewal has failed.
     pub(crate) fn failed(&self, backend: &str, reason: &Arc<str>, remaining: Duration, now: BootInstant) {
         let mut episodes = self.episodes();
-        self.any.store(true, Ordering::Relaxed);
+        self.has_episodes.store(true, Ordering::Relaxed);
         if let Some(before) = episodes.get_mut(backend).filter(|before| now.since(before.last) < QUIET) {
             (before.last, before.failures) = (now, before.failures + 1);
             if before.reasons.len() == MOST_REASONS || before.reasons.contains(reason) {
@@ -63,17 +63,17 @@ impl RenewalLog {
 
     /// A renewal was confirmed.
     pub(crate) fn confirmed(&self, backend: &str, now: impl FnOnce() -> BootInstant) {
-        if !self.any.load(Ordering::Relaxed) {
+        if !self.has_episodes.load(Ordering::Relaxed) {
             return;
         }
         let now = now();
         let mut episodes = self.episodes();
         let is_over = episodes.get(backend).is_some_and(|episode| now.since(episode.last) >= QUIET);
-        let over = if is_over { episodes.remove(backend) } else { None };
-        self.any.store(!episodes.is_empty(), Ordering::Relaxed);
+        let ended = if is_over { episodes.remove(backend) } else { None };
+        self.has_episodes.store(!episodes.is_empty(), Ordering::Relaxed);
         drop(episodes);
-        if let Some(over) = over {
-            over.tell_end(backend);
+        if let Some(ended) = ended {
+            ended.tell_end(backend);
         }
     }
 

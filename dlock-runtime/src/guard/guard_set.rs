@@ -135,9 +135,9 @@ impl Guards {
                 }
             }
         }
-        let mut panics = Panics(Some(self));
+        let mut on_panic = Panics(Some(self));
         let output = body();
-        panics.0 = None;
+        on_panic.0 = None;
         output
     }
 
@@ -169,8 +169,8 @@ pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     if !settles && !guards.more.0.is_empty() && backend.batch().is_some_and(Batch::takes_any_keys) {
         let Guards { mut more, first } = guards;
         let releases = std::iter::from_fn(|| more.0.pop()).chain([first]).map(finish);
-        let all = futures::future::join_all(releases.collect::<Vec<_>>());
-        return Box::pin(all).await.into_iter().fold(finished, |before, last| last.and(before));
+        let releasing = futures::future::join_all(releases.collect::<Vec<_>>());
+        return Box::pin(releasing).await.into_iter().fold(finished, |before, last| last.and(before));
     }
     while let Some(guard) = guards.more.0.pop() {
         finished = finish(guard).await.and(finished);

@@ -21,7 +21,7 @@ type Class = (Arc<str>, Arc<str>);
 struct Seen {
     /// From the held lock to the locks that were taken inside, and where that was.
     inside: BTreeMap<Class, BTreeMap<Class, Arc<str>>>,
-    told: BTreeSet<(Class, Class)>,
+    reported: BTreeSet<(Class, Class)>,
 }
 
 impl Order {
@@ -46,25 +46,25 @@ impl Order {
             return None;
         }
         inside.insert(wanted.clone(), label.place().into());
-        let elsewhere = seen.way(wanted, held)?;
+        let elsewhere = seen.path(wanted, held)?;
         let pair = if held < wanted { (held.clone(), wanted.clone()) } else { (wanted.clone(), held.clone()) };
-        seen.told.insert(pair).then_some(elsewhere)
+        seen.reported.insert(pair).then_some(elsewhere)
     }
 }
 
 impl Seen {
     /// The place of the first step of a path from one class to another, if there is a path.
-    fn way(&self, from: &Class, to: &Class) -> Option<Arc<str>> {
+    fn path(&self, from: &Class, to: &Class) -> Option<Arc<str>> {
         let mut reached = BTreeSet::from([from]);
-        let mut ends: Vec<(&Class, Option<&Arc<str>>)> = vec![(from, None)];
-        while let Some((class, first)) = ends.pop() {
+        let mut path_ends: Vec<(&Class, Option<&Arc<str>>)> = vec![(from, None)];
+        while let Some((class, first)) = path_ends.pop() {
             for (next, place) in self.inside.get(class).into_iter().flatten() {
                 let first = first.unwrap_or(place);
                 if next == to {
                     return Some(first.clone());
                 }
                 if reached.insert(next) {
-                    ends.push((next, Some(first)));
+                    path_ends.push((next, Some(first)));
                 }
             }
         }

@@ -61,7 +61,7 @@ impl Guard {
         }
     }
 
-    /// Releases the lock and says whether it was ours to the end. Of a lock with `once_per` it also says that the run
+    /// Releases the lock and says whether it was held to the end. Of a lock with `once_per` it also says that the run
     /// has succeeded. A guard that is dropped does not say how the run ended, unless a panic drops it: then it has
     /// failed.
     ///
@@ -189,7 +189,7 @@ impl Held {
         });
         let mut unanswered = None;
         match request.await {
-            Ok(Standing::Renewed(validity)) => renewal::settle(&self.0.shared.clock, &self.0, Ok(validity)),
+            Ok(Standing::Renewed(validity)) => renewal::apply(&self.0.shared.clock, &self.0, Ok(validity)),
             Ok(Standing::Lost) => self.0.lose(cause_of_loss(&self.0).await),
             Err(error) => unanswered = Some(Error::outage(format!("the store did not confirm the lock: {error}"))),
         }
@@ -236,18 +236,19 @@ impl Held {
         &self.0.store.name
     }
 
-    /// What the hold lives in, if it is of this type: for functions of one store, such as its own transactions.
+    /// The session in which the hold lives, if it is of this type: for functions of one store, such as its
+    /// transactions.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`]; [`ErrorKind::Unsupported`] if it is of another type, or of another store.
     #[doc(hidden)]
     pub fn session<T: Session>(&self, need: &str) -> Result<Arc<T>> {
         self.check()?;
-        let other = || {
+        let other_session = || {
             let kind = ErrorKind::Unsupported { need: need.into() };
             self.0.error(kind, "the lock lives in no session of this kind")
         };
-        self.0.hold.shared_session().ok_or_else(other)
+        self.0.hold.shared_session().ok_or_else(other_session)
     }
 
     /// The ttl that was granted; a store that shares leases may have granted more than was asked.

@@ -106,7 +106,7 @@ pub(crate) fn holding(store: &Arc<Store>, lock: &LockKey) -> Option<Arc<Tenure>>
 pub(crate) struct Enclosing {
     by_lock: HashMap<LockKey, Arc<Tenure>>,
     #[cfg(debug_assertions)]
-    asked: AtomicBool,
+    was_asked: AtomicBool,
 }
 
 impl Enclosing {
@@ -119,7 +119,7 @@ impl Enclosing {
         Self {
             by_lock,
             #[cfg(debug_assertions)]
-            asked: AtomicBool::new(false),
+            was_asked: AtomicBool::new(false),
         }
     }
 
@@ -131,7 +131,7 @@ impl Enclosing {
     /// Whether this is the first call of this method.
     #[cfg(debug_assertions)]
     pub(crate) fn is_first(&self) -> bool {
-        !self.asked.swap(true, Ordering::Relaxed)
+        !self.was_asked.swap(true, Ordering::Relaxed)
     }
 }
 

@@ -11,15 +11,15 @@ use crate::hold::cleanup::{Duty, Undo};
 use crate::hold::store::{Store, request_bound};
 use crate::queue::Abandon;
 
-/// Abandons a claim on our thread. `keep` is dropped after the first try at the latest.
-pub(crate) fn abandon_later(store: &Arc<Store>, claim: Arc<Claim>, keep: Box<dyn Send>) {
-    let Some(keep) = not_of_the_parent(keep) else { return };
+/// Abandons a claim on our thread. `turn` is dropped after the first try at the latest.
+pub(crate) fn abandon_later(store: &Arc<Store>, claim: Arc<Claim>, turn: Box<dyn Send>) {
+    let Some(turn) = not_of_the_parent(turn) else { return };
     let job = store.jobs.begin();
     let now = store.clock.now();
-    let gone = now.after(claim.ttl);
-    let undo = Abandoned { store: store.clone(), claim, keep: Some(keep) };
+    let lease_ends = now.after(claim.ttl);
+    let undo = Abandoned { store: store.clone(), claim, turn: Some(turn) };
     let expires_alone = store.backend.profile().expires_alone;
-    store.cleanups.add(Duty::new(Box::new(undo), gone, expires_alone, job), now);
+    store.cleanups.add(Duty::new(Box::new(undo), lease_ends, expires_alone, job), now);
 }
 
 /// `None` in a child after `fork`, which has only a copy of the parent's value. The copy is not dropped: that would
@@ -33,8 +33,8 @@ pub(crate) fn not_of_the_parent<T>(value: T) -> Option<T> {
 }
 
 impl Abandon for Store {
-    fn abandon_later(self: Arc<Self>, claim: Arc<Claim>, keep: Box<dyn Send>) {
-        abandon_later(&self, claim, keep);
+    fn abandon_later(self: Arc<Self>, claim: Arc<Claim>, turn: Box<dyn Send>) {
+        abandon_later(&self, claim, turn);
     }
 }
 
@@ -43,19 +43,19 @@ impl Abandon for Store {
 struct Abandoned {
     store: Arc<Store>,
     claim: Arc<Claim>,
-    keep: Option<Box<dyn Send>>,
+    turn: Option<Box<dyn Send>>,
 }
 
 impl Undo for Abandoned {
     fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
-        let most = if self.keep.is_some() { Duration::from_secs(1) } else { Duration::MAX };
-        let bound = request_bound(self.claim.ttl).min(most);
-        // Only the claim and the store are borrowed, because `keep` cannot be shared between threads.
+        let longest = if self.turn.is_some() { Duration::from_secs(1) } else { Duration::MAX };
+        let bound = request_bound(self.claim.ttl).min(longest);
+        // Only the claim and the store are borrowed, because `turn` cannot be shared between threads.
         let (store, claim) = (&self.store, &self.claim);
         Box::pin(store.ask(bound, claim, |backend, claim| backend.abandon(claim)))
     }
 
     fn let_neighbours_go(&mut self) {
-        self.keep = None;
+        self.turn = None;
     }
 }

@@ -1,4 +1,5 @@
-//! The queue of locks that our thread gives back later. Each store has one, bounded in length and in width.
+//! The queue of locks that our thread gives back later. Each store has one. Both the number of locks that wait and the
+//! number that are tried at a time are bounded.
 //!
 //! Each call that fails during an outage may leave something to undo. With a task for each call, the renewals of
 //! healthy stores on the same thread would starve, and the tasks would grow without bound.
@@ -20,10 +21,10 @@ use crate::hold::health::Health;
 use crate::hold::jitter::full_jitter;
 
 /// The most duties that are tried side by side: as many as one batch of a store has.
-const WIDTH: usize = 64;
+const MOST_TRIED: usize = 64;
 
 /// The most duties that wait. Beyond this, the duty whose lease ends first is given up.
-const MOST: usize = 16_384;
+const MOST_WAITING: usize = 16_384;
 
 /// The bounds of the pause after a failed try.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -41,8 +42,7 @@ pub(crate) trait Undo: Send {
 /// An undo that our thread tries until it is done, or until the lease has ended.
 pub(crate) struct Duty {
     undo: Box<dyn Undo>,
-    /// The end of its lease.
-    gone: BootInstant,
+    lease_ends: BootInstant,
     /// Whether the store ends it by itself at that time.
     expires_alone: bool,
     tries: u32,
@@ -70,8 +70,8 @@ struct Queue {
 }
 
 impl Duty {
-    pub(crate) fn new(undo: Box<dyn Undo>, gone: BootInstant, expires_alone: bool, job: Job) -> Self {
-        Self { undo, gone, expires_alone, tries: 0, job }
+    pub(crate) fn new(undo: Box<dyn Undo>, lease_ends: BootInstant, expires_alone: bool, job: Job) -> Self {
+        Self { undo, lease_ends, expires_alone, tries: 0, job }
     }
 
     /// Tries once. Returns the time of the next try if there is one.
@@ -82,8 +82,8 @@ impl Duty {
         let now = clock.now();
         // A lease that ends by itself needs no undo after its end. A lease that several holds share is kept alive by
         // the others.
-        let over = self.expires_alone && now >= self.gone;
-        if over || !error.is_retryable() || self.job.given_up() {
+        let lease_is_over = self.expires_alone && now >= self.lease_ends;
+        if lease_is_over || !error.is_retryable() || self.job.given_up() {
             return None;
         }
         let pause = full_jitter(self.tries, FIRST_PAUSE, LONGEST_PAUSE);
@@ -103,9 +103,9 @@ impl Cleanups {
         let Ok(background) = background() else { return duty.undo.let_neighbours_go() };
         let mut given_up = None;
         let mut queue = self.lock();
-        let is_busy = queue.trying + queue.waiting.len() >= WIDTH;
-        if queue.waiting.len() >= MOST {
-            let first = queue.waiting.iter().min_by_key(|(_, duty)| duty.gone).map(|(key, _)| *key);
+        let is_busy = queue.trying + queue.waiting.len() >= MOST_TRIED;
+        if queue.waiting.len() >= MOST_WAITING {
+            let first = queue.waiting.iter().min_by_key(|(_, duty)| duty.lease_ends).map(|(key, _)| *key);
             given_up = first.and_then(|key| queue.waiting.remove(&key));
         }
         if is_busy || self.health.holds_back_until().is_some() {
@@ -115,10 +115,10 @@ impl Cleanups {
             queue = self.lock();
         }
         queue.put(now, duty);
-        let starts = !std::mem::replace(&mut queue.is_driven, true);
+        let must_start = !std::mem::replace(&mut queue.is_driven, true);
         drop(queue);
         drop(given_up);
-        if starts {
+        if must_start {
             background.spawn(drive(self.clone()));
         } else {
             self.news.notify_one();
@@ -150,7 +150,7 @@ async fn drive(cleanups: Arc<Cleanups>) {
                 None => (due, false),
             };
             let now = clock.now();
-            if due > now || trying.len() >= WIDTH || (is_held_back && cleanups.health.admit(|| now).is_err()) {
+            if due > now || trying.len() >= MOST_TRIED || (is_held_back && cleanups.health.admit(|| now).is_err()) {
                 break Some(due);
             }
             let mut queue = cleanups.lock();
@@ -168,7 +168,7 @@ async fn drive(cleanups: Arc<Cleanups>) {
             }
             continue;
         }
-        let can_start = trying.len() < WIDTH;
+        let can_start = trying.len() < MOST_TRIED;
         tokio::select! {
             Some(tried) = trying.next() => {
                 let again = tried.ok().flatten();
@@ -188,8 +188,8 @@ async fn sleep(clock: &Clock, until: Option<BootInstant>) {
     match until {
         Some(due) => {
             // Another caller may have made the probe. Look again a moment later.
-            let least = clock.now().after(Duration::from_millis(10));
-            clock.sleep_until(due.max(least)).await;
+            let soonest = clock.now().after(Duration::from_millis(10));
+            clock.sleep_until(due.max(soonest)).await;
         }
         None => std::future::pending().await,
     }

@@ -31,14 +31,14 @@ async fn next(tenure: &Arc<Tenure>, mut cohort: CohortState, bound: Duration) ->
     }
     let now = shared.clock.now();
     let mut validity = tenure.validity();
-    let over = now.since(cohort.alone_at) > cohort.span;
+    let span_is_over = now.since(cohort.alone_at) > cohort.span;
     // At least half of the ttl must be left, so that the next caller has time for its first renewal.
-    let is_short = |validity: Validity| validity.deadline().since(shared.clock.now()) < hold.claim.ttl / 2;
+    let is_too_short = |validity: Validity| validity.deadline().since(shared.clock.now()) < hold.claim.ttl / 2;
     // The next caller would not hear the answer to a renewal that is under way, so the store is asked now.
-    if cohort.tokens.is_empty() || over || is_short(validity) || tenure.is_renewing() {
-        validity = reserve(&mut cohort, tenure, members, over, bound).await?;
+    if cohort.tokens.is_empty() || span_is_over || is_too_short(validity) || tenure.is_renewing() {
+        validity = reserve(&mut cohort, tenure, members, span_is_over, bound).await?;
         // The answer may have taken long.
-        if is_short(validity) {
+        if is_too_short(validity) {
             return None;
         }
     }
@@ -53,7 +53,7 @@ async fn reserve(
     cohort: &mut CohortState,
     tenure: &Arc<Tenure>,
     members: u32,
-    over: bool,
+    span_is_over: bool,
     bound: Duration,
 ) -> Option<Validity> {
     let now = tenure.shared.clock.now();
@@ -62,10 +62,10 @@ async fn reserve(
     // could not be restored from the clock. If tokens are left, the request asks for one all the same, because it also
     // prolongs the hold and says whether others wait.
     let tokens = if used_up { members.max(cohort.block.saturating_mul(2)).min(cohort.most) } else { 1 };
-    let first = cohort.block == 0 && !over;
-    let asked = Reservation::new(tokens).even_if_awaited(first);
+    let is_first_block = cohort.block == 0 && !span_is_over;
+    let reservation = Reservation::new(tokens).even_if_awaited(is_first_block);
     let request = tenure.store.ask(bound, tenure, move |backend, tenure| match backend.tokens() {
-        Some(tokens) => tokens.reserve(&tenure.hold, asked),
+        Some(tokens) => tokens.reserve(&tenure.hold, reservation),
         None => refused("cohort"),
     });
     let answer = request.await;
@@ -83,7 +83,7 @@ async fn reserve(
         cohort.tokens = token..token.checked_add(u64::from(tokens))?;
         cohort.block = tokens;
     }
-    if !first {
+    if !is_first_block {
         cohort.alone_at = now;
     }
     Some(validity)

@@ -1,8 +1,8 @@
 //! The state of a store that keeps failing. New calls fail at once, so no caller waits for its whole request bound.
 //!
-//! Once [`FAILURES`] requests in a row have failed, over at least [`LEAST`], a new request is refused without being
-//! sent. About once a second one request is sent as a probe. Any answer of the store ends this state, also an answer to
-//! a renewal or a release.
+//! Once [`FAILURES`] requests in a row have failed, over at least [`SHORTEST_SPAN`], a new request is refused without
+//! being sent. About once a second one request is sent as a probe. Any answer of the store ends this state, also an
+//! answer to a renewal or a release.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ use dlock_contract::{BootInstant, Error, ErrorKind};
 const FAILURES: u32 = 5;
 
 /// The least time from the first to the last of these failures. A burst that fails within one moment says little.
-const LEAST: Duration = Duration::from_secs(1);
+const SHORTEST_SPAN: Duration = Duration::from_secs(1);
 
 /// A request with a shorter bound than this says nothing about the store when it runs out of time.
 pub(crate) const CONCLUSIVE: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ impl Health {
             self.since.store(now.as_nanos(), Ordering::Relaxed);
         }
         let since = BootInstant::from_nanos(self.since.load(Ordering::Relaxed));
-        if failures < FAILURES || now.since(since) < LEAST {
+        if failures < FAILURES || now.since(since) < SHORTEST_SPAN {
             return;
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
@@ -73,13 +73,13 @@ impl Health {
     /// # Errors
     /// While the store keeps failing, unless this request is the next probe.
     pub(crate) fn admit(&self, now: impl FnOnce() -> BootInstant) -> Result<(), Error> {
-        let at = self.probe_at.load(Ordering::Relaxed);
-        if at == 0 {
+        let probe_at = self.probe_at.load(Ordering::Relaxed);
+        if probe_at == 0 {
             return Ok(());
         }
         let now = now();
-        if now.as_nanos() >= at
-            && self.probe_at.compare_exchange(at, next_probe(now), Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        if now.as_nanos() >= probe_at
+            && self.probe_at.compare_exchange(probe_at, next_probe(now), Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
             return Ok(());
         }
@@ -101,8 +101,8 @@ impl Health {
 
     /// The time of the next probe; `None` while all requests are sent.
     pub(crate) fn holds_back_until(&self) -> Option<BootInstant> {
-        let at = self.probe_at.load(Ordering::Relaxed);
-        (at != 0).then(|| BootInstant::from_nanos(at))
+        let probe_at = self.probe_at.load(Ordering::Relaxed);
+        (probe_at != 0).then(|| BootInstant::from_nanos(probe_at))
     }
 }
 

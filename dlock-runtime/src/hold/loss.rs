@@ -95,8 +95,8 @@ impl LossListener {
 
 impl Drop for LossListener {
     fn drop(&mut self) {
-        let gone = self.tenure.listeners().forget(*self.id.get_mut());
+        let waker = self.tenure.listeners().forget(*self.id.get_mut());
         // Outside of the lock: it may be the last that a foreign executor has of its task.
-        drop(gone);
+        drop(waker);
     }
 }

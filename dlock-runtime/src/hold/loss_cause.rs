@@ -11,14 +11,14 @@ use futures::FutureExt;
 use crate::hold::tenure::Tenure;
 
 /// The longest wait for the cause. The loss is certain, and the body must hear of it soon.
-const MOST: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_millis(250);
 
 /// The cause of a loss that the store has reported. The record of a broken hold stays with the tenure.
 pub(crate) async fn cause_of_loss(tenure: &Arc<Tenure>) -> LossCause {
     if tenure.store.backend.inspect().is_none() {
         return LossCause::Store;
     }
-    let record = tenure.store.ask(MOST, tenure, |backend, tenure| match backend.inspect() {
+    let record = tenure.store.ask(LONGEST_WAIT, tenure, |backend, tenure| match backend.inspect() {
         Some(inspect) => inspect.record_of(&tenure.hold),
         None => Box::pin(ready(Ok(None))),
     });

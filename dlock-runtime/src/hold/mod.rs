@@ -1,4 +1,4 @@
-//! One hold, from its grant to its end: belief in it, renewal, loss, release, and passing it on inside of the process.
+//! One hold, from its grant to its end: its validity, renewal, loss, release, and passing it on inside of the process.
 //!
 //! Owns the handle of an installed store ([`store`]), the state of a hold ([`tenure`]), the thread that renews and gives
 //! back later ([`renewal`], [`cleanup`]), and what all holds of a registry share ([`shared`]).

@@ -39,16 +39,17 @@ pub(crate) enum Outcome {
 /// Releases in the caller's task. If the returned future is dropped, our thread releases.
 pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
     // A shutdown waits for this release too.
-    let asked = tenure.clone();
-    let _call = asked.shared.jobs.call();
-    let ours = tenure.end();
+    let shared = tenure.shared.clone();
+    let _call = shared.jobs.call();
+    let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
-    let mut late = Late { tenure: Some(tenure), tell: if ours { Tell::Again } else { Tell::Nothing } };
-    let Some(tenure) = late.tenure.as_ref() else { return Outcome::Unknown };
+    let mut on_drop =
+        ReleaseOnDrop { tenure: Some(tenure), report: if was_held { Report::Again } else { Report::Nothing } };
+    let Some(tenure) = on_drop.tenure.as_ref() else { return Outcome::Unknown };
     let settled = match settling::work_of(tenure) {
         Work::None => None,
         // A hold that was lost at the last moment is undone by its release.
-        Work::Done(_) if !ours => return Outcome::NotOwner,
+        Work::Done(_) if !was_held => return Outcome::NotOwner,
         work => Some(Box::pin(settling::settle(tenure, work)).await),
     };
     let answer = once(tenure).await;
@@ -72,17 +73,17 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
         Outcome::NotOwner => Some(Box::pin(cause_of_loss(tenure)).await),
         Outcome::Unconfirmed => Some(LossCause::Unconfirmed),
     };
-    if let Some(cause) = cause.filter(|_| ours) {
+    if let Some(cause) = cause.filter(|_| was_held) {
         let held = tenure.shared.clock.now().since(tenure.since);
         tenure.shared.events.tell(&tenure.label, &Event::Lost { cause, held });
     }
     match answer {
         Err(error) => {
             tenure.shared.events.tell(&tenure.label, &Event::ReleaseFailed { reason: error.to_string().into() });
-            // `late` goes out of scope, and our thread tries again. The end of the hold is reported here, not there.
-            late.tell = Tell::Nothing;
+            // `on_drop` goes out of scope, and our thread tries again. The end of the hold is reported here, not there.
+            on_drop.report = Report::Nothing;
         }
-        Ok(_) => late.tenure = None,
+        Ok(_) => on_drop.tenure = None,
     }
     outcome
 }
@@ -92,14 +93,14 @@ pub(crate) fn later(tenure: Arc<Tenure>) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
     let job = tenure.shared.jobs.begin();
     // In this order: a hold that has ended is not put back into the renewal schedule.
-    let ours = tenure.end();
+    let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
-    go_on(tenure, job, if ours { Tell::First } else { Tell::Nothing });
+    release_on_our_thread(tenure, job, if was_held { Report::First } else { Report::Nothing });
 }
 
 /// The event that our thread still has to send to the observers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Tell {
+enum Report {
     /// The end of the hold was reported already.
     Nothing,
     /// The end of the hold.
@@ -109,7 +110,7 @@ enum Tell {
     Again,
 }
 
-fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
+fn release_on_our_thread(tenure: Arc<Tenure>, job: Job, report: Report) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
     let store = tenure.store.clone();
     let now = store.clock.now();
@@ -118,14 +119,14 @@ fn go_on(tenure: Arc<Tenure>, job: Job, tell: Tell) {
     let gone = now.after(tenure.hold.claim.ttl).max(tenure.valid_until());
     let held = now.since(tenure.since);
     let expires_alone = store.backend.profile().expires_alone;
-    let undo = LateRelease { tenure, tell, held, tried: false };
+    let undo = LateRelease { tenure, report, held, tried: false };
     store.cleanups.add(Duty::new(Box::new(undo), gone, expires_alone, job), now);
 }
 
 /// The release of a hold, on our thread.
 struct LateRelease {
     tenure: Arc<Tenure>,
-    tell: Tell,
+    report: Report,
     /// The time from the grant to the end.
     held: Duration,
     /// Whether the store was asked before.
@@ -136,9 +137,9 @@ impl Undo for LateRelease {
     fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
             let answer = once(&self.tenure).await;
-            let tell = std::mem::replace(&mut self.tell, Tell::Nothing);
+            let report = std::mem::replace(&mut self.report, Report::Nothing);
             let tried = std::mem::replace(&mut self.tried, true);
-            tell_of(&self.tenure, tell, self.held, tried, &answer);
+            report_end(&self.tenure, report, self.held, tried, &answer);
             answer.map(drop)
         })
     }
@@ -149,11 +150,11 @@ impl Undo for LateRelease {
 }
 
 /// Reports the end of a hold at the first try. A failed release does not change when the hold ended.
-fn tell_of(tenure: &Tenure, tell: Tell, held: Duration, tried: bool, answer: &Result<Released>) {
+fn report_end(tenure: &Tenure, report: Report, held: Duration, tried: bool, answer: &Result<Released>) {
     let events = &tenure.shared.events;
-    if tell != Tell::Nothing {
+    if report != Report::Nothing {
         let event = match answer {
-            Ok(Released::NotOwner) if tell == Tell::First => Event::Lost { cause: LossCause::Store, held },
+            Ok(Released::NotOwner) if report == Report::First => Event::Lost { cause: LossCause::Store, held },
             _ => Event::Released { held },
         };
         events.send(&tenure.label, event);
@@ -198,16 +199,16 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
 }
 
 /// Hands the release to our thread if it is dropped before the release was done.
-struct Late {
+struct ReleaseOnDrop {
     tenure: Option<Arc<Tenure>>,
-    tell: Tell,
+    report: Report,
 }
 
-impl Drop for Late {
+impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
         if let Some(tenure) = self.tenure.take() {
             let job = tenure.shared.jobs.begin();
-            go_on(tenure, job, self.tell);
+            release_on_our_thread(tenure, job, self.report);
         }
     }
 }

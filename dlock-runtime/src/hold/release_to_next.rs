@@ -51,14 +51,14 @@ impl ReleaseToNext {
 
     /// Sends the release. Dropping the returned future does not end it.
     pub(crate) async fn send(self, bound: Duration) -> Result<Released> {
-        let (to, answer) = oneshot::channel();
-        let home = self.claim.origin;
+        let (sender, answer) = oneshot::channel();
+        let origin = self.claim.origin;
         let task = async move {
             // The releaser may be gone.
-            let _ = to.send(self.run(bound).await);
+            let _ = sender.send(self.run(bound).await);
         };
         match Place::here() {
-            Ok(place) if home == Some(place.origin()) => drop(place.spawn(task)),
+            Ok(place) if origin == Some(place.origin()) => drop(place.spawn(task)),
             // The waiters are on another runtime, and this one may stand still while theirs goes on.
             _ => background()?.spawn(task),
         }

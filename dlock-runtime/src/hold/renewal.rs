@@ -137,10 +137,10 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     while let Some(shortest) = waiting.last() {
         let bound = renewal_bound(shortest);
         let Some(answered) = clock.timeout_at(sent.after(bound), request.as_mut()).await else {
-            let (longer, over) = waiting.split_at(waiting.partition_point(|tenure| renewal_bound(tenure) > bound));
+            let (longer, timed_out) = waiting.split_at(waiting.partition_point(|tenure| renewal_bound(tenure) > bound));
             waiting = longer;
-            for tenure in over {
-                heard(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
+            for tenure in timed_out {
+                use_answer(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
             }
             continue;
         };
@@ -149,13 +149,13 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             Ok(_) => fail_all(&batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
             Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
         };
-        note(first, &answers, clock.now());
+        note_health(first, &answers, clock.now());
         let mut lost = Vec::new();
         for (tenure, answer) in waiting.iter().zip(answers) {
             match answer {
-                Ok(Standing::Renewed(validity)) => heard(&clock, tenure, Ok(validity)),
+                Ok(Standing::Renewed(validity)) => use_answer(&clock, tenure, Ok(validity)),
                 Ok(Standing::Lost) => lost.push(tenure),
-                Err(error) => heard(&clock, tenure, Err(error)),
+                Err(error) => use_answer(&clock, tenure, Err(error)),
             }
         }
         // Last, since each of them asks the store for its cause.
@@ -168,13 +168,13 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     if let Some(Ok(answers)) = clock.timeout_at(last, request).await
         && answers.len() == batch.len()
     {
-        join_all(batch.iter().zip(answers).map(|(tenure, answer)| heard_late(tenure, answer))).await;
+        join_all(batch.iter().zip(answers).map(|(tenure, answer)| use_late_answer(tenure, answer))).await;
     }
 }
 
 /// Uses a late answer: the hold is over, or it is valid for longer. The time of the next renewal is decided by the
 /// request that came after it.
-async fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
+async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
         Ok(Standing::Renewed(validity)) if tenure.cadence.is_some() => {
             tenure.prolong(validity);
@@ -186,7 +186,7 @@ async fn heard_late(tenure: &Arc<Tenure>, answer: Result<Standing>) {
 }
 
 /// Notes the outcome of one request in the store's health.
-fn note(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
+fn note_health(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
     let store = &first.store;
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
         Some(error) if answers.iter().all(Result::is_err) => store.health.failed(&store.name, error, now),
@@ -206,7 +206,7 @@ fn fail_all(batch: &[Arc<Tenure>], error: impl Fn() -> Error) -> Vec<Result<Stan
 }
 
 /// Uses the answer to a renewal that is under way no longer.
-fn heard(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
+fn use_answer(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
     {
         let mut duties = tenure.duties();
         duties.renewals = duties.renewals.saturating_sub(1);
@@ -214,12 +214,12 @@ fn heard(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
     match answer {
         // A hold without renewals was only confirmed. Its validity ends when the caller expects it.
         Ok(_) if tenure.cadence.is_none() => {}
-        answer => settle(clock, tenure, answer),
+        answer => apply(clock, tenure, answer),
     }
 }
 
 /// Prolongs a hold or notes the failure, and schedules the next renewal.
-pub(crate) fn settle(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
+pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
     let now = clock.now();
     let cadence = tenure.cadence.unwrap_or(Duration::MAX);
     let next = match answer {

@@ -15,7 +15,7 @@ use crate::hold::session_watch::{GroupWatches, SessionWatch};
 pub(crate) struct RenewalSchedule<H> {
     pub(super) clock: Clock,
     table: Mutex<Table<H>>,
-    /// Who listens to sessions in which several holds live.
+    /// The watches of sessions in which several holds live.
     pub(super) groups: GroupWatches<H>,
     /// Woken if a duty is earlier than the end of the present sleep.
     pub(super) earlier: Notify,
@@ -42,7 +42,7 @@ pub(crate) trait Scheduled {
 
     fn is_held(&self) -> bool;
 
-    /// Who listens to its session; `None` if nobody does.
+    /// The watch of its session; `None` if there is none.
     fn session_watch(&self) -> Option<&SessionWatch<Self>>
     where
         Self: Sized;

@@ -45,13 +45,13 @@ impl RenewalSchedule<Tenure> {
 async fn listen(clock: Clock, watch: Weak<SessionWatch<Tenure>>, mut ended: BoxFuture<'static, ()>) {
     let mut pause = Duration::ZERO;
     loop {
-        let since = clock.now();
+        let listens_since = clock.now();
         ended.await;
-        let heard = clock.now();
-        pause = if heard.since(since) < pause { (pause * 2).min(LONGEST) } else { SHORTEST };
+        let hinted_at = clock.now();
+        pause = if hinted_at.since(listens_since) < pause { (pause * 2).min(LONGEST) } else { SHORTEST };
         let Some(holds) = watch.upgrade().map(|watch| watch.holds()) else { return };
         confirm(&clock, holds);
-        clock.sleep_until(heard.after(pause)).await;
+        clock.sleep_until(hinted_at.after(pause)).await;
         // Some hold's session: the first one's may be gone with its hold.
         let holds = watch.upgrade().map(|watch| watch.holds()).unwrap_or_default();
         let Some(next) = holds.iter().find_map(|tenure| tenure.hold.session.as_ref()?.ended()) else { return };

@@ -27,11 +27,11 @@ impl<H> SessionWatch<H> {
     /// Adds a hold. False if the last one has ended: then nobody listens any more.
     fn join(&self, hold: &Arc<H>) -> bool {
         let mut watched = self.lock();
-        let listens = !watched.holds.is_empty();
-        if listens {
+        let is_watched = !watched.holds.is_empty();
+        if is_watched {
             watched.holds.insert(Arc::as_ptr(hold) as usize, Arc::downgrade(hold));
         }
-        listens
+        is_watched
     }
 
     /// Gives it the task that listens.

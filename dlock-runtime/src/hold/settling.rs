@@ -1,4 +1,4 @@
-//! Makes the work of a body final, where the store decides by that what became of it (ADR 0036).
+//! Makes the work of a body final, for stores in which the end of a hold decides about that work (ADR 0036).
 //!
 //! It stands between the body and the release, and nowhere else. Every other end of a hold undoes the work, so nothing else
 //! needs to know of it: a drop, a panic, a loss, a shutdown.
@@ -39,11 +39,11 @@ pub(crate) async fn settle(tenure: &Arc<Tenure>, work: Work) -> Result<()> {
         Some(store) => store.settle(&tenure.hold),
         None => refused("settle"),
     });
-    settled.await.map_err(|error| tenure.named(told(error)))
+    settled.await.map_err(|error| tenure.named(settle_error(error)))
 }
 
-/// The two kinds that say what became of the work. Of every other error nobody knows.
-fn told(error: Error) -> Error {
+/// Keeps the two kinds that say what became of the work. After every other error nobody knows it.
+fn settle_error(error: Error) -> Error {
     match error.kind() {
         ErrorKind::CommitRefused | ErrorKind::CommitUnknown => error,
         _ => {

@@ -54,8 +54,8 @@ impl Store {
     /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a
     /// connection of their own.
     pub(crate) fn hands_on(&self) -> bool {
-        let can = self.backend.profile();
-        can.wake == WakeStyle::Grant && can.runs_on == RunsOn::Caller
+        let profile = self.backend.profile();
+        profile.wake == WakeStyle::Grant && profile.runs_on == RunsOn::Caller
     }
 
     /// The key with its namespace, and the lock that it is in this store. Two keys may be one lock there.
@@ -81,11 +81,11 @@ impl Store {
         not_forked()?;
         let clock = &self.clock;
         let answer_by = clock.now().after(bound);
-        let away = self.backend.profile().runs_on == RunsOn::OwnThread || Origin::here().is_none();
-        let answer = if away {
+        let on_our_thread = self.backend.profile().runs_on == RunsOn::OwnThread || Origin::here().is_none();
+        let answer = if on_our_thread {
             let (backend, subject) = (self.backend.clone(), subject.clone());
             let run = background()?.run(async move { request(&*backend, &subject).await });
-            Box::pin(clock.timeout_at(answer_by, run)).await.map(|ran| ran.and_then(|answer| answer))
+            Box::pin(clock.timeout_at(answer_by, run)).await.map(|output| output.and_then(|answer| answer))
         } else {
             // Borrowed: counters that all threads write to would cost every call something.
             clock.timeout_at(answer_by, request(&*self.backend, subject)).await

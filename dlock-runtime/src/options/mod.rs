@@ -19,30 +19,30 @@ use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
 pub enum Wait {
     /// No wait: ask once.
     None,
-    /// At most so long.
+    /// At most this time.
     UpTo(Duration),
     /// As long as it takes.
     Forever,
 }
 
 impl From<Duration> for Wait {
-    /// Waits at most so long; nothing at all means not to wait.
+    /// Waits at most this time; zero means not to wait.
     fn from(limit: Duration) -> Self {
         if limit.is_zero() { Self::None } else { Self::UpTo(limit) }
     }
 }
 
-/// What happens to the body when its lock is lost.
+/// The fate of the body when its lock is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnLost {
     /// It is dropped at its next await. A function that is not async is not stopped.
     #[default]
     Cancel,
-    /// It goes on to its end; then the caller hears of the loss.
+    /// It goes on to its end. Then the call returns the loss.
     Continue,
 }
 
-/// What a function does instead of returning an error.
+/// The behaviour of a function instead of returning an error.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Otherwise {
     /// It returns the error to the caller.

@@ -142,7 +142,7 @@ impl Options {
     /// free it. Passing it on overtakes other processes, so it cannot be fair.
     fn check_cohort(&self, resolved: &Resolved) -> Result<()> {
         let Some(cohort) = self.cohort else { return Ok(()) };
-        let against = match () {
+        let conflict = match () {
             () if cohort.passes == 0 => "zero passes",
             () if self.mode != Mode::Exclusive => "a mode that is not exclusive",
             () if self.fair => "fair",
@@ -151,7 +151,7 @@ impl Options {
             () if resolved.cadence.is_none() => "renew = false",
             () => return Ok(()),
         };
-        Err(Error::config("cohort", format!("`cohort` cannot be combined with {against}")))
+        Err(Error::config("cohort", format!("`cohort` cannot be combined with {conflict}")))
     }
 }
 

@@ -10,20 +10,20 @@ use crate::options::Options;
 
 /// Refuses options that the store does not support, before any request.
 pub(crate) fn check(store: &dyn Backend, claim: &Claim, options: &Options) -> Result<(), Error> {
-    let can = store.profile();
-    check_ttl(can, claim.ttl)?;
+    let profile = store.profile();
+    check_ttl(profile, claim.ttl)?;
     check_options(store, options)?;
-    if claim.key.as_str().len() > can.max_key_bytes {
+    if claim.key.as_str().len() > profile.max_key_bytes {
         return Err(Error::new(
-            ErrorKind::KeyTooLong { max: can.max_key_bytes },
-            format!("this store allows keys of at most {} encoded bytes; shorten the key", can.max_key_bytes),
+            ErrorKind::KeyTooLong { max: profile.max_key_bytes },
+            format!("this store allows keys of at most {} encoded bytes; shorten the key", profile.max_key_bytes),
         ));
     }
     Ok(())
 }
 
-pub(crate) fn check_ttl(can: &Profile, ttl: Duration) -> Result<(), Error> {
-    let TtlRange { min, max, step, .. } = can.ttl;
+pub(crate) fn check_ttl(profile: &Profile, ttl: Duration) -> Result<(), Error> {
+    let TtlRange { min, max, step, .. } = profile.ttl;
     if ttl < min || ttl > max {
         return Err(Error::new(
             ErrorKind::TtlOutOfRange { min, max },
@@ -40,14 +40,14 @@ pub(crate) fn check_ttl(can: &Profile, ttl: Duration) -> Result<(), Error> {
 }
 
 pub(crate) fn check_options(store: &dyn Backend, options: &Options) -> Result<(), Error> {
-    let can = store.profile();
+    let profile = store.profile();
     let missing = match options.mode {
-        Mode::Read | Mode::Write if !can.read_write => Some("read and write locks"),
-        Mode::Permits(_) if !can.permits => Some("permits"),
-        _ if options.fair && !can.fair => Some("serving waiters in order (`fair`)"),
+        Mode::Read | Mode::Write if !profile.read_write => Some("read and write locks"),
+        Mode::Permits(_) if !profile.permits => Some("permits"),
+        _ if options.fair && !profile.fair => Some("serving waiters in order (`fair`)"),
         _ if options.min_hold.is_some() && store.keeps().is_none() => Some("min_hold"),
         _ if options.once_per.is_some() && store.periods().is_none() => Some("once_per"),
-        _ if options.fence && can.fencing == Fencing::None => Some("fencing tokens"),
+        _ if options.fence && profile.fencing == Fencing::None => Some("fencing tokens"),
         _ if options.cohort.is_some() && store.tokens().is_none() => {
             Some("passing a lock on inside a process (`cohort`)")
         }

@@ -14,7 +14,7 @@ use crate::options::{OnLost, Renew, Retry, Wait};
 #[derive(Debug, Default)]
 pub(crate) struct Tunings {
     /// Most programs have none, and pay one load.
-    any: AtomicBool,
+    has_any: AtomicBool,
     by_name: RwLock<HashMap<String, Tuning>>,
 }
 
@@ -22,7 +22,7 @@ pub(crate) struct Tunings {
 /// part of a change runs while no mutex is held that a call needs.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    by: Mutex<Option<ThreadId>>,
+    running_on: Mutex<Option<ThreadId>>,
     ended: Condvar,
 }
 
@@ -31,23 +31,23 @@ pub(crate) struct Change<'a>(&'a Changes);
 
 impl Changes {
     pub(crate) fn begin(&self) -> Result<Change<'_>> {
-        let me = thread::current().id();
-        let mut by = self.by.lock().unwrap_or_else(PoisonError::into_inner);
-        if *by == Some(me) {
+        let this_thread = thread::current().id();
+        let mut running_on = self.running_on.lock().unwrap_or_else(PoisonError::into_inner);
+        if *running_on == Some(this_thread) {
             let text = "a change of the settings must not make another change inside it; that would deadlock";
             return Err(Error::new(ErrorKind::WouldDeadlock, text));
         }
-        while by.is_some() {
-            by = self.ended.wait(by).unwrap_or_else(PoisonError::into_inner);
+        while running_on.is_some() {
+            running_on = self.ended.wait(running_on).unwrap_or_else(PoisonError::into_inner);
         }
-        *by = Some(me);
+        *running_on = Some(this_thread);
         Ok(Change(self))
     }
 }
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
-        *self.0.by.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.0.running_on.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.0.ended.notify_one();
     }
 }
@@ -76,7 +76,7 @@ pub struct Tuning {
     pub max_waiters: Option<usize>,
     /// How often a store that fails is asked again.
     pub retry: Option<Retry>,
-    /// What happens to the body when the lock is lost. A body that is not async always goes on.
+    /// The fate of the body when the lock is lost. A body that is not async always goes on.
     pub on_lost: Option<OnLost>,
 }
 
@@ -139,7 +139,7 @@ fn count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
 
 impl Tunings {
     pub(crate) fn get(&self, name: &str) -> Option<Tuning> {
-        if !self.any.load(Ordering::Acquire) {
+        if !self.has_any.load(Ordering::Acquire) {
             return None;
         }
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
@@ -147,6 +147,6 @@ impl Tunings {
 
     pub(crate) fn insert(&self, name: &str, tuning: Tuning) {
         self.by_name.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), tuning);
-        self.any.store(true, Ordering::Release);
+        self.has_any.store(true, Ordering::Release);
     }
 }

@@ -1,4 +1,4 @@
-//! The parcel that goes from one caller of this process to the next with the turn: a hold, or the store's answer.
+//! The handover that goes from one caller of this process to the next with the turn: a hold, or the store's answer.
 
 use std::fmt;
 use std::ops::Range;
@@ -31,8 +31,8 @@ pub(crate) enum Content {
 
 /// The part of a store that a handover needs if no caller takes it. The queue does not know stores.
 pub(crate) trait Abandon: fmt::Debug + Send + Sync {
-    /// Abandons a claim on our thread. `keep` is dropped after the first try at the latest.
-    fn abandon_later(self: Arc<Self>, claim: Arc<Claim>, keep: Box<dyn Send>);
+    /// Abandons a claim on our thread. `turn` is dropped after the first try at the latest.
+    fn abandon_later(self: Arc<Self>, claim: Arc<Claim>, turn: Box<dyn Send>);
 }
 
 impl Handover {
@@ -74,7 +74,7 @@ impl CohortState {
     }
 
     /// The same bounds for another hold.
-    pub(crate) fn anew(self) -> Self {
+    pub(crate) fn for_next_hold(self) -> Self {
         Self { tokens: 0..0, block: 0, ..self }
     }
 

@@ -37,8 +37,8 @@ impl LocalQueue {
             }
             Entry::Occupied(key_queue) => key_queue.into_mut(),
         };
-        let is_only_left = matches!(key_queue.turn, None | Some(TurnState::Leaves)) && !key_queue.is_shared();
-        if !is_only_left && !key_queue.mode.mixes_with(mode) {
+        let is_unused = matches!(key_queue.turn, None | Some(TurnState::Leaves)) && !key_queue.is_shared();
+        if !is_unused && !key_queue.mode.mixes_with(mode) {
             return Joined::Mixed;
         }
         match waits {

@@ -193,8 +193,8 @@ impl Waiters {
 
 /// Removes one value that is equal to `one`.
 pub(super) fn remove_one<T: PartialEq>(all: &mut SmallVec<[T; 1]>, one: T) {
-    if let Some(at) = all.iter().position(|other| *other == one) {
-        all.swap_remove(at);
+    if let Some(index) = all.iter().position(|other| *other == one) {
+        all.swap_remove(index);
     }
 }
 

@@ -1,9 +1,9 @@
 //! Turns within this process. Of all callers that want one key of one store, one asks the store. The others wait behind
 //! it.
 //!
-//! Owns the right to ask (a [`Turn`]), the waiters behind it ([`Waiting`]), and the parcel that one caller passes to
-//! the next with the turn ([`Handover`]). May know claims and holds as the contract defines them; no store and no
-//! tenure.
+//! Owns the right to ask (a [`Turn`]), the waiters behind it ([`Waiting`]), and the hold or answer that one caller
+//! passes to the next with the turn ([`Handover`]). May know claims and holds as the contract defines them; no store
+//! and no tenure.
 
 mod handover;
 mod join;

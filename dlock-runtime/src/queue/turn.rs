@@ -66,7 +66,7 @@ impl Turn {
     /// The store has told the turn's owner that others hold the lock.
     pub(crate) fn contended(&self) {
         if self.state == State::Asks {
-            self.tell(|key_queue| {
+            self.change_and_wake(|key_queue| {
                 key_queue.turn = Some(TurnState::Waits);
                 key_queue.answered()
             });
@@ -77,7 +77,7 @@ impl Turn {
     /// waited for a silent store, and have to ask for themselves.
     pub(crate) fn answered(&self) {
         if self.state == State::Asks {
-            self.tell(|key_queue| {
+            self.change_and_wake(|key_queue| {
                 key_queue.heard();
                 Vec::new()
             });
@@ -88,7 +88,7 @@ impl Turn {
     /// not wait for others get this error.
     pub(crate) fn failed(&self, error: &Error) {
         if self.state == State::Asks {
-            self.tell(|key_queue| {
+            self.change_and_wake(|key_queue| {
                 key_queue.failed = Some(Box::new(error.again()));
                 key_queue.refuse(|| Refusal::Failed(error.again()))
             });
@@ -96,7 +96,7 @@ impl Turn {
     }
 
     /// Changes the key's queue, and wakes the callers that the change concerns.
-    fn tell(&self, change: impl FnOnce(&mut KeyQueue) -> Vec<Waker>) {
+    fn change_and_wake(&self, change: impl FnOnce(&mut KeyQueue) -> Vec<Waker>) {
         // Outside of the lock: a waker may do anything.
         self.queue.with(&self.key, change).into_iter().flatten().for_each(wake);
     }
@@ -115,16 +115,16 @@ impl Turn {
     pub(crate) fn begin_hold(&mut self, hold: LocalHold) {
         match std::mem::replace(&mut self.state, State::Holds(hold)) {
             State::Asks => {
-                let mut told = Vec::new();
+                let mut wakers = Vec::new();
                 call_next(self.queue.shard(&self.key), &self.key, |key_queue| {
                     key_queue.holds.push(hold);
-                    told = key_queue.answered();
+                    wakers = key_queue.answered();
                 });
-                told.into_iter().for_each(wake);
+                wakers.into_iter().for_each(wake);
             }
-            State::InStoreQueue(stood) => {
+            State::InStoreQueue(thread) => {
                 self.queue.with(&self.key, |key_queue| {
-                    remove_one(&mut key_queue.waiters().in_store_queue, stood);
+                    remove_one(&mut key_queue.waiters().in_store_queue, thread);
                     key_queue.holds.push(hold);
                 });
             }
@@ -135,7 +135,7 @@ impl Turn {
     /// From now on the turn belongs to a hold. No other caller may ask, unless one does already.
     pub(crate) fn begin_sole_hold(&mut self, home: Option<Home>) {
         match self.state {
-            State::Asks => self.tell(|key_queue| {
+            State::Asks => self.change_and_wake(|key_queue| {
                 key_queue.turn = Some(TurnState::Holds);
                 key_queue.answered()
             }),
@@ -169,24 +169,24 @@ impl Turn {
     fn pass_if(
         mut self,
         handover: Handover,
-        is_meant: impl FnOnce(u64, &TurnRequest) -> bool,
+        may_take: impl FnOnce(u64, &TurnRequest) -> bool,
     ) -> Option<(Self, Handover)> {
         let mut shard = self.queue.shard(&self.key);
         let key_queue = shard.get_mut(&self.key).filter(|_| self.state == State::Asks);
         let first = key_queue.and_then(|key_queue| key_queue.waiters.as_mut()?.waiting.first_entry());
-        let Some(mut first) = first.filter(|first| is_meant(*first.key(), &first.get().request)) else {
+        let Some(mut first) = first.filter(|first| may_take(*first.key(), &first.get().request)) else {
             drop(shard);
             return Some((self, handover));
         };
         // This waiter gets the turn now, so no release may ask for it any more.
         first.get_mut().request.claim_for_release = None;
         self.state = State::Gone;
-        let mut told = Vec::new();
+        let mut wakers = Vec::new();
         call_next(shard, &self.key, |key_queue| {
             key_queue.waiters().handover = Some(Box::new(handover));
-            told = key_queue.answered();
+            wakers = key_queue.answered();
         });
-        told.into_iter().for_each(wake);
+        wakers.into_iter().for_each(wake);
         None
     }
 }

@@ -9,7 +9,7 @@ use dlock_runtime::{ErrorKind, Leader, Registry, Result, current};
 use tokio::task::JoinHandle;
 
 use crate::acquire::neighbours;
-use crate::support::{MS, Op, SECOND, Step, World, calm, is_free, test, until};
+use crate::support::{MS, Op, SECOND, Step, World, calm, is_free, poll_once, test, until};
 
 /// What the bodies of some candidates did.
 #[derive(Clone, Default)]
@@ -147,6 +147,25 @@ fn at_a_shutdown_the_leader_resigns_at_once() {
         bodies.clone().begun(2).await;
         assert!(world.clock.now().since(before) < SECOND);
         next.abort();
+    });
+}
+
+#[test]
+fn a_shutdown_during_the_release_does_not_lose_the_output_of_a_body_that_has_ended() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Release, [Step::Late(SECOND)]);
+        let leads = tokio::spawn(world.registry.elect("billing").lead(async |leader| leader.term().get()));
+        until("the release", || world.store.calls(Op::Release) == 1).await;
+        let mut shutdown = Box::pin(world.registry.shutdown(60 * SECOND));
+        assert!(poll_once(&mut shutdown).is_pending());
+        calm().await;
+        assert!(!leads.is_finished(), "it resigns first");
+        let term = world.pass_until(50 * MS, leads).await.unwrap().unwrap();
+        assert!(term > 0);
+        let report = world.pass_until(50 * MS, shutdown).await;
+        assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+        assert!(world.store.calls(Op::Acquire) == 1 && world.store.calls(Op::Release) == 1);
     });
 }
 

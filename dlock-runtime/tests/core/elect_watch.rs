@@ -133,6 +133,26 @@ fn the_end_of_a_lease_is_looked_at_at_once() {
     });
 }
 
+/// As a store does that keeps a holder until another claim takes the lock.
+#[test]
+fn a_leader_that_is_shown_after_its_lease_is_looked_at_ever_more_seldom() {
+    test(async {
+        let world = World::new();
+        let _leads = world.registry.elect("billing").campaign().await.unwrap();
+        let mut watch = world.registry.elect("billing").poll(SECOND).observe().unwrap();
+        next(&world, &mut watch).await.unwrap();
+        world.store.always(Op::Look, Step::Stale(3600 * SECOND));
+        let mut change = Box::pin(watch.changed());
+        // Before its first renewal.
+        for _ in 0..9000 {
+            assert!(poll_once(&mut change).is_pending());
+            world.clock.advance(MS);
+        }
+        let looks = world.store.calls(Op::Look);
+        assert!((10..=40).contains(&looks), "{looks} looks in 9 s");
+    });
+}
+
 #[test]
 fn an_observer_says_within_which_time_a_leadership_began() {
     test(async {

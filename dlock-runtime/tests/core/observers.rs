@@ -54,7 +54,7 @@ fn an_observer_that_panics_fails_no_lock_and_is_counted() {
         world.lock("k").run(|_| async {}).await.unwrap();
         drop(world.lock("k").acquire().await.unwrap());
         world.empty().await;
-        until("the courier has told", || world.registry.observer_trouble() == (4, 0)).await;
+        until("the observers' thread has sent them", || world.registry.observer_trouble() == (4, 0)).await;
         world.lock("k").acquire().await.unwrap().release().await.unwrap();
     });
 }

@@ -89,6 +89,7 @@ impl Proxy {
             connections: AtomicUsize::new(0),
             swallowing: AtomicUsize::new(0),
             sent: AtomicUsize::new(0),
+            bytes: [AtomicUsize::new(0), AtomicUsize::new(0)],
             lines: Mutex::default(),
             keeping: Mutex::default(),
         });
@@ -165,6 +166,11 @@ impl Proxy {
         self.state.sent.load(Ordering::SeqCst)
     }
 
+    /// How many bytes clients have sent, and how many they were sent, over all connections.
+    pub fn bytes(&self) -> [usize; 2] {
+        self.state.bytes.each_ref().map(|bytes| bytes.load(Ordering::SeqCst))
+    }
+
     /// From now on keeps what clients send over the connections that there are, their ends included, for
     /// [`deliver`](Self::deliver). Replies come through, and connections that are made later are not concerned: a slow
     /// network beside a good one.
@@ -208,6 +214,8 @@ struct State {
     connections: AtomicUsize,
     swallowing: AtomicUsize,
     sent: AtomicUsize,
+    /// To the server and to the clients.
+    bytes: [AtomicUsize; 2],
     lines: Mutex<Vec<Weak<Line>>>,
     keeping: Mutex<Vec<Arc<Line>>>,
 }

@@ -37,6 +37,7 @@ pub(super) async fn pump(
                 }
                 let bytes = &buffer[..read.unwrap_or(0)];
                 ended = bytes.is_empty();
+                state.bytes[direction.index()].fetch_add(bytes.len(), Ordering::SeqCst);
                 if !ended && matches!(direction, Direction::ToServer(_)) {
                     state.sent.fetch_add(1, Ordering::SeqCst);
                 }
@@ -82,6 +83,13 @@ pub(super) enum Direction<'a> {
 impl Direction<'_> {
     fn keep(self, bytes: &[u8]) -> bool {
         matches!(self, Self::ToServer(line) if line.keep(bytes))
+    }
+
+    const fn index(self) -> usize {
+        match self {
+            Self::ToServer(_) => 0,
+            Self::ToClient => 1,
+        }
     }
 
     async fn delivered(self) -> Vec<u8> {

@@ -1,7 +1,5 @@
 //! An etcd cluster of three members.
 
-use std::thread;
-
 use super::etcd_peers::Peers;
 use super::{Etcd, Instance, free_port};
 use crate::{Error, Result, block_until};
@@ -76,12 +74,7 @@ impl EtcdCluster {
 
     /// Starts those members again that do not run.
     pub fn restart_missing(&self) -> Result<()> {
-        thread::scope(|scope| {
-            let missing = self.members.iter().filter(|member| member.pid().is_none());
-            let starting: Vec<_> = missing.map(|member| scope.spawn(|| member.restart())).collect();
-            let panicked = |_| Error::new("a start panicked");
-            starting.into_iter().try_for_each(|start| start.join().map_err(panicked)?)
-        })
+        Instance::restart_all(self.members.iter().filter(|member| member.pid().is_none()))
     }
 
     /// A number that a member tells of itself.

@@ -52,11 +52,12 @@ impl Instance {
 
     /// Starts several side by side; none is left if one does not start.
     pub fn start_all<R: Recipe>(recipes: impl IntoIterator<Item = R>) -> Result<Vec<Self>> {
-        thread::scope(|scope| {
-            let starting: Vec<_> = recipes.into_iter().map(|recipe| scope.spawn(move || Self::start(recipe))).collect();
-            let panicked = |_| Error::new("a start panicked");
-            starting.into_iter().map(|start| start.join().map_err(panicked)?).collect()
-        })
+        side_by_side(recipes, Self::start)
+    }
+
+    /// Restarts several side by side, as those must that need each other to be ready.
+    pub fn restart_all<'a>(instances: impl IntoIterator<Item = &'a Self>) -> Result<()> {
+        side_by_side(instances, Self::restart).map(drop)
     }
 
     /// The address as clients write it.
@@ -182,6 +183,14 @@ impl Instance {
     fn process(&self) -> MutexGuard<'_, Option<Child>> {
         self.process.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
+}
+
+fn side_by_side<T: Send, R: Send>(all: impl IntoIterator<Item = T>, work: fn(T) -> Result<R>) -> Result<Vec<R>> {
+    thread::scope(|scope| {
+        let working: Vec<_> = all.into_iter().map(|one| scope.spawn(move || work(one))).collect();
+        let panicked = |_| Error::new("a start panicked");
+        working.into_iter().map(|work| work.join().map_err(panicked)?).collect()
+    })
 }
 
 impl Drop for Instance {

@@ -15,6 +15,9 @@ use crate::find::{find_program, missing};
 /// The server's own archive, which names most of what it needs; what it needs for TLS; and an archive that writes no log.
 const CLASSES: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:/usr/share/java/slf4j-nop.jar";
 
+/// The file with the account, in the server's folder.
+const ACCOUNTS: &str = "accounts.conf";
+
 /// A ZooKeeper node; its data survives a kill. A tick has 200 ms, a session 0.4 s to 10 min.
 #[derive(Clone, Debug, Default)]
 pub struct ZooKeeper {
@@ -22,6 +25,8 @@ pub struct ZooKeeper {
     pub settings: Vec<String>,
     /// More options of the Java machine, such as `-Dname=value`.
     pub java: Vec<String>,
+    /// An account that clients must have, a user and a password, by SASL with DIGEST-MD5.
+    pub account: Option<(&'static str, &'static str)>,
     /// The number of this node, and the ports of all nodes: to follow the leader, and to elect it.
     pub ensemble: Option<(usize, Vec<(u16, u16)>)>,
 }
@@ -47,6 +52,11 @@ impl Recipe for ZooKeeper {
     fn prepare(&self, folder: &Path) -> Result<()> {
         let data = folder.join("data");
         fs::create_dir_all(&data).context("the folder for the data")?;
+        if let Some((user, password)) = self.account {
+            let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
+            let text = format!("Server {{ {module} required user_{user}=\"{password}\"; }};");
+            fs::write(folder.join(ACCOUNTS), text).context("the accounts")?;
+        }
         match &self.ensemble {
             Some((id, _)) => fs::write(data.join("myid"), id.to_string()).context("the number of the node"),
             None => Ok(()),
@@ -75,11 +85,18 @@ impl Recipe for ZooKeeper {
                 |(at, (follow, elect)): (usize, &(u16, u16))| format!("server.{}=127.0.0.1:{follow}:{elect}", at + 1);
             lines.extend(nodes.iter().enumerate().map(node));
         }
+        if self.account.is_some() {
+            lines.push("authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider".to_owned());
+            lines.push("sessionRequireClientSASLAuth=true".to_owned());
+        }
         lines.extend(self.settings.iter().cloned());
         let file = folder.join("zoo.cfg");
         fs::write(&file, lines.join("\n")).context("the configuration")?;
         let mut command = Command::new(java);
         command.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+        if self.account.is_some() {
+            command.arg(format!("-Djava.security.auth.login.config={}", folder.join(ACCOUNTS).display()));
+        }
         command.arg("-Dzookeeper.jmx.log4j.disable=true").args(&self.java).args(["-cp", CLASSES]);
         command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(file);
         Ok(command)

@@ -6,6 +6,7 @@ mod cohort;
 mod forked;
 mod killed;
 mod leader;
+pub(crate) mod modes;
 mod nemesis;
 mod network;
 mod own_process;
@@ -29,6 +30,7 @@ pub(crate) struct Case {
 const ANY: fn(Store) -> bool = |_| true;
 const SHARED: fn(Store) -> bool = Store::is_shared;
 const REMOTE: fn(Store) -> bool = Store::is_remote;
+const MODES: fn(Store) -> bool = Store::has_modes;
 const PASSES: fn(Store) -> bool = Store::passes_holds_on;
 const ROWS: fn(Store) -> bool = Store::is_row_lock;
 const PAIRS: fn(Store) -> bool = |store| store == Store::Paired;
@@ -45,6 +47,7 @@ pub(crate) const ALL: &[Case] = cases![
     SHARED Shared killed::kill_9_holder_before_anybody_waits,
     SHARED Shared killed::kill_9_waiter_does_not_block_the_line,
     SHARED Shared killed::a_stopped_waiter_neither_blocks_the_line_nor_uses_an_old_grant,
+    MODES Shared modes::kill_9_holder_of_every_mode,
     SHARED Shared nemesis::at_most_one_holder_whatever_befalls_the_processes,
     SHARED Shared stopped::a_stopped_holder_learns_of_its_loss_and_writes_nothing,
     SHARED Shared leader::kill_9_leader,

@@ -4,7 +4,7 @@ use std::error::Error as StdError;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{Clock, Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
 use http::header::HeaderValue;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -78,18 +78,18 @@ pub(crate) struct Call {
     pub(crate) method: Method,
     /// Path and query, escaped.
     pub(crate) path: String,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: Bytes,
     /// How long the server waits on purpose.
     pub(crate) waits: Duration,
 }
 
 impl Call {
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), body: Vec::new(), waits: Duration::ZERO }
+        Self { method: Method::GET, path: path.into(), body: Bytes::new(), waits: Duration::ZERO }
     }
 
     pub(crate) fn put(path: impl Into<String>, body: Vec<u8>) -> Self {
-        Self { method: Method::PUT, path: path.into(), body, waits: Duration::ZERO }
+        Self { method: Method::PUT, path: path.into(), body: body.into(), waits: Duration::ZERO }
     }
 
     /// Waits until something has changed since `index`, or for this time.
@@ -122,10 +122,22 @@ impl Http {
     ///
     /// It runs only on dlock's own thread, where the connections live.
     pub(crate) async fn call(&self, call: Call) -> Result<Answer> {
-        let _slot = if call.waits.is_zero() { Some(self.slot().await?) } else { None };
-        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let end = self.clock.now().after(call.waits + PATIENCE);
-        let request = self.request(call)?;
+        let _slot = if call.waits.is_zero() { Some(self.slot(end).await?) } else { None };
+        let token = self.settings.token.header();
+        let refused = match self.ask(self.request(&call, token.clone())?, end).await {
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => error,
+            answer => return answer,
+        };
+        // A refused request has done nothing, so it may be sent once more.
+        if !self.settings.token.was_replaced(token.as_ref()) {
+            return Err(refused);
+        }
+        self.ask(self.request(&call, self.settings.token.header())?, end).await
+    }
+
+    async fn ask(&self, request: Request<Full<Bytes>>, end: BootInstant) -> Result<Answer> {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(answer) = self.clock.timeout_at(end, ask(&client, request)).await else {
             // The other idle connections may lead to the same silent agent.
             self.forget();
@@ -145,27 +157,30 @@ impl Http {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client(&self.connector);
     }
 
-    async fn slot(&self) -> Result<SemaphorePermit<'_>> {
-        self.slots.acquire().await.map_err(|_| Error::new(ErrorKind::Internal, "the requests to Consul were closed"))
+    /// Waits for its turn, but no longer than for an answer: behind a silent agent requests would pile up without end.
+    async fn slot(&self, end: BootInstant) -> Result<SemaphorePermit<'_>> {
+        let Some(slot) = self.clock.timeout_at(end, self.slots.acquire()).await else {
+            let text =
+                format!("{AT_ONCE} requests to Consul are under way, and none of them ended within {PATIENCE:?}");
+            return Err(Error::outage(text).never_sent());
+        };
+        slot.map_err(|_| Error::new(ErrorKind::Internal, "the requests to Consul were closed"))
     }
 
-    fn request(&self, call: Call) -> Result<Request<Full<Bytes>>> {
-        let Settings { host, port, token, scope, tls, .. } = &self.settings;
+    fn request(&self, call: &Call, token: Option<HeaderValue>) -> Result<Request<Full<Bytes>>> {
+        let Settings { host, port, scope, tls, .. } = &self.settings;
         let (scheme, host) = (if tls.is_some() { "https" } else { "http" }, bracketed(host));
         let mut uri = format!("{scheme}://{host}:{port}/v1/{}", call.path);
         for (name, value) in scope {
             uri.push(if uri.contains('?') { '&' } else { '?' });
             uri.push_str(&format!("{name}={}", escaped(value)));
         }
-        let mut request = Request::builder().method(call.method).uri(uri);
+        let mut request = Request::builder().method(&call.method).uri(uri);
         if let Some(token) = token {
-            let mut value = HeaderValue::from_str(token.reveal())
-                .map_err(|_| Error::new(ErrorKind::Internal, "the token is not a header's value"))?;
-            value.set_sensitive(true);
-            request = request.header("X-Consul-Token", value);
+            request = request.header("X-Consul-Token", token);
         }
         request
-            .body(Full::new(call.body.into()))
+            .body(Full::new(call.body.clone()))
             .map_err(|_| Error::config("url", "the host of the Consul URL cannot be reached by HTTP"))
     }
 }

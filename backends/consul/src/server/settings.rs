@@ -4,9 +4,10 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use dlock_contract::{Address, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_contract::{Address, Error, OptionRow, Result, Tls, TlsMode, UrlBody, UrlForm};
 
 use crate::server::environment::{HttpAddress, Lookup, flag};
+use crate::server::token::Token;
 
 const DEFAULT_PORT: u16 = 8500;
 
@@ -39,7 +40,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
 pub(crate) struct Settings {
     pub(crate) host: String,
     pub(crate) port: u16,
-    pub(crate) token: Option<Secret>,
+    pub(crate) token: Token,
     /// `None`: in clear text.
     pub(crate) tls: Option<Tls>,
     /// The name in the server's certificate, if it is not the host.
@@ -81,7 +82,7 @@ impl Settings {
         Ok(Self {
             host: named.host,
             port: named.port.unwrap_or(DEFAULT_PORT),
-            token: token(address, lookup)?,
+            token: Token::of(address, lookup)?,
             tls,
             tls_name: lookup("CONSUL_TLS_SERVER_NAME"),
             scope: scope.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
@@ -89,34 +90,6 @@ impl Settings {
             lock_delay: lock_delay.unwrap_or(DEFAULT_LOCK_DELAY),
             checks: checks.map(str::to_owned).collect(),
         })
-    }
-}
-
-fn token(address: &Address, lookup: Lookup) -> Result<Option<Secret>> {
-    let checked = |field: &str, text: &str| match text.trim() {
-        "" => Err(Error::config(field, "the token is empty")),
-        text if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Some(Secret::new(text.to_owned()))),
-        _ => Err(Error::config(field, "a token has no blanks, and only ASCII characters")),
-    };
-    let from_file = |field: &str, path: &str| {
-        // The path is not repeated: it may be a token in the wrong place.
-        let read = fs::read_to_string(path);
-        checked(
-            field,
-            &read.map_err(|error| Error::config(field, format!("the token file cannot be read: {}", error.kind())))?,
-        )
-    };
-    match (address.password(), address.option("token_file")) {
-        (Some(_), Some(_)) => {
-            Err(Error::config("token_file", "the URL has a token, and a file with a token: give one"))
-        }
-        (Some(token), None) => checked("url", token.reveal()),
-        (None, Some(path)) => from_file("token_file", path),
-        (None, None) => match (lookup("CONSUL_HTTP_TOKEN"), lookup("CONSUL_HTTP_TOKEN_FILE")) {
-            (Some(token), _) => checked("CONSUL_HTTP_TOKEN", &token),
-            (None, Some(path)) => from_file("CONSUL_HTTP_TOKEN_FILE", &path),
-            (None, None) => Ok(None),
-        },
     }
 }
 

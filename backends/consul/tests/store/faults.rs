@@ -3,11 +3,13 @@
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use dlock::ErrorKind;
+use dlock::backends::consul::Consul;
+use dlock::{Clock, ErrorKind};
 use dlock_contract::engine::background;
 use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{self, claim, take, token, until};
-use dlock_testkit::{Mode, Proxy, text_of};
+use dlock_testkit::servers::shared;
+use dlock_testkit::{Mode, Proxy, text_of, wait_until};
 
 use crate::server::{LONG, Raw, SECOND, fresh, name, open, own, renewal};
 
@@ -99,6 +101,33 @@ async fn waiters_and_holders_go_on_after_their_connections_were_cut() {
     // An error, after which the caller asks again, or the news.
     let _ = tokio::time::timeout(SECOND * 8, news).await.expect("the waiter sleeps on").unwrap();
     take(&store, &waiter).await;
+}
+
+#[tokio::test]
+async fn requests_to_a_silent_agent_end_together_and_do_not_pile_up() {
+    let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
+    let clock = Clock::manual();
+    let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
+    proxy.set(Mode::BLACKHOLE);
+    // Far more than the 64 that may be under way.
+    let claims: Vec<_> = (0..200).map(|number| claim(&fresh(&format!("piled {number}")), LONG)).collect();
+    let mut attempts: Vec<_> = claims.iter().map(|claim| store.try_acquire(claim, Queue::Leave)).collect();
+    for attempt in &mut attempts {
+        assert!(futures::poll!(attempt).is_pending());
+    }
+    wait_until("64 requests", async || proxy.swallowing() >= 64).await.unwrap();
+    // All others have begun to wait for their turn by now.
+    background().unwrap().run(async {}).await.unwrap();
+    clock.advance(SECOND * 5);
+    let ended = tokio::time::timeout(SECOND * 20, futures::future::join_all(attempts)).await;
+    for attempt in ended.expect("the requests behind the first ones still wait") {
+        let error = attempt.unwrap_err();
+        assert!(*error.kind() == ErrorKind::Outage && !error.may_have_left(), "{error}");
+    }
+    proxy.cut();
+    proxy.set(Mode::Pass);
+    let hold = take(&store, &claims[0]).await;
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
 #[tokio::test]

@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use dlock::ErrorKind;
-use dlock_contract::{Backend, Queue, Released};
+use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::text_of;
 use serde_json::{Value, json};
 
-use crate::server::{LONG, Raw, fresh, open};
+use crate::server::{LONG, Raw, fresh, open, renewal};
 
 const MASTER: &str = "6f1f3c0e-6a0e-4a39-9b5d-5f0a4c8f2b11";
 
@@ -88,6 +88,26 @@ async fn two_rights_are_enough_for_everything_and_the_token_may_stand_in_a_file(
         assert_eq!(store.release(&again).await.unwrap(), Released::Released);
         assert!(!format!("{store:?}").contains(&secret));
     }
+}
+
+#[tokio::test]
+async fn a_token_that_was_replaced_in_its_file_is_used_without_a_restart() {
+    let (server, raw) = &*SERVER;
+    let [first, next] = [token(*raw, ENOUGH), token(*raw, ENOUGH)];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), &first).unwrap();
+    let host = server.url().replace("consul://", "");
+    let store = open(&format!("consul://{host}?lock_delay=0s&token_file={}", file.path().display())).await.unwrap();
+    let claim = claim(&fresh("rotated"), LONG);
+    let hold = take(&store, &claim).await;
+    let accessor = raw.json(&format!("GET /v1/acl/token/self?token={first}"))["AccessorID"].clone();
+    raw.ask(&format!("DELETE /v1/acl/token/{}?token={MASTER}", accessor.as_str().unwrap())).unwrap();
+    // A refusal is no loss.
+    let error = renewal(&store, &hold).await.unwrap_err();
+    assert!(*error.kind() == ErrorKind::PermissionDenied && !text_of(&error).contains(&first), "{error}");
+    std::fs::write(file.path(), &next).unwrap();
+    assert!(matches!(renewal(&store, &hold).await.unwrap(), Standing::Renewed(_)));
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
 #[tokio::test]

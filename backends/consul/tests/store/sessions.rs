@@ -84,6 +84,28 @@ async fn an_operator_who_destroys_the_session_is_told_at_once_and_the_lock_delay
 }
 
 #[tokio::test]
+async fn a_health_check_that_becomes_critical_ends_the_hold_and_the_lock_delay_is_kept() {
+    let (raw, check) = (Raw::shared(), fresh("check"));
+    raw.ask(&format!(r#"PUT /v1/agent/check/register {{"Name":"{check}","TTL":"60s","Status":"passing"}}"#)).unwrap();
+    wait_until("the check", async || raw.json("GET /v1/health/node/n1").to_string().contains(&check)).await.unwrap();
+    let options = format!("lock_delay=2s&checks={check}");
+    let (store, other) = (process(&options).await, process("lock_delay=2s").await);
+    let claim = claim(&fresh("critical"), LONG);
+    let hold = take(&store, &claim).await;
+    let ended = hold.session.as_ref().unwrap().ended().unwrap();
+    raw.ask(&format!("PUT /v1/agent/check/fail/{check}")).unwrap();
+    tokio::time::timeout(SECOND * 10, ended).await.expect("the holder was not told");
+    assert_eq!(renewal(&store, &hold).await.unwrap(), Standing::Lost);
+    let next = holds::claim_on(&claim.key, LONG, |_| ());
+    let Attempt::Contended(wake) = other.try_acquire(&next, until()).await.unwrap() else { panic!("no lock-delay") };
+    assert!(wake.ask_by.is_some() && wake.held_by.is_none());
+    // No session can be made while its check is critical.
+    assert!(store.try_acquire(&next, Queue::Leave).await.is_err());
+    other.abandon(&next).await.unwrap();
+    raw.ask(&format!("PUT /v1/agent/check/deregister/{check}")).unwrap();
+}
+
+#[tokio::test]
 async fn one_query_tells_the_ends_of_many_sessions_and_of_no_other() {
     let server = own();
     let (store, raw) = (open(&format!("{}?lock_delay=0s", server.url())).await.unwrap(), Raw::at(&server.url()));

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::etcd::Etcd;
 use dlock::{Clock, ErrorKind, Key, Registry, Wait};
-use dlock_contract::{Attempt, Backend, Queue, Standing};
+use dlock_contract::{Attempt, Backend, Queue, Signal, Standing};
 use dlock_testkit::holds::token;
 use dlock_testkit::servers::EtcdCluster;
 use dlock_testkit::wait_until;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::server::{claim_for, lock, soon};
+use crate::server::{claim_for, lock, soon, stand};
 
 /// Longer than an election and the way to another member.
 const TTL: Duration = Duration::from_secs(20);
@@ -49,6 +49,11 @@ async fn without_a_majority_a_hold_is_unknown_and_afterwards_it_is_still_held() 
     let short = Duration::from_secs(2);
     let guard = registry.lock(Key::text("short")).ttl(short).acquire().await.unwrap();
 
+    // A waiter at the member that stays. Without a leader, that member ends the watch.
+    let last = Etcd::open(&format!("etcd://{}", cluster.members[2].addr()), &Clock::system()).await.unwrap();
+    let waits = claim_for(&key, TTL, true);
+    let watch = tokio::spawn(stand(&last, &waits).await.unwrap_err().signal.unwrap());
+
     cluster.members[0].kill9().unwrap();
     cluster.members[1].kill9().unwrap();
     let down = Instant::now();
@@ -62,6 +67,11 @@ async fn without_a_majority_a_hold_is_unknown_and_afterwards_it_is_still_held() 
     if let Ok(answer) = timeout(PATIENCE, other.try_acquire(&claim_for(&key, TTL, true), Queue::Leave)).await {
         let error = answer.unwrap_err();
         assert!(error.is_retryable() && error.kind() == &ErrorKind::Outage, "{error}");
+    }
+
+    match timeout(TTL, watch).await.expect("the watch goes on without a leader").unwrap() {
+        Ok(news) => assert!(matches!(news, Signal::Ask), "{news:?}"),
+        Err(error) => assert!(error.is_retryable(), "{error}"),
     }
 
     blocking(&cluster, |cluster| cluster.restart_missing().unwrap()).await;
@@ -86,8 +96,19 @@ async fn without_a_majority_a_hold_is_unknown_and_afterwards_it_is_still_held() 
     asked.await.unwrap();
     assert!(matches!(refused, Some(Attempt::Contended(_))), "two holders");
     one.release(&hold).await.unwrap();
+    let mut first = None;
+    let asked = wait_until("the waiter whose watch had ended gets the lock", async || {
+        if let Ok(Ok(Attempt::Acquired(got))) = timeout(PATIENCE, last.try_acquire(&waits, Queue::until(soon()))).await
+        {
+            first = Some(got);
+        }
+        first.is_some()
+    });
+    asked.await.unwrap();
+    let first = first.unwrap();
+    last.release(&first).await.unwrap();
     let Attempt::Acquired(got) = other.try_acquire(&next, Queue::until(soon())).await.unwrap() else { panic!("free") };
-    assert!(token(&got) > token(&hold));
+    assert!(token(&got) > token(&first) && token(&first) > token(&hold));
 }
 
 /// Processes that take one lock in turns, and find no other one inside.

@@ -14,8 +14,17 @@ async fn open(server: &Instance) -> Etcd {
     Etcd::open(&url(server), &dlock::Clock::system()).await.unwrap()
 }
 
-async fn raw(server: &Instance) -> Client {
+pub(crate) async fn raw(server: &Instance) -> Client {
     Client::connect([server.addr().to_string()], None).await.unwrap()
+}
+
+/// Uses the quota up.
+pub(crate) async fn fill(raw: &mut Client) {
+    let mut number = 0;
+    while raw.put(format!("fill{number}"), "x".repeat(50_000), None).await.is_ok() {
+        number += 1;
+        assert!(number < 100, "the quota is not used up");
+    }
 }
 
 fn started_with(options: &[&str]) -> Instance {
@@ -51,11 +60,7 @@ async fn without_space_no_lock_is_granted_and_what_is_held_can_be_renewed_and_fr
     let hold = ask(&one, &long(&key)).await.unwrap();
     let waiter = long(&key);
     let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
-    let mut number = 0;
-    while raw.put(format!("fill{number}"), "x".repeat(50_000), None).await.is_ok() {
-        number += 1;
-        assert!(number < 100, "the quota is not used up");
-    }
+    fill(&mut raw).await;
     for renewed in [true, false] {
         let refused = claim_for(&lock("refused"), Duration::from_secs(60), renewed);
         let error = one.try_acquire(&refused, Queue::until(soon())).await.unwrap_err();

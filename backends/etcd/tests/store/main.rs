@@ -7,8 +7,10 @@ mod leases;
 mod line;
 mod modes;
 mod outage;
+mod restored;
 mod server;
 mod strangers;
+mod streams;
 mod tls;
 mod unknown;
 

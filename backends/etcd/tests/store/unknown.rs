@@ -9,11 +9,15 @@ use dlock::Clock;
 use dlock::backends::etcd::Etcd;
 use dlock_contract::{Backend, Claim, Keeps, Mode, Queue, Released, Standing};
 use dlock_testkit::holds::claim_on;
+use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::{Proxy, wait_until};
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::server::{TTL, ask, claim, claim_for, line, lock, process, shared, stand};
+use crate::faults::{fill, raw};
+use crate::server::{TTL, ask, claim, claim_for, line, lock, process, shared, stand, url};
+
+const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn attempts_dropped_anywhere_leave_nothing_and_harm_no_other_hold() {
@@ -68,7 +72,11 @@ struct Slow {
 
 impl Slow {
     fn start() -> Self {
-        let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
+        Self::before(&shared())
+    }
+
+    fn before(url: &str) -> Self {
+        let (proxy, url) = Proxy::in_front_of(url).unwrap();
         let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let good = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let process = slow.block_on(Etcd::open(&url, &Clock::system())).unwrap();
@@ -280,5 +288,23 @@ fn an_abandon_that_arrives_late_deletes_nothing_of_the_next_claim() {
         assert_eq!(line(&key).await, name, "its name is another one, so this test shows nothing");
         it.arrive(&sent);
         assert!(matches!(it.process.renew(&[&next]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+    });
+}
+
+#[test]
+fn a_release_that_was_given_up_is_done_by_the_next_renewal_also_without_space() {
+    let extra = ["--quota-backend-bytes", "400000"].map(str::to_owned).into();
+    let server = Instance::start(servers::Etcd { extra, ..servers::Etcd::default() }).unwrap();
+    let it = Slow::before(&url(&server));
+    let (stays, key) = (claim_for(&lock("other"), LONG, true), claim_for(&lock("full"), LONG, true));
+    let stays = it.slow.block_on(ask(&it.process, &stays)).unwrap();
+    let hold = it.slow.block_on(ask(&it.process, &key)).unwrap();
+    it.proxy.keep();
+    it.slow.block_on(async { timeout(Duration::from_millis(100), it.process.release(&hold)).await }).unwrap_err();
+    it.good.block_on(async {
+        fill(&mut raw(&server).await).await;
+        assert!(it.process.look(&hold.claim.key).await.unwrap().note().is_some(), "the release was answered");
+        assert!(matches!(it.process.renew(&[&stays]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
+        assert!(it.process.look(&hold.claim.key).await.unwrap().note().is_none(), "our lease keeps it for ever");
     });
 }

@@ -12,20 +12,22 @@ mod passages;
 mod profile;
 mod ready;
 mod undo;
+mod undoing;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::atomic::AtomicBool;
 
 use dlock_contract::{Backend, Claim, Clock, Error, Result};
 
 pub(crate) use first_part::FirstPart;
-pub(crate) use hold::Both;
+pub(crate) use hold::{Both, Part};
 pub(crate) use identity::check_that_they_merge_alike;
 pub(crate) use profile::common;
 pub(crate) use undo::Undo;
 
 use bypass::Bypass;
 use passages::Passages;
+use undoing::Undoing;
 
 /// Two stores, of which the first is asked first.
 pub(crate) struct InOrder {
@@ -36,7 +38,7 @@ pub(crate) struct InOrder {
     /// Only where a first store that is down is passed over.
     bypass: Option<Bypass>,
     passages: Passages,
-    undoing: AtomicUsize,
+    undoing: Undoing,
     closed: AtomicBool,
     closes_members: bool,
 }
@@ -97,7 +99,7 @@ impl InOrder {
             kind,
             bypass: None,
             passages: Passages::default(),
-            undoing: AtomicUsize::new(0),
+            undoing: Undoing::new(),
             closed: AtomicBool::new(false),
             closes_members,
         })

@@ -18,9 +18,6 @@ pub(crate) enum Undo {
     Abandon(Arc<Claim>),
 }
 
-/// The most tasks that give something back. What is beyond them ends with its ttl.
-const MOST: usize = 1024;
-
 /// The longest time that one request of these tasks may take.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
@@ -79,18 +76,19 @@ impl InOrder {
     /// never is: the others keep it alive.
     pub(crate) fn undo_later(self: &Arc<Self>, store: &Arc<dyn Backend>, undo: Undo) {
         let Ok(background) = background() else { return };
-        if self.undoing.fetch_add(1, Ordering::AcqRel) >= MOST {
-            self.undoing.fetch_sub(1, Ordering::AcqRel);
+        let ends_alone = store.profile().expires_alone;
+        if !self.undoing.enter(ends_alone) {
             return;
         }
         let (stores, store) = (self.clone(), store.clone());
         background.spawn(async move {
             let until = stores.clock.now().after(undo.ttl());
             let mut pause = Duration::from_millis(100);
-            loop {
+            while let Some(turn) = stores.undoing.turn().await {
                 let by = stores.clock.now().after(LONGEST_REQUEST);
                 let done = stores.clock.timeout_at(by, undo.ask(&*store)).await;
-                let over = store.profile().expires_alone && stores.clock.now() >= until;
+                drop(turn);
+                let over = ends_alone && stores.clock.now() >= until;
                 let is_last = done.is_some_and(|done| done.err().is_none_or(|error| !error.is_retryable()));
                 if over || is_last || stores.closed.load(Ordering::Acquire) {
                     break;
@@ -98,7 +96,7 @@ impl InOrder {
                 stores.clock.sleep_until(stores.clock.now().after(pause)).await;
                 pause = (pause * 2).min(LONGEST_REQUEST);
             }
-            stores.undoing.fetch_sub(1, Ordering::AcqRel);
+            stores.undoing.leave();
         });
     }
 

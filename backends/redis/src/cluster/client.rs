@@ -50,24 +50,26 @@ impl SharedClient {
         }
     }
 
-    async fn open(self: &Arc<Self>, instead: u64, open: impl FnOnce() -> Result<Opening>) -> Result<Numbered> {
-        let (tell, told) = oneshot::channel();
+    async fn open(self: &Arc<Self>, replaced: u64, open: impl FnOnce() -> Result<Opening>) -> Result<Numbered> {
+        let (sender, receiver) = oneshot::channel();
         let (shared, open) = (self.clone(), open()?);
         background()?.spawn(async move {
             let _turn = shared.opening.lock().await;
             // If the caller has left meanwhile, the next caller opens the client.
-            if tell.is_closed() {
+            if sender.is_closed() {
                 return;
             }
-            let known = shared.present().clone().filter(|known| known.number != instead);
+            let known = shared.present().clone().filter(|known| known.number != replaced);
             let answer = match known {
                 Some(known) => Ok(known),
                 None => open.await.map(|client| shared.keep(client)),
             };
             // The caller may have gone.
-            let _ = tell.send(answer);
+            let _ = sender.send(answer);
         });
-        told.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "dlock's own thread opened no connection")))
+        receiver
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "dlock's own thread opened no connection")))
     }
 
     fn keep(&self, client: ClusterConnection) -> Numbered {

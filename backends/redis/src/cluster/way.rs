@@ -113,10 +113,10 @@ impl ClusterWay {
         let end = self.clock.now().after(FOLLOW_LIMIT);
         let mut pause = Duration::from_millis(5);
         loop {
-            let asked = (self.client.clone(), command.clone(), routing.clone());
+            let request_parts = (self.client.clone(), command.clone(), routing.clone());
             let answer = self
                 .to_the_end(async move {
-                    let (mut client, command, routing) = asked;
+                    let (mut client, command, routing) = request_parts;
                     client.route_command(command, routing).await
                 })
                 .await;
@@ -158,22 +158,22 @@ impl ClusterWay {
         &self,
         request: impl Future<Output = RedisResult<T>> + Send + 'static,
     ) -> RedisResult<T> {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let dead = self.dead.clone();
-        let heard = async move {
+        let reading = async move {
             let answer = request.await;
             if answer.as_ref().is_err_and(RedisError::is_timeout) {
                 dead.store(true, Ordering::Relaxed);
             }
             // The caller may have given up its request.
-            let _ = tell.send(answer);
+            let _ = sender.send(answer);
         };
         match background() {
-            Ok(background) => first_step(heard, |rest| background.spawn(rest)),
+            Ok(background) => first_step(reading, |rest| background.spawn(rest)),
             // A child after `fork` sends nothing.
-            Err(_) => drop(heard),
+            Err(_) => drop(reading),
         }
-        told.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
+        receiver.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
     }
 
     /// Notes what may mean that another server grants now, or the same one without its memory.

@@ -34,7 +34,7 @@ pub(crate) struct Batch {
 /// A request in the batch: the answers that it wants, and the caller that waits for them.
 pub(crate) struct BatchedRequest {
     pub(crate) wants: Wants,
-    pub(crate) to: oneshot::Sender<Result<Answers>>,
+    pub(crate) reply: oneshot::Sender<Result<Answers>>,
 }
 
 #[derive(Clone, Copy)]
@@ -79,8 +79,8 @@ impl Batch {
         let mut answers = match answers {
             Ok(answers) => answers,
             Err(error) => {
-                for BatchedRequest { to, .. } in requests {
-                    let _ = to.send(Err(wire.fault(&error)));
+                for BatchedRequest { reply, .. } in requests {
+                    let _ = reply.send(Err(wire.fault(&error)));
                 }
                 return;
             }
@@ -88,7 +88,7 @@ impl Batch {
         let mut released = if releases { each(answers.pop()) } else { Box::new(std::iter::empty()) };
         let drawn = if draws > 0 { answers.pop() } else { None };
         let mut answers = answers.into_iter();
-        for BatchedRequest { wants, to } in requests {
+        for BatchedRequest { wants, reply } in requests {
             let own = match wants {
                 Wants::Answers(count) => answers.by_ref().take(count).collect(),
                 // The highest of all that were drawn is the answer.
@@ -102,12 +102,12 @@ impl Batch {
                 Wants::Release => released.next().into_iter().collect(),
             };
             // The caller may have given up its request.
-            let _ = to.send(Ok(own));
+            let _ = reply.send(Ok(own));
         }
     }
 }
 
-/// Draws so many tokens; the answer is the highest.
+/// Draws this number of tokens. The answer is the highest one.
 pub(crate) fn draw(tokens: i64) -> Cmd {
     let mut draw = Cmd::with_capacity(3, 48);
     draw.arg("INCRBY").arg(FENCE).arg(tokens);

@@ -29,7 +29,7 @@ use crate::socket::first_step::first_step;
 use crate::socket::server::Wire;
 
 /// The most requests that leave together. More would wait for each other's answers, while the server is idle.
-const MOST: usize = 64;
+const MOST_REQUESTS: usize = 64;
 
 /// A batch leaves after this time, or after twice this time, even if the caller that began it is not polled.
 const OVERDUE: Duration = Duration::from_millis(5);
@@ -160,7 +160,7 @@ impl Combiner {
         let mut pipeline = Pipeline::with_capacity(3);
         pipeline.add_command(ahead.command);
         add(&mut pipeline, commands);
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let answers = self.alone(pipeline);
         self.begin(async move {
             let rest = match answers.await {
@@ -174,9 +174,11 @@ impl Combiner {
                 }
             };
             // The caller may have left.
-            let _ = tell.send(rest);
+            let _ = sender.send(rest);
         });
-        Box::pin(told.map(|told| told.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))))
+        Box::pin(
+            receiver.map(|answers| answers.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))),
+        )
     }
 
     /// Puts a command into the next batch, ahead of the request that is put there next.
@@ -192,12 +194,12 @@ impl Combiner {
 
     /// Puts a request into the next batch.
     fn join(self: &Arc<Self>, put: impl FnOnce(&mut Batch) -> Wants) -> Joined {
-        let (to, answers) = oneshot::channel();
+        let (reply, answers) = oneshot::channel();
         let mut next = self.lock();
         let wants = put(&mut next);
-        next.requests.push(BatchedRequest { wants, to });
+        next.requests.push(BatchedRequest { wants, reply });
         next.under_way.get_or_insert_with(|| UnderWay::new(self));
-        if next.requests.len() == MOST {
+        if next.requests.len() == MOST_REQUESTS {
             self.leave(next);
             return Joined { began: None, answers };
         }

@@ -30,8 +30,8 @@ impl Connections {
         {
             return (Some(look.clone()), None);
         }
-        let (tell, told) = oneshot::channel();
-        let (number, look) = (latest.number + 1, told.shared());
+        let (sender, receiver) = oneshot::channel();
+        let (number, look) = (latest.number + 1, receiver.shared());
         *latest = Latest { number, look: Some(look.clone()) };
         let (quarantine, clock, place) = (self.quarantine.clone(), self.clock.clone(), format!("{:?}", self.target));
         // Weak: the look keeps no connection open.
@@ -63,7 +63,7 @@ impl Connections {
                 None => {}
             }
             looked.done.store(number, Ordering::Release);
-            let _ = tell.send(());
+            let _ = sender.send(());
         };
         (Some(look), Some(Ahead { command: words(REPLICATION), then: Box::new(then) }))
     }

@@ -10,10 +10,10 @@ use crate::connections::rights;
 use crate::reply::fault;
 use crate::reply::read::{field, is_forbidden, text};
 
-/// What the servers say of themselves.
+/// The servers' own reports.
 ///
 /// # Errors
-/// As opening the store: no answer, a replica, an old server, one that may evict locks, rights that lack.
+/// As opening the store: no answer, a replica, an old server, one that may evict locks, missing rights.
 pub(crate) async fn ready(connections: &Arc<Connections>) -> Result<Health> {
     let shared = connections.here().await?;
     let is_cluster = connections.cluster().is_some();

@@ -107,12 +107,12 @@ impl Connections {
         if let Some(present) = self.present_renewal_connection(patience) {
             return Ok(present);
         }
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let connections = self.clone();
         background()?.spawn(async move {
             let _turn = connections.renewal_connection.opening.lock().await;
             // If the caller has left meanwhile, the next caller opens the connection.
-            if tell.is_closed() {
+            if sender.is_closed() {
                 return;
             }
             let answer = match connections.present_renewal_connection(patience) {
@@ -120,9 +120,11 @@ impl Connections {
                 None => connections.connect().await.inspect(|opened| connections.keep_renewal_connection(opened)),
             };
             // The renewal that asked may be gone.
-            let _ = tell.send(answer);
+            let _ = sender.send(answer);
         });
-        told.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "dlock's own thread opened no connection")))
+        receiver
+            .await
+            .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "dlock's own thread opened no connection")))
     }
 
     fn present_renewal_connection(&self, patience: Duration) -> Option<Arc<Connection>> {

@@ -48,12 +48,12 @@ pub(crate) fn question(is_cluster: bool) -> Cmd {
     })
 }
 
-/// Refuses a user without the rights that every lock needs, and names what lacks; warns of others.
+/// Refuses a user without the rights that every lock needs, and names the missing ones. Warns of others.
 pub(crate) fn judge(answer: &Value) -> Result<()> {
     let missing = match answer {
         Value::Array(missing) => missing,
         Value::ServerError(error) if error.code() == "ERR" => {
-            // A server without such a question; what lacks is found when it is needed.
+            // A server without such a question. A missing right is found when it is needed.
             tracing::debug!("this Redis cannot tell what its user may do");
             return Ok(());
         }
@@ -68,14 +68,14 @@ pub(crate) fn judge(answer: &Value) -> Result<()> {
     if let Some(needed) = unknown.iter().find(|name| EXCLUSIVE.contains(name)) {
         return Err(fault::unknown_command(needed));
     }
-    let (lacking, others): (Vec<_>, Vec<_>) =
+    let (missing_for_locks, others): (Vec<_>, Vec<_>) =
         forbidden.into_iter().chain(unknown).partition(|name| EXCLUSIVE.contains(name));
-    if !lacking.is_empty() {
+    if !missing_for_locks.is_empty() {
         return Err(Error::new(
             ErrorKind::PermissionDenied,
             format!(
                 "the Redis user may not run {}, which locks need, on the keys dl1:*",
-                lacking.iter().map(|name| fault::with_purpose(name)).collect::<Vec<_>>().join(", ")
+                missing_for_locks.iter().map(|name| fault::with_purpose(name)).collect::<Vec<_>>().join(", ")
             ),
         ));
     }

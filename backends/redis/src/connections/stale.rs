@@ -18,7 +18,7 @@ use ::redis::{Cmd, Value};
 use crate::scripts::call::words;
 
 /// The most that are remembered. Beyond this the oldest are forgotten.
-const MOST: usize = 64;
+const MOST_CLIENTS: usize = 64;
 
 /// The stale connections of one store.
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ impl StaleConnections {
     fn put(&self, more: impl IntoIterator<Item = Client>) {
         let mut clients = self.clients();
         clients.extend(more);
-        let first = clients.len().saturating_sub(MOST);
+        let first = clients.len().saturating_sub(MOST_CLIENTS);
         clients.drain(..first);
         self.any.store(!clients.is_empty(), Ordering::Release);
     }
@@ -144,11 +144,11 @@ mod tests {
             stale.add(&named);
             stale.add(&named);
         }
-        assert!(stale.any() && stale.clients().len() == MOST && stale.clients()[0].id == 36);
+        assert!(stale.any() && stale.clients().len() == MOST_CLIENTS && stale.clients()[0].id == 36);
         let ending = Ending { stale: &stale, clients: stale.take() };
         assert!(!stale.any());
         drop(ending);
-        assert!(stale.any() && stale.clients().len() == MOST);
+        assert!(stale.any() && stale.clients().len() == MOST_CLIENTS);
         stale.forget();
         assert!(!stale.any());
     }

@@ -105,8 +105,8 @@ impl Periods for Literal {
 }
 
 impl Tokens for Literal {
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(async move { self.redis.reserve(&inside(hold)?, asked).await })
+    fn reserve<'a>(&'a self, hold: &'a Hold, reservation: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move { self.redis.reserve(&inside(hold)?, reservation).await })
     }
 }
 

@@ -61,7 +61,7 @@ impl Literal {
     pub(crate) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
         match all_inside(holds) {
             Ok(named) => self.redis.renew(&named.iter().collect::<Vec<_>>()).await,
-            Err(none) => none,
+            Err(errors) => errors,
         }
     }
 }

@@ -30,12 +30,12 @@ pub fn for_claim(attempt: Attempt, claim: &Arc<Claim>) -> Attempt {
     match attempt {
         Attempt::Acquired(hold) => Attempt::Acquired(granted(hold)),
         Attempt::Contended(mut wake) => {
-            let told = move |signal| match signal {
+            let translated = move |signal| match signal {
                 Signal::Granted(hold) => Signal::Granted(granted(hold)),
                 Signal::Ask => Signal::Ask,
             };
             wake.signal = wake.signal.map(|signal| -> BoxFuture<'static, Result<Signal>> {
-                Box::pin(signal.map(move |news| news.map(told)))
+                Box::pin(signal.map(move |news| news.map(translated)))
             });
             Attempt::Contended(wake)
         }

@@ -25,16 +25,16 @@ impl Redis {
         if !is_plain(claim) {
             return Box::pin(self.attempt_with_options(claim, queue)).await;
         }
-        let standing = matches!(queue, Queue::Join { .. });
+        let joins_queue = matches!(queue, Queue::Join { .. });
         // Boxed, because the uncontended path does not need it. This keeps the future small.
         if self.places.has(&claim.owner) {
             return Box::pin(self.ask_from_place(claim)).await;
         }
-        let known = standing && self.contended.is(&claim.key, self.clock.now());
+        let known = joins_queue && self.contended.is(&claim.key, self.clock.now());
         if !known && let Some(hold) = self.ask_lock(&shared, claim).await? {
             return Ok(Attempt::Acquired(hold));
         }
-        if standing && (self.pushes.is_up(&claim.key) || Box::pin(self.pushes.come_up(&claim.key)).await) {
+        if joins_queue && (self.pushes.is_up(&claim.key) || Box::pin(self.pushes.come_up(&claim.key)).await) {
             return Box::pin(self.ask_queue(claim)).await;
         }
         if known {
@@ -108,8 +108,8 @@ impl Redis {
         {
             self.pushes.unheard(&claim.key, opened);
         }
-        let asked = QueueRequest { place, high, sent, granted: claim.ttl };
-        self.settle(claim, asked, &answer).await
+        let request = QueueRequest { place, high, sent, granted: claim.ttl };
+        self.read_queue_answer(claim, request, &answer).await
     }
 
     /// Asks again for a claim that has a place in the wait queue. It keeps using that place, even without pushes: a lock that
@@ -122,8 +122,13 @@ impl Redis {
     }
 
     /// Turns the reply of the wait queue into an attempt.
-    pub(crate) async fn settle(&self, claim: &Arc<Claim>, asked: QueueRequest, answer: &Value) -> Result<Attempt> {
-        let QueueRequest { place, high, sent, granted } = asked;
+    pub(crate) async fn read_queue_answer(
+        &self,
+        claim: &Arc<Claim>,
+        request: QueueRequest,
+        answer: &Value,
+    ) -> Result<Attempt> {
+        let QueueRequest { place, high, sent, granted } = request;
         match read_queue_reply(answer)? {
             (QueueReply::Ours(token), _) => {
                 place.won();
@@ -131,18 +136,18 @@ impl Redis {
                 hold.validity.granted = granted;
                 Ok(Attempt::Acquired(hold))
             }
-            (said @ (QueueReply::Taken(left) | QueueReply::Behind(left) | QueueReply::Silent(left, _)), server_us) => {
+            (reply @ (QueueReply::Taken(left) | QueueReply::Behind(left) | QueueReply::Silent(left, _)), server_us) => {
                 self.contended.note(&claim.key, sent);
                 self.foreign_clients.note(&claim.key, tells_of_foreign_client(answer), sent);
                 place.anchored(Anchor { sent, server_us });
                 let news = news(place, self.places.clone(), claim.clone(), self.clock.clone());
-                let again = match said {
+                let ask_after = match reply {
                     QueueReply::Silent(_, soon) => poll().min(left.saturating_add(Duration::from_millis(1))).min(soon),
                     // Without pushes the waiter does not hear of a release, so it asks often.
                     _ if !self.pushes.is_up(&claim.key) => poll().min(slow_poll(left)),
                     _ => slow_poll(left),
                 };
-                Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(again)).lease_left(left)))
+                Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(ask_after)).lease_left(left)))
             }
         }
     }
@@ -226,7 +231,7 @@ fn read_queue_reply(answer: &Value) -> Result<(QueueReply<'_>, u64)> {
         return Err(fault::unexpected(answer));
     };
     let ms = |left: &i64| Duration::from_millis(u64::try_from(*left).unwrap_or_default());
-    let said = match (outcome, second) {
+    let reply = match (outcome, second) {
         (1, token) => QueueReply::Ours(token),
         (0, Value::Int(left)) => QueueReply::Taken(ms(left)),
         (5 | 7, Value::Int(left)) => {
@@ -243,7 +248,7 @@ fn read_queue_reply(answer: &Value) -> Result<(QueueReply<'_>, u64)> {
         }
         _ => return Err(fault::unexpected(answer)),
     };
-    Ok((said, u64::try_from(*server_us).unwrap_or_default()))
+    Ok((reply, u64::try_from(*server_us).unwrap_or_default()))
 }
 
 /// Whether the server has seen a foreign client lately. A turn that only looks for one does not count.
@@ -256,8 +261,8 @@ fn holder_in(answer: &Value) -> Option<Note> {
     let Value::Array(parts) = answer else { return None };
     let Some(Value::BulkString(note)) = parts.get(3) else { return None };
     let note = String::from_utf8_lossy(note);
-    let ours = note.strip_suffix(MARK).unwrap_or(&note);
-    Some(Note::from_stored(if ours.is_empty() { Note::ANOTHER_TOOL } else { ours }))
+    let own_note = note.strip_suffix(MARK).unwrap_or(&note);
+    Some(Note::from_stored(if own_note.is_empty() { Note::ANOTHER_TOOL } else { own_note }))
 }
 
 fn as_token(answer: &Value) -> Result<u64> {

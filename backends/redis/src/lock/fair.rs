@@ -28,11 +28,11 @@ impl Redis {
 
     /// Goes straight to the wait queue. After a holder's death the plain commands could overtake the queue once.
     async fn ask_in_order(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
-        let standing = matches!(queue, Queue::Join { .. });
+        let joins_queue = matches!(queue, Queue::Join { .. });
         if self.places.has(&claim.owner) {
             return self.ask_from_place(claim).await;
         }
-        if standing && (self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await) {
+        if joins_queue && (self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await) {
             return self.ask_queue(claim).await;
         }
         let sent = self.clock.now();
@@ -47,7 +47,7 @@ impl Redis {
         let attempt = self.read_answer(claim, &answer, high, sent).await?;
         Ok(match attempt {
             // Without pushes the waiter does not hear of a release, so it asks often.
-            Attempt::Contended(wake) if standing => Attempt::Contended(wake.ask_by(sent.after(poll()))),
+            Attempt::Contended(wake) if joins_queue => Attempt::Contended(wake.ask_by(sent.after(poll()))),
             other => other,
         })
     }

@@ -79,8 +79,8 @@ impl Redis {
             command.arg(name);
             command
         };
-        let line = beside(&name, ":q");
-        let commands = [ask("GET", &name), ask("PTTL", &name), ask("ZCARD", &line)];
+        let wait_queue = beside(&name, ":q");
+        let commands = [ask("GET", &name), ask("PTTL", &name), ask("ZCARD", &wait_queue)];
         let answers = self.connections.together(&connection, key, commands).await?;
         let [value, left, waiters] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
         let waiters = match waiters {

@@ -20,7 +20,7 @@ use crate::scripts::exclusive::SCRIPTS;
 
 impl Redis {
     /// Prolongs a lock and reserves tokens for it.
-    pub(crate) async fn reserve_tokens(&self, claim: &Claim, asked: Reservation) -> Result<Reserved> {
+    pub(crate) async fn reserve_tokens(&self, claim: &Claim, reservation: Reservation) -> Result<Reserved> {
         let shared = self.connections.here().await?;
         let high = self.connections.high();
         let from = self.clock.now();
@@ -28,7 +28,7 @@ impl Redis {
             .connections
             .script(&shared, &SCRIPTS.reserve, |command| {
                 command.arg(2).arg(LockName(&claim.key)).arg(FENCE).arg(LockValue(claim));
-                command.arg(millis(claim.ttl)).arg(asked.tokens).arg(u8::from(asked.even_if_awaited));
+                command.arg(millis(claim.ttl)).arg(reservation.tokens).arg(u8::from(reservation.even_if_awaited));
             })
             .await?;
         let Value::Array(parts) = &answer else {
@@ -38,14 +38,14 @@ impl Redis {
             [Value::Int(0), _] => Ok(Reserved::Lost),
             [Value::Int(2), _] => Ok(Reserved::Awaited),
             [Value::Int(1), Value::Int(last)] => {
-                let first = u64::try_from(last - i64::from(asked.tokens) + 1).unwrap_or(0);
+                let first = u64::try_from(last - i64::from(reservation.tokens) + 1).unwrap_or(0);
                 // The counter was forgotten: the next grant sets it up again.
-                if !(LEAST_TOKEN..TOKEN_END - u64::from(asked.tokens)).contains(&first)
+                if !(LEAST_TOKEN..TOKEN_END - u64::from(reservation.tokens)).contains(&first)
                     || Connections::is_behind(first, high)
                 {
                     return Err(Error::outage("the fencing counter in Redis was lost"));
                 }
-                self.connections.saw(first + u64::from(asked.tokens) - 1);
+                self.connections.saw(first + u64::from(reservation.tokens) - 1);
                 Ok(Reserved::Tokens { first, validity: Validity::new(from, claim.ttl) })
             }
             _ => Err(fault::unexpected(&answer)),

@@ -20,8 +20,8 @@ impl Redis {
     pub(crate) async fn free_to(&self, hold: &Hold, next: &Arc<Claim>) -> Result<(Released, Option<Attempt>)> {
         let claim = &*hold.claim;
         let shared = self.connections.here().await?;
-        let can = claim.mode == Mode::Exclusive && is_plain(next) && self.pushes.is_up(&claim.key);
-        if !can || !self.connections.admits(&claim.key) {
+        let can_hand_over = claim.mode == Mode::Exclusive && is_plain(next) && self.pushes.is_up(&claim.key);
+        if !can_hand_over || !self.connections.admits(&claim.key) {
             return Ok((self.free(hold).await?, None));
         }
         self.connections.quarantine.rules.asks_for(next.ttl);
@@ -29,8 +29,8 @@ impl Redis {
         // As short as a pushed grant: the waiter may be gone, or may not be polled.
         let granted = grant_of(next);
         let high = self.connections.high();
-        let asked = QueueRequest { place, high, sent: self.clock.now(), granted };
-        self.foreign_clients.note(&claim.key, false, asked.sent);
+        let request = QueueRequest { place, high, sent: self.clock.now(), granted };
+        self.foreign_clients.note(&claim.key, false, request.sent);
         let turn = self.turn_after(hold);
         let answer = self
             .connections
@@ -51,7 +51,7 @@ impl Redis {
             Value::Array(parts) if parts.len() == 2 => {
                 let answer = match &parts[1] {
                     Value::Nil => None,
-                    answer => self.settle(next, asked, answer).await.ok(),
+                    answer => self.read_queue_answer(next, request, answer).await.ok(),
                 };
                 (released(&parts[0])?, answer)
             }

@@ -48,8 +48,8 @@ impl Redis {
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) for a URL that cannot be used or that asks for another
     /// layout, and for a server that may evict locks;
     /// [`ErrorKind::Unsupported`](dlock_contract::ErrorKind::Unsupported) below Redis 7.0 and for a cluster behind a plain URL; [`ErrorKind::NotPrimary`](dlock_contract::ErrorKind::NotPrimary) for a replica;
-    /// [`ErrorKind::PermissionDenied`](dlock_contract::ErrorKind::PermissionDenied), with the rights that lack; [`ErrorKind::Outage`](dlock_contract::ErrorKind::Outage) if there is no answer,
-    /// or no majority of the sentinels.
+    /// [`ErrorKind::PermissionDenied`](dlock_contract::ErrorKind::PermissionDenied), with the missing rights;
+    /// [`ErrorKind::Outage`](dlock_contract::ErrorKind::Outage) if there is no answer, or no majority of the sentinels.
     pub async fn connect(url: &str, clock: &Clock) -> Result<Self> {
         let target = Target::parse(url)?;
         target.settings.check_layout(Layout::Own)?;

@@ -15,7 +15,7 @@ use crate::reply::fault;
 use crate::scripts::together::TOGETHER;
 
 /// The most locks of one request. More would delay the commands of others.
-const MOST: usize = 100;
+const MOST_LOCKS: usize = 100;
 
 impl Redis {
     pub(crate) async fn attempt_all(&self, claims: &[Arc<Claim>]) -> Result<Together> {
@@ -65,7 +65,7 @@ impl Redis {
         let now = self.clock.now();
         let Some(first) = claims.first() else { return false };
         let slot = self.connections.cluster().map(|_| slot_of(&first.key));
-        (2..=MOST).contains(&claims.len())
+        (2..=MOST_LOCKS).contains(&claims.len())
             // Each grant is waited for by itself.
             && self.connections.target.settings.wait_replicas == 0
             && claims.iter().all(|claim| {

@@ -67,7 +67,7 @@ impl Listener {
                         () = strays => {}
                         () = self.connections.switched(switches) => {}
                         () = unheard => {}
-                        () = self.last(wire) => {}
+                        () = self.until_silent(wire) => {}
                     }
                     if self.connections.clock.now().since(since) >= LASTING {
                         pause = Duration::ZERO;
@@ -97,7 +97,7 @@ impl Listener {
     }
 
     /// Ends when the server is silent, or no primary any more.
-    async fn last(&self, mut wire: Wire) {
+    async fn until_silent(&self, mut wire: Wire) {
         let clock = &self.connections.clock;
         loop {
             clock.sleep_until(clock.now().after(PULSE)).await;

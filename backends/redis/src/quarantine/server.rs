@@ -126,9 +126,9 @@ impl Quarantine {
         let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
         // The new server already ran while the old one granted, and nobody knows when the old one granted last. Or it is the
         // same server, and its end was noticed after its restart.
-        let other =
+        let is_other_server =
             before.is_some_and(|life| life.run_id != seen.run_id && now.before(seen.uptime) < life.met.max(ended));
-        let failover = if other { self.rules.after_failover(now) } else { Suspicion::default() };
+        let failover = if is_other_server { self.rules.after_failover(now) } else { Suspicion::default() };
         failover.or(self.rules.suspicion_of_same(before, seen, now))
     }
 

@@ -136,7 +136,7 @@ impl<'a> Request<'a> {
             }
             token => {
                 let hold = Hold::new(self.claim.clone(), token, Validity::new(from, self.claim.ttl))?;
-                Ok(hold.with_session(session.home.clone()))
+                Ok(hold.with_session(session.granting_server.clone()))
             }
         }
     }

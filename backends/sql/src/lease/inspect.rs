@@ -11,7 +11,7 @@ use crate::session::{Session, corrupt};
 use crate::shedlock;
 
 /// The shortest time for which the record of a broken hold is kept.
-const LEAST: Duration = Duration::from_secs(60);
+const SHORTEST_KEEP: Duration = Duration::from_secs(60);
 
 pub(crate) async fn look<D: Dialect>(session: &mut Session<D>, key: &LockKey) -> Result<LockState> {
     let site = session.site.clone();
@@ -51,7 +51,7 @@ pub(crate) async fn break_hold<D: Dialect>(
     let (hold, site) = (id.to_string(), session.site.clone());
     let row = site.row_name(key)?;
     let named = [Value::Text(&row.name), Value::Text(&hold)];
-    let left = [named[0], named[1], Value::Text(record.as_str()), Value::Int(micros(LEAST))];
+    let left = [named[0], named[1], Value::Text(record.as_str()), Value::Int(micros(SHORTEST_KEEP))];
     let is_new = session.insert(&site.statements.leave_record, &left).await?.is_some();
     let asked = session.ask_for_change(&site.statements.break_hold, &named).await?;
     let is_broken = asked.answer.changed > 0;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use dlock_contract::{Error, Hold, Result, Standing, Validity};
 
 use crate::dialect::{Cell, Dialect, Statement, Value};
-use crate::lease::room::home_of;
+use crate::lease::room::granting_server_of;
 use crate::numbers::micros;
-use crate::session::{Home, Session, Site};
+use crate::session::{GrantingServer, Session, Site};
 use crate::statements::{BATCHES, of_size};
 
 /// A hold to prolong, without what the server need not know.
@@ -18,7 +18,7 @@ pub(crate) struct Renewal {
     row: String,
     owner: [u8; 16],
     ttl: Duration,
-    home: Option<Arc<Home>>,
+    granting_server: Option<Arc<GrantingServer>>,
 }
 
 impl Renewal {
@@ -27,7 +27,7 @@ impl Renewal {
             row: site.row_name(&hold.claim.key)?.name,
             owner: *hold.claim.owner.as_bytes(),
             ttl: hold.claim.ttl,
-            home: home_of::<D>(hold),
+            granting_server: granting_server_of::<D>(hold),
         })
     }
 }
@@ -44,17 +44,22 @@ pub(crate) fn batches(renewals: &[Renewal]) -> Vec<Vec<usize>> {
 
 /// Prolongs those of a group that this server has granted. Again, if it turns out meanwhile that another server is there.
 pub(crate) async fn renew<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
-    let home = session.home.clone();
-    let answers = renew_of(&home, session, batch).await;
-    if session.home == home {
+    let granting_server = session.granting_server.clone();
+    let answers = renew_of(&granting_server, session, batch).await;
+    if session.granting_server == granting_server {
         return answers;
     }
-    let home = session.home.clone();
-    renew_of(&home, session, batch).await
+    let granting_server = session.granting_server.clone();
+    renew_of(&granting_server, session, batch).await
 }
 
-async fn renew_of<D: Dialect>(home: &Home, session: &mut Session<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
-    let is_here = |renewal: &Renewal| renewal.home.as_ref().is_none_or(|granted| **granted == *home);
+async fn renew_of<D: Dialect>(
+    granting_server: &GrantingServer,
+    session: &mut Session<D>,
+    batch: &[Renewal],
+) -> Vec<Result<Standing>> {
+    let is_here =
+        |renewal: &Renewal| renewal.granting_server.as_ref().is_none_or(|granted| **granted == *granting_server);
     let here: Vec<_> = batch.iter().filter(|renewal| is_here(renewal)).cloned().collect();
     let mut answers = renew_here(session, &here).await.into_iter();
     let mut answer = |is_here: bool| if is_here { answers.next() } else { None };
@@ -103,10 +108,10 @@ async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal])
     let mut values = vec![Value::Int(micros(ttl))];
     values.extend(names_and_owners(batch, size));
     let from = site.clock.now();
-    let home = session.home.clone();
+    let granting_server = session.granting_server.clone();
     let prolonged = session.ask(renew, &values).await?.changed;
     // The statement may have been sent once more, over a new connection.
-    if session.home != home {
+    if session.granting_server != granting_server {
         return Err(moved());
     }
     let standing = Standing::Renewed(Validity::new(from, ttl));
@@ -158,7 +163,8 @@ mod tests {
 
     #[test]
     fn holds_of_one_ttl_are_renewed_together_and_no_batch_is_too_large() {
-        let renewal = |ttl| Renewal { row: "k".into(), owner: [0; 16], ttl: Duration::from_secs(ttl), home: None };
+        let renewal =
+            |ttl| Renewal { row: "k".into(), owner: [0; 16], ttl: Duration::from_secs(ttl), granting_server: None };
         let mut renewals: Vec<_> = (0..200).map(|_| renewal(30)).collect();
         renewals.insert(7, renewal(1));
         let batches = batches(&renewals);

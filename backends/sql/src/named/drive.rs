@@ -36,12 +36,12 @@ pub(super) async fn drive<D: NamedDialect>(
                         let until = site.clock.now().after(job.wait + shared.ttl);
                         let done = site.clock.timeout_at(until, (job.request)(&site, &mut conn)).await;
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
-                        let Some((goes, tell)) = done else { return false };
-                        if goes == Goes::Over {
+                        let Some((after, tell)) = done else { return false };
+                        if after == AfterRequest::EndSession {
                             shared.ended.send_replace(true);
                         }
                         tell();
-                        if goes == Goes::Over {
+                        if after == AfterRequest::EndSession {
                             return false;
                         }
                     }
@@ -67,15 +67,15 @@ impl Drop for End {
     }
 }
 
-/// Whether the session goes on after a request.
+/// The end of a request: whether its session is kept or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Goes {
-    On,
-    Over,
+pub(super) enum AfterRequest {
+    KeepSession,
+    EndSession,
 }
 
 pub(super) type Request<D> =
-    Box<dyn for<'a> FnOnce(&'a Site<D>, &'a mut <D as Dialect>::Conn) -> BoxFuture<'a, (Goes, Tell)> + Send>;
+    Box<dyn for<'a> FnOnce(&'a Site<D>, &'a mut <D as Dialect>::Conn) -> BoxFuture<'a, (AfterRequest, Tell)> + Send>;
 
 /// Tells the caller. It is called when the session has noted the end of the request, so that the caller's next one finds an idle
 /// session.

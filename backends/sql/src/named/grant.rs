@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result};
 
 use super::dialect::{NamedAnswer, NamedDialect, SessionId};
-use super::drive::Goes;
+use super::drive::AfterRequest;
 use super::requests::{Failure, judged, run};
 use super::session::{Lock, Site};
 use crate::dialect::{Answer, Statement, Value};
@@ -25,7 +25,7 @@ pub(super) async fn ask<D: NamedDialect>(
     claim: &Claim,
     lock: &Lock,
     wait: Duration,
-) -> (Answered, Goes) {
+) -> (Answered, AfterRequest) {
     let (hold, mode) = (HoldId::of(&claim.owner).to_string(), claim.mode);
     let values = [
         Value::Text(&lock.row.name),
@@ -46,17 +46,17 @@ pub(super) async fn ask<D: NamedDialect>(
     match site.dialect.lock(conn, session, (&lock.name, mode), wait).await {
         Ok(NamedAnswer::Granted) => {}
         Ok(NamedAnswer::Taken) if wait.is_zero() => {
-            return refused_by_family(site, conn, (lock, mode), (Ok(None), Goes::On)).await;
+            return refused_by_family(site, conn, (lock, mode), (Ok(None), AfterRequest::KeepSession)).await;
         }
-        Ok(NamedAnswer::Taken) => return (Ok(None), Goes::On),
-        Ok(NamedAnswer::Interrupted) => return (Err(Failure::interrupted()), Goes::On),
-        Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), Goes::Over),
+        Ok(NamedAnswer::Taken) => return (Ok(None), AfterRequest::KeepSession),
+        Ok(NamedAnswer::Interrupted) => return (Err(Failure::interrupted()), AfterRequest::KeepSession),
+        Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), AfterRequest::EndSession),
         Err(error) => return judged(site, Err(error)),
     }
     // After a wait the server counts the silence anew: it has the session when it answers.
     let since = if wait.is_zero() { asked } else { site.clock.now() };
     match run(site, conn, site.statements.stamp(mode), &values[..6]).await {
-        Ok(answer) => (Ok(Some((token_of(&answer), since))), Goes::On),
+        Ok(answer) => (Ok(Some((token_of(&answer), since))), AfterRequest::KeepSession),
         Err(error) => freed(site, conn, (lock, mode), error).await,
     }
 }
@@ -68,7 +68,7 @@ async fn ask_at_once<D: NamedDialect>(
     session: SessionId,
     lock: (&Lock, Mode),
     (take, values): (&Statement, &[Value<'_>]),
-) -> (Answered, Goes) {
+) -> (Answered, AfterRequest) {
     let since = site.clock.now();
     // Not again if the server undid it: the lock is not undone with it.
     let answer = match site.dialect.run(conn, take, values).await {
@@ -76,12 +76,12 @@ async fn ask_at_once<D: NamedDialect>(
         Ok(answer) => answer,
     };
     let Some([is_granted, token, number]) = answer.rows.first().map(Vec::as_slice) else {
-        return (Err(Failure { error: corrupt("it has too few columns"), is_over: true }), Goes::Over);
+        return (Err(Failure { error: corrupt("it has too few columns"), is_over: true }), AfterRequest::EndSession);
     };
     match is_granted.is_true() {
-        _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), Goes::Over),
-        true => (Ok(Some((checked(token.int()), since))), Goes::On),
-        false => (Ok(None), Goes::On),
+        _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+        true => (Ok(Some((checked(token.int()), since))), AfterRequest::KeepSession),
+        false => (Ok(None), AfterRequest::KeepSession),
     }
 }
 
@@ -91,14 +91,14 @@ async fn refused_by_family<D: NamedDialect>(
     site: &Site<D>,
     conn: &mut D::Conn,
     (lock, mode): (&Lock, Mode),
-    answer: (Answered, Goes),
-) -> (Answered, Goes) {
+    answer: (Answered, AfterRequest),
+) -> (Answered, AfterRequest) {
     let ((Ok(None), _), Some(read_write)) = (&answer, &site.statements.read_write) else { return answer };
     let held = run(site, conn, read_write.held_otherwise(mode), &[Value::Text(&lock.row.name)]).await;
     match judged(site, held) {
         (Ok(found), _) if found.rows.is_empty() => answer,
-        (Ok(_), goes) => (Err(Failure::of_another_family()), goes),
-        (Err(failure), goes) => (Err(failure), goes),
+        (Ok(_), after) => (Err(Failure::of_another_family()), after),
+        (Err(failure), after) => (Err(failure), after),
     }
 }
 
@@ -108,11 +108,13 @@ async fn freed<D: NamedDialect>(
     conn: &mut D::Conn,
     (lock, mode): (&Lock, Mode),
     error: sqlx::Error,
-) -> (Answered, Goes) {
-    let (answer, goes) = judged(site, Err(error));
-    match goes {
-        Goes::On if site.dialect.unlock(conn, &lock.name, mode).await.is_ok() => (answer, Goes::On),
-        _ => (answer, Goes::Over),
+) -> (Answered, AfterRequest) {
+    let (answer, after) = judged(site, Err(error));
+    match after {
+        AfterRequest::KeepSession if site.dialect.unlock(conn, &lock.name, mode).await.is_ok() => {
+            (answer, AfterRequest::KeepSession)
+        }
+        _ => (answer, AfterRequest::EndSession),
     }
 }
 

@@ -37,8 +37,8 @@ pub(super) struct Monitor<D: NamedDialect> {
     table: Mutex<Table<D>>,
     /// There is a hold again.
     wake: Notify,
-    /// Between two questions. A question takes it, so one that is dropped closes the connection.
-    eye: tokio::sync::Mutex<Option<Eye<D>>>,
+    /// Kept here between two questions. A question takes it out, so a question that is dropped closes it.
+    connection: tokio::sync::Mutex<Option<MonitorConnection<D>>>,
 }
 
 struct Table<D: NamedDialect> {
@@ -48,7 +48,7 @@ struct Table<D: NamedDialect> {
 }
 
 /// The monitor's own connection.
-struct Eye<D: NamedDialect> {
+struct MonitorConnection<D: NamedDialect> {
     conn: D::Conn,
     /// Since when. The server has not been restarted from here on.
     opened: BootInstant,
@@ -97,12 +97,12 @@ struct Standings {
 impl<D: NamedDialect> Monitor<D> {
     /// A monitor with a connection that was opened just now.
     pub(super) fn new(site: &Arc<Site<D>>, conn: D::Conn) -> Self {
-        let eye = Eye { conn, opened: site.clock.now() };
+        let connection = MonitorConnection { conn, opened: site.clock.now() };
         Self {
             site: site.clone(),
             table: Mutex::new(Table { holding: HashMap::new(), idle: false }),
             wake: Notify::new(),
-            eye: tokio::sync::Mutex::new(Some(eye)),
+            connection: tokio::sync::Mutex::new(Some(connection)),
         }
     }
 
@@ -207,11 +207,11 @@ impl<D: NamedDialect> Monitor<D> {
 
     async fn look(&self, watched: &[Watched]) -> Vec<Seen> {
         let asking = async {
-            let mut eye = self.eye.lock().await;
-            let kept = eye.take();
+            let mut connection = self.connection.lock().await;
+            let kept = connection.take();
             let (seen, standings) = self.ask(kept, watched).await?;
             let opened = seen.opened;
-            *eye = Some(seen);
+            *connection = Some(seen);
             Ok::<_, Error>((opened, standings))
         };
         let clock = &self.site.clock;
@@ -232,16 +232,20 @@ impl<D: NamedDialect> Monitor<D> {
     }
 
     /// Over the connection that is kept, or, where that has ended meanwhile, over a new one.
-    async fn ask(&self, kept: Option<Eye<D>>, watched: &[Watched]) -> Result<(Eye<D>, Standings)> {
-        if let Some(mut eye) = kept
-            && let Ok(standings) = self.standings(&mut eye.conn, watched).await
+    async fn ask(
+        &self,
+        kept: Option<MonitorConnection<D>>,
+        watched: &[Watched],
+    ) -> Result<(MonitorConnection<D>, Standings)> {
+        if let Some(mut connection) = kept
+            && let Ok(standings) = self.standings(&mut connection.conn, watched).await
         {
-            return Ok((eye, standings));
+            return Ok((connection, standings));
         }
         let (mut conn, _) = self.site.dialect.connect_named().await?;
         let opened = self.site.clock.now();
         let standings = self.standings(&mut conn, watched).await.map_err(|error| self.site.dialect.fault(error))?;
-        Ok((Eye { conn, opened }, standings))
+        Ok((MonitorConnection { conn, opened }, standings))
     }
 
     async fn standings(&self, conn: &mut D::Conn, watched: &[Watched]) -> sqlx::Result<Standings> {
@@ -251,9 +255,10 @@ impl<D: NamedDialect> Monitor<D> {
         if held.len() != watched.len() {
             return Err(sqlx::Error::Protocol("the server did not answer for each hold".into()));
         }
-        let (alone, together): (Vec<_>, Vec<_>) = watched.iter().partition(|watched| watched.mode == Mode::Exclusive);
+        let (exclusive, read_write): (Vec<_>, Vec<_>) =
+            watched.iter().partition(|watched| watched.mode == Mode::Exclusive);
         let mut broken = Vec::new();
-        for of_family in [alone, together] {
+        for of_family in [exclusive, read_write] {
             broken.extend(self.broken(conn, &of_family).await?);
         }
         Ok(Standings { held, broken })
@@ -283,8 +288,8 @@ impl<D: NamedDialect> Monitor<D> {
     /// Ends the monitor's connection.
     pub(super) async fn close(&self) {
         let closing = async {
-            if let Some(eye) = self.eye.lock().await.take() {
-                self.site.dialect.close(eye.conn).await;
+            if let Some(connection) = self.connection.lock().await.take() {
+                self.site.dialect.close(connection.conn).await;
             }
         };
         let clock = &self.site.clock;

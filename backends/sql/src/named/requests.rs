@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::dialect::NamedDialect;
-use super::drive::{Goes, Request, Tell};
+use super::drive::{AfterRequest, Request, Tell};
 use super::name::LockName;
 use super::session::{Session, Site};
 use crate::dialect::{Answer, Refusal, Statement, Value};
@@ -26,20 +26,20 @@ impl<D: NamedDialect> Session<D> {
         T: Send + 'static,
         R: for<'a> FnOnce(&'a Site<D>, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>> + Send + 'static,
     {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         self.push(
             Duration::ZERO,
             Box::new(move |site, conn| {
                 Box::pin(async move {
-                    if tell.is_closed() {
-                        return (Goes::On, nobody());
+                    if sender.is_closed() {
+                        return (AfterRequest::KeepSession, nobody());
                     }
-                    let (answer, goes) = judged(site, request(site, conn).await);
-                    (goes, telling(tell, answer))
+                    let (answer, after) = judged(site, request(site, conn).await);
+                    (after, telling(sender, answer))
                 })
             }),
         );
-        told.await.unwrap_or_else(|_| Err(Failure::ended()))
+        receiver.await.unwrap_or_else(|_| Err(Failure::ended()))
     }
 
     /// Asks for a lock, without waiting or for so long, by a request that says how the session goes on. A caller who goes away
@@ -53,36 +53,39 @@ impl<D: NamedDialect> Session<D> {
     ) -> std::result::Result<T, Failure>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a Site<D>, &'a mut D::Conn) -> BoxFuture<'a, (std::result::Result<T, Failure>, Goes)>
+        R: for<'a> FnOnce(
+                &'a Site<D>,
+                &'a mut D::Conn,
+            ) -> BoxFuture<'a, (std::result::Result<T, Failure>, AfterRequest)>
             + Send
             + 'static,
     {
-        let (mut tell, told) = oneshot::channel();
+        let (mut sender, receiver) = oneshot::channel();
         self.push(
             wait,
             Box::new(move |site, conn| {
                 Box::pin(async move {
-                    if tell.is_closed() {
-                        return (Goes::On, nobody());
+                    if sender.is_closed() {
+                        return (AfterRequest::KeepSession, nobody());
                     }
-                    let (answer, goes) = match wait.is_zero() {
+                    let (answer, after) = match wait.is_zero() {
                         true => request(site, conn).await,
                         false => tokio::select! {
                             done = request(site, conn) => done,
-                            () = tell.closed() => return (Goes::Over, nobody()),
+                            () = sender.closed() => return (AfterRequest::EndSession, nobody()),
                         },
                     };
-                    let tell = telling(tell, answer);
+                    let tell = telling(sender, answer);
                     // A grant that nobody hears of is freed by a request of its own, which has begun when `kept` goes.
                     let tell: Tell = Box::new(move || {
                         tell();
                         drop(kept);
                     });
-                    (goes, tell)
+                    (after, tell)
                 })
             }),
         );
-        told.await.unwrap_or_else(|_| Err(Failure::ended()))
+        receiver.await.unwrap_or_else(|_| Err(Failure::ended()))
     }
 
     /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then. The session
@@ -93,22 +96,22 @@ impl<D: NamedDialect> Session<D> {
         mode: Mode,
         kept: impl Send + 'static,
     ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + 'static {
-        let (tell, told) = oneshot::channel();
+        let (sender, receiver) = oneshot::channel();
         let lock = lock.clone();
         self.push(
             Duration::ZERO,
             Box::new(move |site, conn| {
                 Box::pin(async move {
-                    let (answer, mut goes) = judged(site, site.dialect.unlock(conn, &lock, mode).await);
+                    let (answer, mut after) = judged(site, site.dialect.unlock(conn, &lock, mode).await);
                     if !matches!(answer, Ok(true)) {
-                        goes = Goes::Over;
+                        after = AfterRequest::EndSession;
                     }
                     drop(kept);
-                    (goes, telling(tell, answer))
+                    (after, telling(sender, answer))
                 })
             }),
         );
-        async { told.await.unwrap_or_else(|_| Err(Failure::ended())) }
+        async { receiver.await.unwrap_or_else(|_| Err(Failure::ended())) }
     }
 
     /// Asks the server whether the session lives. It then has all of its locks. `None`: it has ended.
@@ -139,18 +142,18 @@ impl<D: NamedDialect> Session<D> {
         Box::new(move |site, conn| {
             Box::pin(async move {
                 let from = site.clock.now();
-                let (answer, mut goes) = judged(site, site.dialect.who_answers(conn).await);
+                let (answer, mut after) = judged(site, site.dialect.who_answers(conn).await);
                 let mut state = shared.state();
                 state.is_asked = false;
                 let refused = match answer {
                     Ok(number) if number == shared.id.number => None,
                     Ok(_) => {
-                        goes = Goes::Over;
+                        after = AfterRequest::EndSession;
                         None
                     }
                     Err(failure) => Some(Arc::new(failure.error)),
                 };
-                if goes == Goes::On {
+                if after == AfterRequest::KeepSession {
                     shared.heard.send_modify(|heard| {
                         heard.round += 1;
                         if refused.is_none() {
@@ -160,7 +163,7 @@ impl<D: NamedDialect> Session<D> {
                     });
                 }
                 drop(state);
-                (goes, nobody())
+                (after, nobody())
             })
         })
     }
@@ -198,9 +201,9 @@ impl Failure {
     }
 }
 
-fn telling<T: Send + 'static>(tell: oneshot::Sender<T>, answer: T) -> Tell {
+fn telling<T: Send + 'static>(sender: oneshot::Sender<T>, answer: T) -> Tell {
     // The caller may be gone.
-    Box::new(move || drop(tell.send(answer)))
+    Box::new(move || drop(sender.send(answer)))
 }
 
 fn nobody() -> Tell {
@@ -210,13 +213,13 @@ fn nobody() -> Tell {
 pub(super) fn judged<D: NamedDialect, T>(
     site: &Site<D>,
     answer: sqlx::Result<T>,
-) -> (std::result::Result<T, Failure>, Goes) {
+) -> (std::result::Result<T, Failure>, AfterRequest) {
     match answer {
-        Ok(answer) => (Ok(answer), Goes::On),
+        Ok(answer) => (Ok(answer), AfterRequest::KeepSession),
         Err(error) => {
             let is_over = site.dialect.refusal(&error) == Refusal::SessionEnded;
             let failure = Failure { error: refused(&site.dialect, error), is_over };
-            (Err(failure), if is_over { Goes::Over } else { Goes::On })
+            (Err(failure), if is_over { AfterRequest::EndSession } else { AfterRequest::KeepSession })
         }
     }
 }

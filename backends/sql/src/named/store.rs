@@ -141,8 +141,8 @@ impl<D: NamedDialect> Shared<D> {
         let flight = self.flights.begin(claim.owner);
         let asked = session.lock(wait, flight, move |site, conn| {
             Box::pin(async move {
-                let (answer, goes) = grant::ask(site, conn, place.session().id(), &claim, &lock, wait).await;
-                (answer.map(|granted| granted.map(|granted| shared.hold(place, lock, &claim, granted))), goes)
+                let (answer, after) = grant::ask(site, conn, place.session().id(), &claim, &lock, wait).await;
+                (answer.map(|granted| granted.map(|granted| shared.hold(place, lock, &claim, granted))), after)
             })
         });
         asked.await?.transpose().map_err(|error| Failure { error, is_over: false })

@@ -22,6 +22,8 @@ pub(crate) enum Sight {
     Conflict,
     /// It has no node.
     Outside,
+    /// Its number is the last one of the counter, which the server gives again to all who come later.
+    Uncounted,
 }
 
 impl Line {
@@ -38,6 +40,7 @@ impl Line {
     /// Where the node of this name stands.
     pub(crate) fn sight(&self, name: &str, kind: Kind) -> Sight {
         match self.contenders.iter().position(|contender| contender.name == name) {
+            Some(place) if self.contenders[place].sequence == i32::MAX => Sight::Uncounted,
             Some(place) => behind(&self.contenders[..place], kind),
             None => Sight::Outside,
         }
@@ -114,6 +117,15 @@ mod tests {
         let names: Vec<_> = (0..200_i64).map(|at| format!("lock-{:010}", (at * 1_500_000_001) as i32)).collect();
         assert_eq!(Line::of(&names).contenders.len(), 200);
         assert_eq!(Line::of(&names).holders().count(), 1);
+    }
+
+    #[test]
+    fn the_last_number_is_no_place() {
+        let line = line(&["a-lock-2147483646", "b-lock-2147483647", "c-lock-2147483647"]);
+        assert_eq!(line.sight("a-lock-2147483646", Kind::Exclusive), Sight::First);
+        for uncounted in ["b-lock-2147483647", "c-lock-2147483647"] {
+            assert_eq!(line.sight(uncounted, Kind::Exclusive), Sight::Uncounted);
+        }
     }
 
     #[test]

@@ -86,6 +86,14 @@ impl Place {
                     core.forget_empty(claim.owner, self);
                     Err(conflict())
                 }
+                Sight::Uncounted => {
+                    self.clear(client, lease, known).await?;
+                    if self.count_anew(client).await? {
+                        continue;
+                    }
+                    core.forget_empty(claim.owner, self);
+                    Ok(Attempt::Contended(Wake::poll()))
+                }
                 _ if queue == Queue::Leave => {
                     self.clear(client, lease, known).await?;
                     core.forget_empty(claim.owner, self);
@@ -145,6 +153,16 @@ impl Place {
         match listed {
             Ok(children) => Ok(Some(Line::of(&children))),
             Err(ClientError::NoNode) => Ok(Some(Line::default())),
+            Err(error) => Err(fault(&error)),
+        }
+    }
+
+    /// Deletes the lock's node, so that the next one counts from zero. False: others stand below it. The counter stops at
+    /// 2 147 483 647, and from then on the server gives this number to all.
+    async fn count_anew(&self, client: &Client) -> Result<bool> {
+        match client.delete(&self.path, None).await {
+            Ok(()) | Err(ClientError::NoNode) => Ok(true),
+            Err(ClientError::NotEmpty) => Ok(false),
             Err(error) => Err(fault(&error)),
         }
     }

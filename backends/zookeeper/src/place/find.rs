@@ -62,7 +62,7 @@ impl Place {
         let from = lease.clock().now();
         let nodes = self.nodes(known);
         let (stands, listed) = join(standing::check(client, &nodes), client.list_children(&self.path)).await;
-        if !stands? {
+        if !stands? || !self.has_slot(client, known.slot).await? {
             known.node = None;
             // What is left of a place that an operator deleted in part.
             self.clear(client, lease, known).await?;

@@ -55,7 +55,12 @@ impl Place {
             Some((slot, _)) => hold.with_slot(slot),
             None => hold,
         };
-        Ok(Some(hold.with_session(Arc::new(Held { place: self.clone(), lease: lease.clone(), nodes }))))
+        Ok(Some(hold.with_session(Arc::new(Held {
+            place: self.clone(),
+            lease: lease.clone(),
+            nodes,
+            slot: known.slot,
+        }))))
     }
 
     /// A writer or reader that stood in line gets the number of a transaction of now: readers that came after it may have

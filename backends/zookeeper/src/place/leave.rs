@@ -7,7 +7,6 @@ use dlock_contract::{BootInstant, Error, Released, Result};
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
 use super::{Held, Known, Place, Turn};
-use crate::line::slot_name;
 use crate::place::Core;
 use crate::session::Lease;
 use crate::wire::fault::fault;
@@ -45,8 +44,9 @@ impl Held {
     }
 
     async fn free(&self, client: &Client, known: &mut Known) -> Result<Released> {
+        let has_slot = self.has_slot(client).await?;
         let leaving = Leaving::begin(known, &self.lease);
-        let deleted = delete(client, &self.nodes).await;
+        let deleted = if has_slot { delete(client, &self.nodes).await } else { Ok(Deleted::Missing) };
         self.settle(client, leaving, deleted, known).await
     }
 
@@ -117,12 +117,8 @@ impl Place {
         if known.unsure {
             self.find(client, lease, known).await?;
         }
-        // An operator may have deleted the number, and then it is another holder's by now.
-        if let Some((slot, token)) = known.slot {
-            let slot = client.check_stat(&self.child(&slot_name(slot))).await.map_err(|error| fault(&error))?;
-            if slot.is_none_or(|stat| stat.czxid != token) {
-                known.slot = None;
-            }
+        if !self.has_slot(client, known.slot).await? {
+            known.slot = None;
         }
         for node in self.nodes(known) {
             let from = lease.clock().now();
@@ -138,7 +134,7 @@ impl Place {
 }
 
 /// Deletes the nodes in one step.
-pub(super) async fn delete(client: &Client, nodes: &[String]) -> Result<Deleted, ClientError> {
+async fn delete(client: &Client, nodes: &[String]) -> Result<Deleted, ClientError> {
     if let [node] = nodes {
         return match client.delete(node, None).await {
             Ok(()) => Ok(Deleted::All),

@@ -68,6 +68,8 @@ pub(crate) struct Held {
     pub(crate) lease: Arc<Lease>,
     /// The node in the line, and the node of the permit's number.
     pub(crate) nodes: Vec<String>,
+    /// The transaction that made the node of the permit's number: others may have one of that name later.
+    slot: Option<(u32, i64)>,
 }
 
 impl Session for Held {

@@ -4,7 +4,7 @@ use dlock_contract::Result;
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
 use super::enter::leaves_doubt;
-use super::{Known, Place};
+use super::{Held, Known, Place};
 use crate::line::{Line, slot_name};
 use crate::session::Lease;
 use crate::wire::fault::fault;
@@ -13,7 +13,22 @@ use crate::wire::fault::fault;
 /// free for each who may hold.
 const ROUNDS: usize = 4;
 
+impl Held {
+    /// Whether the node of the permit's number is still this hold's. True of a hold without a number.
+    pub(crate) async fn has_slot(&self, client: &Client) -> Result<bool> {
+        self.place.has_slot(client, self.slot).await
+    }
+}
+
 impl Place {
+    /// Whether the node of this number is the one that was made then. After an operator has deleted it, another holder may
+    /// have made one of the same name.
+    pub(super) async fn has_slot(&self, client: &Client, slot: Option<(u32, i64)>) -> Result<bool> {
+        let Some((slot, token)) = slot else { return Ok(true) };
+        let stat = client.check_stat(&self.child(&slot_name(slot))).await.map_err(|error| fault(&error))?;
+        Ok(stat.is_some_and(|stat| stat.czxid == token))
+    }
+
     /// Takes the lowest number that is free. False: others were quicker each time.
     pub(super) async fn take_slot(
         &self,

@@ -58,7 +58,7 @@ impl Place {
                 Some(hold) => Looked::News(Signal::Granted(hold)),
                 None => Looked::News(Signal::Ask),
             },
-            Sight::Outside | Sight::Conflict => Looked::News(Signal::Ask),
+            Sight::Outside | Sight::Conflict | Sight::Uncounted => Looked::News(Signal::Ask),
             sight => Looked::Behind(sight),
         })
     }

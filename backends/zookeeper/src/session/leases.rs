@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{Clock, Error, ErrorKind, Result, TtlRange};
+use dlock_contract::{Clock, Error, ErrorKind, Health, Result, TtlRange};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use zookeeper_client::{Client, Error as ClientError};
@@ -13,6 +13,7 @@ use zookeeper_client::{Client, Error as ClientError};
 use super::lease::Lease;
 use crate::wire::cluster::{Cluster, ConnectError};
 use crate::wire::fault::fault;
+use crate::wire::words;
 
 /// How long the opening of a session may take.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -41,7 +42,13 @@ impl Leases {
     /// Learns which sessions the servers grant. Gives the client of the longest one too, to try the rights with.
     pub(crate) async fn measure(cluster: Cluster, clock: &Clock) -> Result<(Arc<Self>, Client)> {
         let longest = Duration::from_millis(i32::MAX as u64);
-        let long = connect(&cluster, clock, longest).await?;
+        let long = match connect(&cluster, clock, longest).await {
+            Ok(long) => long,
+            Err(error) if *error.kind() == ErrorKind::Outage && is_read_only(&cluster, clock).await => {
+                return Err(fault(&ClientError::NotReadOnly).because(error));
+            }
+            Err(error) => return Err(error),
+        };
         let short = connect(&cluster, clock, SHORTEST).await?;
         let whole =
             |client: &Client| Duration::from_millis(u64::try_from(client.session_timeout().as_millis()).unwrap_or(0));
@@ -113,9 +120,19 @@ impl Leases {
         Lease::begin(client, ttl, shared, began, &self.clock)
     }
 
+    /// What a server says of itself.
+    pub(crate) async fn health(&self) -> Health {
+        words::health(self.cluster.talking(), &self.clock).await
+    }
+
     fn openings(&self) -> MutexGuard<'_, HashMap<Duration, Opening>> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a server says that it has lost its majority. To a client that wants a session it says nothing.
+async fn is_read_only(cluster: &Cluster, clock: &Clock) -> bool {
+    words::health(cluster.talking(), clock).await.role.as_deref() == Some(words::READ_ONLY)
 }
 
 fn is_usable(opening: &Opening) -> bool {

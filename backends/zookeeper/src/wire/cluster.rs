@@ -25,6 +25,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
 .options(&[
     OptionRow::one_of("keys", &["dlock", "literal"]),
     OptionRow::one_of("layout", &["curator", "kazoo"]),
+    OptionRow::one_of("auth", &["digest", "sasl"]),
     OptionRow::one_of("acl", &["creator", "open"]),
     OptionRow::one_of("tls", &["verify", "off"]),
     OptionRow::CA,
@@ -40,6 +41,8 @@ pub(crate) struct Cluster {
     /// As the client goes through them.
     tries: String,
     user: Option<(String, Secret)>,
+    /// Whether the servers check the account, and keep it. Otherwise it is what the client says.
+    sasl: bool,
     tls: Option<Tls>,
     /// The node under which all is, without a slash at its end: empty for the root.
     pub(crate) root: String,
@@ -75,6 +78,9 @@ impl Cluster {
         let tls =
             if asks { Some(Tls::by_option(address, false)?).filter(|tls| tls.mode != TlsMode::Off) } else { None };
         let has_identity = user.is_some() || tls.as_ref().is_some_and(|tls| tls.identity.is_some());
+        if address.option("auth").is_some() && user.is_none() {
+            return Err(Error::config("auth", "auth needs an account: write user:password before the host"));
+        }
         let creator = match address.option("acl") {
             Some("creator") if !has_identity => {
                 return Err(Error::config("acl", "acl=creator needs an account, or a certificate of the client"));
@@ -86,6 +92,7 @@ impl Cluster {
         let cluster = Self {
             hosts: hosts.join(","),
             tries: repeated.join(","),
+            sasl: address.option("auth") == Some("sasl"),
             user,
             tls,
             root: address.path().iter().map(|part| format!("/{part}")).collect(),
@@ -102,7 +109,7 @@ impl Cluster {
                 return Err(Error::config("url", "a host of the ZooKeeper URL can have no certificate"));
             }
         }
-        // What TLS needs is missing now, and not at the first lock.
+        // What TLS and SASL need is missing now, and not at the first lock.
         cluster.connector(SILENCE).map(|_| cluster)
     }
 
@@ -121,12 +128,18 @@ impl Cluster {
         connector.connect(&self.tries).await.map_err(ConnectError::Failed)
     }
 
+    /// The hosts that understand words in clear text: none with TLS, whose port would not.
+    pub(crate) fn talking(&self) -> &str {
+        if self.tls.is_some() { "" } else { &self.hosts }
+    }
+
     fn connector(&self, timeout: Duration) -> Result<Connector> {
         let connector = Client::connector()
             .with_session_timeout(timeout)
             .with_connection_timeout(SILENCE.min(timeout * 2 / 5))
             .with_fail_eagerly();
         let connector = match &self.user {
+            Some((user, password)) if self.sasl => with_sasl(connector, user, password)?,
             Some((user, password)) => connector.with_auth("digest", format!("{user}:{}", password.reveal()).as_bytes()),
             None => connector,
         };
@@ -159,6 +172,20 @@ pub(crate) enum ConnectError {
 /// A character that the name of a node may have.
 pub(crate) fn is_plain(c: char) -> bool {
     !matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff) && c != '/'
+}
+
+#[cfg(not(feature = "sasl"))]
+fn with_sasl(_: Connector, _: &str, _: &Secret) -> Result<Connector> {
+    Err(Error::new(
+        dlock_contract::ErrorKind::Unsupported { need: "the feature `zookeeper-sasl`".into() },
+        "auth=sasl needs the feature `zookeeper-sasl` of dlock",
+    ))
+}
+
+#[cfg(feature = "sasl")]
+fn with_sasl(connector: Connector, user: &str, password: &Secret) -> Result<Connector> {
+    let account = zookeeper_client::SaslOptions::digest_md5(user.to_owned(), password.reveal().to_owned());
+    Ok(connector.with_sasl(account))
 }
 
 #[cfg(not(feature = "tls"))]

@@ -5,3 +5,4 @@ pub(crate) mod data;
 pub(crate) mod fault;
 pub(crate) mod paths;
 pub(crate) mod standing;
+pub(crate) mod words;

@@ -4,6 +4,7 @@ use dlock::ErrorKind;
 use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError};
 use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::take;
+use dlock_testkit::servers::{Instance, ZooKeeper};
 use dlock_testkit::text_of;
 
 use crate::kit::{claim, line, lock, open, path, raw, shared};
@@ -71,4 +72,27 @@ async fn a_lock_under_another_accounts_path_is_refused() {
         let error = store.try_acquire(&claim(&key), queue).await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{error}");
     }
+}
+
+#[tokio::test]
+async fn an_account_that_the_servers_check_is_told_by_sasl() {
+    let server = Instance::start(ZooKeeper { account: Some(("me", "canary")), ..ZooKeeper::default() }).unwrap();
+    let url = |account: &str, rest: &str| format!("zk://{account}@{}{rest}", server.addr());
+    let store = open(&url("me:canary", "?auth=sasl")).await.unwrap();
+    let key = lock("sasl");
+    let hold = take(&store, &claim(&key)).await;
+    assert!(store.renew(&[&hold]).await.remove(0).is_ok());
+    store.release(&hold).await.unwrap();
+    assert!(!format!("{store:?}").contains("canary"));
+    for (account, rest, why) in [
+        ("me:canary2", "?auth=sasl", "a wrong password"),
+        ("you:canary", "?auth=sasl", "an unknown user"),
+        ("me:canary", "", "no SASL, which is the default"),
+    ] {
+        let error = open(&url(account, rest)).await.expect_err(why);
+        assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{why}: {error}");
+        assert!(!text_of(&error).contains("canary"), "{why}: {error}");
+    }
+    let error = open(&format!("{}?auth=sasl", server.url())).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
 }

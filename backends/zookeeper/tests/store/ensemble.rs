@@ -39,6 +39,8 @@ async fn a_hold_and_a_waiter_survive_the_leader_and_a_minority_grants_nothing() 
     let (one, other) = (open(&ensemble.url()).await.unwrap(), open(&ensemble.url()).await.unwrap());
     let key = lock("leader");
     let claim = || claim_on(&key, TTL, |_| ());
+    let role = one.ready().await.unwrap().role.unwrap();
+    assert!(role == "leader" || role == "follower", "{role}");
     let hold = take(&one, &claim()).await;
     let waiter = claim();
     let mut wake = stand(&other, &waiter).await;

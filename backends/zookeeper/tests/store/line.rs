@@ -161,6 +161,36 @@ async fn a_broken_holder_does_not_take_its_number_from_the_next_one() {
 }
 
 #[tokio::test]
+async fn a_number_that_an_operator_deleted_is_its_next_holders_alone() {
+    let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
+    let key = lock("deleted number");
+    let of = || claim_on(&key, TTL, |claim| claim.mode = Mode::permits(3));
+    let lost = [take(&one, &of()).await, take(&one, &of()).await];
+    let place = path(&one, &key);
+    raw.delete(&format!("{place}/slot-0"), None).await.unwrap();
+    raw.delete(&format!("{place}/slot-1"), None).await.unwrap();
+    let next = take(&other, &of()).await;
+    assert_eq!((lost[0].slot, next.slot), (Some(0), Some(0)));
+    assert!(token(&next) > token(&lost[1]));
+    // By its release, and by its renewal.
+    assert_eq!(one.release(&lost[0]).await.unwrap(), Released::NotOwner);
+    assert_eq!(confirm(&one, &lost[1]).await, Standing::Lost);
+    assert_eq!(line(&raw, &place).await.len(), 2, "a place is left, or the next holder's number has gone");
+    assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)));
+    let again = take(&one, &of()).await;
+    assert_eq!(again.slot, Some(1));
+    // A renewal of one whose number is another's by now.
+    raw.delete(&format!("{place}/slot-1"), None).await.unwrap();
+    let second = take(&other, &of()).await;
+    assert_eq!(second.slot, Some(1));
+    assert_eq!(confirm(&one, &again).await, Standing::Lost);
+    for hold in [next, second] {
+        assert_eq!(other.release(&hold).await.unwrap(), Released::Released);
+    }
+    assert!(line(&raw, &place).await.is_empty());
+}
+
+#[tokio::test]
 async fn an_abandon_finds_a_request_that_waited_for_an_earlier_one_of_its_claim() {
     let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
     let key = lock("two");

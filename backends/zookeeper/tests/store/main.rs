@@ -1,10 +1,13 @@
 //! The ZooKeeper backend against real servers: what holds beyond the suite that all backends pass.
 
 mod accounts;
-mod curator;
+mod attribute;
+mod counter;
 mod ensemble;
 mod fenced;
-mod kazoo;
+mod foreign;
+mod health;
+mod killed;
 mod kit;
 mod line;
 mod outage;
@@ -12,3 +15,8 @@ mod peer;
 mod sessions;
 mod strangers;
 mod tls;
+
+#[test]
+fn child_main() {
+    killed::child();
+}

@@ -26,7 +26,8 @@ impl Election {
     /// loop around this function. `dlock::current()` works in the body.
     ///
     /// When a [shutdown](crate::shutdown) begins, the body is dropped and the leader resigns at once, so that the next
-    /// candidate need not wait for the shutdown's deadline.
+    /// candidate need not wait for the shutdown's deadline. A body that has come to its end before is not concerned: its
+    /// output is returned.
     ///
     /// ```
     /// # use dlock_runtime as dlock;
@@ -69,8 +70,14 @@ async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> 
             Ok(leadership) => {
                 failed = 0;
                 let body = body(Leader::clone(&leadership));
-                let run = Run::holding(election.lock.options(), Guards::one(leadership.guard), body);
-                match shared.shutdown.or(run).await.ok_or_else(shut_down)? {
+                let mut run = Run::holding(election.lock.options(), Guards::one(leadership.guard), body);
+                let ran = match shared.shutdown.or(&mut run).await {
+                    Some(ran) => ran,
+                    // The body has come to its end, and what it has done must not be forgotten.
+                    None if run.is_releasing() => run.await,
+                    None => return Err(shut_down()),
+                };
+                match ran {
                     Ran::Done(output) => return Ok(output),
                     Ran::Failed(error) | Ran::Lost(error, _) => error,
                 }

@@ -19,6 +19,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A look is worth it so soon after the lease of a leader has ended.
 const AFTER_LEASE: Duration = Duration::from_millis(5);
 
+/// The pause between looks at a lease without any time left is doubled so many times, to more than five minutes.
+const MOST_DOUBLINGS: u32 = 16;
+
 /// A leader as an observer sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -77,7 +80,7 @@ impl Election {
             return Err(Error::config("poll", "the longest pause between two looks must be 10 ms or more"));
         }
         let next_look = self.lock.registry().clock().now();
-        Ok(LeaderWatch { election: self.clone(), known: None, looked: None, next_look, failed: 0 })
+        Ok(LeaderWatch { election: self.clone(), known: None, looked: None, next_look, failed: 0, overdue: 0 })
     }
 
     async fn look(&self) -> Result<Option<Holder>> {
@@ -104,6 +107,8 @@ pub struct LeaderWatch {
     looked: Option<SystemTime>,
     next_look: BootInstant,
     failed: u32,
+    /// So many looks in a row showed a leader whose lease has no time left.
+    overdue: u32,
 }
 
 impl LeaderWatch {
@@ -162,7 +167,10 @@ impl LeaderWatch {
                 self.failed = 0;
                 let pause = poll.mul_f64(0.5 + fastrand::f64() / 2.0);
                 let lease_left = holder.as_ref().and_then(|holder| holder.lease_left);
-                lease_left.map_or(pause, |left| pause.min(left + AFTER_LEASE))
+                // A store may show a holder after its lease, for as long as nobody takes the lock from it.
+                self.overdue = if lease_left == Some(Duration::ZERO) { self.overdue.saturating_add(1) } else { 0 };
+                let after = AFTER_LEASE.saturating_mul(1 << self.overdue.saturating_sub(1).min(MOST_DOUBLINGS));
+                lease_left.map_or(pause, |left| pause.min(left + after))
             }
             Err(_) => {
                 let pause = poll / 2 + full_jitter(self.failed, poll, LONGEST_PAUSE.max(poll));

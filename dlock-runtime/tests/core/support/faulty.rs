@@ -271,7 +271,15 @@ impl Backend for Faulty {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         let step = self.step(Op::Look);
-        Box::pin(async move { self.fault(step, self.memory.look(key)).await? })
+        Box::pin(async move {
+            let mut state = self.fault(step, self.memory.look(key)).await??;
+            if let Step::Stale(by) = step {
+                for left in state.holders.iter_mut().filter_map(|holder| holder.lease_left.as_mut()) {
+                    *left = left.saturating_sub(by);
+                }
+            }
+            Ok(state)
+        })
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {

@@ -45,7 +45,7 @@ pub(crate) enum Step {
     BrokenSignal,
     /// It is granted for so long only, as a pushed grant is.
     Short(Duration),
-    /// It is done, and said to have begun so long ago.
+    /// It is done, and said to have begun so long ago. Of a look: each lease has so much less time left.
     Stale(Duration),
     /// Of several locks in one request all are granted, and one hold fewer comes back.
     Fewer,

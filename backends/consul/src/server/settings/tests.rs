@@ -44,7 +44,7 @@ fn remote(name: &str) -> Option<String> {
 fn the_variables_count_where_the_url_says_nothing() {
     let settings = of("consul://", remote).unwrap();
     assert_eq!((settings.host.as_str(), settings.port), ("consul.example", 8501));
-    assert_eq!(settings.token.unwrap().reveal(), "canary");
+    assert_eq!(settings.token.header().unwrap(), "canary");
     assert_eq!(settings.tls_name.as_deref(), Some("server.dc1.consul"));
     assert_eq!(settings.scope, [("ns", "team".to_owned()), ("partition", "part".to_owned())]);
     let tls = settings.tls.unwrap();
@@ -54,7 +54,7 @@ fn the_variables_count_where_the_url_says_nothing() {
     let url = "consul://:mine@127.0.0.1:8500?tls=off&namespace=mine&partition=mine";
     let settings = of(url, remote).unwrap();
     assert_eq!((settings.host.as_str(), settings.port), ("127.0.0.1", 8500));
-    assert_eq!(settings.token.unwrap().reveal(), "mine");
+    assert_eq!(settings.token.header().unwrap(), "mine");
     assert_eq!(settings.scope, [("ns", "mine".to_owned()), ("partition", "mine".to_owned())]);
     assert!(settings.tls.is_none());
 }
@@ -63,7 +63,7 @@ fn the_variables_count_where_the_url_says_nothing() {
 fn without_variables_it_is_the_agent_of_this_host_in_clear_text() {
     let settings = of("consul://", |_| None).unwrap();
     assert_eq!((settings.host.as_str(), settings.port), ("127.0.0.1", 8500));
-    assert!(settings.token.is_none() && settings.tls.is_none() && settings.scope.is_empty());
+    assert!(settings.token.header().is_none() && settings.tls.is_none() && settings.scope.is_empty());
     assert!(settings.tls_name.is_none());
 }
 
@@ -85,14 +85,27 @@ fn an_address_says_by_its_scheme_whether_it_speaks_tls() {
 }
 
 #[test]
-fn a_token_file_is_read() {
+fn a_token_file_is_read_and_read_again_after_a_refusal() {
     static FILE: OnceLock<String> = OnceLock::new();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
     fs::write(&file, "the-token\n").unwrap();
     FILE.set(file.display().to_string()).unwrap();
     let settings = of("consul://", |name| FILE.get().filter(|_| name == "CONSUL_HTTP_TOKEN_FILE").cloned());
-    assert_eq!(settings.unwrap().token.unwrap().reveal(), "the-token");
+    let token = settings.unwrap().token;
+    let first = token.header();
+    assert_eq!(first.as_ref().unwrap(), "the-token");
+    assert!(!token.was_replaced(first.as_ref()));
+    // A file that is being written changes nothing.
+    for half_written in ["", "the next"] {
+        fs::write(&file, half_written).unwrap();
+        assert!(!token.was_replaced(first.as_ref()));
+    }
+    fs::write(&file, "next-token").unwrap();
+    assert!(token.was_replaced(first.as_ref()));
+    assert_eq!(token.header().unwrap(), "next-token");
+    // A request that left with the old one learns of the new one too.
+    assert!(token.was_replaced(first.as_ref()));
     assert_eq!(
         wrong_field("consul://", |name| (name == "CONSUL_HTTP_TOKEN_FILE").then(|| "/canary".into())),
         "CONSUL_HTTP_TOKEN_FILE"

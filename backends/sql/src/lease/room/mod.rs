@@ -18,6 +18,6 @@ mod waiting_room;
 mod work;
 
 pub(crate) use passing::{pass, release};
-pub(crate) use visit::{home_of, inside_of};
+pub(crate) use visit::{granting_server_of, inside_of};
 pub(crate) use waiter::{RowTurn, Ticket, Told};
 pub(crate) use waiting_room::{Asked, WaitingRoom};

@@ -27,11 +27,11 @@ type Passed = (Released, Option<Attempt>);
 /// Frees the row, then leaves the room. `None`: the session ended before it answered, so nothing is known.
 pub(crate) async fn release<D: Dialect>(mut inside: Box<Inside<D>>, claim: &Arc<Claim>) -> Option<Result<Released>> {
     let claim = claim.clone();
-    run(inside.sessions.clone(), move |tell| {
+    run(inside.sessions.clone(), move |sender| {
         Box::pin(async move {
             let session = &mut inside.session.session;
             let released = bounded(&session.site.clone(), ending::release(session, &claim)).await;
-            let _ = tell.send(known(released, session.broken));
+            let _ = sender.send(known(released, session.broken));
             inside.leave().await;
         })
     })
@@ -49,7 +49,7 @@ pub(crate) async fn pass<D: Dialect>(
 ) -> Option<Result<Passed>> {
     let (room, holder, next) = (room.clone(), holder.clone(), next.clone());
     let flight = room.flight(next.owner);
-    run(inside.sessions.clone(), move |tell| {
+    run(inside.sessions.clone(), move |sender| {
         Box::pin(async move {
             let (sessions, may_go_on) = (inside.sessions.clone(), inside.may_go_on());
             let (site, session) = (sessions.site.clone(), &mut inside.session.session);
@@ -58,12 +58,12 @@ pub(crate) async fn pass<D: Dialect>(
                     Ok(Some(hold)) => {
                         let passed = (Released::Released, Some(Attempt::Acquired(inside.lends(hold))));
                         // If nobody hears of it, the engine abandons the claim.
-                        let _ = tell.send(Some(Ok(passed)));
+                        let _ = sender.send(Some(Ok(passed)));
                         return;
                     }
                     Ok(None) => (Released::NotOwner, Some(Begin::Inside(inside))),
                     Err(error) => {
-                        let _ = tell.send(known(Err(error), session.broken));
+                        let _ = sender.send(known(Err(error), session.broken));
                         return;
                     }
                 }
@@ -74,17 +74,17 @@ pub(crate) async fn pass<D: Dialect>(
                         (released, left.or_else(|| sessions.seat().ok()).map(Begin::Perhaps))
                     }
                     Err(error) => {
-                        let _ = tell.send(known(Err(error), session.broken));
+                        let _ = sender.send(known(Err(error), session.broken));
                         return;
                     }
                 }
             };
             let Some(begin) = begin else {
-                let _ = tell.send(Some(Ok((released, None))));
+                let _ = sender.send(Some(Ok((released, None))));
                 return;
             };
             let answer = room.begin(&sessions, &next, until, begin, Some(flight)).answer().await;
-            let _ = tell.send(Some(Ok((released, answer.for_next()))));
+            let _ = sender.send(Some(Ok((released, answer.for_next()))));
         })
     })
     .await
@@ -100,14 +100,14 @@ async fn run<D: Dialect, T: Send + 'static>(
     sessions: Arc<RoomSessions<D>>,
     work: impl FnOnce(oneshot::Sender<Option<T>>) -> BoxFuture<'static, ()>,
 ) -> Option<T> {
-    let (tell, told) = oneshot::channel();
+    let (sender, receiver) = oneshot::channel();
     let running = Arc::new(Work::default());
-    running.begin(&sessions.place, work(tell));
+    running.begin(&sessions.place, work(sender));
     if Origin::here() == Some(sessions.place.origin()) {
-        return told.await.ok().flatten();
+        return receiver.await.ok().flatten();
     }
     let clock = &sessions.site.clock;
-    match clock.timeout_at(clock.now().after(ELSEWHERE), told).await {
+    match clock.timeout_at(clock.now().after(ELSEWHERE), receiver).await {
         Some(answer) => answer.ok().flatten(),
         None => {
             // That closes the session, and the server frees the room.

@@ -18,7 +18,7 @@ use crate::row::row_name;
 const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
 /// There is always a pause between two looks.
-const LEAST: Duration = Duration::from_millis(1);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Where a wait begins.
 pub(crate) enum Begin<D: Dialect> {
@@ -107,10 +107,10 @@ async fn take<D: Dialect>(
             inside.leave().await;
             return Ok(Outcome::Ask);
         }
-        let end = wake.ask_by.map_or(BootInstant::NEVER, |end| end.after(LEAST));
+        let end = wake.ask_by.map_or(BootInstant::NEVER, |end| end.after(SHORTEST_PAUSE));
         waiter.is_contended(Told::of(wake));
-        let pause = longest.mul_f64(fastrand::f64()).max(LEAST);
+        let pause = longest.mul_f64(fastrand::f64()).max(SHORTEST_PAUSE);
         longest = (longest * 2).min(PAUSES.1);
-        site.clock.sleep_until(end.min(now.after(pause)).max(now.after(LEAST)).min(waiter.until)).await;
+        site.clock.sleep_until(end.min(now.after(pause)).max(now.after(SHORTEST_PAUSE)).min(waiter.until)).await;
     }
 }

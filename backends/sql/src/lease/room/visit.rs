@@ -7,14 +7,14 @@ use dlock_contract::Hold;
 use crate::dialect::Dialect;
 use crate::lease::room::sessions::{RoomSession, RoomSessions};
 use crate::room_name::RoomName;
-use crate::session::Home;
+use crate::session::GrantingServer;
 
 /// How many holds one visit has at most. Then the room is left, because others may stand in it.
-const MOST: u32 = 8;
+const MOST_HOLDS: u32 = 8;
 
 /// The session of a hold that came out of a room. The session is still in the room.
 pub(crate) struct Visit<D: Dialect> {
-    home: Arc<Home>,
+    granting_server: Arc<GrantingServer>,
     /// Taken by the end of the hold. If it is dropped before, the server frees the room.
     inside: Mutex<Option<Box<Inside<D>>>>,
 }
@@ -37,13 +37,16 @@ impl<D: Dialect> Inside<D> {
 
     /// Whether the visit may have one more hold.
     pub(crate) fn may_go_on(&self) -> bool {
-        self.holds < MOST
+        self.holds < MOST_HOLDS
     }
 
     /// One more hold of this visit.
     pub(crate) fn lends(mut self: Box<Self>, hold: Hold) -> Hold {
         self.holds += 1;
-        hold.with_session(Arc::new(Visit { home: self.session.session.home.clone(), inside: Mutex::new(Some(self)) }))
+        hold.with_session(Arc::new(Visit {
+            granting_server: self.session.session.granting_server.clone(),
+            inside: Mutex::new(Some(self)),
+        }))
     }
 
     /// Leaves the room, and keeps the session for other waiters. The row must be free before.
@@ -68,9 +71,9 @@ pub(crate) fn inside_of<D: Dialect>(hold: &Hold) -> Option<Box<Inside<D>>> {
 }
 
 /// The server that granted a hold.
-pub(crate) fn home_of<D: Dialect>(hold: &Hold) -> Option<Arc<Home>> {
+pub(crate) fn granting_server_of<D: Dialect>(hold: &Hold) -> Option<Arc<GrantingServer>> {
     match hold.session::<Visit<D>>() {
-        Some(visit) => Some(visit.home.clone()),
+        Some(visit) => Some(visit.granting_server.clone()),
         None => hold.shared_session(),
     }
 }

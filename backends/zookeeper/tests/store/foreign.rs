@@ -1,4 +1,4 @@
-//! The real Curator, on the same paths.
+//! The real Curator and the real kazoo, on the same paths.
 
 use dlock::Mode;
 use dlock_contract::{Attempt, Backend, Queue, Signal};
@@ -9,17 +9,37 @@ use crate::peer::{Peer, place};
 
 #[tokio::test]
 async fn curators_lock_and_ours_exclude_each_other_and_stand_in_one_line() {
+    one_line("curator", Peer::curator).await;
+}
+
+#[tokio::test]
+async fn kazoos_lock_and_ours_exclude_each_other_and_stand_in_one_line() {
+    one_line("kazoo", |path| Peer::kazoo(path, "")).await;
+    one_line("curator", |path| Peer::kazoo(path, "-lock-")).await;
+}
+
+#[tokio::test]
+async fn curators_readers_and_writers_and_ours_share_one_line() {
+    readers_and_writers("curator", Peer::curator).await;
+}
+
+#[tokio::test]
+async fn kazoos_readers_and_writers_and_ours_share_one_line() {
+    readers_and_writers("kazoo", |path| Peer::kazoo(path, "")).await;
+}
+
+async fn one_line(layout: &str, peer: impl Fn(&str) -> Peer) {
     let raw = raw(&shared()).await;
-    let store = open(&format!("{}?keys=literal", shared())).await.unwrap();
+    let store = open(&format!("{}?keys=literal&layout={layout}", shared())).await.unwrap();
     let (path, key) = place();
-    let mut theirs = Peer::curator(&path);
+    let mut theirs = peer(&path);
     assert!(theirs.does("lock 0"));
     assert!(matches!(store.try_acquire(&claim(&key), Queue::Leave).await.unwrap(), Attempt::Contended(_)));
     let waiter = claim(&key);
     let mut wake = stand(&store, &waiter).await;
     assert!(theirs.does("free"));
     let Signal::Granted(hold) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
-    assert!(!theirs.does("lock 0"), "Curator took a lock that is ours");
+    assert!(!theirs.does("lock 0"), "{layout}: the other tool took a lock that is ours");
     theirs.begin("lock 30");
     while line(&raw, &path).await.len() < 2 {
         tokio::task::yield_now().await;
@@ -29,12 +49,11 @@ async fn curators_lock_and_ours_exclude_each_other_and_stand_in_one_line() {
     assert!(line(&raw, &path).await.is_empty());
 }
 
-#[tokio::test]
-async fn curators_readers_and_writers_and_ours_share_one_line() {
-    let store = open(&format!("{}?keys=literal", shared())).await.unwrap();
+async fn readers_and_writers(layout: &str, peer: impl Fn(&str) -> Peer) {
+    let store = open(&format!("{}?keys=literal&layout={layout}", shared())).await.unwrap();
     let (path, key) = place();
     let of = |mode| claim_on(&key, TTL * 10, |claim| claim.mode = mode);
-    let mut theirs = Peer::curator(&path);
+    let mut theirs = peer(&path);
     let ours = take(&store, &of(Mode::Read)).await;
     assert!(theirs.does("read 0"), "two readers");
     assert!(theirs.does("free") && !theirs.does("write 0"), "a writer beside a reader");
@@ -45,7 +64,7 @@ async fn curators_readers_and_writers_and_ours_share_one_line() {
     assert!(theirs.does("write 0"));
     for mode in [Mode::Read, Mode::Write] {
         let refused = store.try_acquire(&of(mode), Queue::Leave).await.unwrap();
-        assert!(matches!(refused, Attempt::Contended(_)), "{mode:?} beside Curator's writer");
+        assert!(matches!(refused, Attempt::Contended(_)), "{mode:?} beside the other tool's writer");
     }
     assert!(theirs.does("free") && theirs.does("read 0"));
     let beside = take(&store, &of(Mode::Read)).await;

@@ -1,0 +1,64 @@
+//! Three servers, whose leader is killed.
+
+use std::time::Instant;
+
+use dlock_contract::{Backend, Standing};
+use dlock_testkit::holds::{self, claim, take, token};
+use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::wait_until;
+
+use crate::server::{LONG, Raw, SECOND, fresh, open, renewal};
+
+/// Servers that find each other by gossip.
+fn three() -> Vec<Instance> {
+    let servers: Vec<_> = (0..3).map(|_| servers::Consul::default()).collect();
+    let gossip: Vec<_> = servers.iter().map(|server| server.gossip_port).collect();
+    let recipes = servers.into_iter().enumerate().map(|(at, mut server)| {
+        server.extra = vec!["-bootstrap-expect=3".into(), format!("-node=n{at}"), "-retry-interval=1s".into()];
+        server.extra.extend(gossip.iter().map(|port| format!("-retry-join=127.0.0.1:{port}")));
+        server
+    });
+    Instance::start_all(recipes).unwrap()
+}
+
+/// The address at which the leader speaks to the other servers, as one server knows it. Nobody leads: it is empty.
+fn leader(by: &Instance) -> String {
+    Raw::at(&by.url()).json("GET /v1/status/leader").as_str().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_holders_lock_is_free_in_time_although_the_leader_is_killed_and_a_living_one_keeps_its_lock() {
+    let servers = tokio::task::spawn_blocking(three).await.unwrap();
+    let led = leader(&servers[0]);
+    let own_address = |server: &Instance| {
+        let own = Raw::at(&server.url()).json("GET /v1/agent/self");
+        format!("127.0.0.1:{}", own["Member"]["Tags"]["port"].as_str().unwrap())
+    };
+    let (leads, others): (Vec<_>, Vec<_>) = servers.iter().partition(|server| own_address(server) == led);
+    let [holder, waiter] = &others[..] else { panic!("of {led} no server knows that it leads") };
+    let url = |server: &Instance| format!("{}?lock_delay=1s", server.url());
+    let (store, other) = (open(&url(holder)).await.unwrap(), open(&url(waiter)).await.unwrap());
+    let ttl = SECOND * 2;
+    let (dying, living) = (claim(&fresh("dies"), ttl), claim(&fresh("lives"), LONG));
+    let kept = take(&store, &living).await;
+    let dead = take(&store, &dying).await;
+    let taken = Instant::now();
+    leads[0].kill9().unwrap();
+    wait_until("another leader", async || {
+        let next = leader(waiter);
+        // It may be named before it answers.
+        !next.is_empty() && next != led && Raw::at(&waiter.url()).ask("GET /v1/kv/?keys&consistent").is_ok()
+    })
+    .await
+    .unwrap();
+    let led_anew = Instant::now();
+    let next = holds::claim_on(&dying.key, LONG, |_| ());
+    let hold = holds::wait(&other, &next, SECOND * 30).await;
+    assert!(taken.elapsed() >= ttl, "the lock was free before its ttl");
+    // A new leader counts the ttl anew.
+    let late = led_anew.elapsed();
+    assert!(late <= other.profile().takeover(ttl) + SECOND * 5, "free {late:?} after the new leader");
+    assert!(token(&hold) > token(&dead));
+    assert_eq!(renewal(&store, &dead).await.unwrap(), Standing::Lost);
+    assert!(matches!(renewal(&store, &kept).await.unwrap(), Standing::Renewed(_)));
+}

@@ -1,0 +1,87 @@
+//! A server whose data is put back to an older state: a restored backup. Revisions, and so tokens, are given again.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use dlock::backends::etcd::Etcd;
+use dlock::backends::etcd::client::{Client, Txn, TxnOp};
+use dlock::{Clock, ErrorKind, Fence, fenced};
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
+use dlock_testkit::holds::token;
+use dlock_testkit::servers::Instance;
+
+use crate::server::{ask, claim_for, lock, own, url};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("-r").arg(from).arg(to).status().unwrap();
+    assert!(done.success());
+}
+
+/// Puts the data back as it was at the copy.
+fn restore(server: &Instance) {
+    server.kill9().unwrap();
+    let data = server.folder().join("data");
+    std::fs::remove_dir_all(&data).unwrap();
+    copy(&server.folder().join("backup"), &data);
+    server.restart().unwrap();
+}
+
+#[tokio::test]
+async fn a_restored_backup_confirms_no_newer_hold_and_grants_no_older_token() {
+    let server = own();
+    let open = async || Etcd::open(&url(&server), &Clock::system()).await.unwrap();
+    let process = open().await;
+    let claim = |key: &_| claim_for(key, LONG, true);
+    let (before, key, third) = (lock("before"), lock("key"), lock("third"));
+    let old = ask(&process, &claim(&before)).await.unwrap();
+    server.kill9().unwrap();
+    copy(&server.folder().join("data"), &server.folder().join("backup"));
+    server.restart().unwrap();
+    let taking = claim(&key);
+    let hold = loop {
+        // The connection has broken.
+        if let Ok(Attempt::Acquired(hold)) = process.try_acquire(&taking, Queue::Leave).await {
+            break hold;
+        }
+    };
+    let raw = Client::connect([server.addr().to_string()], None).await.unwrap();
+    let fence = Fence::from_parts(key.clone(), hold.token.map(u64::from)).unwrap();
+    let held = fenced::etcd::clause(&raw, &fence).await.unwrap();
+    let mut last = token(&hold);
+    for _ in 0..10 {
+        let other = ask(&process, &claim(&third)).await.unwrap();
+        process.release(&other).await.unwrap();
+        last = token(&other);
+    }
+    restore(&server);
+
+    // What the backup knows goes on.
+    let standing = async |hold| loop {
+        if let Ok(standing) = process.renew(&[hold]).await.pop().unwrap() {
+            return standing;
+        }
+    };
+    assert!(matches!(standing(&old).await, Standing::Renewed(_)));
+    assert_eq!(standing(&hold).await, Standing::Lost);
+    let raw = Client::connect([server.addr().to_string()], None).await.unwrap();
+    let write = Txn::new().when(held).and_then([TxnOp::put("resource", "late", None)]);
+    assert!(!raw.kv_client().txn(write).await.unwrap().succeeded());
+
+    // A process that has seen newer tokens takes none that is older.
+    let refused = claim(&key);
+    let error = process.try_acquire(&refused, Queue::Leave).await.unwrap_err();
+    assert!(*error.kind() == ErrorKind::FenceRegression && !error.is_retryable(), "{error}");
+    assert!(error.to_string().contains("--bump-revision"), "{error}");
+    process.abandon(&refused).await.unwrap();
+    // One that was started since cannot know.
+    let fresh = open().await;
+    let next = ask(&fresh, &claim(&key)).await.expect("the refused attempt left its key");
+    assert_eq!(fresh.release(&next).await.unwrap(), Released::Released);
+    let given_again = ask(&fresh, &claim(&third)).await.unwrap();
+    assert!(token(&given_again) <= last, "this test shows nothing");
+    assert_eq!(fresh.release(&given_again).await.unwrap(), Released::Released);
+    assert_eq!(process.release(&old).await.unwrap(), Released::Released);
+}

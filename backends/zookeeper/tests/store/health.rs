@@ -1,0 +1,33 @@
+//! What the servers say of themselves, and one that is read-only.
+
+use dlock::ErrorKind;
+use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError, SessionState};
+use dlock_contract::Backend;
+use dlock_testkit::servers::{Instance, ZooKeeper};
+
+use crate::kit::{open, process};
+
+#[tokio::test]
+async fn a_server_tells_its_version() {
+    let health = process().await.ready().await.unwrap();
+    assert!(health.version.as_deref().is_some_and(|version| version.starts_with("ZooKeeper 3.")), "{health}");
+    assert_eq!(health.role, None);
+}
+
+#[tokio::test]
+async fn a_server_that_is_read_only_is_refused() {
+    // One of three: it finds no majority, and goes on with reads alone.
+    let mut recipe = ZooKeeper::ensemble(3).swap_remove(0);
+    recipe.java.push("-Dreadonlymode.enabled=true".into());
+    recipe.settings.push("localSessionsEnabled=true".into());
+    let server = Instance::start(recipe).unwrap();
+    let raw = Client::connector().with_readonly(true).connect(&server.addr().to_string()).await.unwrap();
+    assert_eq!(raw.state(), SessionState::ConnectedReadOnly);
+    raw.list_children("/").await.unwrap();
+    let written = raw.create("/n", b"", &CreateMode::Persistent.with_acls(Acls::anyone_all())).await;
+    assert_eq!(written.unwrap_err(), ClientError::NotReadOnly);
+
+    let error = open(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), &ErrorKind::NotPrimary, "{error}");
+    assert!(error.to_string().contains("read-only"), "{error}");
+}

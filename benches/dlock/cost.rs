@@ -1,0 +1,171 @@
+//! What a lock and a process cost on each store, counted by a proxy before the server. Nothing here is about time, so a build
+//! without optimization and a busy machine give the same figures.
+
+use std::time::Duration;
+
+use dlock::{Guard, Key, Lock, Registry};
+use dlock_testkit::Proxy;
+use dlock_testkit::servers::shared;
+use tokio::time::sleep;
+
+use crate::Failed;
+use crate::table::{Contender, Row};
+
+/// So many locks, one after the other, each with a key of its own.
+const LOCKS: usize = 200;
+
+/// The same keys in each round, as in a service that works on some thousands of things.
+const KEYS: usize = 50;
+
+/// So many holds are renewed. Many stores renew them together.
+const HOLDS: usize = 10;
+const TTL: Duration = Duration::from_secs(3);
+
+/// A process without locks is watched for so long, and one with holds.
+const WATCHED: Duration = Duration::from_secs(12);
+
+/// What is given back in the background is over by then.
+const CALM: Duration = Duration::from_secs(1);
+
+/// A name, and the addresses of the servers. Two addresses are a pair.
+type Store = (&'static str, fn() -> Result<Vec<String>, Failed>);
+
+const STORES: [Store; 14] = [
+    ("Redis", || Ok(vec![shared().redis()?])),
+    ("Redlock, 5 nodes", || Ok(vec![shared().redlock()?])),
+    ("MySQL, lease rows", || Ok(vec![shared().mysql()?])),
+    ("MariaDB, lease rows", || Ok(vec![shared().mariadb()?])),
+    ("PostgreSQL, lease rows", || Ok(vec![shared().postgres()?])),
+    ("MySQL, `GET_LOCK`", || Ok(vec![shared().mysql()? + "?way=named"])),
+    ("MariaDB, `GET_LOCK`", || Ok(vec![shared().mariadb()? + "?way=named"])),
+    ("PostgreSQL, advisory locks", || Ok(vec![shared().postgres()? + "?way=named"])),
+    ("MariaDB, row locks", || Ok(vec![shared().mariadb()? + "?way=row"])),
+    ("PostgreSQL, row locks", || Ok(vec![shared().postgres()? + "?way=row"])),
+    ("etcd", || Ok(vec![shared().etcd()?.replace("http://", "etcd://")])),
+    ("ZooKeeper", || Ok(vec![shared().zookeeper()?])),
+    ("Consul", || Ok(vec![shared().consul()?])),
+    ("a pair of Redis and MariaDB", || Ok(vec![shared().redis()?, shared().mariadb()?])),
+];
+
+pub(crate) fn row() -> Result<Row, Failed> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let urls = STORES.iter().map(|(_, urls)| urls()).collect::<Result<Vec<_>, _>>()?;
+    let measured = runtime.block_on(async {
+        // Beside each other, since each has proxies of its own.
+        let running: Vec<_> =
+            urls.into_iter().enumerate().map(|(number, urls)| tokio::spawn(measure(number, urls))).collect();
+        let mut measured = Vec::new();
+        for (running, (name, _)) in running.into_iter().zip(STORES) {
+            let figures = running.await?.map_err(|error| format!("{name}: {error}"))?;
+            measured.push(Contender { name: name.into(), figures });
+        }
+        Ok::<_, Failed>(measured)
+    })?;
+    Ok(Row {
+        name: "cost".into(),
+        about: format!(
+            "What leaves and reaches one process, as a proxy before the server counts it. A lock: acquired and released, one \
+             task, nobody else wants it. A renewal: one of {HOLDS} holds of the process, for a third of its ttl. Idle: no hold, \
+             no waiter. A send is a piece of data that the proxy read at once: a request, or a part of it."
+        ),
+        contenders: measured,
+        aims: Vec::new(),
+    })
+}
+
+async fn measure(number: usize, urls: Vec<String>) -> Result<Vec<(&'static str, f64)>, Failed> {
+    let (registry, mut proxies) = (Registry::new(), Vec::new());
+    // The ways of one server exclude nobody of each other, so they refuse to share a namespace.
+    registry.configure(|defaults| defaults.namespace = format!("cost-{number}").into())?;
+    let lock = |key: Key| registry.lock(key);
+    let names = ["main", "second"];
+    for (url, name) in urls.iter().zip(names) {
+        let (before, through) = Proxy::in_front_of_each(url)?;
+        proxies.extend(before);
+        registry.connect(name, &through).await?;
+    }
+    if urls.len() == 2 {
+        registry.connect("pair", "paired://?gate=main&authority=second").await?;
+        registry.set_default("pair")?;
+    }
+    let connections = || proxies.iter().map(Proxy::connections).sum::<usize>() as f64;
+    // Opens connections, makes tables, prepares statements.
+    cycles(lock, KEYS).await?;
+    sleep(CALM).await;
+
+    let before = Counted::by(&proxies);
+    cycles(lock, LOCKS).await?;
+    sleep(CALM).await;
+    let per_lock = Counted::by(&proxies).since(&before).per(LOCKS as f64);
+    let idle_connections = connections();
+
+    let before = Counted::by(&proxies);
+    sleep(WATCHED).await;
+    let idle = Counted::by(&proxies).since(&before).per(WATCHED.as_secs_f64());
+
+    let mut holds: Vec<Guard> = Vec::new();
+    for number in 0..HOLDS {
+        holds.push(lock(Key::text("held:").value(&number)).ttl(TTL).acquire().await?);
+    }
+    sleep(CALM).await;
+    let before = Counted::by(&proxies);
+    sleep(WATCHED).await;
+    let renewals = HOLDS as f64 * WATCHED.as_secs_f64() / (TTL / 3).as_secs_f64();
+    let renewal = Counted::by(&proxies).since(&before).per(renewals);
+    let held_connections = connections();
+    for hold in holds {
+        hold.release().await?;
+    }
+    registry.shutdown(Duration::from_secs(5)).await;
+    Ok(vec![
+        ("sends per lock", per_lock.sends),
+        ("bytes sent per lock", per_lock.to_server),
+        ("bytes received per lock", per_lock.to_client),
+        ("sends per renewal", renewal.sends),
+        ("bytes per renewal", renewal.to_server + renewal.to_client),
+        ("connections, idle", idle_connections),
+        ("connections, 10 holds", held_connections),
+        ("sends per s, idle", idle.sends),
+        ("bytes per s, idle", idle.to_server + idle.to_client),
+    ])
+}
+
+async fn cycles(lock: impl Fn(Key) -> Lock, count: usize) -> Result<(), Failed> {
+    for number in 0..count {
+        lock(Key::text("cost:").value(&(number % KEYS))).acquire().await?.release().await?;
+    }
+    Ok(())
+}
+
+/// What went through some proxies.
+#[derive(Default)]
+struct Counted {
+    sends: f64,
+    to_server: f64,
+    to_client: f64,
+}
+
+impl Counted {
+    fn by(proxies: &[Proxy]) -> Self {
+        proxies.iter().fold(Self::default(), |sum, proxy| {
+            let [to_server, to_client] = proxy.bytes();
+            Self {
+                sends: sum.sends + proxy.sent() as f64,
+                to_server: sum.to_server + to_server as f64,
+                to_client: sum.to_client + to_client as f64,
+            }
+        })
+    }
+
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            sends: self.sends - before.sends,
+            to_server: self.to_server - before.to_server,
+            to_client: self.to_client - before.to_client,
+        }
+    }
+
+    fn per(&self, count: f64) -> Self {
+        Self { sends: self.sends / count, to_server: self.to_server / count, to_client: self.to_client / count }
+    }
+}
