@@ -193,6 +193,7 @@ impl Acquisition {
         let bound = self.attempt_bound();
         let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
         let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
+        self.store.findings.was_asked(self.claim.ttl, &answer);
         // A request that never left this process leaves nothing to undo.
         self.must_abandon = had_to_abandon || answer.as_ref().err().is_none_or(Error::may_have_left);
         Ok(answer)

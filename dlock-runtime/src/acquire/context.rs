@@ -41,6 +41,8 @@ pub(crate) type Trace = dyn Fn() -> Option<String> + Send + Sync;
 struct Stores {
     by_name: BTreeMap<String, Arc<Store>>,
     default: Option<Arc<Store>>,
+    /// Why stores could not be opened, by the names that they were to have.
+    unopened: BTreeMap<String, Error>,
 }
 
 impl Context {
@@ -70,8 +72,26 @@ impl Context {
         if stores.by_name.contains_key(name) {
             return Err(taken(name));
         }
+        stores.unopened.remove(name);
         stores.by_name.insert(name.to_owned(), store);
         Ok(())
+    }
+
+    /// A store could not be opened.
+    pub(crate) fn opening_failed(&self, name: &str, error: &Error) {
+        let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+        stores.unopened.insert(name.to_owned(), error.again());
+    }
+
+    /// Why the store of this name could not be opened. Without a name: the only one that was to be installed.
+    pub(crate) fn opening_error(&self, name: Option<&str>) -> Option<Error> {
+        let stores = self.0.stores.read().unwrap_or_else(PoisonError::into_inner);
+        let (name, error) = match name {
+            Some(name) => stores.unopened.get_key_value(name),
+            None if stores.by_name.is_empty() && stores.unopened.len() == 1 => stores.unopened.first_key_value(),
+            None => None,
+        }?;
+        Some(error.again().with_backend(name))
     }
 
     pub(crate) fn set_default(&self, name: &str) -> Result<()> {

@@ -122,7 +122,9 @@ impl Registry {
     /// Checks every annotated function of the program: is its backend installed, and can it do what is asked of it,
     /// with the defaults and tunings as they are now? Do two of them give one key to locks that do not mix?
     ///
-    /// Asks no store anything. Call it once at the start, after the backends were installed.
+    /// Asks no store anything. It repeats what the stores have said so far: why one could not be opened, why
+    /// [`ready`](Self::ready) found that one takes no locks, and a ttl that one has refused itself. Call it once at the
+    /// start, after the backends were installed.
     ///
     /// # Errors
     /// All that was found, at once.
@@ -139,12 +141,15 @@ impl Registry {
         if site.per_call("backend") {
             return Ok(());
         }
-        let store = self.context().store(site.backend())?;
+        let missing = |error| self.context().opening_error(site.backend()).unwrap_or(error);
+        let store = self.context().store(site.backend()).map_err(missing)?;
         let named = |error: Error| error.with_backend(&store.name);
-        if !site.per_call("ttl") {
-            check_ttl(store.backend.profile(), resolved.ttl).map_err(named)?;
+        let ttl = (!site.per_call("ttl")).then_some(resolved.ttl);
+        if let Some(ttl) = ttl {
+            check_ttl(store.backend.profile(), ttl).map_err(named)?;
         }
-        check_options(&*store.backend, &options).map_err(named)
+        check_options(&*store.backend, &options).map_err(named)?;
+        store.findings.check(ttl).map_err(named)
     }
 
     /// Two sites whose keys can be the same must ask for locks that mix.
@@ -313,3 +318,6 @@ const fn otherwise(policy: Otherwise) -> &'static str {
 fn time(duration: Duration) -> String {
     humantime::format_duration(duration).to_string()
 }
+
+#[cfg(test)]
+mod tests;

@@ -66,7 +66,13 @@ impl Registry {
             Some(_) => opening.await,
             None => background()?.run(opening).await.flatten(),
         };
-        self.install_shared(name, opened.map_err(|error| error.with_backend(name))?)
+        match opened {
+            Ok(backend) => self.install_shared(name, backend),
+            Err(error) => {
+                self.0.opening_failed(name, &error);
+                Err(error.with_backend(name))
+            }
+        }
     }
 
     /// The clock by which it counts.
@@ -122,7 +128,9 @@ impl Registry {
         let store = self.0.store(Some(name))?;
         let named = |error: Error| error.with_backend(&store.name);
         background().map_err(named)?;
-        store.ask(LONGEST_REQUEST, &(), |backend, ()| backend.ready()).await.map_err(named)
+        let answer = store.ask(LONGEST_REQUEST, &(), |backend, ()| backend.ready()).await;
+        store.findings.was_ready(&answer);
+        answer.map_err(named)
     }
 
     /// Sets the defaults of all locks that do not say otherwise. Locks already held keep theirs.

@@ -8,6 +8,7 @@
 pub(crate) mod abandon;
 pub(crate) mod cleanup;
 pub(crate) mod cohort;
+pub(crate) mod findings;
 pub(crate) mod health;
 pub(crate) mod jitter;
 pub(crate) mod listeners;

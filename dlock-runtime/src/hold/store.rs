@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 
 use crate::events::shutdown::Jobs;
 use crate::hold::cleanup::Cleanups;
+use crate::hold::findings::Findings;
 use crate::hold::health::{CONCLUSIVE, Health};
 use crate::queue::LocalQueue;
 
@@ -21,6 +22,7 @@ pub(crate) struct Store {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queue: Arc<LocalQueue>,
     pub(crate) health: Arc<Health>,
+    pub(crate) findings: Findings,
     pub(crate) cleanups: Arc<Cleanups>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
@@ -46,7 +48,7 @@ impl Store {
         let health = Arc::default();
         let cleanups = Arc::new(Cleanups::new(clock, &health));
         let (queue, jobs, clock) = (Arc::default(), jobs.clone(), clock.clone());
-        Self { name: name.into(), backend, queue, health, cleanups, jobs, clock }
+        Self { name: name.into(), backend, queue, health, findings: Findings::default(), cleanups, jobs, clock }
     }
 
     /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a

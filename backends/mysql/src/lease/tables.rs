@@ -127,6 +127,9 @@ const ROW_PROBES: [&str; 6] = [
     "SELECT 1 FROM {t}row_keys WHERE k = '{probe}' FOR UPDATE",
 ];
 
+/// Writes nothing. A database that is read-only refuses it all the same.
+const NO_WRITE: &str = "INSERT INTO {t}meta (name, word, number) SELECT '', '', 0 FROM DUAL WHERE 1 = 0";
+
 /// Makes the tables of lease rows that are missing, and looks at what is there.
 pub(super) async fn prepare(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
     prepare_all(conn, names, &LEASES, &PROBES).await
@@ -185,7 +188,7 @@ async fn look_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Tab
             return Err(missing(names, table));
         }
     }
-    Ok(())
+    sqlx::raw_sql(AssertSqlSafe(names.in_text(NO_WRITE))).execute(conn).await.map(drop).map_err(fault)
 }
 
 async fn look_at(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<bool> {

@@ -1,5 +1,6 @@
 //! Callers that give up at any moment, as in a `select!`, on a store with two connections.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock::{Key, Registry};
@@ -19,20 +20,24 @@ row_cases! {
 const KEYS: usize = 7;
 
 /// Each of a thousand calls ends after a random time: before its request, in it, in a wait, or in its body.
-async fn give_up(registry: &Registry) {
+async fn give_up(registry: &Registry, longest: Duration) {
+    let grants = &AtomicUsize::new(0);
     for _ in 0..20 {
         join_all((0..50).map(|number| async move {
             let body = async {
                 if let Ok(guard) = registry.lock(Key::new().value(&(number % KEYS))).ttl(TTL).acquire().await {
+                    grants.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2000))).await;
                     drop(guard);
                 }
             };
-            let limit = Duration::from_micros(fastrand::u64(0..8000));
+            let limit = longest.mul_f64(fastrand::f64());
             let _ = tokio::time::timeout(limit, body).await;
         }))
         .await;
     }
+    // Otherwise no call has given up in its body.
+    assert!(grants.load(Ordering::Relaxed) > 0, "nobody was granted a lock");
 }
 
 fn registry_of(database: &Database, store: impl Backend) -> Registry {
@@ -45,7 +50,7 @@ fn registry_of(database: &Database, store: impl Backend) -> Registry {
 
 async fn a_thousand_callers_of_lease_rows_that_give_up_leave_no_lock_and_no_connection_in_use(database: Database) {
     let registry = registry_of(&database, database.store_with("max_connections=2").await);
-    give_up(&registry).await;
+    give_up(&registry, Duration::from_millis(8)).await;
     wait_until("nothing is held", async || database.held().await.is_empty()).await.unwrap();
     // Both connections are free again: two callers are served at once, and again.
     for _ in 0..4 {
@@ -60,7 +65,8 @@ async fn a_thousand_callers_of_lease_rows_that_give_up_leave_no_lock_and_no_conn
 
 async fn a_thousand_callers_of_named_locks_that_give_up_leave_no_lock(database: Database) {
     let registry = registry_of(&database, named_kit::open(&database).await);
-    give_up(&registry).await;
+    // A grant needs more messages than that of a row.
+    give_up(&registry, Duration::from_millis(60)).await;
     let other = named_kit::open(&database).await;
     let names: Vec<_> = (0..KEYS).map(|number| key(&database, &number.to_string())).collect();
     wait_until("nothing is held", async || {

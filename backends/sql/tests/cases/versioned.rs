@@ -1,5 +1,7 @@
 //! Version columns in tables of the user's own.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock::{Conflict, ErrorKind, optimistic};
@@ -132,7 +134,8 @@ impl From<dlock::Error> for SellError {
 }
 
 #[optimistic(retries = 1000, backoff = "1ms..5ms")]
-async fn sell(conn: &mut Client) -> Result<i64, SellError> {
+async fn sell(conn: &mut Client, runs: &AtomicUsize) -> Result<i64, SellError> {
+    runs.fetch_add(1, Ordering::Relaxed);
     let read = STOCK.read(conn, "remaining", 7_i64).await?.ok_or(SellError::SoldOut)?;
     let remaining: i64 = read.row.get(0);
     if remaining == 0 {
@@ -144,14 +147,16 @@ async fn sell(conn: &mut Client) -> Result<i64, SellError> {
 }
 
 async fn writers_that_meet_never_sell_more_than_there_is(database: Database) {
-    let mut sellers = Vec::new();
-    stock(&database, 30).await.close().await.unwrap();
-    for _ in 0..4 {
-        let mut conn = database.connect().await;
+    const STOCKED: i64 = 100;
+    const SELLERS: usize = 4;
+    let (mut sellers, runs) = (Vec::new(), Arc::new(AtomicUsize::new(0)));
+    stock(&database, STOCKED).await.close().await.unwrap();
+    for _ in 0..SELLERS {
+        let (mut conn, runs) = (database.connect().await, runs.clone());
         sellers.push(tokio::spawn(async move {
             let mut sold = Vec::new();
             loop {
-                match sell(&mut conn).await {
+                match sell(&mut conn, &runs).await {
                     Ok(number) => sold.push(number),
                     Err(SellError::SoldOut) => return sold,
                     Err(SellError::Lock(error)) => panic!("{error}"),
@@ -164,6 +169,8 @@ async fn writers_that_meet_never_sell_more_than_there_is(database: Database) {
         sold.extend(seller.await.unwrap());
     }
     sold.sort_unstable();
-    assert_eq!(sold, (1..=30).collect::<Vec<_>>());
-    assert_eq!(rows(&database).await, ["0 31"]);
+    assert_eq!(sold, (1..=STOCKED).collect::<Vec<_>>());
+    assert_eq!(rows(&database).await, ["0 101"]);
+    // Each seller has one run that found nothing left. All others sold or met a conflict.
+    assert!(runs.load(Ordering::Relaxed) > sold.len() + SELLERS, "no writers have met: {runs:?}");
 }

@@ -1,6 +1,6 @@
 //! Rows of a table of the user's own.
 
-use dlock::{ErrorKind, Key, Lock, Mode};
+use dlock::{Error, ErrorKind, Key, Lock, Mode, distributed_lock};
 use dlock_contract::Backend;
 
 use super::world::{World, registry, run};
@@ -12,6 +12,7 @@ row_lock_cases! {
     a_key_that_differs_from_its_row_is_missing
     a_table_that_cannot_be_locked_is_refused
     a_store_looks_at_the_table_again
+    a_check_at_the_start_repeats_what_was_found
     readers_share_a_row_and_keep_writers_out
     a_namespace_of_another_way_is_refused
 }
@@ -104,6 +105,38 @@ async fn a_store_looks_at_the_table_again(database: Database) {
     database.change(crate::row_kit::DROP_INDEX).await;
     let error = store.ready().await.unwrap_err();
     assert!(error.to_string().contains("unique index"), "{error}");
+}
+
+/// Never called: `verify()` looks at it.
+#[distributed_lock(key = "<job>", ttl = "1s", backend = "rows")]
+async fn work(job: u64) -> Result<u64, Error> {
+    Ok(job)
+}
+
+async fn a_check_at_the_start_repeats_what_was_found(database: Database) {
+    database.change("CREATE TABLE jobs (id BIGINT NOT NULL)").await;
+    let url = format!("{}?way=row&table=jobs&column=id", database.url());
+    let registry = dlock::Registry::new();
+    let refused = |part: &str| {
+        let found = registry.verify().unwrap_err();
+        let (site, error) = found.iter().next().unwrap();
+        assert!(site.name().ends_with("work") && error.to_string().contains(part), "{found}");
+        assert_eq!(error.backend(), Some("rows").filter(|_| part != "dlock::connect"), "{found}");
+    };
+    refused("dlock::connect");
+    registry.connect("rows", &url).await.unwrap_err();
+    refused("unique index");
+    database.change("CREATE UNIQUE INDEX only_one ON jobs (id)").await;
+    registry.connect("rows", &url).await.unwrap();
+    registry.verify().unwrap();
+    database.change(crate::row_kit::DROP_INDEX).await;
+    // Nothing is asked.
+    registry.verify().unwrap();
+    registry.ready("rows").await.unwrap_err();
+    refused("unique index");
+    database.change("CREATE UNIQUE INDEX only_one ON jobs (id)").await;
+    registry.ready("rows").await.unwrap();
+    registry.verify().unwrap();
 }
 
 async fn readers_share_a_row_and_keep_writers_out(database: Database) {

@@ -11,7 +11,7 @@ use sqlx::mysql::MySqlConnectOptions;
 use super::cases::support::{attempt, is_refused};
 use super::kit::{Database, Kind, Store, TTL, try_open};
 use crate::named::support::named_cycle;
-use crate::named_kit;
+use crate::{named_kit, row_kit};
 
 cases_with_own_server! {
     settings_of_the_server_make_no_difference_to_a_session
@@ -81,6 +81,8 @@ async fn a_database_that_is_read_only_is_told() {
     };
     is_told(try_open(&database.url()).await.unwrap_err());
     is_told(dlock_mysql::named::open(&database.url(), &dlock::Clock::system()).await.unwrap_err());
+    is_told(store.ready().await.unwrap_err());
+    is_told(named.ready().await.unwrap_err());
     is_told(attempt(&store, &database.claim("b", TTL)).await.unwrap_err());
     is_told(store.renew(&[&hold]).await.remove(0).unwrap_err());
     is_told(store.release(&hold).await.unwrap_err());
@@ -89,6 +91,8 @@ async fn a_database_that_is_read_only_is_told() {
     assert!(matches!(confirm(&named, &named_hold).await, Standing::Renewed(_)));
     assert_eq!(named.release(&named_hold).await.unwrap(), Released::Released);
     database.change(&format!("ALTER DATABASE {} READ ONLY = 0", database.name)).await;
+    store.ready().await.unwrap();
+    named.ready().await.unwrap();
     assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)), "a switch and back lost the lock");
     let next = take(&named_kit::open(&database).await, &claim("b")).await;
     assert!(token(&next) > token(&named_hold));
@@ -146,6 +150,10 @@ async fn a_server_without_a_free_connection_is_an_outage_with_its_code(_server: 
     let store = try_open(&url).await.unwrap();
     let hold = take(&store, &database.claim("a", TTL)).await;
     confirm(&store, &hold).await;
+    let (named, rows) = (named_kit::open_at(&url).await, row_kit::open(&url).await.unwrap());
+    let other = |way: &str, text: &str, ttl| claim_on(&LockKey::new(way, Key::new().value(text)).unwrap(), ttl, |_| ());
+    let named_hold = take(&named, &other("named", "a", TTL)).await;
+    let row_hold = take(&rows, &other("row", "a", TTL)).await;
     database.change("SET GLOBAL max_connections = 12").await;
     let somebody: MySqlConnectOptions = url.parse().unwrap();
     let mut all = Vec::new();
@@ -153,9 +161,21 @@ async fn a_server_without_a_free_connection_is_an_outage_with_its_code(_server: 
         assert!(all.len() < 100, "the server takes any number of connections");
         all.push(conn);
     }
-    let refused = try_open(&url).await.unwrap_err();
-    assert_eq!((refused.kind(), refused.code()), (&ErrorKind::Outage, Some("1040")), "{refused}");
-    assert!(refused.is_retryable() && !refused.may_have_left(), "{refused}");
+    let is_told = |refused: Error| {
+        assert_eq!((refused.kind(), refused.code()), (&ErrorKind::Outage, Some("1040")), "{refused}");
+        assert!(refused.is_retryable() && refused.to_string().contains("no connection left"), "{refused}");
+        refused
+    };
+    assert!(!is_told(try_open(&url).await.unwrap_err()).may_have_left());
+    is_told(dlock_mysql::named::open(&url, &dlock::Clock::system()).await.unwrap_err());
+    is_told(row_kit::open(&url).await.unwrap_err());
+    // A named lock of another ttl needs a session of its own, and so does each row.
+    let refused = is_told(named.try_acquire(&other("named", "b", TTL / 2), Queue::Leave).await.unwrap_err());
+    assert!(!refused.may_have_left(), "{refused}");
+    let refused = is_told(rows.try_acquire(&other("row", "b", TTL), Queue::Leave).await.unwrap_err());
+    assert!(!refused.may_have_left(), "{refused}");
+    assert!(matches!(confirm(&named, &named_hold).await, Standing::Renewed(_)));
+    assert!(matches!(confirm(&rows, &row_hold).await, Standing::Renewed(_)));
     // The connections that there are go on, and a caller that needs one more is told.
     assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
     let (one, two) = (database.claim("b", TTL), database.claim("c", TTL));
@@ -164,6 +184,8 @@ async fn a_server_without_a_free_connection_is_an_outage_with_its_code(_server: 
     assert!(told.iter().all(|error| error.code() == Some("1040")) && told.len() <= 1, "{told:?}");
     drop(all);
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(named.release(&named_hold).await.unwrap(), Released::Released);
+    assert_eq!(rows.release(&row_hold).await.unwrap(), Released::Released);
 }
 
 async fn a_server_that_does_not_write_its_log_at_each_commit_is_told(_server: Instance, database: Database) {

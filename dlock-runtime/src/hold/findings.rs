@@ -1,0 +1,137 @@
+//! What a store has refused for good, until an answer says otherwise: for [`verify`](crate::verify), which asks no store.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{Attempt, Error, ErrorKind, Health, Result};
+
+/// The refusals of one store.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    found: Mutex<Found>,
+    /// A grant costs one load while no ttl was refused.
+    has_ttl: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// Why the store takes no locks at all.
+    not_ready: Option<Error>,
+    /// The last ttl that the store itself has refused.
+    ttl: Option<RefusedTtl>,
+}
+
+#[derive(Debug)]
+struct RefusedTtl {
+    asked: Duration,
+    /// What the store can do, as it says.
+    range: (Duration, Duration),
+    error: Error,
+}
+
+impl Findings {
+    /// The store was asked whether it takes locks. What a retry can mend is no finding.
+    pub(crate) fn was_ready(&self, answer: &Result<Health>) {
+        match answer {
+            Ok(_) => self.found().not_ready = None,
+            Err(error) if !error.is_retryable() => self.found().not_ready = Some(error.again()),
+            Err(_) => {}
+        }
+    }
+
+    /// The store was asked for a lock with this ttl.
+    pub(crate) fn was_asked(&self, ttl: Duration, answer: &Result<Attempt>) {
+        match answer {
+            Err(error) => {
+                if let ErrorKind::TtlOutOfRange { min, max } = *error.kind() {
+                    self.found().ttl = Some(RefusedTtl { asked: ttl, range: (min, max), error: error.again() });
+                    self.has_ttl.store(true, Ordering::Relaxed);
+                }
+            }
+            Ok(Attempt::Acquired(_)) if self.has_ttl.load(Ordering::Relaxed) => {
+                let mut found = self.found();
+                if found.ttl.as_ref().is_some_and(|refused| refused.applies_to(ttl)) {
+                    found.ttl = None;
+                    self.has_ttl.store(false, Ordering::Relaxed);
+                }
+            }
+            Ok(_) => {}
+        }
+    }
+
+    /// Fails if a lock cannot be taken, or not with this ttl where one is given.
+    pub(crate) fn check(&self, ttl: Option<Duration>) -> Result<()> {
+        let found = self.found();
+        let refused = found.ttl.as_ref().filter(|refused| ttl.is_some_and(|ttl| refused.applies_to(ttl)));
+        match found.not_ready.as_ref().or(refused.map(|refused| &refused.error)) {
+            Some(error) => Err(error.again()),
+            None => Ok(()),
+        }
+    }
+
+    fn found(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RefusedTtl {
+    fn applies_to(&self, ttl: Duration) -> bool {
+        let (min, max) = self.range;
+        ttl == self.asked || ttl < min || ttl > max
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use dlock_contract::{Backend, Claim, Key, LockKey, Queue};
+    use dlock_memory::Memory;
+    use futures::executor::block_on;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn refusal() -> Result<Attempt> {
+        Err(Error::new(ErrorKind::TtlOutOfRange { min: SECOND, max: 9 * SECOND }, "too long for this server"))
+    }
+
+    fn granted() -> Result<Attempt> {
+        let claim = Claim::new(LockKey::new("n", Key::text("k"))?, SECOND, "site")?;
+        block_on(Memory::new().try_acquire(&Arc::new(claim), Queue::Leave))
+    }
+
+    #[test]
+    fn a_ttl_that_the_store_refuses_is_refused_until_it_is_granted() {
+        let findings = Findings::default();
+        findings.check(Some(20 * SECOND)).unwrap();
+        findings.was_asked(20 * SECOND, &refusal());
+        // The server grants less than it said.
+        findings.was_asked(8 * SECOND, &refusal());
+        for ttl in [8, 10, 20] {
+            let error = findings.check(Some(ttl * SECOND)).unwrap_err();
+            assert!(error.to_string().contains("too long for this server"), "{error}");
+        }
+        findings.check(Some(2 * SECOND)).unwrap();
+        findings.check(None).unwrap();
+        findings.was_asked(2 * SECOND, &granted());
+        findings.check(Some(20 * SECOND)).unwrap_err();
+        findings.was_asked(20 * SECOND, &granted());
+        findings.check(Some(20 * SECOND)).unwrap();
+    }
+
+    #[test]
+    fn a_store_that_is_not_ready_stays_so_until_it_is_asked_again() {
+        let findings = Findings::default();
+        findings.was_ready(&Err(Error::outage("down")));
+        findings.check(None).unwrap();
+        findings.was_ready(&Err(Error::new(ErrorKind::SchemaMismatch, "no unique index")));
+        findings.was_ready(&Err(Error::outage("down")));
+        let error = findings.check(None).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::SchemaMismatch);
+        findings.was_ready(&Ok(Health::new()));
+        findings.check(None).unwrap();
+    }
+}
