@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use dlock::backends::memory::Memory;
 use dlock::{Defaults, Error, ErrorKind, Key, Registry, Tuning, Wait, distributed_lock, key_of, keys_of, sites};
+use dlock_testkit::servers::shared;
+use sqlx::{Connection, Executor, PgConnection};
 
 #[distributed_lock(key = "stock:<id>", ttl = "20s", wait = "3s")]
 async fn deduct(id: u64) -> Result<u64, Error> {
@@ -93,6 +95,38 @@ fn verify_takes_defaults_and_tunings_as_they_are() {
     registry.configure(huge).unwrap();
     let found = registry.verify().unwrap_err();
     assert_eq!(found.iter().count(), 2, "those that name no ttl: {found}");
+}
+
+#[tokio::test]
+async fn verify_repeats_what_a_store_has_refused() {
+    let registry = registry(&["memory", "brief"]);
+    registry.tune("sites::brief", |site| site.ttl = Some(Duration::from_secs(1))).unwrap();
+    let server = shared().postgres().unwrap();
+    let mut conn = PgConnection::connect(&server).await.unwrap();
+    let table = format!("orders_{:08x}", fastrand::u32(..));
+    let mut run = async |sql: &str| {
+        conn.execute(sqlx::AssertSqlSafe(sql.replace("orders", &table))).await.unwrap();
+    };
+    let url = format!("{server}?way=row&table={table}&column=id");
+    let repeats = |refused: &Error| {
+        let found = registry.verify().unwrap_err();
+        let found: Vec<_> = found.iter().collect();
+        let [(site, error)] = found[..] else { panic!("{found:?}") };
+        assert_eq!(site.name(), "sites::report");
+        assert_eq!((error.kind(), error.message()), (refused.kind(), refused.message()));
+        assert_eq!((refused.kind(), error.backend()), (&ErrorKind::SchemaMismatch, Some("reports")));
+    };
+
+    run("CREATE TABLE orders (id TEXT NOT NULL)").await;
+    repeats(&registry.connect("reports", &url).await.unwrap_err());
+    run("CREATE UNIQUE INDEX one_of_orders ON orders (id)").await;
+    registry.connect("reports", &url).await.unwrap();
+    registry.verify().unwrap();
+    run("DROP INDEX one_of_orders").await;
+    repeats(&registry.ready("reports").await.unwrap_err());
+    run("CREATE UNIQUE INDEX one_of_orders ON orders (id)").await;
+    registry.ready("reports").await.unwrap();
+    registry.verify().unwrap();
 }
 
 #[test]
