@@ -101,13 +101,26 @@ fn the_flash_sale_sells_out_in_every_way_of_mariadb() {
 #[test]
 fn the_flash_sale_sells_out_in_every_way_of_postgresql() {
     let url = shared().postgres().expect("a PostgreSQL");
-    every_way(&url, |name| {
-        let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")));
-        tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
-            let mut conn = sqlx::PgConnection::connect(&url).await.expect("a session");
-            sql.execute(&mut conn).await.expect("a database");
-        });
+    every_way(&url, |name| create_in_postgres(&url, name));
+}
+
+fn create_in_postgres(url: &str, name: &str) {
+    let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")));
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let mut conn = sqlx::PgConnection::connect(url).await.expect("a session");
+        sql.execute(&mut conn).await.expect("a database");
     });
+}
+
+#[test]
+fn a_withdrawal_in_the_locks_own_transaction_stays_if_the_call_succeeds_and_only_then() {
+    let url = shared().postgres().expect("a PostgreSQL");
+    let name = format!("withdraw_{:08x}", fastrand::u32(..));
+    create_in_postgres(&url, &name);
+    let (server, _) = url.rsplit_once('/').expect("a database");
+    let output = run("withdraw", &[&format!("{server}/{name}")]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("10 withdrawals were paid, and 0 of 100 are left"), "{}", text(&output));
 }
 
 #[test]

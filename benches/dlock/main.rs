@@ -13,6 +13,7 @@ mod leadership;
 mod lease_contended;
 mod lease_held;
 mod memory;
+mod named_contended;
 mod paired;
 mod peers;
 mod renewals;
@@ -31,7 +32,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 73] = [
+const ROWS: [(&str, Run); 79] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -65,6 +66,12 @@ const ROWS: [(&str, Run); 73] = [
     ("named-16-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Named, 16)),
     ("named-16-mysql", || sql::row(sql::Make::MySql, sql::Way::Named, 16)),
     ("named-16-postgres", || sql::row(sql::Make::Postgres, sql::Way::Named, 16)),
+    ("named-contended-2-mariadb", || named_contended::row(sql::Make::MariaDb, 2)),
+    ("named-contended-2-mysql", || named_contended::row(sql::Make::MySql, 2)),
+    ("named-contended-2-postgres", || named_contended::row(sql::Make::Postgres, 2)),
+    ("named-contended-16-mariadb", || named_contended::row(sql::Make::MariaDb, 16)),
+    ("named-contended-16-mysql", || named_contended::row(sql::Make::MySql, 16)),
+    ("named-contended-16-postgres", || named_contended::row(sql::Make::Postgres, 16)),
     ("lease-contended-2-mariadb", || lease_contended::row(sql::Make::MariaDb, 1, 2)),
     ("lease-contended-2-mysql", || lease_contended::row(sql::Make::MySql, 1, 2)),
     ("lease-contended-2-postgres", || lease_contended::row(sql::Make::Postgres, 1, 2)),

@@ -172,9 +172,9 @@ impl<T> Drop for Run<T> {
 
 /// A runtime of the caller's, to run tasks in from anywhere for as long as it lives.
 #[derive(Clone, Debug)]
-pub struct Place(Handle);
+pub struct CallerRuntime(Handle);
 
-impl Place {
+impl CallerRuntime {
     /// The present runtime.
     ///
     /// # Errors

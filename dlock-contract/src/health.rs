@@ -17,6 +17,8 @@ pub struct Health {
     pub role: Option<String>,
     /// Everything that makes a promise smaller, each with its advice. None of them keeps the store from taking locks.
     pub findings: Vec<String>,
+    /// What the store has counted since it was opened, by what it is, such as deadlocks that cost it a second request.
+    pub counts: Vec<(String, u64)>,
 }
 
 impl Health {
@@ -40,6 +42,13 @@ impl Health {
         self
     }
 
+    /// Adds a counter.
+    #[must_use]
+    pub fn count(mut self, what: impl Into<String>, number: u64) -> Self {
+        self.counts.push((what.into(), number));
+        self
+    }
+
     /// Adds one finding, with its advice.
     #[must_use]
     pub fn finding(mut self, finding: impl Into<String>) -> Self {
@@ -51,7 +60,9 @@ impl Health {
 impl std::fmt::Display for Health {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ready")?;
-        let known = [&self.version, &self.role].into_iter().flatten().chain(&self.findings);
+        let counts = self.counts.iter().filter(|(_, number)| *number > 0);
+        let counts: Vec<_> = counts.map(|(what, number)| format!("{what}: {number}")).collect();
+        let known = [&self.version, &self.role].into_iter().flatten().chain(&self.findings).chain(&counts);
         for (number, text) in known.enumerate() {
             write!(f, "{} {text}", if number == 0 { ":" } else { ";" })?;
         }

@@ -85,7 +85,8 @@ pub use url_form::{OptionRow, UrlBody, UrlForm};
 #[doc(hidden)]
 pub mod engine {
     pub use crate::background::{
-        EndsTask, Home, Place, Run, aside, background, background_of, home, is_forked, is_ours, not_forked, whereabouts,
+        CallerRuntime, EndsTask, Home, Run, aside, background, background_of, home, is_forked, is_ours, not_forked,
+        whereabouts,
     };
     pub use crate::fence::{check_resource, judge};
     pub use crate::hold::margin;

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::background::{EndsTask, Place};
+use crate::background::{CallerRuntime, EndsTask};
 use crate::error::{Error, Result};
 use crate::origin::Origin;
 
@@ -56,15 +56,15 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let place = Place::here()?;
-        let origin = place.origin();
-        let (generation, cell) = self.entry(&place);
+        let runtime = CallerRuntime::here()?;
+        let origin = runtime.origin();
+        let (generation, cell) = self.entry(&runtime);
         let value = match cell.get() {
             Some(value) => value.clone(),
             None => {
                 let (sender, receiver) = oneshot::channel();
                 let opening = async move { sender.send(cell.get_or_try_init(open).await.cloned()) };
-                let _opening = EndsTask(place.spawn(opening.map(drop)));
+                let _opening = EndsTask(runtime.spawn(opening.map(drop)));
                 receiver.await.unwrap_or_else(|_| Err(Error::outage("the runtime is shutting down")))?
             }
         };
@@ -99,8 +99,8 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         drop(broken);
     }
 
-    fn entry(&self, place: &Place) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
-        let origin = place.origin();
+    fn entry(&self, runtime: &CallerRuntime) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
+        let origin = runtime.origin();
         let lock = || self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = lock().get(&origin) {
             return (entry.generation, entry.cell.clone());
@@ -108,7 +108,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         let gone = Arc::new(AtomicBool::new(false));
         let at_end = RuntimeEnd { entries: Arc::downgrade(&self.entries), origin, gone: gone.clone() };
         // Outside of the lock: a runtime that is being shut down drops the task at once, and `at_end` with it.
-        let end_task = place.spawn(async move {
+        let end_task = runtime.spawn(async move {
             let _at_end = at_end;
             std::future::pending::<()>().await;
         });

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls")]
 use dlock_contract::TlsMode;
-use dlock_contract::engine::{EndsTask, Names, Place};
+use dlock_contract::engine::{CallerRuntime, EndsTask, Names};
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result, Tls};
 #[cfg(feature = "tls")]
 use etcd_client::{Certificate, Identity, TlsOptions};
@@ -197,7 +197,7 @@ impl Connection {
             // The caller may be gone meanwhile.
             let _ = tell.send(answer.unwrap_or_else(|| Err(Fault::Broken("etcd did not answer for a lease".into()))));
         };
-        let place = Place::here().map_err(|error| Fault::Broken(error.to_string()))?;
+        let place = CallerRuntime::here().map_err(|error| Fault::Broken(error.to_string()))?;
         let _task = EndsTask(place.spawn(task));
         told.await.unwrap_or_else(|_| Err(Fault::Broken("the runtime is shutting down".into())))
     }

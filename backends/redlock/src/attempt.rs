@@ -64,9 +64,9 @@ impl Redlock {
             let silence = matches!(&outcome, Err(short) if short.by_silence);
             // Before anybody asks again. Nodes where another owner has the lock are left out, because they have nothing
             // of ours.
-            let others = (0..self.nodes.len()).filter(|node| !tally.said_no.contains(node));
+            let others = (0..self.nodes.len()).filter(|node| !tally.refusing.contains(node));
             // Slow nodes are asked again when a majority has come so far, or they would fall behind more and more.
-            let awaited = if silence { majority(self.nodes.len()).saturating_sub(tally.said_no.len()) } else { 0 };
+            let awaited = if silence { majority(self.nodes.len()).saturating_sub(tally.refusing.len()) } else { 0 };
             self.give_back(claim, &round, others, awaited, until).await?;
             match outcome {
                 Err(_) if silence && self.clock.now() < until => {}

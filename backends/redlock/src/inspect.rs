@@ -35,7 +35,7 @@ impl Redlock {
     async fn leave_record(&self, name: &LockKey, id: HoldId, record: &BreakRecord, left: Duration) -> Result<()> {
         let nodes = self.nodes.len();
         let (record_name, record) = (record_name(name, id), record.clone());
-        let mut asked = ask(&self.nodes, 0..nodes, Patience::UNHURRIED, move |node, link| {
+        let mut answers = ask(&self.nodes, 0..nodes, Patience::UNHURRIED, move |node, link| {
             let mut set = cmd("SET");
             set.arg(&record_name).arg(record.as_str()).arg("PX").arg(millis(left.max(LEAST)));
             async move { node.pipeline(&link, [set]).await }
@@ -43,8 +43,8 @@ impl Redlock {
         .insist();
         let (mut left, mut unable) = (0, Vec::new());
         while left < majority(nodes) {
-            match asked.next().await {
-                Some((_, Ok(answers))) => match &answers[..] {
+            match answers.next().await {
+                Some((_, Ok(values))) => match &values[..] {
                     [Value::Okay] => left += 1,
                     other => unable.push(fault::unexpected(other.first().unwrap_or(&Value::Nil)).into()),
                 },
@@ -64,15 +64,15 @@ impl Inspect for Redlock {
             let (number, cursor) = place_of(listing.after.as_ref(), nodes)?;
             let pattern = lock_pattern(listing, self.is_literal)?;
             let scan = scan_command(cursor, &pattern, listing);
-            let mut asked = ask(&self.nodes, number..=number, Patience::UNHURRIED, move |node, link| {
+            let mut answers = ask(&self.nodes, number..=number, Patience::UNHURRIED, move |node, link| {
                 let scan = scan.clone();
                 async move { node.pipeline(&link, [scan]).await }
             })?;
             let mut next_node = Some((number + 1, 0)).filter(|(number, _)| *number < nodes);
             let mut names = Vec::new();
             // If one node cannot tell, the others do: a lock is on most of them.
-            if let Some((_, Ok(answers))) = asked.next().await {
-                let (next, found) = scanned(answers.first().unwrap_or(&Value::Nil))?;
+            if let Some((_, Ok(values))) = answers.next().await {
+                let (next, found) = scanned(values.first().unwrap_or(&Value::Nil))?;
                 names = found;
                 if next != 0 {
                     next_node = Some((number, next));
@@ -99,12 +99,12 @@ impl Inspect for Redlock {
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
         Box::pin(async move {
             let name = record_name(&self.named(&hold.claim.key)?, HoldId::of(&hold.claim.owner));
-            let mut asked = ask(&self.nodes, 0..self.nodes.len(), Patience::UNHURRIED, move |node, link| {
+            let mut answers = ask(&self.nodes, 0..self.nodes.len(), Patience::UNHURRIED, move |node, link| {
                 let mut get = cmd("GET");
                 get.arg(&name);
                 async move { node.pipeline(&link, [get]).await }
             })?;
-            while let Some((_, answer)) = asked.next().await {
+            while let Some((_, answer)) = answers.next().await {
                 if let Ok([Value::BulkString(record)]) = answer.as_deref() {
                     return Ok(Some(BreakRecord::from_stored(&String::from_utf8_lossy(record))));
                 }

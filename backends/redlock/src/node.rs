@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::{Cmd, Value};
-use dlock_contract::engine::Place;
+use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Clock, Error, Origin, PerRuntime, Result};
 use futures::FutureExt;
 use futures::future::Shared;
@@ -52,8 +52,8 @@ pub(super) struct Opening {
 
 impl Opening {
     pub(super) async fn done(self) -> Result<Arc<Link>, Arc<Error>> {
-        let gone = |_| Err(Arc::new(Error::outage("the runtime in which a connection was opened has ended")));
-        self.link.await.unwrap_or_else(gone)
+        let runtime_ended = |_| Err(Arc::new(Error::outage("the runtime in which a connection was opened has ended")));
+        self.link.await.unwrap_or_else(runtime_ended)
     }
 }
 
@@ -86,7 +86,7 @@ impl Node {
     }
 
     /// Opens the current runtime's link, in a task of its own. If the caller gives up, the next caller finds the link.
-    pub(super) fn open(self: &Arc<Self>, place: &Place) -> Opening {
+    pub(super) fn open(self: &Arc<Self>, place: &CallerRuntime) -> Opening {
         let origin = place.origin();
         let (sender, link) = oneshot::channel();
         let opening = Opening { since: self.clock().now(), link: link.shared() };
@@ -110,7 +110,7 @@ impl Node {
     }
 
     async fn opened(self: &Arc<Self>) -> Result<Arc<Link>> {
-        if let Some(broken) = Place::here().ok().and_then(|place| self.links.peek(place.origin())) {
+        if let Some(broken) = CallerRuntime::here().ok().and_then(|place| self.links.peek(place.origin())) {
             if broken.value.connection.is_usable(self.clock()) {
                 return Ok(broken.value);
             }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_contract::engine::Place;
+use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -98,7 +98,7 @@ pub(super) struct Answers<T: Send + 'static> {
     answers: FuturesUnordered<BoxFuture<'static, (usize, Answer<T>)>>,
     over: Arc<AtomicBool>,
     insists: bool,
-    place: Place,
+    place: CallerRuntime,
 }
 
 /// Asks the nodes with these numbers.
@@ -112,7 +112,7 @@ where
     T: Send + 'static,
     F: Future<Output = Result<T>> + Send + 'static,
 {
-    let place = Place::here()?;
+    let place = CallerRuntime::here()?;
     let over = Arc::new(AtomicBool::new(false));
     let one = |number: usize| {
         let node = nodes.get(number)?.clone();
@@ -126,7 +126,7 @@ where
 
 async fn one<T, F: Future<Output = Result<T>>>(
     node: Arc<Node>,
-    place: &Place,
+    place: &CallerRuntime,
     patience: Patience,
     over: &AtomicBool,
     request: impl Fn(Arc<Node>, Arc<Link>) -> F,

@@ -66,7 +66,7 @@ pub(super) struct Tally {
     refusals: Vec<(String, Duration)>,
     unable: Vec<Unable>,
     /// The nodes on which another owner has the lock. They have nothing of ours.
-    pub(super) said_no: Vec<usize>,
+    pub(super) refusing: Vec<usize>,
 }
 
 /// More than half.
@@ -84,7 +84,7 @@ impl Tally {
             token: 0,
             refusals: Vec::new(),
             unable: Vec::new(),
-            said_no: Vec::new(),
+            refusing: Vec::new(),
         }
     }
 
@@ -95,7 +95,7 @@ impl Tally {
                 *(if counts { &mut self.granted } else { &mut self.resting }) += 1;
             }
             Ok(Vote::Refused { by, left, counts }) => {
-                self.said_no.push(node);
+                self.refusing.push(node);
                 self.refusals.push((by, left));
                 *(if counts { &mut self.refused } else { &mut self.resting }) += 1;
             }
@@ -296,7 +296,7 @@ mod tests {
         held.iter().enumerate().for_each(|(node, vote)| tally.count(node, vote.clone()));
         // Of its four leases two may end, and then it has no majority.
         assert!(matches!(tally.verdict(), Verdict::Held(left) if left == 2 * SECOND));
-        assert_eq!(tally.said_no, [0, 1, 2, 3, 4]);
+        assert_eq!(tally.refusing, [0, 1, 2, 3, 4]);
         assert!(matches!(count(&[no("a", 3), no("b", 1), yes(1), yes(1), no("c", 1)]).1, Verdict::Split));
     }
 

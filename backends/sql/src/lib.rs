@@ -11,6 +11,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod builder;
+mod collisions;
 mod credentials;
 mod dialect;
 mod flights;

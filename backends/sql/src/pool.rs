@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::Place;
+use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{Error, Result};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
@@ -28,7 +28,7 @@ pub(crate) struct Pool<D: Dialect> {
 
 struct Inner<D: Dialect> {
     site: Arc<Site<D>>,
-    place: Place,
+    place: CallerRuntime,
     max: usize,
     state: Mutex<State<D>>,
 }
@@ -51,7 +51,7 @@ impl<D: Dialect> Pool<D> {
     /// A pool for the present runtime.
     pub(crate) fn here(site: &Arc<Site<D>>, max: usize) -> Result<Self> {
         let state = Mutex::new(State { waiting: VecDeque::new(), idle: Vec::new(), tasks: 0 });
-        Ok(Self { inner: Arc::new(Inner { site: site.clone(), place: Place::here()?, max, state }) })
+        Ok(Self { inner: Arc::new(Inner { site: site.clone(), place: CallerRuntime::here()?, max, state }) })
     }
 
     /// Runs a job on one of the connections, and opens one first if all are busy.

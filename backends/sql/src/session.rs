@@ -6,6 +6,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Health, LockKey, Result};
 use futures::future::BoxFuture;
 
+use crate::collisions::Collisions;
 use crate::dialect::{Answer, Dialect, Refusal, Statement, Value};
 use crate::row::{RowName, row_name};
 use crate::settings::Settings;
@@ -26,6 +27,7 @@ pub(crate) struct Site<D> {
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
     pub(crate) statements: Statements,
+    pub(crate) collisions: Collisions,
 }
 
 impl<D: Dialect> Site<D> {
@@ -146,6 +148,7 @@ impl<D: Dialect> Session<D> {
             self.broken = true;
             let answer = site.dialect.run(&mut self.conn, statement, values).await;
             let refusal = answer.as_ref().err().map(|error| site.dialect.refusal(error));
+            refusal.into_iter().for_each(|refusal| site.collisions.note(refusal));
             self.broken = refusal == Some(Refusal::SessionEnded);
             self.used = site.clock.now();
             if refusal != Some(Refusal::Undone) || left == 0 {
@@ -197,7 +200,7 @@ impl<D: Dialect> Session<D> {
         self.broken = true;
         let health = site.dialect.health(&mut self.conn).await?;
         self.has_answered();
-        Ok(health)
+        Ok(site.collisions.told_in(health))
     }
 
     fn has_answered(&mut self) {

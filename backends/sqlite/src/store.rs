@@ -55,7 +55,7 @@ impl Sqlite {
         let site = self.site.clone();
         let open = || async move {
             let worker = Worker::new(site);
-            engine::Place::here()?.spawn(worker.task());
+            engine::CallerRuntime::here()?.spawn(worker.task());
             Ok(Arc::new(worker))
         };
         Ok(self.workers.get(open).await?.value)

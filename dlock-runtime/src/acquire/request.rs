@@ -10,13 +10,13 @@ use crate::acquire::context::Context;
 use crate::acquire::thread_registry;
 use crate::guard::scope::Enclosing;
 use crate::options::Options;
-use crate::site::{Call, Place, Site};
+use crate::site::{Call, CallSite, Site};
 
 /// The request of one call.
 #[derive(Clone)]
 pub(crate) struct Request {
     pub(crate) context: Context,
-    pub(crate) place: Place,
+    pub(crate) call_site: CallSite,
     pub(crate) options: Options,
     pub(crate) backend: Option<Cow<'static, str>>,
     /// Instead of the registry's; an election may have one.
@@ -30,11 +30,11 @@ pub(crate) struct Request {
 impl Request {
     pub(crate) const fn new(
         context: Context,
-        place: Place,
+        call_site: CallSite,
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { context, place, options, backend, namespace: None, parked: None, list: None }
+        Self { context, call_site, options, backend, namespace: None, parked: None, list: None }
     }
 
     /// The request of an annotated function in one call.
@@ -42,7 +42,7 @@ impl Request {
         let context = thread_registry::here();
         let options = context.tuned(site.name, site.options.said_by_call(call.ttl, call.wait));
         let backend = call.backend.clone().or(site.backend.map(Into::into));
-        Self::new(context, Place::Site(site), options, backend)
+        Self::new(context, CallSite::Site(site), options, backend)
     }
 
     /// The caller's thread, which is the present one, sleeps until there is an answer.

@@ -95,7 +95,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         }
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
-    let label = Label::new(request.place, store.name.clone());
+    let label = Label::new(request.call_site, store.name.clone());
     // For a list of keys it is noted once.
     #[cfg(debug_assertions)]
     if request.list.as_ref().is_none_or(|list| list.is_first()) {
@@ -180,13 +180,13 @@ impl Acquisition {
 mod tests {
     use super::*;
     use crate::acquire::context::Context;
-    use crate::site::{Named, Place};
+    use crate::site::{CallSite, Named};
 
     #[test]
     fn the_futures_of_an_uncontended_call_stay_small() {
-        let place = Place::Builder(Named::new("", ""));
+        let call_site = CallSite::Builder(Named::new("", ""));
         let request =
-            Request::new(Context::with_clock(&dlock_contract::Clock::system()), place, Options::DEFAULT, None);
+            Request::new(Context::with_clock(&dlock_contract::Clock::system()), call_site, Options::DEFAULT, None);
         request.context.install("memory", Arc::new(dlock_memory::Memory::new())).unwrap();
         request.context.set_default("memory").unwrap();
         let key = crate::Key::text("k").into();

@@ -19,7 +19,7 @@ use crate::guard::guard_set::Guards;
 use crate::guard::{Guard, Held};
 use crate::hold::store::request_bound;
 use crate::options::{Cohort, OnLost, Options, Renew, Retry, Wait};
-use crate::site::{Keys, Named, Place};
+use crate::site::{CallSite, Keys, Named};
 
 /// A lock to be acquired; made by [`lock`](crate::lock). Options that are not set come from the registry's defaults.
 ///
@@ -214,9 +214,9 @@ impl<K> Lock<K> {
     }
 
     fn request_for(&self, template: &str) -> Request {
-        let place = Place::Builder(Named::new(&self.name, template));
+        let call_site = CallSite::Builder(Named::new(&self.name, template));
         let backend = self.backend.clone().map(Into::into);
-        let request = Request::new(self.registry.context().clone(), place, self.options, backend);
+        let request = Request::new(self.registry.context().clone(), call_site, self.options, backend);
         Request { namespace: self.namespace.clone(), ..request }
     }
 }

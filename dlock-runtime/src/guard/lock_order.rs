@@ -29,7 +29,7 @@ impl Order {
     pub(crate) fn note(&self, events: &Arc<Events>, wanted: &Label) {
         for held in scope::chain() {
             // Keys of one list are sorted, so every caller takes them in the same order.
-            if held.label.same_place(wanted) && held.sorted {
+            if held.label.same_call_site(wanted) && held.sorted {
                 continue;
             }
             if let Some(elsewhere) = self.add(&class(&held.label), &class(wanted), wanted) {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{Place, background};
+use dlock_contract::engine::{CallerRuntime, background};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, Origin, Owner, Released, Result};
 use tokio::sync::oneshot;
 
@@ -57,7 +57,7 @@ impl ReleaseToNext {
             // The releaser may be gone.
             let _ = sender.send(self.run(bound).await);
         };
-        match Place::here() {
+        match CallerRuntime::here() {
             Ok(place) if origin == Some(place.origin()) => drop(place.spawn(task)),
             // The waiters are on another runtime, and this one may stand still while theirs goes on.
             _ => background()?.spawn(task),

@@ -137,12 +137,12 @@ impl<T: AsRef<str> + ?Sized> IsName for T {
 /// rendered key would have one for every order.
 #[derive(Clone)]
 pub struct Label {
-    place: Place,
+    call_site: CallSite,
     backend: Arc<str>,
 }
 
 #[derive(Clone)]
-pub(crate) enum Place {
+pub(crate) enum CallSite {
     Site(&'static Site),
     Builder(Named),
 }
@@ -169,7 +169,7 @@ impl Named {
     }
 }
 
-impl Place {
+impl CallSite {
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Site(site) => site.name,
@@ -181,10 +181,10 @@ impl Place {
 impl Label {
     /// Whether it was taken at the same place in the source.
     #[cfg(debug_assertions)]
-    pub(crate) fn same_place(&self, other: &Self) -> bool {
-        match (&self.place, &other.place) {
-            (Place::Site(one), Place::Site(other)) => std::ptr::eq(*one, *other),
-            (Place::Builder(one), Place::Builder(other)) => one.name() == other.name(),
+    pub(crate) fn same_call_site(&self, other: &Self) -> bool {
+        match (&self.call_site, &other.call_site) {
+            (CallSite::Site(one), CallSite::Site(other)) => std::ptr::eq(*one, *other),
+            (CallSite::Builder(one), CallSite::Builder(other)) => one.name() == other.name(),
             _ => false,
         }
     }
@@ -193,28 +193,28 @@ impl Label {
     /// builder.
     #[must_use]
     pub fn place(&self) -> String {
-        match &self.place {
-            Place::Site(site) => format!("{} ({}:{})", site.name, site.file, site.line),
-            Place::Builder(named) => named.name().to_owned(),
+        match &self.call_site {
+            CallSite::Site(site) => format!("{} ({}:{})", site.name, site.file, site.line),
+            CallSite::Builder(named) => named.name().to_owned(),
         }
     }
 
-    pub(crate) const fn new(place: Place, backend: Arc<str>) -> Self {
-        Self { place, backend }
+    pub(crate) const fn new(call_site: CallSite, backend: Arc<str>) -> Self {
+        Self { call_site, backend }
     }
 
     /// The annotated function's path, or the name given to the attribute or the builder.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.place.name()
+        self.call_site.name()
     }
 
     /// The key's template, without values; the first one of several keys.
     #[must_use]
     pub fn template(&self) -> &str {
-        match &self.place {
-            Place::Site(site) => site.templates.first().copied().unwrap_or_default(),
-            Place::Builder(named) => named.template(),
+        match &self.call_site {
+            CallSite::Site(site) => site.templates.first().copied().unwrap_or_default(),
+            CallSite::Builder(named) => named.template(),
         }
     }
 

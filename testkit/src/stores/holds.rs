@@ -32,7 +32,7 @@ pub fn claim_on(key: &LockKey, ttl: Duration, change: impl FnOnce(&mut Claim)) -
 }
 
 /// Takes a lock that must be free.
-pub async fn take(store: &impl Backend, claim: &Arc<Claim>) -> Hold {
+pub async fn take(store: &(impl Backend + ?Sized), claim: &Arc<Claim>) -> Hold {
     match store.try_acquire(claim, Queue::Leave).await.unwrap() {
         Attempt::Acquired(hold) => hold,
         Attempt::Contended(_) => panic!("the lock is held"),

@@ -1,8 +1,8 @@
 //! TLS: when a URL must ask for it, and which certificates are accepted.
 
-use dlock::backends::mysql::named;
 use dlock::{Clock, Error, ErrorKind};
 use dlock_contract::{Backend, Released};
+use dlock_mysql::{lease, named, row};
 use dlock_testkit::holds::take;
 use dlock_testkit::servers::{Certificates, Instance, MariaDb, MySql};
 use dlock_testkit::text_of;
@@ -53,9 +53,15 @@ async fn certificates_are_looked_at(kind: Kind) {
         url("guarded", &format!("tls=verify&ca={ours}")),
         url("known", &format!("tls=verify&ca={ours}&cert={cert}&key={key}")),
     ] {
-        let store = named::open(&good, &Clock::system()).await.unwrap();
-        let hold = take(&store, &database.claim("a", TTL)).await;
-        assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+        let clock = Clock::system();
+        let named = named::open(&good, &clock).await.unwrap();
+        let lease = lease::open(&format!("{good}&table_prefix=lease_"), &clock).await.unwrap();
+        let row = row::open(&format!("{good}&way=row&table_prefix=row_"), &clock).await.unwrap();
+        for store in [&named as &dyn Backend, &lease, &row] {
+            let hold = take(store, &database.claim("a", TTL)).await;
+            assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+            store.close().await;
+        }
     }
     for (bad, kind) in [
         (url("guarded", "tls=verify"), ErrorKind::Outage),

@@ -49,6 +49,9 @@ impl InOrder {
         let findings =
             known().flat_map(|(name, health)| health.findings.iter().map(move |text| format!("{name}: {text}")));
         health.findings = findings.collect();
+        let counts =
+            known().flat_map(|(name, health)| health.counts.iter().map(move |(what, number)| (name, what, number)));
+        health.counts = counts.map(|(name, what, number)| (format!("{name}: {what}"), *number)).collect();
         health
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::redis::{Cmd, Pipeline, Value};
-use dlock_contract::engine::{Place, background};
+use dlock_contract::engine::{CallerRuntime, background};
 use dlock_contract::{Claim, Error, Result};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
@@ -38,7 +38,7 @@ const OVERDUE: Duration = Duration::from_millis(5);
 pub(crate) struct Combiner {
     wire: Wire,
     ended: Arc<Ended>,
-    runtime: Place,
+    runtime: CallerRuntime,
     pub(crate) under_way: AtomicUsize,
     next: Mutex<Batch>,
     /// Batches leave one after the other, while the next one already gathers.
@@ -56,7 +56,7 @@ pub(crate) struct Ahead {
 pub(crate) type Answers = SmallVec<[Value; 2]>;
 
 impl Combiner {
-    pub(crate) fn new(wire: Wire, ended: Arc<Ended>, runtime: Place) -> Self {
+    pub(crate) fn new(wire: Wire, ended: Arc<Ended>, runtime: CallerRuntime) -> Self {
         let (under_way, next, leaving) = Default::default();
         Self { wire, ended, runtime, under_way, next, leaving }
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::redis::aio::AsyncPushSender;
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, Value};
-use dlock_contract::engine::Place;
+use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{Error, ErrorKind, Result};
 use futures::TryFutureExt;
 
@@ -35,7 +35,7 @@ const REOPEN_LIMIT: Duration = Duration::from_millis(200);
 
 impl Connections {
     async fn connect_cluster(&self, plan: &ClusterPlan) -> Result<Arc<Connection>> {
-        let place = Place::here()?;
+        let place = CallerRuntime::here()?;
         let client = self.client.get(|| self.opening(plan)).await?;
         let dead = Arc::new(AtomicBool::new(false));
         let way =
@@ -80,7 +80,7 @@ impl Connections {
         if let Plan::Cluster(plan) = &self.target.plan {
             return self.connect_cluster(plan).await;
         }
-        let place = Place::here()?;
+        let place = CallerRuntime::here()?;
         let switches = self.switches();
         let runtime = place.origin();
         let dead = Arc::new(AtomicBool::new(false));

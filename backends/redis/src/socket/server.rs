@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::io::tcp::socket2::SockRef;
 use ::redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
-use dlock_contract::engine::{Names, Place};
+use dlock_contract::engine::{CallerRuntime, Names};
 use dlock_contract::{Error, Result};
 use futures::future::select_ok;
 use tokio::net::TcpStream;
@@ -58,7 +58,7 @@ impl Server {
 
     /// Connects in the current runtime. The caller must bound the time.
     pub(crate) async fn open(&self, config: AsyncConnectionConfig) -> Result<Wire> {
-        let place = Place::here()?;
+        let place = CallerRuntime::here()?;
         let was_too_large = Arc::<AtomicBool>::default();
         let socket = Bounded::new(self.connect().await?, was_too_large.clone());
         let (client, driver) = MultiplexedConnection::new_with_config(self.info.redis_settings(), socket, config)

@@ -8,6 +8,7 @@ use dlock_contract::engine::{Run, background};
 use dlock_contract::{Claim, Clock, Durability, Fencing, PerRuntime, Profile, Result, TtlRange, WakeStyle};
 use futures::future::BoxFuture;
 
+use crate::collisions::Collisions;
 use crate::dialect::Dialect;
 use crate::flights::Flights;
 use crate::lease::room::WaitingRoom;
@@ -47,7 +48,8 @@ impl<D: Dialect> LeaseRow<D> {
             None => Statements::new(dialect.words()),
         };
         let kind = dialect.words().kind;
-        let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements });
+        let site =
+            Arc::new(Site { dialect, clock: clock.clone(), settings, statements, collisions: Collisions::default() });
         let at = site.clone();
         let renewals = background()?.run(async move { Pool::here(&at, RENEWING).map(Arc::new) }).await??;
         renewals.run(|session| Box::pin(session.prepare())).await?;

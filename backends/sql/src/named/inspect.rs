@@ -75,7 +75,7 @@ impl<D: NamedDialect> Shared<D> {
             let (mut conn, _) = site.dialect.connect_named().await?;
             let health = site.dialect.named_health(&mut conn).await?;
             site.dialect.close(conn).await;
-            Ok(health)
+            Ok(site.collisions.told_in(health))
         });
         asking.await?
     }

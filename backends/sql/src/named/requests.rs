@@ -234,8 +234,9 @@ pub(super) async fn run<D: NamedDialect>(
     let mut left = AGAIN;
     loop {
         let answer = site.dialect.run(conn, statement, values).await;
-        let is_undone = answer.as_ref().is_err_and(|error| site.dialect.refusal(error) == Refusal::Undone);
-        if !is_undone || left == 0 {
+        let refusal = answer.as_ref().err().map(|error| site.dialect.refusal(error));
+        refusal.into_iter().for_each(|refusal| site.collisions.note(refusal));
+        if refusal != Some(Refusal::Undone) || left == 0 {
             return answer;
         }
         left -= 1;

@@ -14,6 +14,7 @@ use super::dialect::{NamedDialect, SessionId};
 use super::drive::{Job, Request, drive};
 use super::name::LockName;
 use super::statements::Statements;
+use crate::collisions::Collisions;
 use crate::row::{RowName, row_name};
 use crate::settings::Settings;
 
@@ -29,6 +30,7 @@ pub(super) struct Site<D> {
     pub(super) statements: Statements,
     /// Those about what holds for a whole namespace.
     pub(super) common: crate::statements::Statements,
+    pub(super) collisions: Collisions,
 }
 
 /// A lock, as the server and the table know it.

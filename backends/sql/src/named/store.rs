@@ -19,6 +19,7 @@ use super::session::{Lock, Place, Site};
 use super::sessions::Sessions;
 use super::statements::Statements;
 use super::sweep::sweep_for_ever;
+use crate::collisions::Collisions;
 use crate::dialect::{Refusal, Value};
 use crate::flights::Flights;
 use crate::session::PATIENCE;
@@ -56,7 +57,14 @@ impl<D: NamedDialect> NamedLock<D> {
         let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl)
             .with(|profile| profile.any_key = !settings.is_literal)
             .with(|profile| profile.read_write = statements.read_write.is_some());
-        let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements, common });
+        let site = Arc::new(Site {
+            dialect,
+            clock: clock.clone(),
+            settings,
+            statements,
+            common,
+            collisions: Collisions::default(),
+        });
         let preparing = {
             let site = site.clone();
             async move {

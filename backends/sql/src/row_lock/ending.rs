@@ -110,7 +110,7 @@ impl<D: RowDialect> Shared<D> {
         }
         let clock = &self.site.clock;
         let until = clock.now().after(KILLED);
-        let killed = self.monitor.kill(held.id.session, Some(&held.server)).await;
+        let killed = self.monitor.kill(held.id.session, &held.server).await;
         held.is_left.store(killed.is_err(), Ordering::Release);
         killed?;
         while clock.now() < until && self.monitor.sees_session(held).await != Seen::Ended {

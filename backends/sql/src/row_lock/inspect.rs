@@ -52,7 +52,6 @@ enum Owned {
 pub(super) struct Living {
     pub(super) holder: Holder,
     pub(super) mode: i64,
-    session: i64,
 }
 
 impl<D: RowDialect> Shared<D> {
@@ -81,15 +80,14 @@ impl<D: RowDialect> Shared<D> {
     async fn records_of(&self, name: String) -> Result<Vec<Living>> {
         let answer = self.statement(|all| &all.look, vec![Owned::Text(name)]).await?;
         let living = answer.rows.iter().map(|row| {
-            let [note, hold, token, mode, session, ..] = &row[..] else {
+            let [note, hold, token, mode, ..] = &row[..] else {
                 return Err(corrupt("it has too few columns"));
             };
             let holder = Holder::new(Note::from_stored(note.text())).with(|holder| {
                 holder.id = hold.text().parse().ok();
                 holder.token = token.int().and_then(|token| u64::try_from(token).ok());
             });
-            let (mode, session) = (mode.int().unwrap_or_default(), session.int().unwrap_or_default());
-            Ok(Living { holder, mode, session })
+            Ok(Living { holder, mode: mode.int().unwrap_or_default() })
         });
         living.collect()
     }
@@ -101,7 +99,7 @@ impl<D: RowDialect> Shared<D> {
             let (mut conn, _) = site.dialect.connect().await?;
             let health = site.dialect.row_health(&mut conn, &table).await?;
             site.dialect.close(conn).await;
-            Ok(health)
+            Ok(site.collisions.told_in(health))
         });
         asking.await?
     }
@@ -126,20 +124,21 @@ impl<D: RowDialect> Shared<D> {
     async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
         let name = self.record_name(key)?;
         let hold = || vec![Owned::Text(name.clone()), Owned::Text(id.to_string())];
-        let session = self.living(key, id).await?;
-        let Some(session) = session else { return Ok(false) };
+        if !self.is_living(key, id).await? {
+            return Ok(false);
+        }
         let mut left = hold();
         left.push(Owned::Text(record.as_str().to_owned()));
         if self.statement(|all| &all.leave_record, left).await?.changed == 0 {
             return Ok(false);
         }
-        if let Err(error) = self.monitor.kill(session, None).await {
+        if let Err(error) = self.monitor.kill_holder(&self.statements.look, &name, &id.to_string()).await {
             let _ = self.statement(|all| &all.take_back, hold()).await;
             return Err(error);
         }
         let clock = &self.site.clock;
         let until = clock.now().after(ANSWER);
-        while self.living(key, id).await?.is_some() {
+        while self.is_living(key, id).await? {
             if clock.now() >= until {
                 return Err(Error::outage(format!("the server did not end the holder's session within {ANSWER:?}")));
             }
@@ -148,10 +147,8 @@ impl<D: RowDialect> Shared<D> {
         Ok(true)
     }
 
-    /// The session of a hold that lives.
-    async fn living(&self, key: &LockKey, id: HoldId) -> Result<Option<i64>> {
-        let records = self.records(key).await?;
-        Ok(records.iter().find(|record| record.holder.id == Some(id)).map(|record| record.session))
+    async fn is_living(&self, key: &LockKey, id: HoldId) -> Result<bool> {
+        Ok(self.records(key).await?.iter().any(|record| record.holder.id == Some(id)))
     }
 
     async fn break_record(&self, hold: &Hold) -> Result<Option<BreakRecord>> {

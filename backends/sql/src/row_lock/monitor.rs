@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
 use super::table::RowTable;
+use crate::dialect::{Statement, Value};
 use crate::session::{Site, refused};
 
 /// How old a hold's last look may be.
@@ -33,7 +34,7 @@ pub(super) struct Monitor<D: RowDialect> {
     /// There is a hold again.
     wake: Notify,
     /// Between two questions. A question takes it, so one that is dropped closes the connection.
-    eye: tokio::sync::Mutex<Option<Eye<D>>>,
+    connection: tokio::sync::Mutex<Option<MonitorConnection<D>>>,
 }
 
 struct Holds<D: RowDialect> {
@@ -43,7 +44,7 @@ struct Holds<D: RowDialect> {
 }
 
 /// The monitor's own connection.
-struct Eye<D: RowDialect> {
+struct MonitorConnection<D: RowDialect> {
     conn: D::Conn,
     server: String,
 }
@@ -64,7 +65,7 @@ impl<D: RowDialect> Monitor<D> {
             table: table.clone(),
             holds: Mutex::new(Holds { by_owner: HashMap::new(), is_idle: false }),
             wake: Notify::new(),
-            eye: tokio::sync::Mutex::new(Some(Eye { conn, server })),
+            connection: tokio::sync::Mutex::new(Some(MonitorConnection { conn, server })),
         }
     }
 
@@ -189,13 +190,31 @@ impl<D: RowDialect> Monitor<D> {
         }
     }
 
-    /// Ends a session, of this server if one is named. After a failover another server answers, where the number may be somebody
-    /// else's: nothing is ended there.
-    pub(super) async fn kill(&self, session: i64, of: Option<&Arc<str>>) -> Result<()> {
-        let of = of.cloned();
-        let killing = self.ask(move |dialect, conn, server| match &of {
-            Some(of) if **of != *server => Box::pin(async { Ok(()) }),
-            _ => dialect.kill(conn, session),
+    /// Ends a session of this server. After a failover another server answers, where the number may be somebody else's: nothing
+    /// is ended there.
+    pub(super) async fn kill(&self, session: i64, of: &Arc<str>) -> Result<()> {
+        let of = of.clone();
+        let killing = self.ask(move |dialect, conn, server| match *of == *server {
+            true => dialect.kill(conn, session),
+            false => Box::pin(async { Ok(()) }),
+        });
+        killing.await.map(drop)
+    }
+
+    /// Ends the session of a hold, if the server that is asked sees it live. The record's number alone says nothing: after a
+    /// failover it may be somebody else's.
+    pub(super) async fn kill_holder(&self, look: &Statement, name: &str, id: &str) -> Result<()> {
+        let (look, name, id) = (look.clone(), name.to_owned(), id.to_owned());
+        let killing = self.ask(move |dialect, conn, _| {
+            let (look, name, id) = (look.clone(), name.clone(), id.clone());
+            Box::pin(async move {
+                let living = dialect.run(conn, &look, &[Value::Text(&name)]).await?.rows;
+                let its = living.iter().find(|row| row.get(1).is_some_and(|hold| hold.text() == id));
+                match its.and_then(|row| row.get(4)?.int()) {
+                    Some(session) => dialect.kill(conn, session).await,
+                    None => Ok(()),
+                }
+            })
         });
         killing.await.map(drop)
     }
@@ -208,17 +227,17 @@ impl<D: RowDialect> Monitor<D> {
     {
         let (clock, dialect) = (&self.site.clock, &self.site.dialect);
         let asking = async {
-            let mut place = self.eye.lock().await;
-            if let Some(mut eye) = place.take()
-                && let Ok(answer) = request(dialect, &mut eye.conn, &eye.server).await
+            let mut place = self.connection.lock().await;
+            if let Some(mut connection) = place.take()
+                && let Ok(answer) = request(dialect, &mut connection.conn, &connection.server).await
             {
-                let server = eye.server.clone();
-                *place = Some(eye);
+                let server = connection.server.clone();
+                *place = Some(connection);
                 return Ok((answer, server));
             }
             let (mut conn, server) = dialect.connect().await?;
             let answer = request(dialect, &mut conn, &server).await.map_err(|error| refused(dialect, error))?;
-            *place = Some(Eye { conn, server: server.clone() });
+            *place = Some(MonitorConnection { conn, server: server.clone() });
             Ok((answer, server))
         };
         let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK:?}"));
@@ -228,8 +247,8 @@ impl<D: RowDialect> Monitor<D> {
     /// Ends the monitor's connection.
     pub(super) async fn close(&self) {
         let closing = async {
-            if let Some(eye) = self.eye.lock().await.take() {
-                self.site.dialect.close(eye.conn).await;
+            if let Some(connection) = self.connection.lock().await.take() {
+                self.site.dialect.close(connection.conn).await;
             }
         };
         let clock = &self.site.clock;

@@ -66,6 +66,7 @@ impl<D: RowDialect> Shared<D> {
             Err(error) => error,
         };
         let kind = dialect.refusal(&error);
+        self.site.collisions.note(kind);
         let error = dialect.fault(error);
         if kind != Refusal::SessionEnded {
             // The server has rolled back. The session is not used again: what it still has of ours is not known.

@@ -20,6 +20,7 @@ use super::statements::Statements;
 use super::sweep::sweep_for_ever;
 use super::table::RowTable;
 use super::taking::{Asked, Found};
+use crate::collisions::Collisions;
 use crate::dialect::Value;
 use crate::pool::Pool;
 use crate::session::{PATIENCE, Site};
@@ -48,7 +49,13 @@ impl<D: RowDialect> RowLock<D> {
             .with(|profile| profile.any_key = !table.is_own);
         let statements = Arc::new(Statements::new(&dialect));
         let common = crate::statements::Statements::new(dialect.words());
-        let site = Arc::new(Site { dialect, clock: clock.clone(), settings, statements: common });
+        let site = Arc::new(Site {
+            dialect,
+            clock: clock.clone(),
+            settings,
+            statements: common,
+            collisions: Collisions::default(),
+        });
         let preparing = {
             let (site, table) = (site.clone(), table.clone());
             async move {

@@ -62,7 +62,7 @@ impl<D: RowDialect> Shared<D> {
                 () = tell.closed() => {
                     // Its connection is closed. A server that waits for a row does not see that.
                     if let Some((session, server)) = session.take() {
-                        let _ = shared.monitor.kill(session, Some(&server)).await;
+                        let _ = shared.monitor.kill(session, &server).await;
                     }
                 }
             }
@@ -145,7 +145,10 @@ impl<D: RowDialect> Shared<D> {
                     (open, is_new) = (self.sessions.open(claim.ttl).await?, true);
                 }
                 // The connection is dropped, and the transaction with it.
-                Err(error) => return Err(refused(dialect, error)),
+                Err(error) => {
+                    self.site.collisions.note(dialect.refusal(&error));
+                    return Err(refused(dialect, error));
+                }
             }
         }
     }

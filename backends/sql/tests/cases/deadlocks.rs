@@ -23,6 +23,7 @@ async fn a_renewal_that_the_server_undoes_because_of_a_deadlock_is_repeated_and_
     let last = take(&*store, &database.claim("b", TTL)).await;
     let names = [&first, &last].map(|hold| hold.claim.key.as_str().to_owned());
     let before = database.deadlocks().await;
+    assert!(!store.ready().await.unwrap().to_string().contains("deadlocks"), "a count of zero is no news");
 
     let mut somebody = database.lock_row(&names[1]).await;
     for statement in [patient, "UPDATE weight SET n = n + 1"] {
@@ -53,6 +54,10 @@ async fn a_renewal_that_the_server_undoes_because_of_a_deadlock_is_repeated_and_
         assert!(matches!(answer, Ok(Standing::Renewed(_))), "{answer:?}");
     }
     wait_until("the server counts the deadlock", async || database.deadlocks().await > before).await.unwrap();
+    let health = store.ready().await.unwrap();
+    let counted = health.counts.iter().find(|(what, _)| what.starts_with("deadlocks")).unwrap();
+    assert_eq!(counted.1, 1, "{health}");
+    assert!(health.to_string().contains("deadlocks and serialization failures: 1"), "{health}");
     for hold in &holds {
         assert!(matches!(confirm(&*store, hold).await, Standing::Renewed(_)));
         assert_eq!(store.release(hold).await.unwrap(), Released::Released);

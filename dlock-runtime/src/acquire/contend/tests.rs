@@ -8,7 +8,7 @@ use super::*;
 use crate::acquire::request::Request;
 use crate::acquire::single::{Prepared, prepare};
 use crate::options::{Cohort, Options};
-use crate::site::{Named, Place};
+use crate::site::{CallSite, Named};
 use crate::{Key, Registry};
 use dlock_memory::Memory;
 
@@ -16,7 +16,7 @@ fn member(registry: &Registry) -> Option<Acquisition> {
     // The remaining tokens are given without asking the store.
     let cohort = Some(Cohort { passes: 8, span: Some(Duration::from_secs(3600)) });
     let options = Options { cohort, wait: Some(Wait::Forever), ..Options::DEFAULT };
-    let request = Request::new(registry.context().clone(), Place::Builder(Named::new("", "")), options, None);
+    let request = Request::new(registry.context().clone(), CallSite::Builder(Named::new("", "")), options, None);
     match prepare(request, &Key::text("k").into(), None).ok()? {
         Prepared::Asks(acquisition) => Some(acquisition),
         Prepared::Joins(_) => None,

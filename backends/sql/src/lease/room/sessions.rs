@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::Place;
+use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
 
 use crate::dialect::Dialect;
@@ -19,7 +19,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// The sessions of one runtime.
 pub(crate) struct RoomSessions<D: Dialect> {
     pub(crate) site: Arc<Site<D>>,
-    pub(crate) place: Place,
+    pub(crate) place: CallerRuntime,
     max: usize,
     /// How many there are, idle ones included.
     open: Arc<AtomicUsize>,
@@ -75,7 +75,13 @@ impl<D: Dialect> RoomSessions<D> {
         let state =
             State { idle: Vec::new(), is_watched: false, closed_until: BootInstant::from_nanos(0), is_over: false };
         let max = site.settings.max_connections;
-        Ok(Self { site: site.clone(), place: Place::here()?, max, open: Arc::default(), state: Mutex::new(state) })
+        Ok(Self {
+            site: site.clone(),
+            place: CallerRuntime::here()?,
+            max,
+            open: Arc::default(),
+            state: Mutex::new(state),
+        })
     }
 
     /// The right to have a session now.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::Place;
+use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Claim, Hold, Note, Owner, Signal, Wake};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
@@ -69,7 +69,7 @@ impl Waiter {
     }
 
     /// Begins the wait, in a task of that runtime.
-    pub(crate) fn begin(self: &Arc<Self>, place: &Place, wait: impl Future<Output = Outcome> + Send + 'static) {
+    pub(crate) fn begin(self: &Arc<Self>, place: &CallerRuntime, wait: impl Future<Output = Outcome> + Send + 'static) {
         let ends = Ends(self.clone());
         self.work.begin(place, async move {
             let waiter = &ends.0;

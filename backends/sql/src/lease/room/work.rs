@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use dlock_contract::engine::Place;
+use dlock_contract::engine::CallerRuntime;
 use futures::future::BoxFuture;
 
 /// The work of one task; `None` once it is done or dropped.
@@ -16,7 +16,7 @@ pub(crate) struct Work(Mutex<Option<BoxFuture<'static, ()>>>);
 
 impl Work {
     /// Begins it in a task of that runtime.
-    pub(crate) fn begin(self: &Arc<Self>, place: &Place, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn begin(self: &Arc<Self>, place: &CallerRuntime, work: impl Future<Output = ()> + Send + 'static) {
         *self.lock() = Some(Box::pin(work));
         let task = Task(self.clone());
         place.spawn(async move {
