@@ -40,7 +40,9 @@ pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
     contender.figures.push(("share of that", median(shares)));
     let mut row = Row {
         name: format!("named-contended-{tasks}-{kind}"),
-        about: format!("One lock by `way=named` on {kind}, {tasks} tasks, 1 ms hold. Beside it the calls of the server alone."),
+        about: format!(
+            "One lock by `way=named` on {kind}, {tasks} tasks, 1 ms hold. Beside it the calls of the server alone."
+        ),
         contenders: vec![contender],
         aims: Vec::new(),
     };
