@@ -20,6 +20,11 @@ async fn deduct(id: u64) -> Result<u64, dlock::Error> {
 async fn main() -> Result<(), dlock::Error> {
     dlock::connect("main", "memory://").await?;
     assert!(deduct(42).await? > 42);
+    // The workspace's tests switch all features on, so the errors that name a missing one are seen here.
+    for (url, feature) in [("redis://127.0.0.1:1/?layout=redisson", "redisson"), ("rediss://127.0.0.1:1", "redis-tls")] {
+        let error = dlock::connect("refused", url).await.expect_err(url);
+        assert!(error.to_string().contains(&format!("feature `{feature}`")), "{error}");
+    }
     Ok(())
 }
 "#;
@@ -67,7 +72,8 @@ fn archives(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn manifest(patches: &str) -> String {
     format!(
-        "[package]\nname = \"user\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\ndlock-rs = \"0.1\"\n\
+        "[package]\nname = \"user\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
+         dlock-rs = {{ version = \"0.1\", features = [\"redis\"] }}\n\
          tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\n[patch.crates-io]\n{patches}"
     )
 }

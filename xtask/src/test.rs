@@ -60,16 +60,13 @@ fn add_store_to(parts: &mut Parts, store: &str, filter: &[&str]) -> Result {
 /// The parts, up to the first that fails.
 pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
     parts.run("servers", servers::run)?;
-    // As the tests are built later, and the benchmarks too. `cargo build` would build half of it once more, since the units of
-    // a package that depends on itself differ.
-    parts
-        .run("build", || run(&mut cargo(&["test", "--workspace", "--all-targets", "--features", ETCD, "--no-run"])))?;
+    // As the tests are built later. `cargo build` would build half of it once more, since the units of a package that depends on
+    // itself differ. `cargo xtask ci` compiles the benchmarks.
+    parts.run("build", || run(&mut cargo(&["test", "--workspace", "--features", ETCD, "--no-run"])))?;
     // A filter asks for some tests alone.
     if filter.is_empty() {
         parts.run("packages", package::packaged)?;
     }
-    // The workspace's tests switch all features on, so the errors that name a missing one are tested here.
-    parts.run("tests without features", || run(&mut cargo(&["test", "-p", "dlock-redis", "--lib"])))?;
     with_servers(parts, |parts, set| {
         // Plain `cargo test`: it runs doc tests and tests without the standard harness too, and ends with their counts.
         let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD, "--"]);
