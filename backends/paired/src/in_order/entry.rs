@@ -139,8 +139,8 @@ impl InOrder {
         }
     }
 
-    /// For how long a call waits for a gate without which it can go on.
-    pub(super) fn patience(&self, ttl: Duration) -> Duration {
+    /// For how long a call waits for a store without which it can go on.
+    pub(crate) fn patience(&self, ttl: Duration) -> Duration {
         (ttl / 4).min(Duration::from_secs(1))
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dlock_contract::{Error, ErrorKind, Hold, Result, Session};
+use dlock_contract::{Error, ErrorKind, Hold, Released, Result, Session};
 use futures::FutureExt;
 use futures::future::{BoxFuture, select};
 
@@ -17,13 +17,20 @@ pub(crate) struct Both {
     first: Mutex<FirstPart>,
     /// As the second store gave it.
     second: Hold,
-    /// Whether a release of the second part was confirmed.
-    second_ended: AtomicBool,
+    /// Whether a release of the first part was confirmed, and of the second, where both stores decide.
+    ended: [AtomicBool; 2],
+}
+
+/// One of the two parts of a hold.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    First,
+    Second,
 }
 
 impl Both {
     pub(super) fn new(kind: Kind, first: FirstPart, second: Hold) -> Self {
-        Self { kind, first: Mutex::new(first), second, second_ended: AtomicBool::new(false) }
+        Self { kind, first: Mutex::new(first), second, ended: Default::default() }
     }
 
     pub(crate) fn first(&self) -> FirstPart {
@@ -35,14 +42,21 @@ impl Both {
         std::mem::replace(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner), FirstPart::Nothing)
     }
 
-    /// The second store has confirmed a release.
-    pub(crate) fn note_end_of_second(&self) {
-        self.second_ended.store(true, Ordering::Release);
-    }
-
-    /// Whether the second store has confirmed a release.
-    pub(crate) fn second_has_ended(&self) -> bool {
-        self.second_ended.load(Ordering::Acquire)
+    /// Ends one part of the hold. One that has ended is not ended again, because its store would no longer know it.
+    /// The request is made when this is polled.
+    pub(crate) async fn end<'a>(
+        &self,
+        part: Part,
+        ending: impl FnOnce() -> BoxFuture<'a, Result<Released>>,
+    ) -> Result<Released> {
+        if self.ended[part as usize].load(Ordering::Acquire) {
+            return Ok(Released::Released);
+        }
+        let released = ending().await?;
+        if released == Released::Released {
+            self.ended[part as usize].store(true, Ordering::Release);
+        }
+        Ok(released)
     }
 
     /// The hold in the first store, of a pair in which both stores decide.

@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use dlock_contract::{Backend, Claim, Clock, Error, Result};
 
 pub(crate) use first_part::FirstPart;
-pub(crate) use hold::Both;
+pub(crate) use hold::{Both, Part};
 pub(crate) use identity::check_that_they_merge_alike;
 pub(crate) use profile::common;
 pub(crate) use undo::Undo;

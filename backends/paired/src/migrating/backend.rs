@@ -9,7 +9,7 @@ use dlock_contract::{
 };
 use futures::future::{BoxFuture, Either, select};
 
-use crate::in_order::Undo;
+use crate::in_order::{Part, Undo};
 use crate::migrating::Migrating;
 
 /// For how long a loss in one store waits for the answers of the other.
@@ -157,16 +157,20 @@ impl Migrating {
     ) -> Result<Released> {
         let (both, in_new) = self.stores.parts(hold)?;
         let in_old = both.held_first()?;
-        let of_new = if both.second_has_ended() {
-            // By a try before this one, which the old store has not answered.
-            Ok(Released::Released)
-        } else {
-            ending(&*self.stores.second, &in_new).await.map_err(|error| self.stores.by_second(error))
+        let stores = &self.stores;
+        let in_order = async {
+            let mut new = Box::pin(both.end(Part::Second, || ending(&*stores.second, &in_new)));
+            let old = both.end(Part::First, || ending(&*stores.first, &in_old));
+            let by = stores.clock.now().after(stores.patience(hold.claim.ttl));
+            match stores.clock.timeout_at(by, &mut new).await {
+                Some(of_new) => (of_new, old.await),
+                // A silent store must not keep the other one from being asked: the caller gives up after a while.
+                None => futures::join!(new, old),
+            }
         };
-        if matches!(of_new, Ok(Released::Released)) {
-            both.note_end_of_second();
-        }
-        let of_old = ending(&*self.stores.first, &in_old).await.map_err(|error| self.stores.by_first(error));
+        let (of_new, of_old) = in_order.await;
+        let of_new = of_new.map_err(|error| stores.by_second(error));
+        let of_old = of_old.map_err(|error| stores.by_first(error));
         match (of_new, of_old) {
             (Ok(Released::Released), Ok(Released::Released)) => Ok(Released::Released),
             (Ok(_), Ok(_)) => Ok(Released::NotOwner),

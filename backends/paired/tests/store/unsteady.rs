@@ -1,5 +1,6 @@
 //! Stores that forget, refuse or fall silent at the worst moment. No server can be told to do that at one request alone.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use dlock_contract::{
 use dlock_memory::Memory;
 use dlock_paired::{GateDown, Migrating, Paired};
 use dlock_testkit::holds::{claim, claim_on, stand, take, until};
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, Either, select};
 
 use crate::kit::{SOON, TTL};
 
@@ -193,15 +194,33 @@ async fn a_release_tells_of_a_loss_in_one_store_although_the_other_fails() {
     }
 }
 
-/// The first try has freed the new store. The second one finds nothing there, and that is no loss.
+/// The first try has freed one store. The second try finds nothing there, and that is no loss.
 #[tokio::test]
 async fn a_release_that_is_tried_again_is_no_loss() {
+    for failing_is_old in [true, false] {
+        let (old, new) = (Unsteady::new(), Unsteady::new());
+        let both = migrating(&old, &new);
+        let hold = take(&both, &claim("tried again", TTL)).await;
+        let failing = if failing_is_old { &old } else { &new };
+        failing.becomes(REFUSES);
+        both.release(&hold).await.unwrap_err();
+        failing.becomes(WELL);
+        assert_eq!(both.release(&hold).await.unwrap(), Released::Released);
+    }
+}
+
+/// The engine drops a release that takes too long, and tries it again.
+#[tokio::test]
+async fn a_release_frees_the_old_store_although_the_new_one_is_silent() {
     let (old, new) = (Unsteady::new(), Unsteady::new());
     let both = migrating(&old, &new);
-    let hold = take(&both, &claim("tried again", TTL)).await;
-    old.becomes(REFUSES);
-    both.release(&hold).await.unwrap_err();
-    old.becomes(WELL);
+    let hold = take(&both, &claim("silent at its end", TTL)).await;
+    new.becomes(SILENT);
+    match select(both.release(&hold), pin!(old.until_it_has_freed(1))).await {
+        Either::Left((answer, _)) => panic!("a silent store answered: {answer:?}"),
+        Either::Right(((), release)) => drop(release),
+    }
+    new.becomes(WELL);
     assert_eq!(both.release(&hold).await.unwrap(), Released::Released);
 }
 
