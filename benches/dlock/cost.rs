@@ -76,7 +76,7 @@ pub(crate) fn row() -> Result<Row, Failed> {
 async fn measure(number: usize, urls: Vec<String>) -> Result<Vec<(&'static str, f64)>, Failed> {
     let (registry, mut proxies) = (Registry::new(), Vec::new());
     // The ways of one server exclude nobody of each other, so they refuse to share a namespace.
-    registry.configure(|defaults| defaults.namespace = format!("cost-{number}").into())?;
+    registry.configure(|defaults| defaults.namespace = format!("cost-{number}"))?;
     let lock = |key: Key| registry.lock(key);
     let names = ["main", "second"];
     for (url, name) in urls.iter().zip(names) {
