@@ -127,7 +127,7 @@ async fn unknown(bench: &Bench<'_>) -> Tested {
         {
             let renewal =
                 async { client.backend.renew(&[&hold]).await.pop().unwrap_or_else(|| Err(Error::outage("none"))) };
-            match unanswered(renewal).await {
+            match answered(renewal).await {
                 Err(error) => outage(&error)?,
                 Ok(Standing::Lost) => {
                     return Err(Stop::Failed("a lease was reported as lost by an unreachable store".into()));
@@ -137,7 +137,7 @@ async fn unknown(bench: &Bench<'_>) -> Tested {
                 }
             }
         }
-        match unanswered(client.backend.release(&hold)).await {
+        match answered(client.backend.release(&hold)).await {
             Err(error) => outage(&error)?,
             Ok(released) => {
                 return Err(Stop::Failed(format!("an unreachable store answered a release: {released:?}")));
@@ -215,6 +215,12 @@ async fn bounded<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
 /// A request to a store that is silent or down. Nobody waits long for an answer that cannot come.
 async fn unanswered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     within(Duration::from_secs(1), request).await
+}
+
+/// A request to a store that refuses. It is waited for: if it were given up while it waits inside of a file for another
+/// process, it would be done after the outage.
+async fn answered<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    within(Duration::from_secs(5), request).await
 }
 
 async fn within<T>(bound: Duration, request: impl Future<Output = Result<T>>) -> Result<T> {

@@ -42,6 +42,11 @@ impl Both {
         std::mem::replace(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner), FirstPart::Nothing)
     }
 
+    /// Whether both parts were ended, so that the hold is nobody's.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.iter().all(|ended| ended.load(Ordering::Acquire))
+    }
+
     /// Ends one part of the hold. One that has ended is not ended again, because its store would no longer know it.
     /// The request is made when this is polled.
     pub(crate) async fn end<'a>(

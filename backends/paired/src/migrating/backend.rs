@@ -157,6 +157,9 @@ impl Migrating {
     ) -> Result<Released> {
         let (both, in_new) = self.stores.parts(hold)?;
         let in_old = both.held_first()?;
+        if both.has_ended() {
+            return Ok(Released::NotOwner);
+        }
         let stores = &self.stores;
         let in_order = async {
             let mut new = Box::pin(both.end(Part::Second, || ending(&*stores.second, &in_new)));

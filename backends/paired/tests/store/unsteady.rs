@@ -206,6 +206,7 @@ async fn a_release_that_is_tried_again_is_no_loss() {
         both.release(&hold).await.unwrap_err();
         failing.becomes(WELL);
         assert_eq!(both.release(&hold).await.unwrap(), Released::Released);
+        assert_eq!(both.release(&hold).await.unwrap(), Released::NotOwner, "it has ended in both");
     }
 }
 
