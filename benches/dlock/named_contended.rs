@@ -71,14 +71,14 @@ async fn raw(make: Make, url: &str, tasks: usize) -> Result<f64, Failed> {
                 let mut hand_overs = 0;
                 while Instant::now() < end {
                     match &mut session {
-                        Ok(conn) => drop(sqlx::raw_sql("SELECT GET_LOCK('floor', 60)").execute(conn).await?),
-                        Err(conn) => drop(sqlx::raw_sql("SELECT pg_advisory_lock(42)").execute(conn).await?),
+                        Ok(conn) => sqlx::raw_sql("SELECT GET_LOCK('floor', 60)").execute(conn).await.map(|_| ())?,
+                        Err(conn) => sqlx::raw_sql("SELECT pg_advisory_lock(42)").execute(conn).await.map(|_| ())?,
                     }
                     hand_overs += u64::from(last.swap(id, Ordering::Relaxed) != id);
                     std::thread::sleep(Duration::from_millis(1));
                     match &mut session {
-                        Ok(conn) => drop(sqlx::raw_sql("SELECT RELEASE_LOCK('floor')").execute(conn).await?),
-                        Err(conn) => drop(sqlx::raw_sql("SELECT pg_advisory_unlock(42)").execute(conn).await?),
+                        Ok(conn) => sqlx::raw_sql("SELECT RELEASE_LOCK('floor')").execute(conn).await.map(|_| ())?,
+                        Err(conn) => sqlx::raw_sql("SELECT pg_advisory_unlock(42)").execute(conn).await.map(|_| ())?,
                     }
                 }
                 Ok::<u64, Failed>(hand_overs)
