@@ -89,7 +89,7 @@ impl Etcd {
                 // the caller were dropped there, nobody would remember the former place.
                 let lease = self.lease(connection, claim).await?;
                 self.give_up(claim.owner).await?;
-                // What ends it may be under way, and must not meet what this claim wins next.
+                // An end of it may be under way, and must not meet the next grant of this claim.
                 return self.anew(claim, lease, Some(place));
             }
             // What is granted now must run from now: always for a lease that nobody will renew, and where the store

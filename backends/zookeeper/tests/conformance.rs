@@ -30,7 +30,7 @@ fn start(name: &'static str, recipes: Vec<servers::ZooKeeper>, rest: &'static st
 struct Servers {
     name: &'static str,
     nodes: Arc<Nodes>,
-    /// What follows the hosts in the URL.
+    /// The part of the URL after the hosts.
     rest: &'static str,
 }
 
@@ -80,7 +80,7 @@ impl Store for Servers {
 }
 
 impl Servers {
-    /// What stands under the lock's name, around the proxies.
+    /// The nodes under the lock's name, read around the proxies.
     async fn children(&self, key: &LockKey) -> Result<(Client, Vec<String>)> {
         let client = Client::connect(&self.nodes.instances[0].addr().to_string()).await.map_err(failed)?;
         // It may be behind the others.

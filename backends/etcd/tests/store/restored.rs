@@ -58,7 +58,7 @@ async fn a_restored_backup_confirms_no_newer_hold_and_grants_no_older_token() {
     }
     restore(&server);
 
-    // What the backup knows goes on.
+    // A hold that the backup knows goes on.
     let standing = async |hold| loop {
         if let Ok(standing) = process.renew(&[hold]).await.pop().unwrap() {
             return standing;

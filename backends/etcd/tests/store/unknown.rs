@@ -89,7 +89,7 @@ impl Slow {
         self.slow.block_on(async { self.left(pin!(stand(&self.process, claim))).await })
     }
 
-    /// What the network has of a request that was sent.
+    /// How the network treats a request that was sent.
     async fn left(&self, mut asked: Pin<&mut impl Future>) -> Vec<usize> {
         let mut before = Vec::new();
         loop {

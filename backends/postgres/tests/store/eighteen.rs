@@ -1,4 +1,4 @@
-//! What later releases than Debian's add: a limit on the time of a whole transaction, which ends the session.
+//! A limit of releases later than Debian's: one on the time of a whole transaction, which ends the session.
 
 use std::time::Duration;
 

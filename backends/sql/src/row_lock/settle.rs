@@ -59,7 +59,7 @@ impl<D: RowDialect> Shared<D> {
                 return Ok(());
             }
             Ok(false) => {
-                // What the body did since is undone: the session goes out of scope.
+                // The body's later work is undone: the session goes out of scope.
                 held.end();
                 return Err(self.ended_by_the_body(held).await);
             }

@@ -102,7 +102,7 @@ impl Held {
                 return Err(error);
             }
         };
-        // What is not known of the node is looked up by the next request of its place.
+        // The next request of the place looks up the rest about its node.
         if let Some(MultiWriteResult::Create { path, stat }) = results.pop()
             && let Some((_, name)) = path.rsplit_once('/')
             // Servers may leave the numbers out (ZOOKEEPER-4667).

@@ -120,7 +120,7 @@ impl Leases {
         Lease::begin(client, ttl, shared, began, &self.clock)
     }
 
-    /// What a server says of itself.
+    /// The version and role that a server tells.
     pub(crate) async fn health(&self) -> Health {
         words::health(self.cluster.talking(), &self.clock).await
     }

@@ -109,7 +109,7 @@ impl Cluster {
                 return Err(Error::config("url", "a host of the ZooKeeper URL can have no certificate"));
             }
         }
-        // What TLS and SASL need is missing now, and not at the first lock.
+        // Files and features that TLS and SASL need are checked now, and not at the first lock.
         cluster.connector(SILENCE).map(|_| cluster)
     }
 

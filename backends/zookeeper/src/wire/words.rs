@@ -1,4 +1,4 @@
-//! What a server says of itself: its version, and the part that it plays.
+//! The version and role that a server tells.
 //!
 //! The client library does not tell them, so the word `srvr` is sent on a connection of its own. It is the one word of four
 //! letters that servers answer by default. Where it is switched off, nothing is known.
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Longer than any answer that is understood.
 const LONGEST: u64 = 4096;
 
-/// What the first of these servers says that answers; nothing if none does.
+/// The answer of the first of these servers that answers; nothing if none does.
 pub(crate) async fn health(hosts: &str, clock: &Clock) -> Health {
     let asked = async {
         for host in hosts.split(',') {
