@@ -131,7 +131,8 @@ impl<D: NamedDialect> Held<D> {
         Ok(heard.filter(|_| self.is_held()))
     }
 
-    fn is_held(&self) -> bool {
+    /// Whether it has not ended, and nobody has begun to free it.
+    pub(super) fn is_held(&self) -> bool {
         !self.has_ended() && self.place().is_some()
     }
 

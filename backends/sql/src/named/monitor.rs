@@ -175,7 +175,9 @@ impl<D: NamedDialect> Monitor<D> {
             match seen {
                 Seen::Holds => {}
                 Seen::Broken(record) => broken.push((held, record)),
-                Seen::Ended => held.session().end(),
+                // The server may have freed it for us while it was asked. Others hold locks in the same session.
+                Seen::Ended if held.is_held() => held.session().end(),
+                Seen::Ended => {}
                 Seen::Unknown => unknown.push(held),
             }
         }
