@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use dlock_contract::{Attempt, Claim, Hold, LockKey, Queue, Released, Wake};
 
-use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, slowly};
+use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
 use crate::case::Case;
+use crate::cleanup::{abandons, on_our_thread, polled, settled};
 use crate::client::Client;
 
 /// How many callers of one client may overtake other waiters, one after another.
@@ -17,6 +18,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("a late release asks for the next caller and takes the lock from nobody", carries, too_late),
     case!("a grant to the next caller counts from before the release was sent", carries, counts),
     case!("the next caller of a release leaves nothing when it gives up", carries, given_up),
+    case!("an abandon on dlock's own thread does not overtake the release that asks for its claim", carries, overtaken),
 ];
 
 async fn gives(bench: &Bench<'_>) -> Tested {
@@ -111,6 +113,26 @@ async fn given_up(bench: &Bench<'_>) -> Tested {
     let second = other.wait_on(&waiter, Some(waits), SLACK).await?;
     other.give_back(&second).await?;
     bench.clean(&key, "after the next caller of a release gave up").await
+}
+
+/// A release is begun on this thread and dropped, and dlock's own thread abandons the next caller's claim, as the engine does.
+async fn overtaken(bench: &Bench<'_>) -> Tested {
+    let (one, other) = (bench.client().await?, bench.client().await?);
+    let mut given_up = Vec::new();
+    // Which task comes first is also a matter of what ran before.
+    for _ in 0..4 {
+        let former = known_as_waiter(bench, &bench.key()?, &one, &other).await?;
+        let next = bench.claim(&former.claim.key, bench.long())?;
+        let (exchange, until) = (one.exchange()?, bench.clock.now().after(bench.long()));
+        let attempt = async { drop(polled(exchange.release_to(&former, &next, until), 1).await) };
+        on_our_thread(attempt, abandons(&one, std::slice::from_ref(&next))).await?;
+        // Its release may have been dropped before it left.
+        one.give_back(&former).await?;
+        given_up.push(next);
+    }
+    // A request that was overtaken may still have its effect, within a moment.
+    pause(300).await;
+    settled(bench, &given_up, 0).await
 }
 
 /// The hold of a client that has waited for it, so the store knows how to notify this client.

@@ -104,7 +104,7 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
             // The attempt ended before it could be dropped. This is an ordinary hold.
             Some(Ok(Attempt::Acquired(hold))) => drop(client.give_back(&hold).await?),
             _ => {
-                on_our_thread(&client, &claim, async {}).await?;
+                on_our_thread(async {}, abandons(&client, std::slice::from_ref(&claim))).await?;
                 claims.push(claim);
             }
         }
@@ -142,7 +142,7 @@ async fn overtaken_attempts(bench: &Bench<'_>) -> Tested {
         for queue in queues.into_iter().cycle().take(8) {
             let claim = bench.claim(&if is_free { bench.key()? } else { key.clone() }, bench.long())?;
             let attempt = async { drop(polled(client.backend.try_acquire(&claim, queue), 1).await) };
-            on_our_thread(&client, &claim, attempt).await?;
+            on_our_thread(attempt, abandons(&client, std::slice::from_ref(&claim))).await?;
             claims.push(claim);
         }
         // A request that was overtaken may still have its effect, within a moment.
@@ -160,17 +160,33 @@ async fn overtaken_attempts(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-/// Abandons the claim on dlock's own thread, right after `attempt`. That thread does nothing else meanwhile, so what the
+/// Abandons the claims, one after another.
+pub(crate) fn abandons(
+    client: &Client,
+    claims: &[Arc<Claim>],
+) -> impl Future<Output = dlock_contract::Result<()>> + Send + 'static + use<> {
+    let (backend, claims) = (client.backend.clone(), claims.to_vec());
+    async move {
+        for claim in &claims {
+            backend.abandon(claim).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `abandon` on dlock's own thread, right after `attempt`. That thread does nothing else meanwhile, so what the
 /// attempt spawns there is still in its queue when the abandon begins.
-async fn on_our_thread(client: &Client, claim: &Arc<Claim>, attempt: impl Future<Output = ()>) -> Tested {
+pub(crate) async fn on_our_thread(
+    attempt: impl Future<Output = ()>,
+    abandon: impl Future<Output = dlock_contract::Result<()>> + Send + 'static,
+) -> Tested {
     let (stops, stopped) = tokio::sync::oneshot::channel();
     let (begun, has_begun) = std::sync::mpsc::channel::<()>();
-    let (backend, abandoned) = (client.backend.clone(), claim.clone());
     let abandon = background()?.run(async move {
         let _ = stops.send(());
         // Ends when the sender is dropped.
         let _ = has_begun.recv();
-        backend.abandon(&abandoned).await
+        abandon.await
     });
     let _ = stopped.await;
     attempt.await;

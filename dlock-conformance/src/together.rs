@@ -8,7 +8,7 @@ use dlock_contract::{Claim, Hold, LockKey, Queue, Released};
 
 use crate::bench::{Bench, Stop, Tested, case, ensure, pause, slowly};
 use crate::case::Case;
-use crate::cleanup::{polled, settled};
+use crate::cleanup::{abandons, on_our_thread, polled, settled};
 use crate::client::Client;
 use crate::fencing::risen;
 
@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("if one of several locks is taken, the others stay free", together, none),
     case!("an owner that asks again for several locks together has them once", together, again),
     case!("an attempt for several locks dropped anywhere is undone by their abandons", together, dropped),
+    case!("an abandon on dlock's own thread does not overtake a request for several locks", together, overtaken),
     case!("a holder of several locks together is the only holder of each", together, alone),
     case!("a request for several locks together overtakes no waiter", together_in_line, in_line),
 ];
@@ -134,6 +135,27 @@ async fn dropped(bench: &Bench<'_>) -> Tested {
         given_up.extend(wanted);
     }
     // A lost request may still have its effect, within a moment.
+    pause(300).await;
+    settled(bench, &given_up, 0).await
+}
+
+/// A request is begun on this thread and dropped, and dlock's own thread abandons its claims, as the engine does.
+async fn overtaken(bench: &Bench<'_>) -> Tested {
+    let client = bench.client().await?;
+    // The first request of a client opens connections, and is slow.
+    for hold in take(&client, &claims(bench, &keys(bench)?, bench.long())?).await? {
+        client.give_back(&hold).await?;
+    }
+    let mut given_up = Vec::new();
+    // Which task comes first is also a matter of what ran before.
+    for _ in 0..8 {
+        let wanted = claims(bench, &keys(bench)?, bench.long())?;
+        let batch = client.batch()?;
+        let attempt = async { drop(polled(batch.try_acquire_all(&wanted), 1).await) };
+        on_our_thread(attempt, abandons(&client, &wanted)).await?;
+        given_up.extend(wanted);
+    }
+    // A request that was overtaken may still have its effect, within a moment.
     pause(300).await;
     settled(bench, &given_up, 0).await
 }

@@ -78,6 +78,13 @@ impl Client {
     fn tells(&self, lie: Lie) -> bool {
         self.server.tells(lie)
     }
+
+    /// Whether an abandon comes before what its claim has asked for, in one of the requests.
+    fn is_overtaken(&self) -> bool {
+        [Lie::AbandonOvertakes, Lie::AbandonOvertakesTogether, Lie::AbandonOvertakesCarried]
+            .iter()
+            .any(|lie| self.tells(*lie))
+    }
 }
 
 impl Backend for Client {
@@ -201,7 +208,7 @@ impl Backend for Client {
             }
             let delivered = self.memory().delivered.contains(&claim.owner);
             let (server, claim, wall) = (self.server.clone(), claim.clone(), self.clock.wall_ms());
-            if self.tells(Lie::AbandonOvertakes) {
+            if self.is_overtaken() {
                 steps::on_our_thread(move || server.abandon(&claim, delivered, wall)).await;
             } else {
                 server.abandon(&claim, delivered, wall);
@@ -314,7 +321,13 @@ impl Exchange for Client {
         Box::pin(async move {
             let from = self.clock.now();
             self.wire(&next.owner).await?;
-            let (released, answer) = self.server.release_to(&hold.claim, next, until, self.id, self.clock.wall_ms());
+            let (server, claim, asked, id) = (self.server.clone(), hold.claim.clone(), next.clone(), self.id);
+            let wall = self.clock.wall_ms();
+            let request = move || server.release_to(&claim, &asked, until, id, wall);
+            let (released, answer) = match self.tells(Lie::AbandonOvertakesCarried) {
+                true => steps::on_our_thread(request).await,
+                false => request(),
+            };
             self.reply().await;
             let released = if released { Released::Released } else { Released::NotOwner };
             if released == Released::Released {
@@ -335,7 +348,13 @@ impl Batch for Client {
         Box::pin(async move {
             let from = self.clock.now();
             self.wire(&claims.first().map_or(Owner::from_bytes([0; 16]), |claim| claim.owner)).await?;
-            let granted = together::ask(&self.server, claims, self.id, self.clock.wall_ms()).await;
+            let (server, id, wall) = (self.server.clone(), self.id, self.clock.wall_ms());
+            let granted = if self.tells(Lie::AbandonOvertakesTogether) {
+                let claims = claims.to_vec();
+                steps::on_our_thread(move || server.ask_all(&claims, id, wall)).await
+            } else {
+                together::ask(&server, claims, id, wall).await
+            };
             self.reply().await;
             let Some(granted) = granted else { return Ok(Together::Contended) };
             let holds = claims.iter().zip(granted).map(|(claim, grant)| self.hold(claim, grant, from));

@@ -108,12 +108,18 @@ lies! {
     CarriesFromAnybody PUSHED_MODES ["a late release asks for the next caller and takes the lock from nobody"]
     CarriesLateIsFine PUSHED_MODES ["a late release asks for the next caller and takes the lock from nobody"]
     CarriedCountsFromReply PUSHED_MODES ["a grant to the next caller counts from before the release was sent"]
+    AbandonOvertakesCarried PUSHED_MODES [
+        "an abandon on dlock's own thread does not overtake the release that asks for its claim",
+    ]
     KeepsCarried PUSHED_MODES ["the next caller of a release leaves nothing when it gives up"]
 
     TogetherKeepsTokens MODES ["free locks that are asked for together are all granted"]
     TogetherTakesSome MODES ["if one of several locks is taken, the others stay free"]
     TogetherRefusesOwn MODES ["an owner that asks again for several locks together has them once"]
     TogetherRunsOn MODES ["an attempt for several locks dropped anywhere is undone by their abandons"]
+    AbandonOvertakesTogether MODES [
+        "an abandon on dlock's own thread does not overtake a request for several locks",
+    ]
     TogetherInTwoSteps MODES ["a holder of several locks together is the only holder of each"]
     TogetherOvertakes MODES ["a request for several locks together overtakes no waiter"]
 

@@ -19,6 +19,8 @@ use crate::wire::words;
 const PATIENCE: Duration = Duration::from_secs(4);
 /// The pause before a member that did not answer is tried again.
 const PAUSE: Duration = Duration::from_millis(100);
+/// How long a failed opening may look for its reason. A server that is silent must leave time for another try.
+const LOOK: Duration = Duration::from_millis(500);
 /// The shortest session that is asked for. A connection has to be made within a part of it.
 const SHORTEST: Duration = Duration::from_millis(500);
 
@@ -147,7 +149,14 @@ async fn connect(cluster: &Cluster, clock: &Clock, timeout: Duration) -> Result<
         match clock.timeout_at(end, cluster.connect(timeout)).await {
             Some(Ok(client)) => return Ok(client),
             Some(Err(ConnectError::Wrong(error))) => return Err(error),
-            Some(Err(ConnectError::Failed(error))) if fault(&error).is_retryable() => last = error,
+            Some(Err(ConnectError::Failed(error))) if fault(&error).is_retryable() => {
+                // Another try would fail in the same way.
+                let looks_until = clock.now().after(LOOK).min(end);
+                if let Some(Some(failure)) = clock.timeout_at(looks_until, cluster.tls_failure()).await {
+                    return Err(failure.never_sent());
+                }
+                last = error;
+            }
             Some(Err(ConnectError::Failed(error))) => return Err(fault(&error).never_sent()),
             None => break,
         }

@@ -128,6 +128,17 @@ impl Cluster {
         connector.connect(&self.tries).await.map_err(ConnectError::Failed)
     }
 
+    /// Why the servers give no session, if TLS with them fails.
+    #[cfg(feature = "tls")]
+    pub(crate) async fn tls_failure(&self) -> Option<Error> {
+        super::handshake::failure(&self.hosts, self.tls.as_ref()?).await
+    }
+
+    #[cfg(not(feature = "tls"))]
+    pub(crate) async fn tls_failure(&self) -> Option<Error> {
+        None
+    }
+
     /// The hosts that understand words in clear text: none with TLS, whose port would not.
     pub(crate) fn talking(&self) -> &str {
         if self.tls.is_some() { "" } else { &self.hosts }

@@ -3,6 +3,8 @@
 pub(crate) mod cluster;
 pub(crate) mod data;
 pub(crate) mod fault;
+#[cfg(feature = "tls")]
+mod handshake;
 pub(crate) mod paths;
 pub(crate) mod standing;
 pub(crate) mod words;
