@@ -118,12 +118,12 @@ async fn given_up(bench: &Bench<'_>) -> Tested {
 /// A release is begun on this thread and dropped, and dlock's own thread abandons the next caller's claim, as the engine does.
 async fn overtaken(bench: &Bench<'_>) -> Tested {
     let (one, other) = (bench.client().await?, bench.client().await?);
-    let mut given_up = Vec::new();
+    let (exchange, mut given_up) = (one.exchange()?, Vec::new());
     // Which task comes first is also a matter of what ran before.
     for _ in 0..4 {
         let former = known_as_waiter(bench, &bench.key()?, &one, &other).await?;
         let next = bench.claim(&former.claim.key, bench.long())?;
-        let (exchange, until) = (one.exchange()?, bench.clock.now().after(bench.long()));
+        let until = bench.clock.now().after(bench.long());
         let attempt = async { drop(polled(exchange.release_to(&former, &next, until), 1).await) };
         on_our_thread(attempt, abandons(&one, std::slice::from_ref(&next))).await?;
         // Its release may have been dropped before it left.
