@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Result};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
@@ -68,10 +68,13 @@ pub(crate) async fn create(http: &Http, draft: &Draft<'_>) -> Result<String> {
     Ok(id)
 }
 
-/// Renews a session. False: it has ended.
-pub(crate) async fn renew(http: &Http, id: &str) -> Result<bool> {
+/// Renews a session, and gives the time from which it lives on. `None`: it has ended.
+///
+/// Many renewals wait for their turn on a slow agent. If they counted from before that, their holds would be renewed again at
+/// once, and the queue would never get shorter.
+pub(crate) async fn renew(http: &Http, id: &str) -> Result<Option<BootInstant>> {
     let answer = http.call(Call::put(format!("session/renew/{}", escaped(id)), Vec::new())).await?;
-    Ok(answer.status != StatusCode::NOT_FOUND)
+    Ok((answer.status != StatusCode::NOT_FOUND).then_some(answer.sent))
 }
 
 /// Destroys a session. One that has ended is destroyed already.

@@ -115,12 +115,9 @@ impl Locks {
 
     /// Keeps a session alive; false if it has ended.
     pub(crate) async fn keep(&self, lease: &mut Lease) -> Result<bool> {
-        let before = self.http.clock().now();
-        let lives = session::renew(&self.http, &lease.session).await?;
-        if lives {
-            lease.confirmed = before;
-        }
-        Ok(lives)
+        let since = session::renew(&self.http, &lease.session).await?;
+        lease.confirmed = since.unwrap_or(lease.confirmed);
+        Ok(since.is_some())
     }
 
     fn places(&self) -> MutexGuard<'_, HashMap<Owner, Arc<Place>>> {

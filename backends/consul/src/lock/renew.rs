@@ -45,9 +45,8 @@ impl Locks {
 
     /// `None`: the session has ended.
     async fn keep_alive(&self, hold: &Renewal) -> Result<Option<Validity>> {
-        let before = self.http.clock().now();
-        let lives = session::renew(&self.http, &hold.grant.session).await?;
-        Ok(lives.then(|| Validity::new(before, hold.ttl)))
+        let since = session::renew(&self.http, &hold.grant.session).await?;
+        Ok(since.map(|since| Validity::new(since, hold.ttl)))
     }
 
     /// Whether each hold's key is its session's. The leader answers, after a round with the other servers.

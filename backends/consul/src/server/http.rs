@@ -71,6 +71,8 @@ pub(crate) struct Answer {
     /// The index of the state that it shows, for a query that waits for the next one.
     pub(crate) index: u64,
     pub(crate) body: Bytes,
+    /// When the request left, after it had waited for its turn.
+    pub(crate) sent: BootInstant,
 }
 
 /// One request: everything behind the host.
@@ -138,7 +140,8 @@ impl Http {
 
     async fn ask(&self, request: Request<Full<Bytes>>, end: BootInstant) -> Result<Answer> {
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(answer) = self.clock.timeout_at(end, ask(&client, request)).await else {
+        let sent = self.clock.now();
+        let Some(answer) = self.clock.timeout_at(end, ask(&client, request, sent)).await else {
             // The other idle connections may lead to the same silent agent.
             self.forget();
             return Err(Error::outage(format!("Consul did not answer within {PATIENCE:?}")));
@@ -195,7 +198,11 @@ fn client(connector: &Connector) -> Client<Connector, Full<Bytes>> {
     builder.build(connector.clone())
 }
 
-async fn ask(client: &Client<Connector, Full<Bytes>>, request: Request<Full<Bytes>>) -> Result<Answer> {
+async fn ask(
+    client: &Client<Connector, Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+    sent: BootInstant,
+) -> Result<Answer> {
     let answer = client.request(request).await.map_err(broken)?;
     let (head, body) = answer.into_parts();
     let index = head.headers.get("X-Consul-Index").and_then(|index| index.to_str().ok()?.parse().ok());
@@ -206,7 +213,7 @@ async fn ask(client: &Client<Connector, Full<Bytes>>, request: Request<Full<Byte
         StatusCode::NOT_FOUND | StatusCode::CONFLICT => {}
         status => return Err(refusal(status, &body)),
     }
-    Ok(Answer { status: head.status, index: index.unwrap_or(0), body })
+    Ok(Answer { status: head.status, index: index.unwrap_or(0), body, sent })
 }
 
 /// A request that got no answer.
