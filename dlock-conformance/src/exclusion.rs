@@ -38,8 +38,15 @@ async fn all_at_once(bench: &Bench<'_>) -> Tested {
 
 /// "Try this store, and if it cannot be reached take that one" is no lock: each half of the clients has one of its own.
 async fn in_part(bench: &Bench<'_>) -> Tested {
-    let part = bench.client_of_a_part().await?;
-    side_by_side(bench, &[bench.client().await?, part, bench.client().await?]).await
+    let (one, part, other) = (bench.client().await?, bench.client_of_a_part().await?, bench.client().await?);
+    // First in turn: side by side, the clients of one half may be done before the other half begins.
+    for (holder, asker) in [(&one, &part), (&part, &other)] {
+        let key = bench.key()?;
+        let hold = holder.take_within(&bench.claim(&key, bench.long())?, super::bench::SLACK).await?;
+        asker.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
+        holder.give_back(&hold).await?;
+    }
+    side_by_side(bench, &[one, part, other]).await
 }
 
 /// Clients that work under one lock. Each has several owners, one after another.
