@@ -38,8 +38,15 @@ async fn all_at_once(fixture: &Fixture<'_>) -> Tested {
 
 /// "Try this store, and if it cannot be reached take that one" is no lock: each half of the clients has one of its own.
 async fn in_part(fixture: &Fixture<'_>) -> Tested {
-    let part = fixture.client_of_a_part().await?;
-    side_by_side(fixture, &[fixture.client().await?, part, fixture.client().await?]).await
+    let (one, part, other) = (fixture.client().await?, fixture.client_of_a_part().await?, fixture.client().await?);
+    // First in turn: side by side, the clients of one half may be done before the other half begins.
+    for (holder, asker) in [(&one, &part), (&part, &other)] {
+        let key = fixture.key()?;
+        let hold = holder.take_within(&fixture.claim(&key, fixture.long())?, super::fixture::SLACK).await?;
+        asker.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, hold.validity).await?;
+        holder.give_back(&hold).await?;
+    }
+    side_by_side(fixture, &[one, part, other]).await
 }
 
 /// Clients that work under one lock. Each has several owners, one after another.
