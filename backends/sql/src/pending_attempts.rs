@@ -1,7 +1,7 @@
-//! Attempts that are under way, by their owner.
+//! Attempts that are under way, by owner.
 //!
-//! The connections of a pool have no order among each other. An abandon that overtakes the attempt which it undoes would
-//! find nothing, and the attempt would then take the lock for nobody. So an abandon waits for it here.
+//! Requests on different connections of a pool have no order. If an abandon overtook the attempt that it must undo, it would
+//! find nothing, and the attempt would then take the lock for nobody. So an abandon first waits here for the attempt.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,30 +11,31 @@ use tokio::sync::watch;
 
 /// The attempts under way.
 #[derive(Debug, Default)]
-pub(crate) struct Flights(Mutex<HashMap<Owner, watch::Receiver<()>>>);
+pub(crate) struct PendingAttempts(Mutex<HashMap<Owner, watch::Receiver<()>>>);
 
-/// One attempt. It has landed when this is dropped.
+/// One attempt under way. Dropping this ends it.
 #[derive(Debug)]
-pub(crate) struct Flight {
-    flights: Arc<Flights>,
+pub(crate) struct PendingAttempt {
+    pending_attempts: Arc<PendingAttempts>,
     owner: Owner,
-    aloft: watch::Sender<()>,
+    sender: watch::Sender<()>,
 }
 
-impl Flights {
-    /// An owner has one attempt at a time. One that begins before the former has landed is waited for too.
-    pub(crate) fn begin(self: &Arc<Self>, owner: Owner) -> Flight {
-        let (aloft, landed) = watch::channel(());
-        self.lock().insert(owner, landed);
-        Flight { flights: self.clone(), owner, aloft }
+impl PendingAttempts {
+    /// Records an attempt of this owner. If it begins while [`wait_for`](Self::wait_for) waits for an earlier one, that waits
+    /// for this one too.
+    pub(crate) fn begin(self: &Arc<Self>, owner: Owner) -> PendingAttempt {
+        let (sender, receiver) = watch::channel(());
+        self.lock().insert(owner, receiver);
+        PendingAttempt { pending_attempts: self.clone(), owner, sender }
     }
 
-    /// Waits for the owner's attempt, if one is under way.
-    pub(crate) async fn landed(&self, owner: &Owner) {
+    /// Waits until no attempt of this owner is under way.
+    pub(crate) async fn wait_for(&self, owner: &Owner) {
         let under_way = || self.lock().get(owner).cloned();
-        while let Some(mut landed) = under_way() {
-            // It never changes: this ends when the sender is dropped.
-            let _ = landed.changed().await;
+        while let Some(mut receiver) = under_way() {
+            // The value never changes: this ends when the sender is dropped.
+            let _ = receiver.changed().await;
         }
     }
 
@@ -43,11 +44,11 @@ impl Flights {
     }
 }
 
-impl Drop for Flight {
+impl Drop for PendingAttempt {
     fn drop(&mut self) {
-        let mut flights = self.flights.lock();
-        if flights.get(&self.owner).is_some_and(|landed| landed.same_channel(&self.aloft.subscribe())) {
-            flights.remove(&self.owner);
+        let mut pending_attempts = self.pending_attempts.lock();
+        if pending_attempts.get(&self.owner).is_some_and(|receiver| receiver.same_channel(&self.sender.subscribe())) {
+            pending_attempts.remove(&self.owner);
         }
     }
 }
@@ -60,12 +61,12 @@ mod tests {
 
     #[test]
     fn an_abandon_waits_for_the_attempt_under_way_and_for_no_other() {
-        let flights = Arc::new(Flights::default());
+        let pending_attempts = Arc::new(PendingAttempts::default());
         let (one, two) = (Owner::fresh().unwrap(), Owner::fresh().unwrap());
-        let flight = flights.begin(one);
-        assert!(flights.landed(&two).now_or_never().is_some());
-        assert!(flights.landed(&one).now_or_never().is_none());
-        drop(flight);
-        assert!(flights.landed(&one).now_or_never().is_some());
+        let pending_attempt = pending_attempts.begin(one);
+        assert!(pending_attempts.wait_for(&two).now_or_never().is_some());
+        assert!(pending_attempts.wait_for(&one).now_or_never().is_none());
+        drop(pending_attempt);
+        assert!(pending_attempts.wait_for(&one).now_or_never().is_some());
     }
 }
