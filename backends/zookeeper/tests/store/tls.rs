@@ -46,7 +46,7 @@ async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
         ),
         (format!("tls=verify&ca={ca}"), "TLS with ZooKeeper failed: received fatal alert"),
         ("tls=verify".to_owned(), "add ca="),
-        ("tls=off".to_owned(), "no ZooKeeper server gives a session"),
+        ("tls=off".to_owned(), "no ZooKeeper server opened a session"),
     ];
     join_all(all.map(async |(wrong, said)| {
         let error = open(&format!("zk://me:canary@127.0.0.1:{port}?{wrong}")).await.expect_err(said);
