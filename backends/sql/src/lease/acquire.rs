@@ -61,7 +61,7 @@ impl<D: Dialect> LeaseRow<D> {
             Box::pin(async move {
                 let _pending_attempt = pending_attempt;
                 if !ways.has(&claim.key) {
-                    let way = session.site.way();
+                    let way = session.context.way();
                     ways.agree(session, &claim.key, way).await?;
                 }
                 let attempt = attempt::acquire(session, claim).await?;
@@ -77,11 +77,11 @@ impl<D: Dialect> LeaseRow<D> {
 
     /// Frees what a claim may have won, and ends its wait.
     pub(crate) async fn undo(&self, claim: &Arc<Claim>) -> Result<()> {
-        if self.site.row_name(&claim.key).is_err() {
+        if self.context.row_name(&claim.key).is_err() {
             // The claim was refused, so nothing of it is in the server.
             return Ok(());
         }
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         let until = clock.now().after(ATTEMPT_TIMEOUT);
         let mut answered = clock.timeout_at(until, self.pending_attempts.wait_for(&claim.owner)).await;
         let left = self.room.ticket_of(&claim.owner).and_then(|ticket| ticket.waiter.give_up());

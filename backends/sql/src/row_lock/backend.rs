@@ -54,7 +54,7 @@ impl<D: RowDialect> Backend for RowLock<D> {
     /// An attempt whose caller has gone rolls back by itself what it wins, and a wait ends; this waits for that.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let (clock, pending_attempts) = (&self.shared.site.clock, &self.shared.pending_attempts);
+            let (clock, pending_attempts) = (&self.shared.context.clock, &self.shared.pending_attempts);
             let answered =
                 clock.timeout_at(clock.now().after(ATTEMPT_TIMEOUT), pending_attempts.wait_for(&claim.owner)).await;
             if let Some(held) = self.shared.monitor.held_by(&claim.owner) {

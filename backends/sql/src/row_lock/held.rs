@@ -153,7 +153,7 @@ impl<D: RowDialect> HeldRow<D> {
 
     /// Whether its session is still in the transaction with the row.
     pub(super) async fn is_in(&self, conn: &mut D::Conn) -> Result<bool> {
-        let dialect = &self.sessions.site.dialect;
+        let dialect = &self.sessions.context.dialect;
         match dialect.is_in(conn, &self.id).await {
             Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => Ok(false),
             answer => answer.map_err(|error| refused(dialect, error)),
@@ -176,8 +176,8 @@ impl<D: RowDialect> Drop for HeldRow<D> {
             (self.pending_attempts.begin(self.owner), self.id.clone(), self.sessions.clone());
         background.spawn(async move {
             let _pending_attempt: PendingAttempt = pending_attempt;
-            let clock = &sessions.site.clock;
-            let undoing = sessions.site.dialect.rollback(&mut open.conn, &id);
+            let clock = &sessions.context.clock;
+            let undoing = sessions.context.dialect.rollback(&mut open.conn, &id);
             if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
                 sessions.put(open);
             }

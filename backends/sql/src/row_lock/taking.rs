@@ -86,7 +86,7 @@ impl<D: RowDialect> Shared<D> {
         let hold = HoldId::of(&claim.owner).to_string();
         let mut made = 0;
         loop {
-            let wait = until.map(|until| until.since(self.site.clock.now()));
+            let wait = until.map(|until| until.since(self.context.clock.now()));
             let (open, since, taken) = self.lock((&row, &hold), claim, wait, session).await?;
             session.take();
             let id = |transaction| RowId { session: open.number, transaction, hold: hold.clone() };
@@ -122,7 +122,7 @@ impl<D: RowDialect> Shared<D> {
         wait: Option<Duration>,
         session: &Asked,
     ) -> Result<(Open<D>, BootInstant, Taken)> {
-        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
+        let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let (mut open, mut is_new) = self.sessions.get(claim.ttl).await?;
         loop {
             let ask = RowAsk { table: &self.table, key: row, hold, is_shared: claim.mode == Mode::Read, wait };
@@ -146,7 +146,7 @@ impl<D: RowDialect> Shared<D> {
                 }
                 // The connection is dropped, and the transaction with it.
                 Err(error) => {
-                    self.site.collisions.note(dialect.refusal(&error));
+                    self.context.collisions.note(dialect.refusal(&error));
                     return Err(refused(dialect, error));
                 }
             }
@@ -186,7 +186,7 @@ impl<D: RowDialect> Shared<D> {
 
     /// Rolls back a transaction that is no hold.
     async fn give_up(&self, mut open: Open<D>, id: &RowId) {
-        if self.site.dialect.rollback(&mut open.conn, id).await.is_ok() {
+        if self.context.dialect.rollback(&mut open.conn, id).await.is_ok() {
             self.sessions.put(open);
         }
     }

@@ -12,7 +12,7 @@ use crate::lease::room::stand::{Begin, stand};
 use crate::lease::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
 use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::row::row_name;
-use crate::session::Site;
+use crate::session::StoreContext;
 
 /// The longest pause of a waiter for which there is no session.
 const WITHOUT_SESSION: Duration = Duration::from_secs(1);
@@ -22,7 +22,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// The waiting room of a store.
 pub(crate) struct WaitingRoom<D: Dialect> {
-    site: Arc<Site<D>>,
+    context: Arc<StoreContext<D>>,
     pending_attempts: Arc<PendingAttempts>,
     tickets: Arc<Tickets>,
     recent: Arc<Recent>,
@@ -39,14 +39,14 @@ pub(crate) enum Asked {
 }
 
 impl<D: Dialect> WaitingRoom<D> {
-    pub(crate) fn new(site: &Arc<Site<D>>, pending_attempts: &Arc<PendingAttempts>) -> Self {
+    pub(crate) fn new(context: &Arc<StoreContext<D>>, pending_attempts: &Arc<PendingAttempts>) -> Self {
         let (tickets, recent, sessions) = (Arc::default(), Arc::default(), PerRuntime::new());
-        Self { site: site.clone(), pending_attempts: pending_attempts.clone(), tickets, recent, sessions }
+        Self { context: context.clone(), pending_attempts: pending_attempts.clone(), tickets, recent, sessions }
     }
 
     /// Whether waiters of this store stand in rooms.
     pub(crate) fn is_open(&self) -> bool {
-        self.site.dialect.rooms().is_some()
+        self.context.dialect.rooms().is_some()
     }
 
     /// This owner's waiter.
@@ -56,7 +56,7 @@ impl<D: Dialect> WaitingRoom<D> {
 
     /// Whether others had the lock a moment ago.
     pub(crate) fn is_contended(&self, claim: &Claim) -> bool {
-        self.recent.has(&row_name(&claim.key).name, self.site.clock.now())
+        self.recent.has(&row_name(&claim.key).name, self.context.clock.now())
     }
 
     /// Asks for the lock in the room, and waits there from now on if others have it.
@@ -69,7 +69,7 @@ impl<D: Dialect> WaitingRoom<D> {
     /// Waits in the room from now on, after an attempt that found the row taken. Returns the news of that.
     pub(crate) async fn stand(&self, claim: &Arc<Claim>, queue: Queue, wake: Wake) -> Wake {
         let Queue::Join { until, asks_again_within } = queue else { return wake };
-        let now = self.site.clock.now();
+        let now = self.context.clock.now();
         self.recent.note(&row_name(&claim.key).name, now);
         let seat = match self.here().await {
             Ok(sessions) => sessions.seat().map(|seat| (sessions, seat)),
@@ -92,7 +92,7 @@ impl<D: Dialect> WaitingRoom<D> {
 
     /// News that come at that time, or at the end of the lease.
     fn poll(&self, again: BootInstant, mut wake: Wake) -> Wake {
-        let clock = self.site.clock.clone();
+        let clock = self.context.clock.clone();
         let again = wake.ask_by.map_or(again, |end| end.after(Duration::from_millis(1)).min(again));
         let signal = async move {
             clock.sleep_until(again).await;
@@ -124,8 +124,8 @@ impl<D: Dialect> WaitingRoom<D> {
     }
 
     async fn here(&self) -> Result<Arc<RoomSessions<D>>> {
-        let site = self.site.clone();
-        Ok(self.sessions.get(|| async move { RoomSessions::here(&site).map(Arc::new) }).await?.value)
+        let context = self.context.clone();
+        Ok(self.sessions.get(|| async move { RoomSessions::here(&context).map(Arc::new) }).await?.value)
     }
 
     /// Closes the sessions that are in no room. The others close with their waiters and holds.
