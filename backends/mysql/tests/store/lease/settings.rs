@@ -128,11 +128,19 @@ async fn a_cycle(one: &Store, other: &Store, before: &Store, database: &Database
 async fn a_read_only_server_is_refused_and_told_when_it_becomes_one(_server: Instance, database: Database) {
     // One that may do everything may write in spite of it.
     let url = database.account_with(&[("SELECT, INSERT, UPDATE, CREATE", "*")]).await;
-    let store = try_open(&url).await.unwrap();
+    a_server_becomes_read_only(&database, "read_only", &url).await;
+    // This one stops everybody. MariaDB does not have it.
+    if !is_mariadb(&database).await {
+        a_server_becomes_read_only(&database, "super_read_only", &database.url()).await;
+    }
+}
+
+async fn a_server_becomes_read_only(database: &Database, setting: &str, url: &str) {
+    let store = try_open(url).await.unwrap();
     let hold = take(&store, &database.claim("a", TTL)).await;
-    database.change("SET GLOBAL read_only = 1").await;
-    let is_told = |error: Error| assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
-    is_told(try_open(&url).await.unwrap_err());
+    database.change(&format!("SET GLOBAL {setting} = 1")).await;
+    let is_told = |error: Error| assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{setting}: {error}");
+    is_told(try_open(url).await.unwrap_err());
     is_told(try_open(&database.url()).await.unwrap_err());
     is_told(store.ready().await.unwrap_err());
     // On the sessions that there are.
@@ -140,6 +148,7 @@ async fn a_read_only_server_is_refused_and_told_when_it_becomes_one(_server: Ins
     is_told(store.renew(&[&hold]).await.remove(0).unwrap_err());
     is_told(store.release(&hold).await.unwrap_err());
     is_told(store.abandon(&hold.claim).await.unwrap_err());
+    // It ends the other one too.
     database.change("SET GLOBAL read_only = 0").await;
     assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)), "a switch and back lost the lock");
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
