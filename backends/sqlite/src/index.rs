@@ -41,7 +41,7 @@ impl Index {
 fn removed() -> Error {
     Error::outage(
         "the file that ends in -shm was removed or replaced while this process had the lock file open; dlock closes its \
-         connections and opens the file again, but if another library of this process has it open too, restart the process",
+         connections and opens the file again, but if anything else in this process has it open too, restart the process",
     )
 }
 

@@ -17,6 +17,8 @@ pub(crate) struct Both {
     first: Mutex<FirstPart>,
     /// As the second store gave it.
     second: Hold,
+    /// Whether its end has begun.
+    is_ending: AtomicBool,
     /// Whether a release of the first part was confirmed, and of the second, where both stores decide.
     ended: [AtomicBool; 2],
 }
@@ -30,7 +32,7 @@ pub(crate) enum Part {
 
 impl Both {
     pub(super) fn new(kind: Kind, first: FirstPart, second: Hold) -> Self {
-        Self { kind, first: Mutex::new(first), second, ended: Default::default() }
+        Self { kind, first: Mutex::new(first), second, is_ending: AtomicBool::new(false), ended: Default::default() }
     }
 
     pub(crate) fn first(&self) -> FirstPart {
@@ -40,6 +42,15 @@ impl Both {
     /// Nothing is left in the first store.
     pub(crate) fn forget_first(&self) -> FirstPart {
         std::mem::replace(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner), FirstPart::Nothing)
+    }
+
+    /// From now on a part that is not found may have been freed by its own end.
+    pub(crate) fn begin_end(&self) {
+        self.is_ending.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
     }
 
     /// Whether both parts were ended, so that the hold is nobody's.
