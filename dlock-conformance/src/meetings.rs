@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock_contract::{Error, Expiry, Hold, Standing};
 use futures::future::{try_join, try_join_all};
 
-use crate::bench::{Bench, Stop, Tested, case, ensure};
 use crate::case::Case;
+use crate::fixture::{Fixture, Stop, Tested, case, ensure};
 
 pub(crate) const CASES: &[Case] =
     &[case!("a release that meets renewals and looks reports no loss and ends no other hold", always, releases)];
@@ -15,16 +15,16 @@ pub(crate) const CASES: &[Case] =
 /// Stores keep so many holds in one lease or session, and ask for all of them at once.
 const HOLDS: usize = 24;
 
-async fn releases(bench: &Bench<'_>) -> Tested {
-    let client = bench.client().await?;
+async fn releases(fixture: &Fixture<'_>) -> Tested {
+    let client = fixture.client().await?;
     let taking = (0..HOLDS).map(|_| async {
-        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let claim = fixture.claim(&fixture.key()?, fixture.long())?;
         client.take(&claim).await
     });
     let holds = try_join_all(taking).await?;
     let all: Vec<&Hold> = holds.iter().collect();
     // In peace. What goes wrong without a meeting is the matter of other cases.
-    let last = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    let last = client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
     let in_peace = client.give_back(&last).await?;
     let is_renewed = |answer: &Result<Standing, Error>| matches!(answer, Ok(Standing::Renewed(_)));
     if !client.backend.renew(&all).await.iter().all(is_renewed) {
@@ -34,7 +34,7 @@ async fn releases(bench: &Bench<'_>) -> Tested {
     let (ended, kept): (Vec<_>, Vec<_>) =
         holds.iter().enumerate().partition(|(at, _)| (HOLDS / 4..HOLDS * 3 / 4).contains(at));
     // A store that must tell the end of a session looks at its holds at least this often. The releases come between.
-    let look = match bench.profile.expiry {
+    let look = match fixture.profile.expiry {
         Expiry::Session { told } => told,
         _ => Duration::ZERO,
     };

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use dlock_contract::{Error, Result};
 
-use crate::file::{Identity, Place, identity};
+use crate::file::{DatabaseFile, FileId, identity};
 
 /// The index that the connections of this process use.
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
-    identity: Identity,
+    identity: FileId,
 }
 
 impl Index {
@@ -22,9 +22,9 @@ impl Index {
     /// # Errors
     /// If the index is not the one that this process has in use: SQLite shares that among all connections of a process, and so
     /// does not open the present one until the last of them is closed.
-    pub(crate) fn of(place: &Place) -> Result<Self> {
+    pub(crate) fn of(database: &DatabaseFile) -> Result<Self> {
         let lost = |error: io::Error| removed().because(error);
-        let mut path = place.path.canonicalize().map_err(lost)?.into_os_string();
+        let mut path = database.path.canonicalize().map_err(lost)?.into_os_string();
         path.push("-shm");
         let path = PathBuf::from(path);
         let identity = fs::metadata(&path).map(|found| identity(&found)).map_err(lost)?;

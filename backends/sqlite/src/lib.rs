@@ -28,6 +28,7 @@
 
 mod backend;
 mod connection;
+mod context;
 mod exclusive;
 mod fault;
 pub mod fenced;
@@ -44,7 +45,6 @@ mod schema;
 mod shares;
 #[cfg(target_os = "linux")]
 mod side_files;
-mod site;
 mod store;
 mod sweep;
 mod tables;

@@ -89,7 +89,7 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
         claims.push(acquisition.claim.clone());
     }
     let Some(first) = acquisitions.first() else { return Ok(Together::OneByOne) };
-    first.store.health.admit(|| first.shared.clock.now())?;
+    first.store.breaker.admit(|| first.shared.clock.now())?;
     let (store, ttl) = (first.store.clone(), first.claim.ttl);
     let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| match backend.batch() {
         Some(batch) => batch.try_acquire_all(claims),

@@ -62,7 +62,7 @@ impl Acquisition {
                             // The store's wait queue has one order for all processes, so a neighbour takes its own
                             // place there.
                             if self.claim.fair {
-                                turn.join_store_queue(self.home);
+                                turn.join_store_queue(self.sole_thread);
                             }
                         }
                         // Checked before the sleep, because the holder may be a reader, which keeps no turn.
@@ -177,7 +177,7 @@ impl Acquisition {
 
     /// Asks the store once. The outer error is a shutdown.
     pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
-        if let Err(error) = self.store.health.admit(|| self.shared.clock.now()) {
+        if let Err(error) = self.store.breaker.admit(|| self.shared.clock.now()) {
             // The store was not asked.
             return Ok(Err(error));
         }

@@ -2,7 +2,7 @@
 
 use dlock::{Error, ErrorKind, Key, LockKey};
 use dlock_contract::{Backend, Queue, Released, Standing};
-use dlock_testkit::holds::{claim_on, confirm, take, token};
+use dlock_testkit::holds::{claim_on, confirm, take};
 use dlock_testkit::servers::Postgres;
 
 use crate::cases::crowds::{all_ask, crowd};

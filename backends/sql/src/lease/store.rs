@@ -10,9 +10,9 @@ use futures::future::BoxFuture;
 
 use crate::collisions::Collisions;
 use crate::dialect::Dialect;
-use crate::flights::Flights;
 use crate::lease::room::WaitingRoom;
 use crate::lease::sweep::sweep_for_ever;
+use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
 use crate::session::{Session, Site};
 use crate::settings::Settings;
@@ -27,7 +27,7 @@ const RENEWING: usize = 2;
 pub struct LeaseRow<D: Dialect> {
     pub(crate) profile: Profile,
     pub(crate) site: Arc<Site<D>>,
-    pub(crate) flights: Arc<Flights>,
+    pub(crate) pending_attempts: Arc<PendingAttempts>,
     pub(crate) ways: Arc<Ways>,
     pub(crate) room: Arc<WaitingRoom<D>>,
     pools: PerRuntime<Arc<Pool<D>>>,
@@ -54,14 +54,14 @@ impl<D: Dialect> LeaseRow<D> {
         let renewals = background()?.run(async move { Pool::here(&at, RENEWING).map(Arc::new) }).await??;
         renewals.run(|session| Box::pin(session.prepare())).await?;
         let sweep = background()?.run(sweep_for_ever(site.clone(), renewals.clone()));
-        let (flights, ways, pools) = (Arc::default(), Arc::default(), PerRuntime::new());
-        let room = Arc::new(WaitingRoom::new(&site, &flights));
+        let (pending_attempts, ways, pools) = (Arc::default(), Arc::default(), PerRuntime::new());
+        let room = Arc::new(WaitingRoom::new(&site, &pending_attempts));
         // Known since the tables were prepared.
         let mut profile = profile(kind, room.is_open());
         if site.dialect.shedlock().is_some() {
             (profile.any_key, profile.ttl) = (false, shedlock::TTL);
         }
-        Ok(Self { profile, site, flights, ways, room, pools, renewals, _sweep: sweep })
+        Ok(Self { profile, site, pending_attempts, ways, room, pools, renewals, _sweep: sweep })
     }
 
     /// The pool of the runtime that we are in.

@@ -21,7 +21,7 @@ use super::statements::Statements;
 use super::sweep::sweep_for_ever;
 use crate::collisions::Collisions;
 use crate::dialect::{Refusal, Value};
-use crate::flights::Flights;
+use crate::pending_attempts::PendingAttempts;
 use crate::session::PATIENCE;
 use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
@@ -40,7 +40,7 @@ pub struct NamedLock<D: NamedDialect> {
 pub(super) struct Shared<D: NamedDialect> {
     pub(super) site: Arc<Site<D>>,
     ways: Ways,
-    pub(super) flights: Arc<Flights>,
+    pub(super) pending_attempts: Arc<PendingAttempts>,
     pub(super) sessions: Sessions<D>,
     /// Which session holds for whom: an owner that asks again is told so, and one that gives up is found.
     pub(super) monitor: Arc<Monitor<D>>,
@@ -82,7 +82,7 @@ impl<D: NamedDialect> NamedLock<D> {
         let monitor = Arc::new(Monitor::new(&site, conn));
         let shared = Arc::new(Shared {
             ways: Ways::default(),
-            flights: Arc::default(),
+            pending_attempts: Arc::default(),
             sessions: Sessions::new(&site),
             monitor: monitor.clone(),
             site,
@@ -146,8 +146,8 @@ impl<D: NamedDialect> Shared<D> {
         wait: Duration,
     ) -> std::result::Result<Option<Arc<Held<D>>>, Failure> {
         let (session, shared, claim) = (place.session().clone(), self.clone(), claim.clone());
-        let flight = self.flights.begin(claim.owner);
-        let asked = session.lock(wait, flight, move |site, conn| {
+        let pending_attempt = self.pending_attempts.begin(claim.owner);
+        let asked = session.lock(wait, pending_attempt, move |site, conn| {
             Box::pin(async move {
                 let (answer, after) = grant::ask(site, conn, place.session().id(), &claim, &lock, wait).await;
                 (answer.map(|granted| granted.map(|granted| shared.hold(place, lock, &claim, granted))), after)
@@ -169,7 +169,8 @@ impl<D: NamedDialect> Shared<D> {
         }
         let Lock { name, row } = lock;
         let (owner, mode, row, number) = (claim.owner, claim.mode, row.name, token.as_ref().map_or(0, |token| *token));
-        let held = Held::new(Granted { owner, lock: name, mode, row, token: number, since }, place, &self.flights);
+        let held =
+            Held::new(Granted { owner, lock: name, mode, row, token: number, since }, place, &self.pending_attempts);
         token?;
         let held = Arc::new(held);
         self.monitor.add(&held);

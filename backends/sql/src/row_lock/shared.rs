@@ -9,7 +9,7 @@ use super::monitor::Monitor;
 use super::sessions::Sessions;
 use super::statements::Statements;
 use super::table::{RowKind, RowTable};
-use crate::flights::Flights;
+use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
 use crate::session::{PATIENCE, Site};
 use crate::ways::Ways;
@@ -21,7 +21,7 @@ pub(super) struct Shared<D: RowDialect> {
     pub(super) table: RowTable,
     pub(super) kind: RowKind,
     pub(super) ways: Arc<Ways>,
-    pub(super) flights: Arc<Flights>,
+    pub(super) pending_attempts: Arc<PendingAttempts>,
     pub(super) sessions: Arc<Sessions<D>>,
     /// For records: each statement is a transaction of its own.
     pub(super) pool: Pool<D>,

@@ -78,7 +78,7 @@ impl<D: RowDialect> RowLock<D> {
             table,
             kind,
             ways: Arc::default(),
-            flights: Arc::default(),
+            pending_attempts: Arc::default(),
             sessions: Arc::new(Sessions::new(&site)),
             pool,
             monitor: monitor.clone(),
@@ -119,12 +119,12 @@ impl<D: RowDialect> Shared<D> {
     /// what it wins for nobody is rolled back.
     async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<HeldRow<D>>>> {
         let (shared, claim) = (self.clone(), claim.clone());
-        let flight = self.flights.begin(claim.owner);
+        let pending_attempt = self.pending_attempts.begin(claim.owner);
         let asking = ask_aside(async move {
             let found = shared.take(&claim, None, &Asked::default()).await;
-            (found, flight)
+            (found, pending_attempt)
         })?;
-        let (found, _flight) = asking.await.map_err(|_| failed())?;
+        let (found, _pending_attempt) = asking.await.map_err(|_| failed())?;
         Ok(match found? {
             Found::Held(held) => Some(held),
             Found::Busy => None,

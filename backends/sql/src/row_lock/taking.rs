@@ -54,11 +54,11 @@ impl<D: RowDialect> Shared<D> {
     ) -> Result<Option<Arc<HeldRow<D>>>> {
         let (mut tell, told) = oneshot::channel();
         let (shared, claim) = (self.clone(), claim.clone());
-        let flight = self.flights.begin(claim.owner);
+        let pending_attempt = self.pending_attempts.begin(claim.owner);
         background()?.spawn(async move {
             let session = Asked::default();
             tokio::select! {
-                found = shared.take(&claim, Some(until), &session) => drop(tell.send((found, flight))),
+                found = shared.take(&claim, Some(until), &session) => drop(tell.send((found, pending_attempt))),
                 () = tell.closed() => {
                     // Its connection is closed. A server that waits for a row does not see that.
                     if let Some((session, server)) = session.take() {
@@ -67,7 +67,7 @@ impl<D: RowDialect> Shared<D> {
                 }
             }
         });
-        let (found, _flight) = told.await.map_err(|_| failed())?;
+        let (found, _pending_attempt) = told.await.map_err(|_| failed())?;
         Ok(match found? {
             Found::Held(held) => Some(held),
             Found::Busy => None,
@@ -178,7 +178,7 @@ impl<D: RowDialect> Shared<D> {
         let held = Arc::new(HeldRow::new(
             Granted { owner: claim.owner, id, record, row, token, since, open },
             &self.sessions,
-            &self.flights,
+            &self.pending_attempts,
         ));
         self.monitor.add(&held);
         Ok(held)

@@ -48,7 +48,7 @@ pub(crate) async fn pass<D: Dialect>(
     until: BootInstant,
 ) -> Option<Result<Passed>> {
     let (room, holder, next) = (room.clone(), holder.clone(), next.clone());
-    let flight = room.flight(next.owner);
+    let pending_attempt = room.pending_attempt(next.owner);
     run(inside.sessions.clone(), move |sender| {
         Box::pin(async move {
             let (sessions, may_go_on) = (inside.sessions.clone(), inside.may_go_on());
@@ -83,7 +83,7 @@ pub(crate) async fn pass<D: Dialect>(
                 let _ = sender.send(Some(Ok((released, None))));
                 return;
             };
-            let answer = room.begin(&sessions, &next, until, begin, Some(flight)).answer().await;
+            let answer = room.begin(&sessions, &next, until, begin, Some(pending_attempt)).answer().await;
             let _ = sender.send(Some(Ok((released, answer.for_next()))));
         })
     })

@@ -6,11 +6,11 @@ use std::time::Duration;
 use dlock_contract::{Attempt, BootInstant, Claim, Owner, PerRuntime, Queue, Result, Signal, Wake};
 
 use crate::dialect::Dialect;
-use crate::flights::{Flight, Flights};
 use crate::lease::room::recent::Recent;
 use crate::lease::room::sessions::{NoSeat, RoomSessions};
 use crate::lease::room::stand::{Begin, stand};
 use crate::lease::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
+use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::row::row_name;
 use crate::session::Site;
 
@@ -23,7 +23,7 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 /// The waiting room of a store.
 pub(crate) struct WaitingRoom<D: Dialect> {
     site: Arc<Site<D>>,
-    flights: Arc<Flights>,
+    pending_attempts: Arc<PendingAttempts>,
     tickets: Arc<Tickets>,
     recent: Arc<Recent>,
     sessions: PerRuntime<Arc<RoomSessions<D>>>,
@@ -39,9 +39,9 @@ pub(crate) enum Asked {
 }
 
 impl<D: Dialect> WaitingRoom<D> {
-    pub(crate) fn new(site: &Arc<Site<D>>, flights: &Arc<Flights>) -> Self {
+    pub(crate) fn new(site: &Arc<Site<D>>, pending_attempts: &Arc<PendingAttempts>) -> Self {
         let (tickets, recent, sessions) = (Arc::default(), Arc::default(), PerRuntime::new());
-        Self { site: site.clone(), flights: flights.clone(), tickets, recent, sessions }
+        Self { site: site.clone(), pending_attempts: pending_attempts.clone(), tickets, recent, sessions }
     }
 
     /// Whether waiters of this store stand in rooms.
@@ -102,25 +102,25 @@ impl<D: Dialect> WaitingRoom<D> {
         wake
     }
 
-    /// Begins to wait. The flight of the request before lands only when this owner's waiter can be found.
+    /// Begins to wait. The earlier request of this owner counts as under way until its waiter can be found.
     pub(crate) fn begin(
         &self,
         sessions: &Arc<RoomSessions<D>>,
         claim: &Arc<Claim>,
         until: BootInstant,
         begin: Begin<D>,
-        flight: Option<Flight>,
+        pending_attempt: Option<PendingAttempt>,
     ) -> Arc<Ticket> {
-        let waiter = Arc::new(Waiter::new(claim, until, &self.flights));
+        let waiter = Arc::new(Waiter::new(claim, until, &self.pending_attempts));
         let ticket = self.tickets.add(&waiter);
-        drop(flight);
+        drop(pending_attempt);
         waiter.begin(&sessions.place, stand(sessions.clone(), waiter.clone(), begin, self.recent.clone()));
         ticket
     }
 
-    /// The flight of a request about this owner.
-    pub(crate) fn flight(&self, owner: Owner) -> Flight {
-        self.flights.begin(owner)
+    /// Records that a request of this owner is under way.
+    pub(crate) fn pending_attempt(&self, owner: Owner) -> PendingAttempt {
+        self.pending_attempts.begin(owner)
     }
 
     async fn here(&self) -> Result<Arc<RoomSessions<D>>> {

@@ -1,15 +1,15 @@
-//! Where a lock stands: the path of the node whose children are its line.
+//! The path of a lock: the node whose children are its queue.
 
 use dlock_contract::engine::check_namespace;
 use dlock_contract::{ErrorKind, HoldId, Identity, LockKey, Result};
 use sha2::{Digest, Sha256};
 
-use crate::wire::cluster::{Cluster, is_plain};
+use crate::server::cluster::{Cluster, is_plain};
 
-/// The beginning of the paths of our own locks.
+/// The parent of all locks with dlock's own names.
 const LOCKS: &str = "/dlock";
 
-/// The folder of the records of broken holds. No namespace has such a character.
+/// The parent of the records of broken holds. No namespace can contain `@`.
 const BROKEN: &str = "/dlock/@broken";
 
 /// The paths of a store.
@@ -24,7 +24,7 @@ impl Paths {
         Self { root: cluster.root.clone(), literal: cluster.literal }
     }
 
-    /// Our own names below the root.
+    /// dlock's own names below the root.
     pub(crate) fn of_own_names() -> Self {
         Self { root: String::new(), literal: false }
     }
@@ -39,13 +39,14 @@ impl Paths {
         if self.literal { self.literal(key) } else { Ok(self.own(key.as_str())) }
     }
 
-    /// Which lock a key is. Under the names of other tools, several keys may be one.
+    /// Which lock a key names. With `keys=literal`, several keys may name one lock.
     pub(crate) fn identify(&self, key: &LockKey) -> Result<Identity> {
         let path = self.lock(key)?;
         if self.literal { Ok(Identity::of(&LockKey(path.into()))) } else { Ok(Identity::of(key).named(path)) }
     }
 
-    /// `/dlock/<namespace>/<two hex digits>/<name>`: a list of children cannot be read page by page, so they are spread.
+    /// `/dlock/<namespace>/<two hex digits>/<name>`. The children of a node cannot be read page by page, so the locks are
+    /// spread over buckets.
     fn own(&self, key: &str) -> String {
         let (namespace, name) = key.strip_prefix("dl1:").and_then(|rest| rest.split_once(':')).unwrap_or(("", key));
         let bucket = Sha256::digest(name.as_bytes())[0];
@@ -57,7 +58,7 @@ impl Paths {
         format!("{}{LOCKS}/{}/{bucket:02x}", self.root, node_name(namespace))
     }
 
-    /// The key of a lock that stands in a bucket.
+    /// The key of the lock with this name in a bucket.
     pub(crate) fn key_of(namespace: &str, name: &str) -> Option<LockKey> {
         check_namespace(namespace).ok()?;
         let name = name.replace("%2F", "/").replace("%2E", ".");
@@ -71,13 +72,13 @@ impl Paths {
         let is_servers = self.root.is_empty() && name.split('/').next() == Some("zookeeper");
         if name.split('/').any(bad) || is_servers {
             let need = "a key whose plain text is a path of ZooKeeper".to_owned();
-            let text = "the key is no path: its parts are names of nodes between slashes, and not `/zookeeper`";
+            let text = "the key is not a path: its parts must be names of nodes with slashes between, and the first must not be `zookeeper`";
             return Err(dlock_contract::Error::new(ErrorKind::Unsupported { need }, text).with_key(key.as_str()));
         }
         Ok(format!("{}/{name}", self.root))
     }
 
-    /// The folder of the records of broken holds.
+    /// The parent of the records of broken holds.
     pub(crate) fn broken(&self) -> String {
         format!("{}{BROKEN}", self.root)
     }
@@ -87,7 +88,7 @@ impl Paths {
         format!("{}/{id}", self.broken())
     }
 
-    /// The parent of nodes that only try the account's rights.
+    /// The parent of the nodes that test the account's rights.
     pub(crate) fn probe(&self) -> String {
         format!("{}{LOCKS}/@probe", self.root)
     }
@@ -98,7 +99,7 @@ impl Paths {
     }
 }
 
-/// The name as one node. The key's own `%` are encoded, so no two names meet.
+/// A name as the name of one node. The name's own `%` are encoded already, so no two names become the same.
 fn node_name(name: &str) -> String {
     match name {
         "." => "%2E".to_owned(),

@@ -1,9 +1,9 @@
-//! The errors of the client library, as the contract's.
+//! The errors of the client library, as errors of the contract.
 
 use dlock_contract::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
 
-/// What an error of the client means for a lock.
+/// The error of the contract for an error of the client library.
 pub(crate) fn fault(error: &ClientError) -> Error {
     let (kind, text) = match error {
         ClientError::NoAuth | ClientError::AuthFailed | ClientError::InvalidAcl => {
@@ -23,8 +23,8 @@ pub(crate) fn fault(error: &ClientError) -> Error {
         | ClientError::Timeout
         | ClientError::Throttled
         | ClientError::QuotaExceeded
-        | ClientError::Custom(_) => (ErrorKind::Outage, "ZooKeeper did not answer usefully"),
-        _ => (ErrorKind::Protocol, "ZooKeeper gave an answer that was not expected"),
+        | ClientError::Custom(_) => (ErrorKind::Outage, "ZooKeeper gave no usable answer"),
+        _ => (ErrorKind::Protocol, "ZooKeeper gave an unexpected answer"),
     };
     Error::new(kind, format!("{text}: {error}"))
 }

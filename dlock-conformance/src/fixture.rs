@@ -1,4 +1,4 @@
-//! The tools of the cases: clients, claims, and the checks of answers.
+//! The fixture of a case: clients, claims, faults, and checks of answers.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl From<Error> for Stop {
 macro_rules! ensure {
     ($condition:expr, $($text:tt)+) => {
         if !$condition {
-            return Err($crate::bench::Stop::Failed(format!($($text)+)));
+            return Err($crate::fixture::Stop::Failed(format!($($text)+)));
         }
     };
 }
@@ -45,24 +45,24 @@ pub(crate) use ensure;
 /// Names a case and its function.
 macro_rules! case {
     ($name:literal, $when:ident, $test:ident) => {
-        $crate::bench::case!($name, $when, $test, false)
+        $crate::fixture::case!($name, $when, $test, false)
     };
     ($name:literal, $when:ident, $test:ident, disturbs) => {
-        $crate::bench::case!($name, $when, $test, true)
+        $crate::fixture::case!($name, $when, $test, true)
     };
     ($name:literal, $when:ident, $test:ident, $disturbs:literal) => {
         $crate::case::Case {
             name: $name,
             disturbs: $disturbs,
             when: $crate::when::$when,
-            test: |bench| Box::pin($test(bench)),
+            test: |fixture| Box::pin($test(fixture)),
         }
     };
 }
 pub(crate) use case;
 
-/// One run of one case.
-pub(crate) struct Bench<'a> {
+/// What one run of one case uses.
+pub(crate) struct Fixture<'a> {
     store: &'a dyn Store,
     pub(crate) profile: Profile,
     /// A closed client. It only says which powers the store offers.
@@ -71,7 +71,7 @@ pub(crate) struct Bench<'a> {
     pace: u32,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Fixture<'a> {
     pub(crate) async fn new(store: &'a dyn Store, pace: u32) -> Tested<Self> {
         let clock = Clock::system();
         let backend = store.open(clock.clone()).await?;

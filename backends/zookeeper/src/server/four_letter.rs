@@ -1,7 +1,7 @@
-//! The version and role that a server tells.
+//! The version and role that a server reports, by a four-letter word.
 //!
-//! The client library does not tell them, so the word `srvr` is sent on a connection of its own. It is the one word of four
-//! letters that servers answer by default. Where it is switched off, nothing is known.
+//! The client library does not offer them, so dlock sends the word `srvr` on a connection of its own. Servers answer this
+//! word by default. If it is switched off, version and role are unknown.
 
 use std::time::Duration;
 
@@ -9,40 +9,41 @@ use dlock_contract::{Clock, Health};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// The part of a server that has lost its majority.
+/// The role of a server that has lost its majority.
 pub(crate) const READ_ONLY: &str = "read-only";
 
-/// How long all servers together have for an answer.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// Longer than any answer that is understood.
-const LONGEST: u64 = 4096;
+/// The time that all servers together have for an answer.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// The longest answer that is read, in bytes; a `srvr` answer is shorter.
+const MAX_ANSWER_BYTES: u64 = 4096;
 
-/// The answer of the first of these servers that answers; nothing if none does.
+/// The first usable answer of these servers; an empty one if there is none.
 pub(crate) async fn health(hosts: &str, clock: &Clock) -> Health {
-    let asked = async {
+    let asking = async {
         for host in hosts.split(',') {
-            if let Some(said) = ask(host).await.ok().and_then(|answer| read(&answer)) {
-                return said;
+            if let Some(health) = ask(host).await.ok().and_then(|answer| read(&answer)) {
+                return health;
             }
         }
         Health::new()
     };
-    clock.timeout_at(clock.now().after(PATIENCE), asked).await.unwrap_or_default()
+    clock.timeout_at(clock.now().after(TIMEOUT), asking).await.unwrap_or_default()
 }
 
 async fn ask(host: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(host).await?;
     stream.write_all(b"srvr").await?;
     let mut answer = String::new();
-    stream.take(LONGEST).read_to_string(&mut answer).await?;
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer).await?;
     Ok(answer)
 }
 
 fn read(answer: &str) -> Option<Health> {
-    let line = |begin: &str| answer.lines().find_map(|line| line.strip_prefix(begin));
-    let health = Health::new().version(format!("ZooKeeper {}", line("Zookeeper version: ")?.split(['-', ',']).next()?));
-    Some(match line("Mode: ")? {
-        // It plays all parts.
+    let value_of = |begin: &str| answer.lines().find_map(|line| line.strip_prefix(begin));
+    let health =
+        Health::new().version(format!("ZooKeeper {}", value_of("Zookeeper version: ")?.split(['-', ',']).next()?));
+    Some(match value_of("Mode: ")? {
+        // A single server has no role.
         "standalone" => health,
         role => health.role(role),
     })

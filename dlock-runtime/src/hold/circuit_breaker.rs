@@ -1,4 +1,5 @@
-//! The state of a store that keeps failing. New calls fail at once, so no caller waits for its whole request bound.
+//! The circuit breaker of a store: while the store keeps failing, new calls fail at once, and no caller waits for its whole
+//! request bound.
 //!
 //! Once [`FAILURES`] requests in a row have failed, over at least [`SHORTEST_SPAN`], a new request is refused without
 //! being sent. About once a second one request is sent as a probe. Any answer of the store ends this state, also an
@@ -21,7 +22,7 @@ pub(crate) const CONCLUSIVE: Duration = Duration::from_secs(1);
 
 /// The results of the last requests to one store.
 #[derive(Debug, Default)]
-pub(crate) struct Health {
+pub(crate) struct CircuitBreaker {
     /// Failures in a row.
     failures: AtomicU32,
     /// The time of the first of them, in nanoseconds of the registry's clock.
@@ -31,7 +32,7 @@ pub(crate) struct Health {
     last: Mutex<Option<Error>>,
 }
 
-impl Health {
+impl CircuitBreaker {
     /// The store has answered. A refusal is an answer too.
     pub(crate) fn answered(&self, store: &str) {
         // A healthy store costs one load.
@@ -121,48 +122,48 @@ mod tests {
         BootInstant::from_nanos(seconds * 1_000_000_000)
     }
 
-    fn fail(health: &Health, times: u32, seconds: u64) {
-        (0..times).for_each(|_| health.failed("s", &Error::outage("down"), at(seconds)));
+    fn fail(breaker: &CircuitBreaker, times: u32, seconds: u64) {
+        (0..times).for_each(|_| breaker.failed("s", &Error::outage("down"), at(seconds)));
     }
 
-    fn is_open(health: &Health, seconds: u64) -> bool {
-        health.admit(|| at(seconds)).is_err()
+    fn is_open(breaker: &CircuitBreaker, seconds: u64) -> bool {
+        breaker.admit(|| at(seconds)).is_err()
     }
 
     #[test]
     fn five_failures_in_a_row_over_a_second_hold_new_requests_back() {
-        let health = Health::default();
-        fail(&health, 100, 10);
-        assert!(!is_open(&health, 10), "a burst");
-        health.answered("s");
-        fail(&health, 3, 10);
-        fail(&health, 1, 12);
-        assert!(!is_open(&health, 12), "four");
-        fail(&health, 1, 12);
-        let error = health.admit(|| at(12)).unwrap_err();
+        let breaker = CircuitBreaker::default();
+        fail(&breaker, 100, 10);
+        assert!(!is_open(&breaker, 10), "a burst");
+        breaker.answered("s");
+        fail(&breaker, 3, 10);
+        fail(&breaker, 1, 12);
+        assert!(!is_open(&breaker, 12), "four");
+        fail(&breaker, 1, 12);
+        let error = breaker.admit(|| at(12)).unwrap_err();
         assert!(!error.may_have_left() && error.is_retryable() && *error.kind() == ErrorKind::Outage, "{error}");
     }
 
     #[test]
     fn one_probe_a_second_is_let_through_and_an_answer_ends_it() {
-        let health = Health::default();
-        fail(&health, 1, 10);
-        fail(&health, 4, 12);
-        let let_through = (12..112).filter(|second| !is_open(&health, *second)).count();
+        let breaker = CircuitBreaker::default();
+        fail(&breaker, 1, 10);
+        fail(&breaker, 4, 12);
+        let let_through = (12..112).filter(|second| !is_open(&breaker, *second)).count();
         assert!((50..=100).contains(&let_through), "{let_through}");
-        health.answered("s");
-        assert!((0..5).all(|_| !is_open(&health, 200)));
+        breaker.answered("s");
+        assert!((0..5).all(|_| !is_open(&breaker, 200)));
     }
 
     #[test]
     fn an_answer_of_the_store_is_no_failure_even_if_it_is_an_error() {
-        let health = Health::default();
+        let breaker = CircuitBreaker::default();
         for error in [Error::new(ErrorKind::KeyConflict, "x"), Error::outage("guard").with_retry_after(Some(SECOND))] {
-            fail(&health, 4, 10);
-            health.failed("s", &error, at(12));
-            fail(&health, 1, 13);
-            assert!(!is_open(&health, 13));
-            health.answered("s");
+            fail(&breaker, 4, 10);
+            breaker.failed("s", &error, at(12));
+            fail(&breaker, 1, 13);
+            assert!(!is_open(&breaker, 13));
+            breaker.answered("s");
         }
     }
 }

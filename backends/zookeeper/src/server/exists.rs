@@ -1,18 +1,18 @@
-//! Whether nodes are there, by a majority.
+//! Whether nodes exist, confirmed by a majority.
 //!
-//! A read would not do: a member that is cut off from the leader goes on answering reads for some seconds, while the others
-//! may have ended the session and granted the lock anew.
+//! A plain read is not enough: a member that is cut off from the leader answers reads for some more seconds. The other
+//! members may have ended the session and granted the lock to somebody else by then.
 
 use dlock_contract::Result;
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
-use crate::wire::fault::fault;
+use crate::server::fault::fault;
 
-/// How many nodes one request asks for.
-pub(crate) const BATCH: usize = 128;
+/// The most nodes of one request.
+pub(crate) const MAX_NODES: usize = 128;
 
-/// Whether all of these nodes are there.
-pub(crate) async fn check(client: &Client, nodes: &[String]) -> Result<bool> {
+/// Whether all of these nodes exist.
+pub(crate) async fn all_exist(client: &Client, nodes: &[String]) -> Result<bool> {
     let mut writer = client.new_multi_writer();
     for node in nodes {
         writer.add_check_version(node, -1).map_err(|error| fault(&error))?;

@@ -1,11 +1,11 @@
-//! The names of the nodes that stand in a line: ours, and those of Curator, kazoo and go-zookeeper.
+//! The names of the nodes in a queue: dlock's own, and those of Curator, kazoo and go-zookeeper.
 //!
-//! A name ends in the ten digits that the server counts for the parent, with a word before them that tells the kind. What
-//! stands before the word is the contender's own.
+//! A name ends in ten digits, which the server counts for each parent. The word before the digits tells the lock mode. The
+//! text before the word identifies the contender.
 
 use dlock_contract::{Mode, Owner};
 
-/// Whose names we write.
+/// Whose names dlock writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// `_c_<uuid>-lock-`, as Curator.
@@ -14,19 +14,19 @@ pub(crate) enum Layout {
     Kazoo,
 }
 
-/// What a contender wants.
+/// The lock mode of a contender, as the name of its node tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NodeMode {
     Exclusive,
     Read,
     Write,
-    /// One of so many permits.
+    /// One of this many permits.
     Permit(u32),
-    /// Alone, and nobody knows of which family: kazoo has one name for its locks and its writers.
+    /// Exclusive lock or writer: kazoo has one name for both.
     Alone,
 }
 
-impl Kind {
+impl NodeMode {
     pub(crate) fn of(mode: Mode) -> Self {
         match mode {
             Mode::Exclusive => Self::Exclusive,
@@ -36,7 +36,7 @@ impl Kind {
         }
     }
 
-    /// May both stand in one line?
+    /// Whether both may be in one queue.
     pub(crate) fn mixes_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Permit(one), Self::Permit(other)) => one == other,
@@ -49,16 +49,16 @@ impl Kind {
 
 impl Layout {
     /// The name of a new node, to which the server adds its digits.
-    pub(crate) fn prefix(self, owner: &Owner, kind: Kind) -> String {
+    pub(crate) fn prefix(self, owner: &Owner, mode: NodeMode) -> String {
         let hex = owner.to_hex();
-        match (self, kind) {
-            (_, Kind::Permit(limit)) => format!("_c_{}-permit{limit}-", uuid(&hex)),
-            (Self::Curator, Kind::Read) => format!("_c_{}-__READ__", uuid(&hex)),
-            (Self::Curator, Kind::Write) => format!("_c_{}-__WRIT__", uuid(&hex)),
+        match (self, mode) {
+            (_, NodeMode::Permit(limit)) => format!("_c_{}-permit{limit}-", uuid(&hex)),
+            (Self::Curator, NodeMode::Read) => format!("_c_{}-__READ__", uuid(&hex)),
+            (Self::Curator, NodeMode::Write) => format!("_c_{}-__WRIT__", uuid(&hex)),
             (Self::Curator, _) => format!("_c_{}-lock-", uuid(&hex)),
-            (Self::Kazoo, Kind::Read) => format!("{hex}__rlock__"),
-            // Kazoo looks at the end of a name only. With a mark of ours, we tell writers from locks.
-            (Self::Kazoo, Kind::Write) => format!("{hex}-w__lock__"),
+            (Self::Kazoo, NodeMode::Read) => format!("{hex}__rlock__"),
+            // Kazoo looks only at the end of a name. The `w` or `x` before it tells our writers from our locks.
+            (Self::Kazoo, NodeMode::Write) => format!("{hex}-w__lock__"),
             (Self::Kazoo, _) => format!("{hex}-x__lock__"),
         }
     }
@@ -69,51 +69,51 @@ fn uuid(hex: &str) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// One node of a line.
+/// One node of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contender {
     pub(crate) name: String,
-    pub(crate) kind: Kind,
-    /// What the server counted.
+    pub(crate) mode: NodeMode,
+    /// The number that the server counted.
     pub(crate) sequence: i32,
-    /// The random part of the name, which is the owner where a dlock wrote it.
+    /// The random part of the name. If dlock wrote it, this is the owner.
     pub(crate) owner: Option<Owner>,
 }
 
 impl Contender {
-    /// Reads the name of a node. `None`: it does not stand in the line.
+    /// Reads the name of a node. `None`: the node is not in the queue.
     pub(crate) fn read(name: &str) -> Option<Self> {
-        let (head, kind, digits) = Self::parts(name)?;
-        // A sign takes the place of a digit, where the counter has run over.
+        let (head, mode, digits) = Self::parts(name)?;
+        // If the counter has overflowed, a minus sign takes the place of a digit.
         let sequence = digits.parse().ok().filter(|_| digits.len() >= 10 && !digits.starts_with('+'))?;
-        Some(Self { name: name.to_owned(), kind, sequence, owner: owner(head) })
+        Some(Self { name: name.to_owned(), mode, sequence, owner: owner(head) })
     }
 
-    fn parts(name: &str) -> Option<(&str, Kind, &str)> {
-        const WORDS: [(&str, Kind); 5] = [
-            ("-x__lock__", Kind::Exclusive),
-            ("-w__lock__", Kind::Write),
-            ("__READ__", Kind::Read),
-            ("__WRIT__", Kind::Write),
-            ("__rlock__", Kind::Read),
+    fn parts(name: &str) -> Option<(&str, NodeMode, &str)> {
+        const WORDS: [(&str, NodeMode); 5] = [
+            ("-x__lock__", NodeMode::Exclusive),
+            ("-w__lock__", NodeMode::Write),
+            ("__READ__", NodeMode::Read),
+            ("__WRIT__", NodeMode::Write),
+            ("__rlock__", NodeMode::Read),
         ];
-        for (word, kind) in WORDS {
+        for (word, mode) in WORDS {
             if let Some((head, digits)) = name.rsplit_once(word) {
-                return Some((head, kind, digits));
+                return Some((head, mode, digits));
             }
         }
         if let Some((head, digits)) = name.rsplit_once("__lock__") {
-            return Some((head, Kind::Alone, digits));
+            return Some((head, NodeMode::Alone, digits));
         }
         if let Some((head, rest)) = name.rsplit_once("-permit") {
             let (limit, digits) = rest.split_once('-')?;
-            return Some((head, Kind::Permit(limit.parse().ok()?), digits));
+            return Some((head, NodeMode::Permit(limit.parse().ok()?), digits));
         }
         let (head, digits) = name.rsplit_once("lock-")?;
-        Some((head, Kind::Exclusive, digits))
+        Some((head, NodeMode::Exclusive, digits))
     }
 
-    /// How far it stands behind another one; negative if before it. The counter may have run over.
+    /// How far this node is behind another one; negative if it is ahead. The counter may have overflowed.
     pub(crate) fn distance(&self, other: i32) -> i32 {
         self.sequence.wrapping_sub(other)
     }
@@ -135,18 +135,18 @@ mod tests {
     #[test]
     fn the_names_are_frozen_and_read_back() {
         let owner = Owner::from_bytes(OWNER);
-        for (layout, kind, name) in [
-            (Layout::Curator, Kind::Exclusive, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-lock-"),
-            (Layout::Curator, Kind::Read, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-__READ__"),
-            (Layout::Curator, Kind::Write, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-__WRIT__"),
-            (Layout::Curator, Kind::Permit(3), "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-permit3-"),
-            (Layout::Kazoo, Kind::Exclusive, "a50102030405060708090a0b0c0d0e0f-x__lock__"),
-            (Layout::Kazoo, Kind::Read, "a50102030405060708090a0b0c0d0e0f__rlock__"),
-            (Layout::Kazoo, Kind::Write, "a50102030405060708090a0b0c0d0e0f-w__lock__"),
+        for (layout, mode, name) in [
+            (Layout::Curator, NodeMode::Exclusive, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-lock-"),
+            (Layout::Curator, NodeMode::Read, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-__READ__"),
+            (Layout::Curator, NodeMode::Write, "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-__WRIT__"),
+            (Layout::Curator, NodeMode::Permit(3), "_c_a5010203-0405-0607-0809-0a0b0c0d0e0f-permit3-"),
+            (Layout::Kazoo, NodeMode::Exclusive, "a50102030405060708090a0b0c0d0e0f-x__lock__"),
+            (Layout::Kazoo, NodeMode::Read, "a50102030405060708090a0b0c0d0e0f__rlock__"),
+            (Layout::Kazoo, NodeMode::Write, "a50102030405060708090a0b0c0d0e0f-w__lock__"),
         ] {
-            assert_eq!(layout.prefix(&owner, kind), name);
+            assert_eq!(layout.prefix(&owner, mode), name);
             let read = Contender::read(&format!("{name}0000000042"));
-            assert_eq!(read.as_ref().map(|read| (read.kind, read.sequence)), Some((kind, 42)), "{name}");
+            assert_eq!(read.as_ref().map(|read| (read.mode, read.sequence)), Some((mode, 42)), "{name}");
             // The mark of a kazoo node is part of no owner.
             assert_eq!(read.and_then(|read| read.owner), Some(owner), "{name}");
         }
@@ -154,14 +154,14 @@ mod tests {
 
     #[test]
     fn other_tools_nodes_are_read() {
-        for (name, kind) in [
-            ("_c_9866788cb987091f8fed485581bd39b6-lock-0000000007", Kind::Exclusive),
-            ("lock-0000000007", Kind::Exclusive),
-            ("9866788cb987091f8fed485581bd39b6__lock__0000000007", Kind::Alone),
-            ("9866788cb987091f8fed485581bd39b6__rlock__0000000007", Kind::Read),
+        for (name, mode) in [
+            ("_c_9866788cb987091f8fed485581bd39b6-lock-0000000007", NodeMode::Exclusive),
+            ("lock-0000000007", NodeMode::Exclusive),
+            ("9866788cb987091f8fed485581bd39b6__lock__0000000007", NodeMode::Alone),
+            ("9866788cb987091f8fed485581bd39b6__rlock__0000000007", NodeMode::Read),
         ] {
             let read = Contender::read(name).unwrap();
-            assert_eq!((read.kind, read.sequence), (kind, 7), "{name}");
+            assert_eq!((read.mode, read.sequence), (mode, 7), "{name}");
         }
         for name in
             ["stray", "slot-0", "leases", "locks", "lock-7", "lock-+000000007", "_c_x-latch-0000000001", "lock-"]

@@ -1,4 +1,4 @@
-//! The servers of an address, the account, and how sessions are opened there.
+//! The servers and the account of a URL, and how a session is opened.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,14 +6,15 @@ use std::time::Duration;
 use dlock_contract::{Address, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
 use zookeeper_client::{Acls, Client, Connector, Error as ClientError};
 
-use crate::line::Layout;
+use crate::queue::Layout;
 
 const DEFAULT_PORT: u16 = 2181;
-/// A connection that has not answered for this time is given up, or for two fifths of the session if that is less.
-const SILENCE: Duration = Duration::from_millis(1500);
-/// The client tries its list of hosts with pauses that double each time it has come to the end. With a list of this length,
-/// which repeats the hosts, a client that was cut off is back soon enough to keep its sessions.
-const LENGTH: usize = 20;
+/// A connection that has not answered for this time is given up. If two fifths of the session timeout are less, they count.
+const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The length of the host list that the client library gets; it repeats the hosts. The library doubles its pause each time
+/// it reaches the end of the list. With a shorter list, a client that was cut off would be back too late to keep its
+/// sessions.
+const HOST_LIST_LENGTH: usize = 20;
 
 /// `zk://[user:password@]host[:port][,host[:port]…][/chroot]`.
 pub(crate) const FORM: UrlForm = UrlForm::new(
@@ -34,46 +35,47 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
 ])
 .elsewhere(&[("ssl", "write tls=verify, and ca, cert and key, instead of the properties of the Java client")]);
 
-/// Where the sessions are opened, and for whom. `Debug` shows no account.
+/// The servers and the account. `Debug` does not show the account.
 pub(crate) struct Cluster {
-    /// As a URL has them.
+    /// The hosts as a URL has them.
     hosts: String,
-    /// As the client goes through them.
-    tries: String,
+    /// The hosts, repeated, as the client library tries them.
+    host_list: String,
     user: Option<(String, Secret)>,
-    /// Whether the servers check the account, and keep it. Otherwise it is what the client says.
+    /// Whether the servers authenticate the account (SASL). Otherwise it is a digest that the client sends.
     sasl: bool,
     tls: Option<Tls>,
-    /// The node under which all is, without a slash at its end: empty for the root.
+    /// The chroot, without a slash at its end; empty for the root.
     pub(crate) root: String,
     pub(crate) layout: Layout,
     /// Whether the locks have the names that other programs write.
     pub(crate) literal: bool,
-    /// Whether only the account that made a node may do something with it.
+    /// Whether only the account that made a node has rights to it.
     pub(crate) creator: bool,
 }
 
 impl Cluster {
     pub(crate) fn of(address: &Address) -> Result<Self> {
         if address.hosts().is_empty() {
-            return Err(address.wrong("it names one host at least"));
+            return Err(address.wrong("it must name at least one host"));
         }
         let user = match (address.user(), address.password()) {
             (None, None) => None,
             (Some(user), Some(password)) if !user.contains(':') => Some((user.to_owned(), password.clone())),
-            (Some(user), Some(_)) if user.contains(':') => return Err(address.wrong("a user's name has no colon")),
-            _ => return Err(address.wrong("an account is a user and a password")),
+            (Some(user), Some(_)) if user.contains(':') => {
+                return Err(address.wrong("a user's name must not contain a colon"));
+            }
+            _ => return Err(address.wrong("an account must have a user and a password")),
         };
         let bad = |part: &String| part.is_empty() || part == "." || part == ".." || !part.chars().all(is_plain);
         if address.path().iter().any(bad) || address.path().first().is_some_and(|first| first == "zookeeper") {
-            return Err(
-                address.wrong("each part of the chroot is the name of a node, and the first is not `zookeeper`")
-            );
+            return Err(address
+                .wrong("each part of the chroot must be the name of a node, and the first must not be `zookeeper`"));
         }
         let bracketed = |name: &str| if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
         let hosts = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT));
         let hosts: Vec<_> = hosts.map(|(name, port)| format!("{}:{port}", bracketed(&name))).collect();
-        // Without an account there is nothing that a rogue server could take. TLS is used where it is asked for.
+        // Without an account a rogue server could steal nothing, so TLS is used only if the URL asks for it.
         let asks = user.is_some() || ["tls", "ca", "cert", "key"].iter().any(|name| address.option(name).is_some());
         let tls =
             if asks { Some(Tls::by_option(address, false)?).filter(|tls| tls.mode != TlsMode::Off) } else { None };
@@ -88,10 +90,10 @@ impl Cluster {
             Some(acl) => acl == "creator",
             None => has_identity,
         };
-        let repeated = vec![hosts.join(","); LENGTH.div_ceil(hosts.len())];
+        let repeated = vec![hosts.join(","); HOST_LIST_LENGTH.div_ceil(hosts.len())];
         let cluster = Self {
             hosts: hosts.join(","),
-            tries: repeated.join(","),
+            host_list: repeated.join(","),
             sasl: address.option("auth") == Some("sasl"),
             user,
             tls,
@@ -102,15 +104,18 @@ impl Cluster {
         };
         #[cfg(feature = "tls")]
         if cluster.tls.is_some() {
-            // The client library would panic.
+            // With such a name the client library would panic.
             let named =
                 |host: &dlock_contract::Host| rustls::pki_types::ServerName::try_from(host.name.as_str()).is_ok();
             if !address.hosts().iter().all(named) {
-                return Err(Error::config("url", "a host of the ZooKeeper URL can have no certificate"));
+                return Err(Error::config(
+                    "url",
+                    "a host of the ZooKeeper URL is not a name that a certificate can have",
+                ));
             }
         }
-        // Files and features that TLS and SASL need are checked now, and not at the first lock.
-        cluster.connector(SILENCE).map(|_| cluster)
+        // Check the files and features that TLS and SASL need now, and not at the first lock.
+        cluster.connector(CONNECTION_TIMEOUT).map(|_| cluster)
     }
 
     /// The hosts and ports.
@@ -118,25 +123,25 @@ impl Cluster {
         &self.hosts
     }
 
-    /// Opens a session with this timeout, at the first member that answers.
+    /// Opens a session with this timeout, on the first server that answers.
     pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, ConnectError> {
         let connector = self.connector(timeout).map_err(ConnectError::Wrong)?;
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
-            return connector.secure_connect(&self.tries).await.map_err(ConnectError::Failed);
+            return connector.secure_connect(&self.host_list).await.map_err(ConnectError::Failed);
         }
-        connector.connect(&self.tries).await.map_err(ConnectError::Failed)
+        connector.connect(&self.host_list).await.map_err(ConnectError::Failed)
     }
 
-    /// The hosts that understand words in clear text: none with TLS, whose port would not.
-    pub(crate) fn talking(&self) -> &str {
+    /// The hosts that accept four-letter words in clear text. With TLS there is none.
+    pub(crate) fn plain_text_hosts(&self) -> &str {
         if self.tls.is_some() { "" } else { &self.hosts }
     }
 
     fn connector(&self, timeout: Duration) -> Result<Connector> {
         let connector = Client::connector()
             .with_session_timeout(timeout)
-            .with_connection_timeout(SILENCE.min(timeout * 2 / 5))
+            .with_connection_timeout(CONNECTION_TIMEOUT.min(timeout * 2 / 5))
             .with_fail_eagerly();
         let connector = match &self.user {
             Some((user, password)) if self.sasl => with_sasl(connector, user, password)?,
@@ -149,7 +154,7 @@ impl Cluster {
         }
     }
 
-    /// Who may do something with our nodes.
+    /// The access rights of dlock's nodes.
     pub(crate) fn acls(&self) -> Acls<'static> {
         if self.creator { Acls::creator_all() } else { Acls::anyone_all() }
     }
@@ -161,15 +166,15 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// Why there is no session.
+/// Why no session was opened.
 pub(crate) enum ConnectError {
-    /// By the settings.
+    /// The settings are wrong.
     Wrong(Error),
-    /// By what the servers did.
+    /// The servers failed or refused.
     Failed(ClientError),
 }
 
-/// A character that the name of a node may have.
+/// Whether the name of a node may have this character.
 pub(crate) fn is_plain(c: char) -> bool {
     !matches!(u32::from(c), 0x00..=0x1f | 0x7f..=0x9f | 0xd800..=0xf8ff | 0xfff0..=0xffff) && c != '/'
 }
@@ -200,10 +205,10 @@ fn with_tls(_: Connector, _: &Tls) -> Result<Connector> {
 fn with_tls(connector: Connector, tls: &Tls) -> Result<Connector> {
     use zookeeper_client::TlsOptions;
 
-    // The client library takes the provider of the process, and panics if there are two and none was chosen. If another
-    // part of the program has chosen one, its choice stays.
+    // The client library uses the process's TLS provider, and panics if there are two and none was chosen. If another part
+    // of the program has chosen one, this changes nothing.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let wrong = |field: &'static str| move |_| Error::config(field, "the file has no certificate that can be used");
+    let wrong = |field: &'static str| move |_| Error::config(field, "the file has no usable certificate");
     let text = |pem: &[u8]| String::from_utf8_lossy(pem).into_owned();
     let ca = tls.ca.as_deref().ok_or_else(|| {
         Error::config("ca", "tls=verify needs the authority that signs the servers' certificates: add ca=/path/ca.pem")

@@ -1,4 +1,4 @@
-//! Breaking a hold: its node is deleted and a record is left, in one step that compares the node's version.
+//! Breaking a hold: one transaction compares the node's version, deletes the node and leaves a record.
 
 use std::time::Duration;
 
@@ -6,57 +6,57 @@ use dlock_contract::{BreakRecord, HoldId, Result};
 use futures::future::join_all;
 use zookeeper_client::{Client, CreateMode, Error as ClientError, MultiWriteError};
 
-use crate::inspect::{line, slots};
-use crate::line::slot_name;
-use crate::place::Core;
-use crate::wire::data;
-use crate::wire::fault::fault;
-use crate::wire::paths::Paths;
+use crate::inspect::{slots, wait_queue};
+use crate::place::Shared;
+use crate::queue::slot_name;
+use crate::server::fault::fault;
+use crate::server::node_data;
+use crate::server::paths::Paths;
 
-/// The shortest time for which a record is kept.
-const KEPT: Duration = Duration::from_secs(60);
-/// How many records one break looks through for old ones.
-const SWEPT: usize = 100;
+/// A record is kept for at least this time.
+const MIN_RECORD_TIME: Duration = Duration::from_secs(60);
+/// The most records that one break checks for old ones.
+const MAX_RECORDS_CHECKED: usize = 100;
 
-/// Ends the hold of this id. False: no hold of this id holds the lock.
+/// Ends the hold with this id. False: no hold with this id holds the lock.
 pub(crate) async fn break_hold(
     client: &Client,
-    core: &Core,
+    shared: &Shared,
     path: &str,
     id: HoldId,
     record: &BreakRecord,
 ) -> Result<bool> {
-    let line = line(client, path).await?;
-    let broken = line.holders().find(|contender| contender.owner.is_some_and(|owner| HoldId::of(&owner) == id));
+    let queue = wait_queue(client, path).await?;
+    let broken = queue.holders().find(|contender| contender.owner.is_some_and(|owner| HoldId::of(&owner) == id));
     let Some(contender) = broken else { return Ok(false) };
     let node = format!("{path}/{}", contender.name);
     let stat = match client.get_data(&node).await {
-        Ok((data, stat)) if data::note(&data).is_some() => stat,
+        Ok((data, stat)) if node_data::note(&data).is_some() => stat,
         Ok(_) | Err(ClientError::NoNode) => return Ok(false),
         Err(error) => return Err(fault(&error)),
     };
-    let slots = slots(client, path, &line).await?;
+    let slots = slots(client, path, &queue).await?;
     let slot = slots.iter().find(|(_, owner, _)| contender.name.as_bytes().starts_with(owner));
     let slot = slot.map(|(slot, ..)| format!("{path}/{}", slot_name(*slot)));
     client
-        .mkdir(&core.paths.broken(), &CreateMode::Container.with_acls(core.acls))
+        .mkdir(&shared.paths.broken(), &CreateMode::Container.with_acls(shared.acls))
         .await
         .map_err(|error| fault(&error))?;
-    let (text, left) = (record.as_str().as_bytes(), core.paths.record(id));
+    let (text, left) = (record.as_str().as_bytes(), shared.paths.record(id));
     let mut writer = client.new_multi_writer();
     let mut add = || {
-        writer.add_create(&left, text, &CreateMode::Persistent.with_acls(core.acls))?;
+        writer.add_create(&left, text, &CreateMode::Persistent.with_acls(shared.acls))?;
         writer.add_delete(&node, Some(stat.version))?;
         slot.iter().try_for_each(|slot| writer.add_delete(slot, None))
     };
     add().map_err(|error| fault(&error))?;
     match writer.commit().await {
         Ok(_) => {
-            let kept = KEPT.max(core.leases.range().max);
-            sweep(client, &core.paths, &left, kept).await;
+            let kept = MIN_RECORD_TIME.max(shared.leases.range().max);
+            delete_old_records(client, &shared.paths, &left, kept).await;
             Ok(true)
         }
-        // It was freed meanwhile, or another operator was quicker.
+        // The lock was freed in between, or another operator was quicker.
         Err(MultiWriteError::OperationFailed {
             source: ClientError::NoNode | ClientError::BadVersion | ClientError::NodeExists,
             ..
@@ -74,15 +74,15 @@ pub(crate) async fn record(client: &Client, paths: &Paths, id: HoldId) -> Result
     }
 }
 
-/// Deletes records that are older than the newest by more than this, by the server's clock. What fails is left for the
-/// next break.
-async fn sweep(client: &Client, paths: &Paths, newest: &str, kept: Duration) {
+/// Deletes records that are older than the newest one by more than `kept`, by the server's clock. If a deletion fails, the
+/// next break tries again.
+async fn delete_old_records(client: &Client, paths: &Paths, newest: &str, kept: Duration) {
     let folder = paths.broken();
     let (Ok(Some(newest)), Ok(names)) = (client.check_stat(newest).await, client.list_children(&folder).await) else {
         return;
     };
     let kept = i64::try_from(kept.as_millis()).unwrap_or(i64::MAX);
-    let swept = names.iter().take(SWEPT).map(async |name| {
+    let deletions = names.iter().take(MAX_RECORDS_CHECKED).map(async |name| {
         let record = format!("{folder}/{name}");
         if let Ok(Some(stat)) = client.check_stat(&record).await
             && newest.ctime.saturating_sub(stat.ctime) > kept
@@ -90,5 +90,5 @@ async fn sweep(client: &Client, paths: &Paths, newest: &str, kept: Duration) {
             let _ = client.delete(&record, None).await;
         }
     });
-    join_all(swept).await;
+    join_all(deletions).await;
 }
