@@ -29,6 +29,7 @@ mod handover;
 mod inspect;
 mod kept;
 mod keys;
+mod meetings;
 mod modes;
 mod notes;
 mod periods;
@@ -72,6 +73,7 @@ pub fn cases() -> &'static [Case] {
             fencing::CASES,
             cleanup::CASES,
             unpolled::CASES,
+            meetings::CASES,
             waiting::CASES,
             handover::CASES,
             reserved::CASES,

@@ -40,6 +40,8 @@ struct Memory {
     abandoned: HashSet<Owner>,
     carried: HashSet<Owner>,
     broken: bool,
+    /// Many holds are being renewed.
+    renewing: bool,
     /// How often the client was asked whether it offers the power.
     exchange_asked: u32,
 }
@@ -67,7 +69,14 @@ impl Client {
 
     async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
         self.wire(&hold.claim.owner).await?;
+        let meets = self.memory().renewing;
         let released = self.server.end(&hold.claim, keep, run, self.id, self.clock.wall_ms());
+        if meets && self.tells(Lie::LookEndsNeighbours) {
+            self.server.state().lose_neighbours();
+        }
+        if meets && self.tells(Lie::LookHidesRelease) {
+            return Err(Error::outage("the session was ended before it answered"));
+        }
         if self.tells(Lie::ReleaseSettles) && self.server.state().working.contains(&hold.claim.owner) {
             self.server.state().settled.insert(hold.claim.owner);
         }
@@ -179,12 +188,14 @@ impl Backend for Client {
                 return holds.iter().map(|_| answer()).collect();
             }
             let (wall, alone) = (self.clock.wall_ms(), holds.len() == 1);
+            self.memory().renewing = holds.len() > 20;
             let ours = holds.iter().map(|hold| self.server.renew(&hold.claim, self.id, wall, alone)).collect();
             self.memory().replies.push_back(ours);
             if !self.tells(Lie::MixesReplies) {
                 // A correct client knows which reply is whose.
                 let ours = self.memory().replies.pop_back().unwrap_or_default();
                 self.reply().await;
+                self.memory().renewing = false;
                 return self.standings(holds, &ours, from);
             }
             self.reply().await;

@@ -79,6 +79,9 @@ lies! {
 
     CallerKeepsConnection POLL ["a caller whose future is not polled delays no other caller"]
 
+    LookEndsNeighbours SESSION ["a release that meets renewals and looks reports no loss and ends no other hold"]
+    LookHidesRelease POLL ["a release that meets renewals and looks reports no loss and ends no other hold"]
+
     WrongHoldIds POLL ["look shows each holder with its hold id"]
     NamesTheAsker POLL ["a refusal that names a holder names the current one"]
     BreaksInWords POLL ["a broken hold is Lost, and the next owner gets the lock"]

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use tokio::sync::watch;
+
 use crate::file::{DatabaseFile, FileId};
+use crate::index::Index;
 use crate::look::Looks;
 use crate::time::Time;
 use crate::wakes::Wakes;
@@ -12,6 +15,9 @@ use crate::wakes::Wakes;
 pub(super) struct StoreContext {
     pub(super) database: Arc<DatabaseFile>,
     pub(super) looks: Looks<FileId>,
+    pub(super) indexes: Looks<Index>,
+    /// Changes when all connections must be closed: the index that they share is not the one at its path any more.
+    pub(super) index_lost: watch::Sender<()>,
     pub(super) time: Time,
     pub(super) wakes: Wakes,
 }
@@ -19,8 +25,9 @@ pub(super) struct StoreContext {
 impl StoreContext {
     pub(super) fn new(database: DatabaseFile, time: Time) -> Self {
         let database = Arc::new(database);
-        let looked_at = database.clone();
+        let (looked_at, beside) = (database.clone(), database.clone());
         let wakes = Wakes::new(&database, time.clock());
-        Self { database, looks: Looks::new(move || looked_at.look()), time, wakes }
+        let (looks, indexes) = (Looks::new(move || looked_at.look()), Looks::new(move || Index::of(&beside)));
+        Self { database, looks, indexes, index_lost: watch::Sender::new(()), time, wakes }
     }
 }

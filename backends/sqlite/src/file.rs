@@ -203,14 +203,14 @@ fn is_mine(found: &Metadata) -> bool {
 }
 
 #[cfg(unix)]
-fn identity(found: &Metadata) -> FileId {
+pub(crate) fn identity(found: &Metadata) -> FileId {
     use std::os::unix::fs::MetadataExt;
     (found.dev(), found.ino())
 }
 
 /// On other systems an open file cannot be replaced.
 #[cfg(not(unix))]
-fn identity(_: &Metadata) -> FileId {
+pub(crate) fn identity(_: &Metadata) -> FileId {
     (0, 0)
 }
 

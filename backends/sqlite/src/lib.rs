@@ -34,6 +34,7 @@ mod fault;
 pub mod fenced;
 mod file;
 mod filesystem;
+mod index;
 mod inspect;
 mod look;
 mod modes;

@@ -11,6 +11,7 @@ use super::connection::FileConnection;
 use super::context::StoreContext;
 use super::fault::{corrupt, fault, primary_code};
 use super::file::{DatabaseFile, FileId};
+use super::index::Index;
 use super::time::Time;
 use super::{sweep, tables, wakes};
 
@@ -77,15 +78,27 @@ pub(super) async fn prepare(context: &Arc<StoreContext>) -> Result<FileConnectio
     if restarted {
         sweep::other_boots(&mut connected, time).await?;
     }
-    commit_only_at(connected.conn(), context.database.clone(), file).await.map_err(fault)?;
+    let index = match context.indexes.look().await {
+        Ok(index) => index,
+        Err(error) => {
+            context.index_lost.send_replace(());
+            return Err(error);
+        }
+    };
+    commit_only_at(connected.conn(), context.database.clone(), file, index).await.map_err(fault)?;
     Ok(connected)
 }
 
-/// From here on a commit is refused if the path names another file. A process that opens the path then would not see
+/// From here on a commit is refused if one of the paths names another file. A process that opens them then would not see
 /// the commit, and locks in two files exclude nobody. The connection's own thread checks, so a disk that hangs stops
 /// nobody else.
-async fn commit_only_at(conn: &mut SqliteConnection, database: Arc<DatabaseFile>, file: FileId) -> sqlx::Result<()> {
-    conn.lock_handle().await?.set_commit_hook(move || database.identity().ok() == Some(file));
+async fn commit_only_at(
+    conn: &mut SqliteConnection,
+    database: Arc<DatabaseFile>,
+    file: FileId,
+    index: Index,
+) -> sqlx::Result<()> {
+    conn.lock_handle().await?.set_commit_hook(move || database.identity().ok() == Some(file) && index.is_in_place());
     Ok(())
 }
 

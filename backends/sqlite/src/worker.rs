@@ -143,7 +143,16 @@ fn take(queued: &Queued) -> Option<Job> {
 impl Driver {
     /// Runs one request after the other, until the worker is dropped.
     async fn drive(mut self, mut queue: mpsc::UnboundedReceiver<Arc<Queued>>) {
-        while let Some(queued) = queue.recv().await {
+        let mut index_lost = self.context.index_lost.subscribe();
+        loop {
+            let queued = tokio::select! {
+                queued = queue.recv() => queued,
+                _ = index_lost.changed() => {
+                    self.connected = None;
+                    continue;
+                }
+            };
+            let Some(queued) = queued else { return };
             let Some(job) = take(&queued) else { continue };
             job(&mut self).await;
             self.sweep().await;

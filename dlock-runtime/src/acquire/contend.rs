@@ -110,10 +110,13 @@ impl Acquisition {
             let until = ask_again_at(asked_at, wake, pace, contentions).min(self.wait_ends);
             let news = news(&self.store, &shared.clock, wake, until);
             let has_news = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
-                Ok(Some(Signal::Granted(hold))) => match self.accept(hold).await {
-                    Some(hold) => return Ok(hold),
-                    None => false,
-                },
+                Ok(Some(Signal::Granted(hold))) => {
+                    self.store.findings.was_asked(self.claim.ttl, Ok(true));
+                    match self.accept(hold).await {
+                        Some(hold) => return Ok(hold),
+                        None => false,
+                    }
+                }
                 Ok(_) => true,
                 Err(_) => false,
             };
@@ -193,7 +196,8 @@ impl Acquisition {
         let bound = self.attempt_bound();
         let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
         let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
-        self.store.findings.was_asked(self.claim.ttl, &answer);
+        let is_granted = answer.as_ref().map(|answer| matches!(answer, Attempt::Acquired(_)));
+        self.store.findings.was_asked(self.claim.ttl, is_granted);
         // A request that never left this process leaves nothing to undo.
         self.must_abandon = had_to_abandon || answer.as_ref().err().is_none_or(Error::may_have_left);
         Ok(answer)

@@ -22,8 +22,6 @@ const NO_LIMITS: &str =
 
 /// The longest silence that a server allows, in seconds: a year.
 const MAX_SILENCE_SECONDS: u64 = 365 * 24 * 3600;
-/// The longest silence that every platform allows, in seconds. Some cut a longer time without an error.
-const PORTABLE_SILENCE_SECONDS: u64 = 2_000_000;
 
 impl NamedDialect for MySql {
     fn named_words(&self) -> NamedWords {
@@ -79,12 +77,13 @@ impl NamedDialect for MySql {
     fn end_after<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let seconds = whole_seconds(silence);
-            let set = AssertSqlSafe(format!("SET SESSION wait_timeout = {seconds}"));
-            sqlx::raw_sql(set).execute(&mut *conn).await.map_err(fault)?;
-            if seconds <= PORTABLE_SILENCE_SECONDS {
-                return Ok(());
-            }
-            let row = sqlx::raw_sql("SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)").fetch_one(conn).await;
+            // A server may allow less, as by `--maximum-wait-timeout`. A strict session would not hear how much.
+            let set = AssertSqlSafe(format!(
+                "SET @dlock_sql_mode = @@SESSION.sql_mode; SET SESSION sql_mode = ''; \
+                 SET SESSION wait_timeout = {seconds}; SET SESSION sql_mode = @dlock_sql_mode; \
+                 SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)"
+            ));
+            let row = sqlx::raw_sql(set).fetch_one(conn).await;
             let set: u64 = row.map_err(fault)?.try_get_unchecked(0).map_err(fault)?;
             if set == seconds {
                 return Ok(());

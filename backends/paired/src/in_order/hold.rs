@@ -17,6 +17,8 @@ pub(crate) struct HoldSession {
     first: Mutex<FirstHold>,
     /// The hold in the second store.
     second: Hold,
+    /// Whether its end has begun.
+    is_ending: AtomicBool,
     /// If both stores decide: whether the release in the first store was confirmed, and that in the second.
     ended: [AtomicBool; 2],
 }
@@ -30,7 +32,7 @@ pub(crate) enum Side {
 
 impl HoldSession {
     pub(super) fn new(kind: PairKind, first: FirstHold, second: Hold) -> Self {
-        Self { kind, first: Mutex::new(first), second, ended: Default::default() }
+        Self { kind, first: Mutex::new(first), second, is_ending: AtomicBool::new(false), ended: Default::default() }
     }
 
     pub(crate) fn first(&self) -> FirstHold {
@@ -40,6 +42,15 @@ impl HoldSession {
     /// Records that nothing is left in the first store, and returns what was there.
     pub(crate) fn forget_first(&self) -> FirstHold {
         std::mem::replace(&mut self.first.lock().unwrap_or_else(PoisonError::into_inner), FirstHold::Nothing)
+    }
+
+    /// From now on a part that is not found may have been freed by its own end.
+    pub(crate) fn begin_end(&self) {
+        self.is_ending.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Acquire)
     }
 
     /// Whether both parts have ended. Then nobody owns the hold.

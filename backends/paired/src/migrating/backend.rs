@@ -9,7 +9,7 @@ use dlock_contract::{
 };
 use futures::future::{BoxFuture, Either, select};
 
-use crate::in_order::{Side, Undo};
+use crate::in_order::{HoldSession, Side, Undo};
 use crate::migrating::Migrating;
 
 /// How long a loss in one store is held back for the answers of the other.
@@ -39,8 +39,8 @@ impl Backend for Migrating {
                 Ok(parts) => parts,
                 Err(error) => return holds.iter().map(|_| Err(error.again())).collect(),
             };
-            let in_old: Vec<_> = parts.iter().map(|(old, _)| &**old).collect();
-            let in_new: Vec<_> = parts.iter().map(|(_, new)| new).collect();
+            let in_old: Vec<_> = parts.iter().map(|Parts { old, .. }| &**old).collect();
+            let in_new: Vec<_> = parts.iter().map(|Parts { new, .. }| new).collect();
             let asked = select(self.stores.first.renew(&in_old), self.stores.second.renew(&in_new));
             let (of_old, of_new) = match asked.await {
                 Either::Left((of_old, new)) => {
@@ -57,7 +57,7 @@ impl Backend for Migrating {
                 return holds.iter().map(|_| Err(wrong())).collect();
             }
             let answers = parts.into_iter().zip(of_old.into_iter().zip(of_new));
-            answers.map(|((old, new), (of_old, of_new))| self.standing(old, new, of_old, of_new)).collect()
+            answers.map(|(parts, (of_old, of_new))| self.standing(parts, of_old, of_new)).collect()
         })
     }
 
@@ -102,11 +102,17 @@ impl Backend for Migrating {
     }
 }
 
+/// A hold, and its parts in both stores.
+struct Parts {
+    session: Arc<HoldSession>,
+    old: Arc<Hold>,
+    new: Hold,
+}
+
 impl Migrating {
-    /// The holds of a hold in both stores.
-    fn parts(&self, hold: &Hold) -> Result<(Arc<Hold>, Hold)> {
-        let (session, in_new) = self.stores.parts(hold)?;
-        Ok((session.held_first()?, in_new))
+    fn parts(&self, hold: &Hold) -> Result<Parts> {
+        let (session, new) = self.stores.parts(hold)?;
+        Ok(Parts { old: session.held_first()?, session, new })
     }
 
     /// The answers of the other store to a renewal. If a hold is lost in one store, a silent other store must not delay the
@@ -124,21 +130,26 @@ impl Migrating {
         answers.unwrap_or_else(silent)
     }
 
-    /// Combines the answers of both stores to a renewal. Nobody releases a lost hold, so this frees its other half.
+    /// Combines the answers of both stores to a renewal. Nobody releases a lost hold, so this frees its other half. But the
+    /// halves of a hold that is being ended are left to its end, which would not find them.
     fn standing(
         &self,
-        old: Arc<Hold>,
-        new: Hold,
+        Parts { session, old, new }: Parts,
         of_old: Result<Standing>,
         of_new: Result<Standing>,
     ) -> Result<Standing> {
-        if matches!(of_old, Ok(Standing::Lost)) {
-            self.stores.undo_later(&self.stores.second, Undo::Release(Arc::new(new)));
-            return Ok(Standing::Lost);
-        }
-        if matches!(of_new, Ok(Standing::Lost)) {
-            self.stores.undo_later(&self.stores.first, Undo::Release(old));
-            return Ok(Standing::Lost);
+        let is_lost = |answer: &Result<Standing>| matches!(answer, Ok(Standing::Lost));
+        match (is_lost(&of_old), is_lost(&of_new)) {
+            (false, false) => {}
+            _ if session.is_ending() => return Ok(Standing::Lost),
+            (true, _) => {
+                self.stores.undo_later(&self.stores.second, Undo::Release(Arc::new(new)));
+                return Ok(Standing::Lost);
+            }
+            (false, true) => {
+                self.stores.undo_later(&self.stores.first, Undo::Release(old));
+                return Ok(Standing::Lost);
+            }
         }
         let of_old = of_old.map_err(|error| self.stores.error_of_first(error))?;
         let of_new = of_new.map_err(|error| self.stores.error_of_second(error))?;
@@ -160,6 +171,7 @@ impl Migrating {
         if session.has_ended() {
             return Ok(Released::NotOwner);
         }
+        session.begin_end();
         let stores = &self.stores;
         let in_order = async {
             let mut new = Box::pin(session.end(Side::Second, || ending(&*stores.second, &in_new)));

@@ -96,6 +96,7 @@ impl NamedDialect for Postgres {
                 ));
             }
             self.note_direct();
+            refuse_endless_silence(conn).await?;
             set_up_named(conn).await?;
             tables::prepare_named(conn, &self.words().tables).await
         })
@@ -104,6 +105,7 @@ impl NamedDialect for Postgres {
     fn named_health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
+            refuse_endless_silence(conn).await?;
             tables::check_named(conn, &self.words().tables).await?;
             tables::health(conn).await
         })
@@ -115,11 +117,7 @@ impl NamedDialect for Postgres {
             // The second setting covers the time while a request or its answer is on its way.
             let set = format!("SET idle_session_timeout = {millis}; SET tcp_user_timeout = {millis}");
             match sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await {
-                Err(error) if state(&error).as_deref() == Some("42704") => Err(Error::new(
-                    ErrorKind::Unsupported { need: "PostgreSQL 14 or later".into() },
-                    "this server does not end silent sessions, so the lock of a host that vanished would be held for ever: \
-                     use way=lease",
-                )),
+                Err(error) if state(&error).as_deref() == Some("42704") => Err(endless_silence()),
                 set => set.map(drop).map_err(fault),
             }
         })
@@ -235,6 +233,23 @@ fn bound(sql: &str, lock: &LockName) -> Query<'static, sqlx::Postgres, PgArgumen
 fn halves(lock: &LockName) -> (i32, i32) {
     let [high, low] = [lock.number >> 32, lock.number].map(|half| (half & 0xffff_ffff) as u32);
     (high.cast_signed(), low.cast_signed())
+}
+
+/// Refuses a server that does not end silent sessions.
+async fn refuse_endless_silence(conn: &mut PgConnection) -> Result<()> {
+    let sql = "SELECT current_setting('idle_session_timeout', true) IS NOT NULL";
+    if sqlx::raw_sql(sql).fetch_one(conn).await.map_err(fault)?.try_get(0).map_err(fault)? {
+        return Ok(());
+    }
+    Err(endless_silence())
+}
+
+fn endless_silence() -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: "PostgreSQL 14 or later".into() },
+        "this server does not end silent sessions, so the lock of a host that vanished would be held for ever: \
+         use way=lease",
+    )
 }
 
 async fn set_up_named(conn: &mut PgConnection) -> Result<()> {

@@ -59,12 +59,19 @@ impl<D: Dialect> LeaseRow<D> {
         let (pending_attempt, ways) = (self.pending_attempts.begin(claim.owner), self.ways.clone());
         self.run_for(claim, move |session, claim| {
             Box::pin(async move {
-                let _pending_attempt = pending_attempt;
-                if !ways.has(&claim.key) {
-                    let way = session.context.way();
-                    ways.agree(session, &claim.key, way).await?;
-                }
-                let attempt = attempt::acquire(session, claim).await?;
+                let given_up = pending_attempt.given_up();
+                let asking = async {
+                    if !ways.has(&claim.key) {
+                        let way = session.context.way();
+                        ways.agree(session, &claim.key, way).await?;
+                    }
+                    attempt::acquire(session, claim).await
+                };
+                let attempt = tokio::select! {
+                    biased;
+                    () = given_up => Err(Error::outage("the attempt was given up")),
+                    attempt = asking => attempt,
+                }?;
                 if let (Attempt::Acquired(_), Some((_, ticket))) = (&attempt, &stands) {
                     // Before its turn ends: the task in the room would take the row once more, perhaps after its release.
                     drop(ticket.waiter.give_up());
@@ -88,6 +95,10 @@ impl<D: Dialect> LeaseRow<D> {
         if answered.is_some() {
             // The task in the room may have sent its statement meanwhile.
             answered = clock.timeout_at(until, self.pending_attempts.wait_for(&claim.owner)).await;
+        }
+        if answered.is_none() {
+            // It may stand still with its runtime. It must send nothing more when that goes on: nobody would undo it.
+            self.pending_attempts.give_up(&claim.owner);
         }
         // Even without an answer to the attempt: the server may have done what it asked for.
         self.run_for(claim, |session, claim| Box::pin(ending::abandon(session, claim))).await?;

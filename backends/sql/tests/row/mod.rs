@@ -6,5 +6,6 @@ mod deadlock;
 mod ends;
 mod late;
 mod table;
+mod timeouts;
 mod undone;
 pub(crate) mod world;

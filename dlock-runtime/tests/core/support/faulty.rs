@@ -134,6 +134,10 @@ impl Faulty {
             Step::Fail => Err(Error::outage("scripted outage")),
             Step::NeverSent => Err(Error::outage("scripted refusal of a connection").never_sent()),
             Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
+            Step::RefuseTtl => {
+                let (min, max) = (Duration::from_secs(1), Duration::from_secs(9));
+                Err(Error::new(ErrorKind::TtlOutOfRange { min, max }, "scripted refusal"))
+            }
             Step::Hang | Step::Stall => pending().await,
             Step::LostReply => {
                 call.await;
