@@ -135,7 +135,7 @@ impl Faulty {
             Step::NeverSent => Err(Error::outage("scripted refusal of a connection").never_sent()),
             Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
             Step::RefuseTtl => {
-                let (min, max) = (Duration::from_secs(1), Duration::from_secs(9));
+                let (min, max) = (std::time::Duration::from_secs(1), std::time::Duration::from_secs(9));
                 Err(Error::new(ErrorKind::TtlOutOfRange { min, max }, "scripted refusal"))
             }
             Step::Hang | Step::Stall => pending().await,
