@@ -25,7 +25,7 @@ use crate::server::writable_server;
 /// The named lock of a hold begins so.
 const MARK: &str = "dlr";
 
-const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONCAT('dlr', CONVERT(hold USING utf8mb4))), 0)";
+const IS_HELD: &str = "COALESCE({session} = IS_USED_LOCK(CONCAT('dlr', CONVERT({hold} USING utf8mb4))), 0)";
 
 /// The body's statements run here, so all is as sqlx sets it up for others, and no limit is dlock's. Without `autocommit` a
 /// statement after the server has undone the transaction cannot be committed by itself. A transaction that the body has begun by
@@ -46,6 +46,7 @@ impl RowDialect for MySql {
         RowWords {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
+            from_nothing: " FROM DUAL",
             any: "MAX",
             longest_ttl: self.named_words().longest_ttl,
         }

@@ -43,6 +43,7 @@ mod literal;
 mod named_kit;
 mod rights;
 mod rogue;
+mod row;
 mod row_kit;
 mod server;
 mod tls;

@@ -20,8 +20,8 @@ use crate::server::{pooler, writable_server};
 
 /// A number that the server has not given yet, as after the data was put back from a copy, would be an error.
 const IS_HELD: &str = "\
-    (CASE WHEN xact > 0 AND xact::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) \
-        THEN COALESCE(pg_xact_status(xact::text::xid8) = 'in progress', false) ELSE false END)";
+    (CASE WHEN {xact} > 0 AND {xact}::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) \
+        THEN COALESCE(pg_xact_status({xact}::text::xid8) = 'in progress', false) ELSE false END)";
 
 /// The body's statements run here, so no limit of dlock's is set, and none of the server's own stays. Without the commit on the
 /// disk a restart could forget what the body has done. What the body does after it has ended the transaction may not write: it
@@ -42,6 +42,7 @@ impl RowDialect for Postgres {
         RowWords {
             on_conflict: "ON CONFLICT (k, part) DO UPDATE SET",
             is_held: IS_HELD,
+            from_nothing: "",
             any: "bool_or",
             longest_ttl: self.named_words().longest_ttl,
         }
@@ -138,8 +139,9 @@ impl RowDialect for Postgres {
     fn are_held<'a>(&'a self, conn: &'a mut PgConnection, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
         Box::pin(async move {
             let numbers: Vec<_> = ids.iter().map(|id| id.transaction).collect();
+            let is_held = IS_HELD.replace("{xact}", "xact");
             let sql = format!(
-                "SELECT {IS_HELD} FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (xact, place) ORDER BY place"
+                "SELECT {is_held} FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (xact, place) ORDER BY place"
             );
             let rows = sqlx::query(AssertSqlSafe(sql)).bind(numbers).fetch_all(conn).await?;
             rows.iter().map(|row| row.try_get(0)).collect()

@@ -72,8 +72,10 @@ pub trait RowDialect: Dialect {
 pub struct RowWords {
     /// The words before the changes of a row that is there already.
     pub on_conflict: &'static str,
-    /// Whether the hold of a record still lives.
+    /// Whether a hold still lives that is known as `{session}`, `{xact}` and `{hold}`.
     pub is_held: &'static str,
+    /// What stands before the `WHERE` of a query that reads no table.
+    pub from_nothing: &'static str,
     /// The function before it that says whether that is so for any record of a group.
     pub any: &'static str,
     /// The longest silence after which the server can end a session.
