@@ -46,6 +46,7 @@ impl RowDialect for MySql {
         RowWords {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
+            lives: IS_HELD,
             from_nothing: " FROM DUAL",
             any: "MAX",
             longest_ttl: self.named_words().longest_ttl,

@@ -23,6 +23,9 @@ const IS_HELD: &str = "\
     (CASE WHEN {xact} > 0 AND {xact}::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) \
         THEN COALESCE(pg_xact_status({xact}::text::xid8) = 'in progress', false) ELSE false END)";
 
+/// A snapshot ends with the newest transaction that has ended, which may be older.
+const LIVES: &str = "pg_xact_status({xact}::text::xid8) = 'in progress'";
+
 /// The body's statements run here, so no limit of dlock's is set, and none of the server's own stays. Without the commit on the
 /// disk a restart could forget what the body has done. What the body does after it has ended the transaction may not write: it
 /// would be final without the row's lock.
@@ -42,6 +45,7 @@ impl RowDialect for Postgres {
         RowWords {
             on_conflict: "ON CONFLICT (k, part) DO UPDATE SET",
             is_held: IS_HELD,
+            lives: LIVES,
             from_nothing: "",
             any: "bool_or",
             longest_ttl: self.named_words().longest_ttl,

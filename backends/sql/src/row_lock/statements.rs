@@ -131,8 +131,8 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new<D: RowDialect>(dialect: &D) -> Self {
         let (words, row) = (dialect.words(), dialect.row_words());
-        let is_held = |[session, xact, hold]: [&str; 3]| {
-            row.is_held.replace("{session}", session).replace("{xact}", xact).replace("{hold}", hold)
+        let of_hold = |text: &str, [session, xact, hold]: [&str; 3]| {
+            text.replace("{session}", session).replace("{xact}", xact).replace("{hold}", hold)
         };
         let made_for = |text: &str, its_hold: [&str; 3]| {
             let text = text
@@ -140,8 +140,8 @@ impl Statements {
                 .replace("{on_conflict}", row.on_conflict)
                 .replace("{any}", row.any)
                 .replace("{from_nothing}", row.from_nothing)
-                .replace("{is_held}", &is_held(["session", "xact", "hold"]))
-                .replace("{lives}", &is_held(its_hold))
+                .replace("{is_held}", &of_hold(row.is_held, ["session", "xact", "hold"]))
+                .replace("{lives}", &of_hold(row.lives, its_hold))
                 .replace("{rows}", &format!("{{s}}{ROWS}"))
                 .replace("{row_keys}", &format!("{{s}}{ROW_KEYS}"));
             statement(&text, words)
