@@ -120,6 +120,10 @@ impl RowDialect for MySql {
         })
     }
 
+    fn is_elsewhere(&self, error: &sqlx::Error) -> bool {
+        number(error) == Some(1792)
+    }
+
     fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
             // The first one fails if this is another transaction than the one that has locked the row.

@@ -132,6 +132,10 @@ impl RowDialect for Postgres {
         })
     }
 
+    fn is_elsewhere(&self, error: &sqlx::Error) -> bool {
+        state(error).as_deref() == Some("25006")
+    }
+
     fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| true) })
     }

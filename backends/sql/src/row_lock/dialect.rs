@@ -38,6 +38,9 @@ pub trait RowDialect: Dialect {
     /// Whether the session is still in the transaction in which it locked the row. It may end savepoints.
     fn is_in<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
 
+    /// Whether a statement of the body was refused because its session is in another transaction by now, which may not write.
+    fn is_elsewhere(&self, error: &sqlx::Error) -> bool;
+
     /// Commits. Only after [`is_in`](Self::is_in) said yes. False: nothing was committed now, because the session is in another
     /// transaction than the one in which it locked the row.
     fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;

@@ -11,6 +11,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::dialect::RowDialect;
 use super::held::HeldRow;
 use super::sessions::Open;
+use super::settle::{ENDED, unknown};
 use crate::dialect::Refusal;
 
 /// The transaction of a hold. The body's statements run inside of it by [`conn`](Self::conn).
@@ -72,11 +73,16 @@ impl<D: RowDialect> RowTransaction<D> {
 impl<D: RowDialect> RowConnection<'_, D> {
     /// What a failed statement means for the call: [`Conflict`](ErrorKind::Conflict) if the server has undone the transaction
     /// because of another one beside it (a deadlock, a serialization failure). Nothing of its work stays then, and the whole call
-    /// may be run again, as `#[dlock::optimistic]` does. Every other error stays what it is.
+    /// may be run again, as `#[dlock::optimistic]` does. [`CommitUnknown`](ErrorKind::CommitUnknown) if a statement of the body
+    /// has ended the transaction before, such as a change of a table's definition in MySQL and MariaDB, and may have committed it.
+    /// Every other error stays what it is.
     ///
     /// `ready()` counts what was asked here. See `docs/backends.md` for an example.
     pub fn statement_error<E: From<Error> + From<sqlx::Error>>(&self, error: sqlx::Error) -> E {
         let site = &self.held.sessions.site;
+        if site.dialect.is_elsewhere(&error) {
+            return unknown(ENDED).because(error).into();
+        }
         let refusal = site.dialect.refusal(&error);
         site.collisions.note(refusal);
         if refusal != Refusal::Undone {
