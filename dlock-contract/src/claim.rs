@@ -49,9 +49,9 @@ pub struct Claim {
     /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
     /// `rerun` it may stay as a start that has not ended.
     pub once_per: Option<Box<OncePer>>,
-    /// The innermost holds of the enclosing calls in the same store. The caller keeps them while it waits for this
-    /// claim, so a store may find calls that wait for each other's locks. It tells that by a [signal](crate::Wake::on) that
-    /// fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+    /// The innermost holds of the enclosing calls in the same store, where that offers [`Settle`](crate::Settle). The caller
+    /// keeps them while it waits for this claim, so a store may find calls that wait for each other's locks. It tells that by a
+    /// [signal](crate::Wake::on) that fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
     pub inside: Vec<HoldId>,
     /// The note that the store keeps beside the owner.
     pub note: Note,

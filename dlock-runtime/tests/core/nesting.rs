@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use dlock_runtime::{Error, ErrorKind, Held, LockKey, current, inherit};
+use dlock_runtime::{Clock, Error, ErrorKind, Held, LockKey, Wait, current, inherit};
 use futures::FutureExt;
 
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
@@ -145,7 +145,7 @@ fn a_child_task_that_outlives_the_hold_may_take_the_lock() {
 #[test]
 fn a_nested_call_that_has_to_give_way_does_so_at_once() {
     test(async {
-        let world = World::new();
+        let world = World::with(&Clock::manual(), |offers| offers.settle = true);
         world.registry.install("other", dlock_memory::Memory::with_clock(&world.clock)).unwrap();
         let elsewhere = world.lock("k").backend("other");
         let (middle, inner) = (world.lock("middle"), world.lock("inner").wait(LONG));
@@ -166,7 +166,7 @@ fn a_nested_call_that_has_to_give_way_does_so_at_once() {
         calm().await;
         world.empty().await;
         // A call without enclosing holds waits on.
-        let alone = world.lock("inner").wait(SECOND).acquire();
+        let alone = world.lock("inner").wait(Wait::UpTo(SECOND)).acquire();
         assert_eq!(world.pass_until(SECOND / 10, alone).await.unwrap_err().kind(), &ErrorKind::WaitTimeout);
     });
 }
