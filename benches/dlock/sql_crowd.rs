@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::lease;
-use dlock::{Clock, Key, LockKey, Result};
-use dlock_contract::{Attempt, Backend, Queue};
-use dlock_testkit::holds::{claim_on, take};
+use dlock::{Clock, Key, LockKey};
+use dlock_contract::{Attempt, Backend, Claim, Queue};
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection};
 use tokio::sync::{Barrier, Mutex};
@@ -64,11 +63,13 @@ pub(crate) fn row(make: Make) -> Result<Row, Failed> {
 
 async fn measure(url: &str) -> Result<(Vec<Round>, Vec<Round>), Failed> {
     let (mut stores, mut connections) = (Vec::new(), Vec::new());
-    let warm = LockKey::new("crowd", Key::text("warm"))?;
     for _ in 0..ASKERS {
         let store = lease::open(&format!("{url}?max_connections=1"), &Clock::system()).await?;
         // From now on the namespace's way is known, and the connection is there.
-        store.release(&take(&store, &claim_on(&warm, TTL, |_| ())).await).await?;
+        match store.try_acquire(&claim("warm")?, Queue::Leave).await? {
+            Attempt::Acquired(hold) => store.release(&hold).await?,
+            _ => return Err("nobody else wants this lock".into()),
+        };
         stores.push(Arc::new(store));
         connections.push(Arc::new(Mutex::new(MySqlConnection::connect(url).await?)));
     }
@@ -116,10 +117,13 @@ where
     Ok(Round { winners, surfaced, millis: begun.elapsed().as_secs_f64() * 1000.0 })
 }
 
+fn claim(key: &'static str) -> Result<Arc<Claim>, Failed> {
+    Ok(Arc::new(Claim::new(LockKey::new("crowd", Key::text(key))?, TTL, "bench")?))
+}
+
 /// The winner keeps the lock, as a process that dies does.
 async fn ask(store: Arc<impl Backend>) -> Answer {
-    let key = LockKey::new("crowd", Key::text("row"))?;
-    match store.try_acquire(&claim_on(&key, TTL, |_| ()), Queue::Leave).await {
+    match store.try_acquire(&claim("row")?, Queue::Leave).await {
         Ok(answer) => Ok(Some(matches!(answer, Attempt::Acquired(_)))),
         Err(error) if matches!(error.code(), Some("1213" | "1205")) => Ok(None),
         Err(error) => Err(error.into()),
