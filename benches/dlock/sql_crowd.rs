@@ -139,11 +139,14 @@ async fn insert(connection: Arc<Mutex<MySqlConnection>>) -> Answer {
     for sql in [delete, insert] {
         if let Err(error) = sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *tx).await {
             let server = error.as_database_error().and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>());
-            return match server.map(MySqlDatabaseError::number) {
+            let answer = match server.map(MySqlDatabaseError::number) {
                 Some(1062) => Ok(Some(false)),
                 Some(1213 | 1205) => Ok(None),
                 _ => Err(error.into()),
             };
+            // Now, and not when the connection is used next.
+            tx.rollback().await?;
+            return answer;
         }
     }
     tx.commit().await?;

@@ -74,7 +74,8 @@ async fn of_two_bodies_in_opposite_order_one_is_ended_and_run_again(database: Da
     world.database.change("INSERT INTO data VALUES (1, 100), (2, 100)").await;
     let meeting = Meeting::new();
     let (one, two) = tokio::join!(transfer(&world.registry, 1, 2, &meeting), transfer(&other, 2, 1, &meeting));
-    (one.unwrap(), two.unwrap());
+    one.unwrap();
+    two.unwrap();
     assert_eq!(meeting.runs.into_inner(), 3, "one of them is ended once");
     assert_eq!(world.database.lines("SELECT n FROM data ORDER BY id").await, ["100", "100"]);
     assert_eq!(deadlocks([&world.registry, &other]).await, 1);
@@ -98,7 +99,8 @@ async fn of_two_nested_locks_in_opposite_order_one_call_gives_way_and_is_run_aga
     let other = registry(&world.database, &world.database.url()).await;
     let meeting = Meeting::new();
     let (one, two) = tokio::join!(nest(&world.registry, "a", "b", 10, &meeting), nest(&other, "b", "a", 20, &meeting));
-    (one.unwrap(), two.unwrap());
+    one.unwrap();
+    two.unwrap();
     assert_eq!(meeting.runs.into_inner(), 3, "one of them gives way once");
     // What the first run of the one that gave way had written would be in the way of its second run.
     assert_eq!(world.data().await, ["10", "11", "20", "21"]);
