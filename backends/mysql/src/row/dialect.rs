@@ -217,11 +217,12 @@ async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) 
         Some(seconds) => format!("/*M!100301 WAIT {seconds} */"),
     };
     let sql = format!(
-        "SELECT CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK('{MARK}{}', 0) AS SIGNED) FROM {name} \
-         WHERE `{column}` = ? {strength} {patience}",
-        ask.hold
+        "SELECT CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK(CONCAT('{MARK}', ?), 0) AS SIGNED) FROM {name} \
+         WHERE `{column}` = ? {strength} {patience}"
     );
-    let query = bound(sqlx::query(AssertSqlSafe(sql)), ask.key).persistent(false);
+    // One text for all holds, so that it is prepared once: closing a statement that is prepared for one hold has no answer, and
+    // the request behind it then waits in the kernel for the server's late word that it has come.
+    let query = bound(sqlx::query(AssertSqlSafe(sql)).bind(ask.hold), ask.key);
     let Some(row) = query.fetch_optional(&mut *conn).await? else { return Ok(Taken::Missing) };
     let (found, is_marked): (Vec<u8>, Option<i64>) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
     if is_marked != Some(1) {
