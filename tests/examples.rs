@@ -191,7 +191,7 @@ macro_rules! promises {
     )*};
 }
 
-promises! { payment cache order_state shared_file transfer long_task web worker_id rollout scheduled_report optimistic leader leader_schedule migration }
+promises! { payment cache order_state shared_file transfer long_task web worker_id rollout scheduled_report optimistic leader leader_schedule migration clusters }
 
 /// The schedule and the payment are what people have a database for, and no Redis.
 #[test]

@@ -20,6 +20,9 @@ const KILLS: usize = 5;
 /// So many times the leader resigns, and a plain lock is handed over.
 const HAND_OVERS: usize = 15;
 
+/// How long Consul keeps a lock after its holder's session has ended. Its own default is 15 s.
+const LOCK_DELAY: Duration = Duration::from_secs(1);
+
 /// Long enough for the other process to stand in the queue.
 const IN_LINE: Duration = Duration::from_millis(150);
 
@@ -29,6 +32,8 @@ pub(crate) enum Store {
     Redis,
     Postgres,
     Etcd,
+    ZooKeeper,
+    Consul,
 }
 
 impl Store {
@@ -38,13 +43,21 @@ impl Store {
             Self::Redis => "redis",
             Self::Postgres => "postgres",
             Self::Etcd => "etcd",
+            Self::ZooKeeper => "zookeeper",
+            Self::Consul => "consul",
         }
     }
 
     /// The promised time without a leader after a crash.
     fn promised(self) -> Duration {
-        // etcd looks for leases that have ended only now and then.
-        if self == Self::Etcd { 2 * TTL } else { TTL + Duration::from_secs(1) }
+        let second = Duration::from_secs(1);
+        match self {
+            // It looks for leases that have ended only now and then.
+            Self::Etcd => 2 * TTL,
+            // Its servers wait for twice the ttl.
+            Self::Consul => 2 * TTL + LOCK_DELAY + second,
+            _ => TTL + second,
+        }
     }
 }
 
@@ -55,6 +68,8 @@ pub(crate) fn row(store: Store) -> Result<Row, Failed> {
         Store::Redis => shared().redis()?,
         Store::Postgres => shared().postgres()?,
         Store::Etcd => shared().etcd()?.replace("http://", "etcd://"),
+        Store::ZooKeeper => shared().zookeeper()?,
+        Store::Consul => format!("{}?lock_delay={}s", shared().consul()?, LOCK_DELAY.as_secs()),
     };
     let killed = kills(&url)?;
     let worst = killed.iter().copied().fold(0.0, f64::max);

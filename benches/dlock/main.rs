@@ -35,7 +35,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 88] = [
+const ROWS: [(&str, Run); 90] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -121,6 +121,8 @@ const ROWS: [(&str, Run); 88] = [
     ("leadership-redis", || leadership::row(leadership::Store::Redis)),
     ("leadership-postgres", || leadership::row(leadership::Store::Postgres)),
     ("leadership-etcd", || leadership::row(leadership::Store::Etcd)),
+    ("leadership-zookeeper", || leadership::row(leadership::Store::ZooKeeper)),
+    ("leadership-consul", || leadership::row(leadership::Store::Consul)),
     ("cost", cost::row),
     ("memory", memory::row),
     ("compile", compile::row),

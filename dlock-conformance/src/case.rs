@@ -6,7 +6,7 @@ use dlock_contract::Backend;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::bench::{Bench, Stop, Tested};
+use crate::fixture::{Fixture, Stop, Tested};
 use crate::report::Outcome;
 use crate::store::Store;
 
@@ -16,7 +16,7 @@ pub struct Case {
     pub(crate) name: &'static str,
     pub(crate) disturbs: bool,
     pub(crate) when: fn(&dyn Backend) -> Result<(), &'static str>,
-    pub(crate) test: for<'a> fn(&'a Bench<'a>) -> BoxFuture<'a, Tested>,
+    pub(crate) test: for<'a> fn(&'a Fixture<'a>) -> BoxFuture<'a, Tested>,
 }
 
 impl Case {
@@ -61,10 +61,10 @@ impl Case {
     }
 
     async fn attempt(&self, store: &dyn Store, pace: u32) -> Tested {
-        let bench = Bench::new(store, pace).await?;
-        (self.when)(&*bench.closed).map_err(|missing| Stop::NotApplicable(missing.into()))?;
-        let limit = bench.limit();
-        let test = AssertUnwindSafe((self.test)(&bench)).catch_unwind();
+        let fixture = Fixture::new(store, pace).await?;
+        (self.when)(&*fixture.closed).map_err(|missing| Stop::NotApplicable(missing.into()))?;
+        let limit = fixture.limit();
+        let test = AssertUnwindSafe((self.test)(&fixture)).catch_unwind();
         match tokio::time::timeout(limit, test).await {
             Ok(Ok(tested)) => tested,
             Ok(Err(panic)) => {

@@ -6,9 +6,9 @@ use std::time::Duration;
 use dlock_contract::engine::background;
 use dlock_contract::{Attempt, Claim, Queue, Standing};
 
-use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a release leaves nothing in the store", always, after_release),
@@ -21,58 +21,58 @@ pub(crate) const CASES: &[Case] = &[
     case!("a renewal dropped anywhere leaves the client usable", always, dropped_renewals),
 ];
 
-async fn after_release(bench: &Bench<'_>) -> Tested {
-    let (key, one) = (bench.key()?, bench.client().await?);
-    bench.clean(&key, "before the first grant").await?;
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+async fn after_release(fixture: &Fixture<'_>) -> Tested {
+    let (key, one) = (fixture.key()?, fixture.client().await?);
+    fixture.clean(&key, "before the first grant").await?;
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     // Otherwise the Store looks in the wrong place, and every case about leftovers would pass.
-    ensure!(!bench.leftovers(&key).await?.is_empty(), "the Store shows nothing while the lock is held");
+    ensure!(!fixture.leftovers(&key).await?.is_empty(), "the Store shows nothing while the lock is held");
     one.give_back(&hold).await?;
-    bench.clean(&key, "after the release").await
+    fixture.clean(&key, "after the release").await
 }
 
-async fn after_contended(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let before = bench.leftovers(&key).await?.len();
+async fn after_contended(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let before = fixture.leftovers(&key).await?.len();
     for _ in 0..3 {
-        drop(other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?);
+        drop(other.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, hold.validity).await?);
     }
-    let found = bench.leftovers(&key).await?;
+    let found = fixture.leftovers(&key).await?;
     ensure!(found.len() == before, "three refused attempts left something in the store: {}", found.join(", "));
     one.give_back(&hold).await?;
     Ok(())
 }
 
-async fn abandoned_wait(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let before = bench.leftovers(&key).await?.len();
-    let waiter = bench.claim(&key, bench.long())?;
-    let until = Queue::until(bench.clock.now().after(bench.long()));
+async fn abandoned_wait(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let before = fixture.leftovers(&key).await?.len();
+    let waiter = fixture.claim(&key, fixture.long())?;
+    let until = Queue::until(fixture.clock.now().after(fixture.long()));
     drop(other.refused(&waiter, until, hold.validity).await?);
     other.backend.abandon(&waiter).await?;
-    settled(bench, &[waiter], before).await?;
-    let third = bench.claim(&key, bench.long())?;
+    settled(fixture, &[waiter], before).await?;
+    let third = fixture.claim(&key, fixture.long())?;
     other.refused(&third, Queue::Leave, hold.validity).await?;
     one.renew(&hold, hold.validity).await?;
     one.give_back(&hold).await?;
     Ok(())
 }
 
-async fn abandoned_grant(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let claim = bench.claim(&key, bench.long())?;
+async fn abandoned_grant(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let claim = fixture.claim(&key, fixture.long())?;
     let _unused = one.take(&claim).await?;
     one.backend.abandon(&claim).await?;
-    settled(bench, &[claim], 0).await?;
-    other.take_within(&bench.claim(&key, bench.long())?, SLACK).await?;
+    settled(fixture, &[claim], 0).await?;
+    other.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
     Ok(())
 }
 
-async fn abandoned_again(bench: &Bench<'_>) -> Tested {
-    let (key, one) = (bench.key()?, bench.client().await?);
-    let claim = bench.claim(&key, bench.long())?;
+async fn abandoned_again(fixture: &Fixture<'_>) -> Tested {
+    let (key, one) = (fixture.key()?, fixture.client().await?);
+    let claim = fixture.claim(&key, fixture.long())?;
     one.backend.abandon(&claim).await?;
     let hold = one.take(&claim).await?;
     one.give_back(&hold).await?;
@@ -82,18 +82,18 @@ async fn abandoned_again(bench: &Bench<'_>) -> Tested {
 }
 
 /// Ends each attempt after a random number of polls or at a random time, like a cancelled caller.
-async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
+async fn dropped_attempts(fixture: &Fixture<'_>) -> Tested {
     const ROUNDS: usize = 24;
-    let (client, mut random, seed) = (bench.client().await?, fastrand::Rng::new(), fastrand::u64(..));
+    let (client, mut random, seed) = (fixture.client().await?, fastrand::Rng::new(), fastrand::u64(..));
     random.seed(seed);
-    let began = bench.clock.now();
-    let warm = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
-    let usual = bench.clock.now().since(began) + Duration::from_millis(1);
+    let began = fixture.clock.now();
+    let warm = client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
+    let usual = fixture.clock.now().since(began) + Duration::from_millis(1);
     client.give_back(&warm).await?;
     let mut claims = Vec::with_capacity(ROUNDS);
     for round in 0..ROUNDS {
-        let claim = bench.claim(&bench.key()?, bench.long())?;
-        let queue = if random.bool() { Queue::Leave } else { Queue::until(bench.clock.now().after(bench.long())) };
+        let claim = fixture.claim(&fixture.key()?, fixture.long())?;
+        let queue = if random.bool() { Queue::Leave } else { Queue::until(fixture.clock.now().after(fixture.long())) };
         let attempt = client.backend.try_acquire(&claim, queue);
         let answer = if round % 2 == 0 {
             polled(attempt, random.usize(0..6)).await
@@ -104,7 +104,7 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
             // The attempt ended before it could be dropped. This is an ordinary hold.
             Some(Ok(Attempt::Acquired(hold))) => drop(client.give_back(&hold).await?),
             _ => {
-                on_our_thread(&client, &claim, async {}).await?;
+                on_our_thread(async {}, abandons(&client, std::slice::from_ref(&claim))).await?;
                 claims.push(claim);
             }
         }
@@ -112,9 +112,9 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
     // A lost request may still have its effect, within a moment.
     pause(300).await;
     let result = async {
-        settled(bench, &claims, 0).await?;
+        settled(fixture, &claims, 0).await?;
         for claim in &claims {
-            let next = bench.claim(&claim.key, bench.long())?;
+            let next = fixture.claim(&claim.key, fixture.long())?;
             let next = client.take_within(&next, SLACK).await?;
             client.give_back(&next).await?;
         }
@@ -128,49 +128,65 @@ async fn dropped_attempts(bench: &Bench<'_>) -> Tested {
 
 /// An attempt is begun on this thread and dropped, and dlock's own thread abandons it, as the engine does. A store whose
 /// requests are tasks of that thread must not run the abandon's task first.
-async fn overtaken_attempts(bench: &Bench<'_>) -> Tested {
-    let (holder, client) = (bench.client().await?, bench.client().await?);
+async fn overtaken_attempts(fixture: &Fixture<'_>) -> Tested {
+    let (holder, client) = (fixture.client().await?, fixture.client().await?);
     // The first request of a client opens connections, and is slow.
-    client.give_back(&client.take(&bench.claim(&bench.key()?, bench.long())?).await?).await?;
-    let queues = [Queue::Leave, Queue::until(bench.clock.now().after(bench.long()))];
+    client.give_back(&client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?).await?;
+    let queues = [Queue::Leave, Queue::until(fixture.clock.now().after(fixture.long()))];
     for is_free in [true, false] {
-        let key = bench.key()?;
-        let hold = if is_free { None } else { Some(holder.take(&bench.claim(&key, bench.long())?).await?) };
-        let before = bench.leftovers(&key).await?.len();
+        let key = fixture.key()?;
+        let hold = if is_free { None } else { Some(holder.take(&fixture.claim(&key, fixture.long())?).await?) };
+        let before = fixture.leftovers(&key).await?.len();
         let mut claims = Vec::new();
         // Which task comes first is also a matter of what ran before.
         for queue in queues.into_iter().cycle().take(8) {
-            let claim = bench.claim(&if is_free { bench.key()? } else { key.clone() }, bench.long())?;
+            let claim = fixture.claim(&if is_free { fixture.key()? } else { key.clone() }, fixture.long())?;
             let attempt = async { drop(polled(client.backend.try_acquire(&claim, queue), 1).await) };
-            on_our_thread(&client, &claim, attempt).await?;
+            on_our_thread(attempt, abandons(&client, std::slice::from_ref(&claim))).await?;
             claims.push(claim);
         }
         // A request that was overtaken may still have its effect, within a moment.
         pause(300).await;
-        settled(bench, &claims, before).await?;
+        settled(fixture, &claims, before).await?;
         if let Some(hold) = hold {
             holder.renew(&hold, hold.validity).await?;
             holder.give_back(&hold).await?;
         }
         for claim in claims {
-            let next = client.take_within(&bench.claim(&claim.key, bench.long())?, SLACK).await?;
+            let next = client.take_within(&fixture.claim(&claim.key, fixture.long())?, SLACK).await?;
             client.give_back(&next).await?;
         }
     }
     Ok(())
 }
 
-/// Abandons the claim on dlock's own thread, right after `attempt`. That thread does nothing else meanwhile, so what the
+/// Abandons the claims, one after another.
+pub(crate) fn abandons(
+    client: &Client,
+    claims: &[Arc<Claim>],
+) -> impl Future<Output = dlock_contract::Result<()>> + Send + 'static + use<> {
+    let (backend, claims) = (client.backend.clone(), claims.to_vec());
+    async move {
+        for claim in &claims {
+            backend.abandon(claim).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs `abandon` on dlock's own thread, right after `attempt`. That thread does nothing else meanwhile, so what the
 /// attempt spawns there is still in its queue when the abandon begins.
-async fn on_our_thread(client: &Client, claim: &Arc<Claim>, attempt: impl Future<Output = ()>) -> Tested {
+pub(crate) async fn on_our_thread(
+    attempt: impl Future<Output = ()>,
+    abandon: impl Future<Output = dlock_contract::Result<()>> + Send + 'static,
+) -> Tested {
     let (stops, stopped) = tokio::sync::oneshot::channel();
     let (begun, has_begun) = std::sync::mpsc::channel::<()>();
-    let (backend, abandoned) = (client.backend.clone(), claim.clone());
     let abandon = background()?.run(async move {
         let _ = stops.send(());
         // Ends when the sender is dropped.
         let _ = has_begun.recv();
-        backend.abandon(&abandoned).await
+        abandon.await
     });
     let _ = stopped.await;
     attempt.await;
@@ -178,14 +194,14 @@ async fn on_our_thread(client: &Client, claim: &Arc<Claim>, attempt: impl Future
     Ok(abandon.await??)
 }
 
-async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
-    let (client, mut random, seed) = (bench.client().await?, fastrand::Rng::new(), fastrand::u64(..));
+async fn dropped_renewals(fixture: &Fixture<'_>) -> Tested {
+    let (client, mut random, seed) = (fixture.client().await?, fastrand::Rng::new(), fastrand::u64(..));
     random.seed(seed);
     for _ in 0..12 {
         // The answer must be Lost: a reply that the wrong request reads would show here.
-        let released = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+        let released = client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
         client.give_back(&released).await?;
-        let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+        let hold = client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
         let _ = polled(client.backend.renew(&[&released]), random.usize(1..4)).await;
         let standing = client.renewal(&hold).await?;
         ensure!(
@@ -194,7 +210,7 @@ async fn dropped_renewals(bench: &Bench<'_>) -> Tested {
         );
         let _ = polled(client.backend.renew(&[&hold]), random.usize(1..4)).await;
         client.give_back(&hold).await?;
-        let next = client.take_within(&bench.claim(&hold.claim.key, bench.long())?, SLACK).await?;
+        let next = client.take_within(&fixture.claim(&hold.claim.key, fixture.long())?, SLACK).await?;
         client.give_back(&next).await?;
     }
     Ok(())
@@ -214,19 +230,19 @@ pub(crate) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Outp
 
 /// Within a moment, the store has no more than this many entries for each claim's key. A closed session may still be
 /// visible for that moment.
-pub(crate) async fn settled(bench: &Bench<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
-    let end = bench.clock.now().after(Duration::from_secs(2));
+pub(crate) async fn settled(fixture: &Fixture<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
+    let end = fixture.clock.now().after(Duration::from_secs(2));
     for claim in claims {
         loop {
-            let found = bench.leftovers(&claim.key).await?;
+            let found = fixture.leftovers(&claim.key).await?;
             if found.len() <= most {
                 break;
             }
-            ensure!(bench.clock.now() < end, "after an abandon, the store still has {}", found.join(", "));
+            ensure!(fixture.clock.now() < end, "after an abandon, the store still has {}", found.join(", "));
             pause(50).await;
         }
         ensure!(
-            bench.leftovers(&claim.key).await?.len() == most,
+            fixture.leftovers(&claim.key).await?.len() == most,
             "an abandon removed entries of another owner from the store"
         );
     }

@@ -9,7 +9,7 @@ use dlock_contract::{
 };
 use futures::future::Either;
 
-use crate::bench::{SLACK, Stop, Tested, ensure, pause};
+use crate::fixture::{SLACK, Stop, Tested, ensure, pause};
 
 /// A client of the store, as one process would have it.
 #[derive(Clone)]

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use dlock_contract::{Claim, Hold, Origin, Owner, Queue, Released};
 
-use crate::bench::{Bench, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, Stop, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("many owners at once never hold the lock together", always, all_at_once),
@@ -31,26 +31,33 @@ struct Resource {
     overlaps: AtomicU32,
 }
 
-async fn all_at_once(bench: &Bench<'_>) -> Tested {
-    let clients = [bench.client().await?, bench.client().await?, bench.client().await?];
-    side_by_side(bench, &clients).await
+async fn all_at_once(fixture: &Fixture<'_>) -> Tested {
+    let clients = [fixture.client().await?, fixture.client().await?, fixture.client().await?];
+    side_by_side(fixture, &clients).await
 }
 
 /// "Try this store, and if it cannot be reached take that one" is no lock: each half of the clients has one of its own.
-async fn in_part(bench: &Bench<'_>) -> Tested {
-    let part = bench.client_of_a_part().await?;
-    side_by_side(bench, &[bench.client().await?, part, bench.client().await?]).await
+async fn in_part(fixture: &Fixture<'_>) -> Tested {
+    let (one, part, other) = (fixture.client().await?, fixture.client_of_a_part().await?, fixture.client().await?);
+    // First in turn: side by side, the clients of one half may be done before the other half begins.
+    for (holder, asker) in [(&one, &part), (&part, &other)] {
+        let key = fixture.key()?;
+        let hold = holder.take_within(&fixture.claim(&key, fixture.long())?, super::fixture::SLACK).await?;
+        asker.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, hold.validity).await?;
+        holder.give_back(&hold).await?;
+    }
+    side_by_side(fixture, &[one, part, other]).await
 }
 
 /// Clients that work under one lock. Each has several owners, one after another.
-async fn side_by_side(bench: &Bench<'_>, clients: &[Client]) -> Tested {
+async fn side_by_side(fixture: &Fixture<'_>, clients: &[Client]) -> Tested {
     const ROUNDS: u32 = 3;
-    let (key, resource) = (bench.key()?, Arc::new(Resource::default()));
+    let (key, resource) = (fixture.key()?, Arc::new(Resource::default()));
     let mut tasks = tokio::task::JoinSet::new();
     for client in clients {
         // Some join the queue and some only try: a grant may come either way.
         for in_line in [true, true, false] {
-            let claims = (0..ROUNDS).map(|_| bench.claim(&key, bench.long())).collect::<Tested<Vec<_>>>()?;
+            let claims = (0..ROUNDS).map(|_| fixture.claim(&key, fixture.long())).collect::<Tested<Vec<_>>>()?;
             tasks.spawn(work(client.clone(), claims, in_line, resource.clone()));
         }
     }
@@ -80,9 +87,9 @@ async fn work(client: Client, claims: Vec<Arc<Claim>>, in_line: bool, resource: 
     Ok(())
 }
 
-async fn second_owner(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let first = bench.claim(&key, bench.long())?;
+async fn second_owner(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let first = fixture.claim(&key, fixture.long())?;
     // Host, process, site and millisecond are the same. Only the owner id differs.
     let owner = Owner::fresh()?;
     let second = Arc::new(Claim::clone(&first).with(|claim| claim.owner = owner));
@@ -93,9 +100,9 @@ async fn second_owner(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn asked_again(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let claim = bench.claim(&key, bench.long())?;
+async fn asked_again(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let claim = fixture.claim(&key, fixture.long())?;
     // The reply to the first attempt is lost.
     let _lost = one.take(&claim).await?;
     let hold = match one.ask(&claim, Queue::Leave).await? {
@@ -105,28 +112,28 @@ async fn asked_again(bench: &Bench<'_>) -> Tested {
         }
     };
     one.give_back(&hold).await?;
-    let next = bench.claim(&key, bench.long())?;
-    let next = other.take_within(&next, super::bench::SLACK).await?;
+    let next = fixture.claim(&key, fixture.long())?;
+    let next = other.take_within(&next, super::fixture::SLACK).await?;
     other.give_back(&next).await?;
     Ok(())
 }
 
-async fn armed_anew(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let claim = bench.claim(&key, bench.short())?;
+async fn armed_anew(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let claim = fixture.claim(&key, fixture.short())?;
     let first = one.take(&claim).await?;
-    tokio::time::sleep(bench.short() / 4).await;
-    let asked = bench.clock.now();
+    tokio::time::sleep(fixture.short() / 4).await;
+    let asked = fixture.clock.now();
     one.in_time(first.validity)?;
     let again = one.take(&claim).await?;
     ensure!(again.validity.from >= asked, "the validity of a repeated request counts from an earlier request");
-    let second = bench.claim(&key, bench.short())?;
+    let second = fixture.claim(&key, fixture.short())?;
     let first_end = first.validity.from.after(first.validity.granted);
     let mut outlived = false;
-    while bench.clock.now() < again.validity.deadline() {
-        let sent = bench.clock.now();
+    while fixture.clock.now() < again.validity.deadline() {
+        let sent = fixture.clock.now();
         if let dlock_contract::Attempt::Acquired(_) = other.ask(&second, Queue::Leave).await? {
-            let now = bench.clock.now();
+            let now = fixture.clock.now();
             ensure!(
                 now >= again.validity.deadline(),
                 "another owner got the lock before the deadline of the repeated request"
@@ -140,22 +147,22 @@ async fn armed_anew(bench: &Bench<'_>) -> Tested {
     if outlived { Ok(()) } else { Err(Stop::Late) }
 }
 
-async fn release_frees(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn release_frees(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     for _ in 0..3 {
-        let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+        let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
         let released = one.give_back(&hold).await?;
         ensure!(released == Released::Released, "the release of a held lock returned {released:?}");
-        let next = other.take(&bench.claim(&key, bench.long())?).await?;
+        let next = other.take(&fixture.claim(&key, fixture.long())?).await?;
         let released = other.give_back(&next).await?;
         ensure!(released == Released::Released, "the release of a held lock returned {released:?}");
     }
     Ok(())
 }
 
-async fn late_release(bench: &Bench<'_>) -> Tested {
-    let (one, other, former, holder) = displaced(bench).await?;
-    let end = bench.clock.now().after(super::bench::SLACK);
+async fn late_release(fixture: &Fixture<'_>) -> Tested {
+    let (one, other, former, holder) = displaced(fixture).await?;
+    let end = fixture.clock.now().after(super::fixture::SLACK);
     loop {
         match one.backend.release(&former).await {
             Ok(Released::NotOwner) => break,
@@ -163,47 +170,47 @@ async fn late_release(bench: &Bench<'_>) -> Tested {
                 return Err(Stop::Failed("a late release returned Released".into()));
             }
             // The session of the old holder broke, so the answer may be an error for a moment.
-            Err(error) => ensure!(bench.clock.now() < end, "a late release did not return NotOwner: {error}"),
+            Err(error) => ensure!(fixture.clock.now() < end, "a late release did not return NotOwner: {error}"),
         }
         pause(50).await;
     }
-    untouched(bench, &one, &other, &holder).await
+    untouched(fixture, &one, &other, &holder).await
 }
 
-async fn renewal_of_the_former(bench: &Bench<'_>) -> Tested {
-    let (one, other, former, holder) = displaced(bench).await?;
+async fn renewal_of_the_former(fixture: &Fixture<'_>) -> Tested {
+    let (one, other, former, holder) = displaced(fixture).await?;
     one.lost(&former).await?;
-    untouched(bench, &one, &other, &holder).await
+    untouched(fixture, &one, &other, &holder).await
 }
 
 /// A lock that an operator took from its holder and that another owner holds now.
-async fn displaced(bench: &Bench<'_>) -> Tested<(Client, Client, Hold, Hold)> {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let former = one.take(&bench.claim(&key, bench.long())?).await?;
-    bench.evict(&key).await?;
-    let next = bench.claim(&key, bench.long())?;
-    let holder = other.take_within(&next, super::bench::SLACK).await?;
+async fn displaced(fixture: &Fixture<'_>) -> Tested<(Client, Client, Hold, Hold)> {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let former = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    fixture.evict(&key).await?;
+    let next = fixture.claim(&key, fixture.long())?;
+    let holder = other.take_within(&next, super::fixture::SLACK).await?;
     Ok((one, other, former, holder))
 }
 
 /// Checks that the holder still has its lock.
-async fn untouched(bench: &Bench<'_>, one: &Client, other: &Client, holder: &Hold) -> Tested {
-    let third = bench.claim(&holder.claim.key, bench.long())?;
+async fn untouched(fixture: &Fixture<'_>, one: &Client, other: &Client, holder: &Hold) -> Tested {
+    let third = fixture.claim(&holder.claim.key, fixture.long())?;
     one.refused(&third, Queue::Leave, holder.validity).await?;
     other.renew(holder, holder.validity).await?;
     other.give_back(holder).await?;
     Ok(())
 }
 
-async fn stranger(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let holder = one.take(&bench.claim(&key, bench.long())?).await?;
+async fn stranger(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let holder = one.take(&fixture.claim(&key, fixture.long())?).await?;
     for index in [0, 15] {
         let mut bytes = *holder.claim.owner.as_bytes();
         bytes[index] ^= 1;
         // The other owner holds a lock of its own, so it has the session that the store may need.
-        let elsewhere =
-            Claim::new(bench.key()?, bench.long(), "stranger")?.with(|claim| claim.owner = Owner::from_bytes(bytes));
+        let elsewhere = Claim::new(fixture.key()?, fixture.long(), "stranger")?
+            .with(|claim| claim.owner = Owner::from_bytes(bytes));
         let own = other.take(&Arc::new(elsewhere)).await?;
         let claim = Arc::new(Claim::clone(&own.claim).with(|claim| claim.key = key.clone()));
         let mut forged = own.for_claim(claim);
@@ -213,16 +220,16 @@ async fn stranger(bench: &Bench<'_>) -> Tested {
         let _ = other.backend.release(&forged).await;
         other.backend.abandon(&forged.claim).await?;
         let _ = other.backend.release(&own).await;
-        other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, holder.validity).await?;
+        other.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, holder.validity).await?;
     }
     one.renew(&holder, holder.validity).await?;
     one.give_back(&holder).await?;
     Ok(())
 }
 
-async fn other_runtime(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let claim = bench.claim(&key, bench.long())?;
+async fn other_runtime(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let claim = fixture.claim(&key, fixture.long())?;
     let taken = tokio::task::spawn_blocking({
         let (one, claim) = (one.clone(), claim.clone());
         move || {
@@ -245,6 +252,6 @@ async fn other_runtime(bench: &Bench<'_>) -> Tested {
         "after its runtime had ended, a hold was not renewed from another one: {answer:?}"
     );
     one.give_back(&hold).await?;
-    other.take_within(&bench.claim(&key, bench.long())?, super::bench::SLACK).await?;
+    other.take_within(&fixture.claim(&key, fixture.long())?, super::fixture::SLACK).await?;
     Ok(())
 }

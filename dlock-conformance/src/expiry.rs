@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, Queue};
 
-use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
 use crate::case::Case;
+use crate::fixture::{Fixture, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
 
 pub(crate) const CASES: &[Case] = &[
     case!("no second owner comes in before the holder's lease has ended", always, not_earlier),
@@ -21,100 +21,100 @@ pub(crate) const CASES: &[Case] = &[
     case!("a refused owner hears of no longer lease than the holder's ttl", always, lease_left),
 ];
 
-async fn not_earlier(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    let next = bench.claim(&key, bench.short())?;
-    let end = bench.clock.now().after(bench.takeover(bench.short()));
+async fn not_earlier(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    let next = fixture.claim(&key, fixture.short())?;
+    let end = fixture.clock.now().after(fixture.takeover(fixture.short()));
     loop {
         if let Attempt::Acquired(_) = other.ask(&next, Queue::Leave).await? {
             break;
         }
-        ensure!(bench.clock.now() < end, "a silent holder's lock was not granted again");
+        ensure!(fixture.clock.now() < end, "a silent holder's lock was not granted again");
         pause(10).await;
     }
-    let early = hold.validity.deadline().since(bench.clock.now());
+    let early = hold.validity.deadline().since(fixture.clock.now());
     ensure!(early.is_zero(), "another owner got the lock {early:?} before the deadline of the first one");
     Ok(())
 }
 
-async fn taken_over(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
+async fn taken_over(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
     // Renewed once, so that this is not the lease of the grant.
     let renewed = one.renew(&hold, hold.validity).await?;
-    let left = renewed.from.after(bench.takeover(renewed.granted)).since(bench.clock.now());
-    other.take_within(&bench.claim(&key, bench.short())?, left).await?;
+    let left = renewed.from.after(fixture.takeover(renewed.granted)).since(fixture.clock.now());
+    other.take_within(&fixture.claim(&key, fixture.short())?, left).await?;
     Ok(())
 }
 
-async fn renewal_prolongs(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    let next = bench.claim(&key, bench.short())?;
+async fn renewal_prolongs(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    let next = fixture.claim(&key, fixture.short())?;
     let mut validity = hold.validity;
     // Past the first ttl, in steps that are each shorter than the current lease.
     for _ in 0..5 {
-        tokio::time::sleep(bench.short() / 3).await;
+        tokio::time::sleep(fixture.short() / 3).await;
         let renewed = one.renew(&hold, validity).await?;
         ensure!(renewed.deadline() >= validity.deadline(), "a renewal moved the deadline back");
         validity = renewed;
         other.refused(&next, Queue::Leave, validity).await?;
     }
-    tokio::time::sleep(bench.short() / 3).await;
+    tokio::time::sleep(fixture.short() / 3).await;
     one.in_time(validity)?;
     other.refused(&next, Queue::Leave, validity).await?;
     one.give_back(&hold).await?;
     Ok(())
 }
 
-async fn renewal_after_end(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    tokio::time::sleep(bench.profile.takeover(hold.validity.granted) + Duration::from_millis(250)).await;
+async fn renewal_after_end(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    tokio::time::sleep(fixture.profile.takeover(hold.validity.granted) + Duration::from_millis(250)).await;
     one.lost(&hold).await?;
-    other.take(&bench.claim(&key, bench.long())?).await?;
+    other.take(&fixture.claim(&key, fixture.long())?).await?;
     Ok(())
 }
 
-async fn renewal_after_eviction(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    bench.evict(&key).await?;
+async fn renewal_after_eviction(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    fixture.evict(&key).await?;
     one.lost(&hold).await?;
-    other.take_within(&bench.claim(&key, bench.long())?, SLACK).await?;
+    other.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
     Ok(())
 }
 
-async fn renewal_for_another(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let former = one.take(&bench.claim(&key, bench.long())?).await?;
-    bench.evict(&key).await?;
-    let holder = other.take_within(&bench.claim(&key, bench.short())?, SLACK).await?;
+async fn renewal_for_another(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let former = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    fixture.evict(&key).await?;
+    let holder = other.take_within(&fixture.claim(&key, fixture.short())?, SLACK).await?;
     // Other cases look at the answer.
     let _ = one.renewal(&former).await?;
     other.in_time(holder.validity)?;
-    one.take_within(&bench.claim(&key, bench.short())?, bench.takeover(holder.validity.granted)).await?;
+    one.take_within(&fixture.claim(&key, fixture.short())?, fixture.takeover(holder.validity.granted)).await?;
     Ok(())
 }
 
-async fn evicted(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let next = bench.claim(&key, bench.long())?;
+async fn evicted(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let next = fixture.claim(&key, fixture.long())?;
     // Refused first, because a client must not remember what it saw then.
     other.refused(&next, Queue::Leave, hold.validity).await?;
-    bench.evict(&key).await?;
+    fixture.evict(&key).await?;
     other.take_within(&next, SLACK).await?;
     Ok(())
 }
 
-async fn as_asked(bench: &Bench<'_>) -> Tested {
-    let (range, client) = (bench.profile.ttl, bench.client().await?);
-    let between = bench.short() + range.step.max(Duration::from_millis(1));
+async fn as_asked(fixture: &Fixture<'_>) -> Tested {
+    let (range, client) = (fixture.profile.ttl, fixture.client().await?);
+    let between = fixture.short() + range.step.max(Duration::from_millis(1));
     ensure!(range.min <= range.max, "the shortest ttl is above the longest one");
-    for ttl in [range.min, between.min(range.max), bench.long(), range.max] {
-        let claim = bench.claim(&bench.key()?, ttl)?;
+    for ttl in [range.min, between.min(range.max), fixture.long(), range.max] {
+        let claim = fixture.claim(&fixture.key()?, ttl)?;
         let hold = client.take(&claim).await?;
         let granted = hold.validity.granted;
         ensure!(granted == ttl, "a ttl of {ttl:?} was asked for and {granted:?} was granted");
@@ -125,12 +125,12 @@ async fn as_asked(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn grant_counts(bench: &Bench<'_>) -> Tested {
-    let client = bench.client().await?;
+async fn grant_counts(fixture: &Fixture<'_>) -> Tested {
+    let client = fixture.client().await?;
     for _ in 0..TRIES {
-        let claim = bench.claim(&bench.key()?, bench.long())?;
-        let before = bench.clock.now();
-        let (answer, replied) = slowly(&bench.clock, client.backend.try_acquire(&claim, Queue::Leave)).await;
+        let claim = fixture.claim(&fixture.key()?, fixture.long())?;
+        let before = fixture.clock.now();
+        let (answer, replied) = slowly(&fixture.clock, client.backend.try_acquire(&claim, Queue::Leave)).await;
         let Attempt::Acquired(hold) = answer? else {
             return Err(Stop::Failed("a free lock was refused".into()));
         };
@@ -146,12 +146,12 @@ async fn grant_counts(bench: &Bench<'_>) -> Tested {
     ))
 }
 
-async fn renewal_counts(bench: &Bench<'_>) -> Tested {
-    let client = bench.client().await?;
-    let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+async fn renewal_counts(fixture: &Fixture<'_>) -> Tested {
+    let client = fixture.client().await?;
+    let hold = client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
     for _ in 0..TRIES {
-        let before = bench.clock.now();
-        let (answer, replied) = slowly(&bench.clock, client.renew(&hold, hold.validity)).await;
+        let before = fixture.clock.now();
+        let (answer, replied) = slowly(&fixture.clock, client.renew(&hold, hold.validity)).await;
         let from = answer?.from;
         ensure!(from >= before, "the renewal counts from before it was asked for");
         if replied.is_none_or(|replied| from < replied) {
@@ -164,12 +164,12 @@ async fn renewal_counts(bench: &Bench<'_>) -> Tested {
     ))
 }
 
-async fn lease_left(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    let wake = other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
+async fn lease_left(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    let wake = other.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, hold.validity).await?;
     if let Some(left) = wake.lease_left {
-        let most = bench.profile.takeover(hold.validity.granted);
+        let most = fixture.profile.takeover(hold.validity.granted);
         ensure!(left <= most, "a lease of {:?} was reported with {left:?} left", hold.validity.granted);
     }
     one.give_back(&hold).await?;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, Clock, Error, ErrorKind, Queue, Result, Standing};
 
-use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
 use crate::store::Outage;
 
 pub(crate) const CASES: &[Case] = &[
@@ -22,22 +22,22 @@ pub(crate) const CASES: &[Case] = &[
 /// A client that has not found its store again by then never will find it.
 const BOUND: Duration = Duration::from_secs(20);
 
-async fn down(bench: &Bench<'_>) -> Tested {
-    let client = warm(bench).await?;
-    let _outage = bench.outage(Outage::Refused).await?;
-    refused(bench, &client).await
+async fn down(fixture: &Fixture<'_>) -> Tested {
+    let client = warm(fixture).await?;
+    let _outage = fixture.outage(Outage::Refused).await?;
+    refused(fixture, &client).await
 }
 
-async fn silent(bench: &Bench<'_>) -> Tested {
-    let client = warm(bench).await?;
-    let _outage = bench.outage(Outage::Silent).await?;
-    refused(bench, &client).await
+async fn silent(fixture: &Fixture<'_>) -> Tested {
+    let client = warm(fixture).await?;
+    let _outage = fixture.outage(Outage::Silent).await?;
+    refused(fixture, &client).await
 }
 
-async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
+async fn refused(fixture: &Fixture<'_>, client: &Client) -> Tested {
     // Twice: the first request may break an open connection, the second one must open a connection.
     for _ in 0..2 {
-        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let claim = fixture.claim(&fixture.key()?, fixture.long())?;
         // Long enough to see what a store makes of its own limit for a silent connection.
         let answer = within(Duration::from_millis(2500), client.backend.try_acquire(&claim, Queue::Leave)).await;
         match answer {
@@ -56,10 +56,10 @@ async fn refused(bench: &Bench<'_>, client: &Client) -> Tested {
     Ok(())
 }
 
-async fn ready(bench: &Bench<'_>) -> Tested {
-    let client = warm(bench).await?;
+async fn ready(fixture: &Fixture<'_>) -> Tested {
+    let client = warm(fixture).await?;
     client.backend.ready().await?;
-    let down = bench.outage(Outage::Refused).await?;
+    let down = fixture.outage(Outage::Refused).await?;
     for _ in 0..2 {
         match unanswered(client.backend.ready()).await {
             Err(error) => outage(&error)?,
@@ -67,25 +67,25 @@ async fn ready(bench: &Bench<'_>) -> Tested {
         }
     }
     drop(down);
-    let end = bench.clock.now().after(BOUND);
+    let end = fixture.clock.now().after(BOUND);
     loop {
         match bounded(client.backend.ready()).await {
             Ok(_) => return Ok(()),
-            Err(error) if bench.clock.now() > end => return Err(error.into()),
+            Err(error) if fixture.clock.now() > end => return Err(error.into()),
             Err(_) => pause(100).await,
         }
     }
 }
 
 /// The engine does not abandon such a request, so the request must never reach the store later.
-async fn never_sent(bench: &Bench<'_>) -> Tested {
+async fn never_sent(fixture: &Fixture<'_>) -> Tested {
     for how in [Outage::Refused, Outage::Silent] {
-        let client = warm(bench).await?;
-        let (key, outage) = (bench.key()?, bench.outage(how).await?);
+        let client = warm(fixture).await?;
+        let (key, outage) = (fixture.key()?, fixture.outage(how).await?);
         let mut left = false;
         // Over an open connection, and over a connection that must be opened first.
         for _ in 0..2 {
-            let claim = bench.claim(&key, bench.long())?;
+            let claim = fixture.claim(&key, fixture.long())?;
             match unanswered(client.backend.try_acquire(&claim, Queue::Leave)).await {
                 Err(error) if !error.may_have_left() => {}
                 // Other cases test the other answers.
@@ -99,9 +99,9 @@ async fn never_sent(bench: &Bench<'_>) -> Tested {
         if left {
             continue;
         }
-        let stranger = bench.client().await?;
-        let end = bench.clock.now().after(BOUND);
-        let claim = bench.claim(&key, bench.long())?;
+        let stranger = fixture.client().await?;
+        let end = fixture.clock.now().after(BOUND);
+        let claim = fixture.claim(&key, fixture.long())?;
         loop {
             match bounded(stranger.backend.try_acquire(&claim, Queue::Leave)).await {
                 Ok(Attempt::Acquired(hold)) => {
@@ -111,7 +111,7 @@ async fn never_sent(bench: &Bench<'_>) -> Tested {
                 Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {
                     return Err(Stop::Failed("a request that was reported as never sent holds the lock".into()));
                 }
-                Err(error) => ensure!(bench.clock.now() < end, "the store did not come back: {error}"),
+                Err(error) => ensure!(fixture.clock.now() < end, "the store did not come back: {error}"),
             }
             pause(50).await;
         }
@@ -119,11 +119,11 @@ async fn never_sent(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn unknown(bench: &Bench<'_>) -> Tested {
-    let client = bench.client().await?;
-    let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+async fn unknown(fixture: &Fixture<'_>) -> Tested {
+    let client = fixture.client().await?;
+    let hold = client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
     {
-        let _outage = bench.outage(Outage::Refused).await?;
+        let _outage = fixture.outage(Outage::Refused).await?;
         {
             let renewal =
                 async { client.backend.renew(&[&hold]).await.pop().unwrap_or_else(|| Err(Error::outage("none"))) };
@@ -145,9 +145,9 @@ async fn unknown(bench: &Bench<'_>) -> Tested {
         }
     }
     // It was never lost.
-    let end = bench.clock.now().after(BOUND);
+    let end = fixture.clock.now().after(BOUND);
     while let Err(error) = client.renewal(&hold).await? {
-        ensure!(bench.clock.now() < end, "after an outage a lease was not renewed: {error}");
+        ensure!(fixture.clock.now() < end, "after an outage a lease was not renewed: {error}");
         pause(50).await;
     }
     client.renew(&hold, hold.validity).await?;
@@ -155,15 +155,15 @@ async fn unknown(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn works_again(bench: &Bench<'_>) -> Tested {
+async fn works_again(fixture: &Fixture<'_>) -> Tested {
     for how in [Outage::Refused, Outage::Silent] {
-        let client = warm(bench).await?;
-        let outage = bench.outage(how).await?;
-        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let client = warm(fixture).await?;
+        let outage = fixture.outage(how).await?;
+        let claim = fixture.claim(&fixture.key()?, fixture.long())?;
         // Other cases test the answers meanwhile.
         let _ = unanswered(client.backend.try_acquire(&claim, Queue::Leave)).await;
         drop(outage);
-        let end = bench.clock.now().after(BOUND);
+        let end = fixture.clock.now().after(BOUND);
         loop {
             match bounded(client.backend.try_acquire(&claim, Queue::Leave)).await {
                 Ok(Attempt::Acquired(hold)) => {
@@ -173,36 +173,36 @@ async fn works_again(bench: &Bench<'_>) -> Tested {
                 Ok(Attempt::Contended(_) | Attempt::AlreadyRun) => {}
                 Err(error) => ensure!(error.is_retryable(), "after an outage, a retry failed for good: {error}"),
             }
-            ensure!(bench.clock.now() < end, "the client did not find its store again within {BOUND:?}");
+            ensure!(fixture.clock.now() < end, "the client did not find its store again within {BOUND:?}");
             pause(50).await;
         }
     }
     Ok(())
 }
 
-async fn wrong_clock(bench: &Bench<'_>) -> Tested {
+async fn wrong_clock(fixture: &Fixture<'_>) -> Tested {
     const HOUR: i64 = 3_600_000;
     for (behind, ahead) in [(-HOUR, HOUR), (HOUR, -HOUR)] {
-        let key = bench.key()?;
-        let one = bench.client_with(Clock::with_wall_skew(behind)).await?;
-        let other = bench.client_with(Clock::with_wall_skew(ahead)).await?;
-        let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-        let next = bench.claim(&key, bench.short())?;
+        let key = fixture.key()?;
+        let one = fixture.client_with(Clock::with_wall_skew(behind)).await?;
+        let other = fixture.client_with(Clock::with_wall_skew(ahead)).await?;
+        let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+        let next = fixture.claim(&key, fixture.short())?;
         other.refused(&next, Queue::Leave, hold.validity).await?;
         let renewed = one.renew(&hold, hold.validity).await?;
         other.refused(&next, Queue::Leave, renewed).await?;
         one.give_back(&hold).await?;
-        let hold = one.take_within(&bench.claim(&key, bench.short())?, SLACK).await?;
+        let hold = one.take_within(&fixture.claim(&key, fixture.short())?, SLACK).await?;
         other.refused(&next, Queue::Leave, hold.validity).await?;
-        other.take_within(&next, bench.takeover(hold.validity.granted)).await?;
+        other.take_within(&next, fixture.takeover(hold.validity.granted)).await?;
     }
     Ok(())
 }
 
 /// A client whose connections are open.
-async fn warm(bench: &Bench<'_>) -> Tested<Client> {
-    let client = bench.client().await?;
-    let hold = client.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+async fn warm(fixture: &Fixture<'_>) -> Tested<Client> {
+    let client = fixture.client().await?;
+    let hold = client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
     client.give_back(&hold).await?;
     Ok(client)
 }

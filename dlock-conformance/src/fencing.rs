@@ -2,8 +2,8 @@
 
 use dlock_contract::{Hold, LockKey, Queue};
 
-use crate::bench::{Bench, SLACK, Tested, case, ensure};
 use crate::case::Case;
+use crate::fixture::{Fixture, SLACK, Tested, case, ensure};
 use crate::modes::all_modes;
 
 pub(crate) const CASES: &[Case] = &[
@@ -18,71 +18,71 @@ pub(crate) const CASES: &[Case] = &[
     case!("a hold survives a restart of the store", durable, hold_over_restart, disturbs),
 ];
 
-async fn over_release(bench: &Bench<'_>) -> Tested {
-    let (key, one) = (bench.key()?, bench.client().await?);
+async fn over_release(fixture: &Fixture<'_>) -> Tested {
+    let (key, one) = (fixture.key()?, fixture.client().await?);
     let mut seen = 0;
     for _ in 0..4 {
-        let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-        seen = risen(bench, seen, &hold, "a release")?;
+        let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+        seen = risen(fixture, seen, &hold, "a release")?;
         one.give_back(&hold).await?;
     }
     Ok(())
 }
 
-async fn over_expiry(bench: &Bench<'_>) -> Tested {
-    let key = bench.key()?;
-    let (seen, one) = (raised(bench, &key).await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    let seen = risen(bench, seen, &hold, "a release")?;
-    let next = bench.claim(&key, bench.long())?;
-    let next = one.take_within(&next, bench.takeover(bench.short())).await?;
-    risen(bench, seen, &next, "an expiry")?;
+async fn over_expiry(fixture: &Fixture<'_>) -> Tested {
+    let key = fixture.key()?;
+    let (seen, one) = (raised(fixture, &key).await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    let seen = risen(fixture, seen, &hold, "a release")?;
+    let next = fixture.claim(&key, fixture.long())?;
+    let next = one.take_within(&next, fixture.takeover(fixture.short())).await?;
+    risen(fixture, seen, &next, "an expiry")?;
     Ok(())
 }
 
-async fn over_eviction(bench: &Bench<'_>) -> Tested {
-    let key = bench.key()?;
-    let (seen, one) = (raised(bench, &key).await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let seen = risen(bench, seen, &hold, "a release")?;
-    bench.evict(&key).await?;
-    let next = one.take_within(&bench.claim(&key, bench.long())?, SLACK).await?;
-    risen(bench, seen, &next, "an operator took the lock")?;
+async fn over_eviction(fixture: &Fixture<'_>) -> Tested {
+    let key = fixture.key()?;
+    let (seen, one) = (raised(fixture, &key).await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let seen = risen(fixture, seen, &hold, "a release")?;
+    fixture.evict(&key).await?;
+    let next = one.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
+    risen(fixture, seen, &next, "an operator took the lock")?;
     Ok(())
 }
 
-async fn over_clients(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn over_clients(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let mut seen = 0;
     for client in [&one, &other, &one, &other] {
-        let hold = client.take(&bench.claim(&key, bench.long())?).await?;
-        seen = risen(bench, seen, &hold, "another client's hold")?;
+        let hold = client.take(&fixture.claim(&key, fixture.long())?).await?;
+        seen = risen(fixture, seen, &hold, "another client's hold")?;
         client.give_back(&hold).await?;
     }
     Ok(())
 }
 
-async fn over_abandon(bench: &Bench<'_>) -> Tested {
-    let key = bench.key()?;
-    let (seen, one) = (raised(bench, &key).await?, bench.client().await?);
-    let claim = bench.claim(&key, bench.long())?;
-    let seen = risen(bench, seen, &one.take(&claim).await?, "a release")?;
+async fn over_abandon(fixture: &Fixture<'_>) -> Tested {
+    let key = fixture.key()?;
+    let (seen, one) = (raised(fixture, &key).await?, fixture.client().await?);
+    let claim = fixture.claim(&key, fixture.long())?;
+    let seen = risen(fixture, seen, &one.take(&claim).await?, "a release")?;
     one.backend.abandon(&claim).await?;
-    let next = one.take_within(&bench.claim(&key, bench.long())?, SLACK).await?;
-    risen(bench, seen, &next, "an abandon")?;
+    let next = one.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
+    risen(fixture, seen, &next, "an abandon")?;
     Ok(())
 }
 
-async fn over_modes(bench: &Bench<'_>) -> Tested {
-    let (key, one) = (bench.key()?, bench.client().await?);
+async fn over_modes(fixture: &Fixture<'_>) -> Tested {
+    let (key, one) = (fixture.key()?, fixture.client().await?);
     let mut seen = 0;
     // Two rounds, so that the first mode also follows the last.
-    for mode in [all_modes(bench), all_modes(bench)].concat() {
+    for mode in [all_modes(fixture), all_modes(fixture)].concat() {
         // Two holds at once, if the mode allows it.
         let mut holds = Vec::new();
         for _ in 0..1 + usize::from(mode.is_shared()) {
-            let hold = one.take(&bench.claim_as(mode, &key, bench.long())?).await?;
-            seen = risen(bench, seen, &hold, "a hold of another mode")?;
+            let hold = one.take(&fixture.claim_as(mode, &key, fixture.long())?).await?;
+            seen = risen(fixture, seen, &hold, "a hold of another mode")?;
             holds.push(hold);
         }
         for hold in &holds {
@@ -92,42 +92,42 @@ async fn over_modes(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn repeated(bench: &Bench<'_>) -> Tested {
-    let key = bench.key()?;
-    raised(bench, &key).await?;
-    let one = bench.client().await?;
-    let claim = bench.claim(&key, bench.long())?;
+async fn repeated(fixture: &Fixture<'_>) -> Tested {
+    let key = fixture.key()?;
+    raised(fixture, &key).await?;
+    let one = fixture.client().await?;
+    let claim = fixture.claim(&key, fixture.long())?;
     let hold = one.take(&claim).await?;
     let again = one.take(&claim).await?;
-    let (first, second) = (bench.token(&hold)?, bench.token(&again)?);
+    let (first, second) = (fixture.token(&hold)?, fixture.token(&again)?);
     // The token may rise: if the store counts with a separate command, a lost reply has used up a number.
     ensure!(first <= second, "a repeated request lowered the token from {first} to {second}");
     one.give_back(&again).await?;
     Ok(())
 }
 
-async fn over_restart(bench: &Bench<'_>) -> Tested {
-    let key = bench.key()?;
-    let seen = raised(bench, &key).await?;
-    bench.restart().await?;
-    let one = bench.client().await?;
-    let hold = one.take_within(&bench.claim(&key, bench.long())?, SLACK).await?;
-    risen(bench, seen, &hold, "a restart")?;
+async fn over_restart(fixture: &Fixture<'_>) -> Tested {
+    let key = fixture.key()?;
+    let seen = raised(fixture, &key).await?;
+    fixture.restart().await?;
+    let one = fixture.client().await?;
+    let hold = one.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
+    risen(fixture, seen, &hold, "a restart")?;
     one.give_back(&hold).await?;
     Ok(())
 }
 
-async fn hold_over_restart(bench: &Bench<'_>) -> Tested {
-    let (key, one) = (bench.key()?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    bench.restart().await?;
-    let other = bench.client().await?;
-    other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
+async fn hold_over_restart(fixture: &Fixture<'_>) -> Tested {
+    let (key, one) = (fixture.key()?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    fixture.restart().await?;
+    let other = fixture.client().await?;
+    other.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, hold.validity).await?;
     // With the client from before the restart: it must find its store again.
-    let end = bench.clock.now().after(SLACK);
+    let end = fixture.clock.now().after(SLACK);
     while let Err(error) = one.renewal(&hold).await? {
-        ensure!(bench.clock.now() < end, "a hold was not renewed after a restart: {error}");
-        super::bench::pause(50).await;
+        ensure!(fixture.clock.now() < end, "a hold was not renewed after a restart: {error}");
+        super::fixture::pause(50).await;
     }
     one.renew(&hold, hold.validity).await?;
     one.give_back(&hold).await?;
@@ -135,18 +135,18 @@ async fn hold_over_restart(bench: &Bench<'_>) -> Tested {
 }
 
 /// Makes a few grants, so that a counter that begins again is noticed.
-async fn raised(bench: &Bench<'_>, key: &LockKey) -> Tested<u64> {
-    let (one, mut seen) = (bench.client().await?, 0);
+async fn raised(fixture: &Fixture<'_>, key: &LockKey) -> Tested<u64> {
+    let (one, mut seen) = (fixture.client().await?, 0);
     for _ in 0..3 {
-        let hold = one.take(&bench.claim(key, bench.long())?).await?;
-        seen = bench.token(&hold)?;
+        let hold = one.take(&fixture.claim(key, fixture.long())?).await?;
+        seen = fixture.token(&hold)?;
         one.give_back(&hold).await?;
     }
     Ok(seen)
 }
 
-pub(crate) fn risen(bench: &Bench<'_>, before: u64, hold: &Hold, over: &str) -> Tested<u64> {
-    let token = bench.token(hold)?;
+pub(crate) fn risen(fixture: &Fixture<'_>, before: u64, hold: &Hold, over: &str) -> Tested<u64> {
+    let token = fixture.token(hold)?;
     ensure!(token > before, "over {over}, the token went from {before} to {token}");
     Ok(token)
 }

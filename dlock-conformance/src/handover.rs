@@ -2,9 +2,9 @@
 
 use dlock_contract::{Hold, Queue, Signal, Wake};
 
-use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause, slowly};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause, slowly};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a lock that was handed over has a higher token", grants, token_rises),
@@ -13,35 +13,35 @@ pub(crate) const CASES: &[Case] = &[
     case!("a notification that nobody read does not block the next waiter", wakes, untaken),
 ];
 
-async fn token_rises(bench: &Bench<'_>) -> Tested {
-    let (_, mut wake, other, former) = waiting(bench).await?;
+async fn token_rises(fixture: &Fixture<'_>) -> Tested {
+    let (_, mut wake, other, former) = waiting(fixture).await?;
     let hold = granted(&mut wake).await?;
     if let Some(former) = former.token {
-        let token = bench.token(&hold)?;
+        let token = fixture.token(&hold)?;
         ensure!(token > former.get(), "the lock was handed over and the token went from {former} to {token}");
     }
     other.give_back(&hold).await?;
     Ok(())
 }
 
-async fn usable(bench: &Bench<'_>) -> Tested {
-    let (_, mut wake, other, former) = waiting(bench).await?;
+async fn usable(fixture: &Fixture<'_>) -> Tested {
+    let (_, mut wake, other, former) = waiting(fixture).await?;
     let hold = granted(&mut wake).await?;
     drop(wake);
     ensure!(hold.claim.owner != former.claim.owner, "the lock was handed over to its former owner");
-    let third = bench.claim(&hold.claim.key, bench.long())?;
-    bench.client().await?.refused(&third, Queue::Leave, hold.validity).await?;
+    let third = fixture.claim(&hold.claim.key, fixture.long())?;
+    fixture.client().await?.refused(&third, Queue::Leave, hold.validity).await?;
     other.renew(&hold, hold.validity).await?;
     other.give_back(&hold).await?;
     other.take_within(&third, SLACK).await?;
     Ok(())
 }
 
-async fn counts(bench: &Bench<'_>) -> Tested {
+async fn counts(fixture: &Fixture<'_>) -> Tested {
     for _ in 0..5 {
-        let (one, wake, other, former) = waiting_still(bench).await?;
+        let (one, wake, other, former) = waiting_still(fixture).await?;
         let signal = wake.signal.ok_or_else(no_signal)?;
-        let mut listening = Box::pin(slowly(&bench.clock, signal));
+        let mut listening = Box::pin(slowly(&fixture.clock, signal));
         // It listens before the release, and reads the notification late.
         let early = futures::poll!(listening.as_mut());
         ensure!(early.is_pending(), "a waiter had a notification before the release");
@@ -58,34 +58,34 @@ async fn counts(bench: &Bench<'_>) -> Tested {
     Err(Stop::Failed("a lock that was handed over counts from its notification, so after a late one the holder trusts the lock for too long".into()))
 }
 
-async fn untaken(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let former = one.take(&bench.claim(&key, bench.long())?).await?;
-    let waiter = bench.claim(&key, bench.long())?;
-    let until = bench.clock.now().after(bench.long());
+async fn untaken(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let former = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let waiter = fixture.claim(&key, fixture.long())?;
+    let until = fixture.clock.now().after(fixture.long());
     let wake = other.stand(&waiter, until, former.validity).await?;
     one.give_back(&former).await?;
     // The notification is on its way or has arrived, and the waiter leaves without reading it.
     pause(50).await;
     drop(wake);
     other.backend.abandon(&waiter).await?;
-    let next = one.wait(&bench.claim(&key, bench.long())?, SLACK).await?;
+    let next = one.wait(&fixture.claim(&key, fixture.long())?, SLACK).await?;
     one.give_back(&next).await?;
     Ok(())
 }
 
 /// A waiter whose predecessor has just released the lock.
-async fn waiting(bench: &Bench<'_>) -> Tested<(Client, Wake, Client, Hold)> {
-    let (one, wake, other, former) = waiting_still(bench).await?;
+async fn waiting(fixture: &Fixture<'_>) -> Tested<(Client, Wake, Client, Hold)> {
+    let (one, wake, other, former) = waiting_still(fixture).await?;
     one.give_back(&former).await?;
     Ok((one, wake, other, former))
 }
 
-async fn waiting_still(bench: &Bench<'_>) -> Tested<(Client, Wake, Client, Hold)> {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let former = one.take(&bench.claim(&key, bench.long())?).await?;
-    let waiter = bench.claim(&key, bench.long())?;
-    let until = bench.clock.now().after(bench.long());
+async fn waiting_still(fixture: &Fixture<'_>) -> Tested<(Client, Wake, Client, Hold)> {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let former = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let waiter = fixture.claim(&key, fixture.long())?;
+    let until = fixture.clock.now().after(fixture.long());
     let wake = other.stand(&waiter, until, former.validity).await?;
     Ok((one, wake, other, former))
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Queue, Standing};
 
-use crate::bench::{Bench, Stop, Tested, case, ensure, literal};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, Stop, Tested, case, ensure, literal};
 
 pub(crate) const CASES: &[Case] = &[
     case!("look shows each holder with its hold id", always, holds_have_ids),
@@ -24,11 +24,11 @@ fn inspect(backend: &Arc<dyn Backend>) -> Tested<&dyn Inspect> {
     backend.inspect().ok_or_else(|| Stop::NotApplicable("inspect: None".into()))
 }
 
-async fn holds_have_ids(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn holds_have_ids(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     inspect(&one.backend)?;
     ensure!(other.backend.look(&key).await?.holders.is_empty(), "a free lock has holders");
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     let state = other.backend.look(&key).await?;
     let [holder] = &state.holders[..] else { return Err(Stop::Failed(format!("one holder is shown as {state:?}"))) };
     let id = HoldId::of(&hold.claim.owner);
@@ -41,11 +41,11 @@ async fn holds_have_ids(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn refusals_name_the_holder(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn refusals_name_the_holder(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     for _ in 0..2 {
-        let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-        let refused = bench.claim(&key, bench.long())?;
+        let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+        let refused = fixture.claim(&key, fixture.long())?;
         let Attempt::Contended(wake) = other.ask(&refused, Queue::Leave).await? else {
             return Err(Stop::Failed("a second owner got the lock".into()));
         };
@@ -60,40 +60,40 @@ async fn refusals_name_the_holder(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn broken(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+async fn broken(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     ensure!(break_by(&other, &key, HoldId::of(&hold.claim.owner)).await?, "a hold that is held was not broken");
     let standing = one.backend.renew(&[&hold]).await.pop();
     ensure!(matches!(standing, Some(Ok(Standing::Lost))), "the renewal of a broken hold returned {standing:?}");
-    let next = other.take(&bench.claim(&key, bench.long())?).await?;
+    let next = other.take(&fixture.claim(&key, fixture.long())?).await?;
     other.give_back(&next).await?;
     Ok(())
 }
 
-async fn record_is_left(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let (inspects, claim) = (inspect(&one.backend)?, bench.claim(&key, bench.long())?);
+async fn record_is_left(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let (inspects, claim) = (inspect(&one.backend)?, fixture.claim(&key, fixture.long())?);
     let hold = one.take(&claim).await?;
     let before = inspects.record_of(&hold).await?;
     ensure!(before.is_none(), "a hold that nobody broke has the record {before:?}");
     break_by(&other, &key, HoldId::of(&hold.claim.owner)).await?;
     let read = inspects.record_of(&hold).await?;
     ensure!(read == Some(record()), "the record left was {:?} and {read:?} was read", record());
-    let another = other.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+    let another = other.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
     let others = inspect(&other.backend)?.record_of(&another).await?;
     ensure!(others.is_none(), "another hold has the record {others:?}");
     other.give_back(&another).await?;
     Ok(())
 }
 
-async fn breaking_compares(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let earlier = one.take(&bench.claim(&key, bench.long())?).await?;
+async fn breaking_compares(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let earlier = one.take(&fixture.claim(&key, fixture.long())?).await?;
     let id = HoldId::of(&earlier.claim.owner);
     one.give_back(&earlier).await?;
     ensure!(!break_by(&other, &key, id).await?, "a hold that was released is reported as broken");
-    let newer = one.take(&bench.claim(&key, bench.long())?).await?;
+    let newer = one.take(&fixture.claim(&key, fixture.long())?).await?;
     ensure!(!break_by(&other, &key, id).await?, "an earlier hold is reported as broken");
     let standing = one.backend.renew(&[&newer]).await.pop();
     ensure!(matches!(standing, Some(Ok(Standing::Renewed(_)))), "the renewal of the newer hold returned {standing:?}");
@@ -101,14 +101,14 @@ async fn breaking_compares(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn listed(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
+async fn listed(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
     inspect(&one.backend)?;
     let prefix = prefix();
     let mut holds = Vec::new();
     for number in 0..7 {
         let key = literal(&format!("{prefix}{number}"))?;
-        holds.push(one.take(&bench.claim(&key, bench.long())?).await?);
+        holds.push(one.take(&fixture.claim(&key, fixture.long())?).await?);
     }
     let held = holds.iter().map(|hold| one.lock_of(&hold.claim.key)).collect::<Result<BTreeSet<_>, _>>()?;
     let listed = list(&other, &prefix, 3).await?;
@@ -119,15 +119,15 @@ async fn listed(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn listed_by_prefix(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
+async fn listed_by_prefix(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
     inspect(&one.backend)?;
     let prefix = prefix();
     // The second key would match as a pattern. The third comes before all keys with the prefix.
     let [within, like, before] = [format!("{prefix}*a"), format!("{prefix}-b"), prefix.replace("list:", "lisa:")];
     let mut holds = Vec::new();
     for text in [&within, &like, &before] {
-        holds.push(one.take(&bench.claim(&literal(text)?, bench.long())?).await?);
+        holds.push(one.take(&fixture.claim(&literal(text)?, fixture.long())?).await?);
     }
     let listed = list(&other, &format!("{prefix}*"), 100).await?;
     let only = BTreeSet::from([other.lock_of(&literal(&within)?)?]);
@@ -138,13 +138,13 @@ async fn listed_by_prefix(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn released_is_not_listed(bench: &Bench<'_>) -> Tested {
-    let (one, two, other) = (bench.client().await?, bench.client().await?, bench.client().await?);
+async fn released_is_not_listed(fixture: &Fixture<'_>) -> Tested {
+    let (one, two, other) = (fixture.client().await?, fixture.client().await?, fixture.client().await?);
     inspect(&one.backend)?;
     let prefix = prefix();
     let [kept, released] = [literal(&format!("{prefix}a"))?, literal(&format!("{prefix}b"))?];
-    let hold = one.take(&bench.claim(&kept, bench.long())?).await?;
-    let ended = two.take(&bench.claim(&released, bench.long())?).await?;
+    let hold = one.take(&fixture.claim(&kept, fixture.long())?).await?;
+    let ended = two.take(&fixture.claim(&released, fixture.long())?).await?;
     two.give_back(&ended).await?;
     let listed = list(&other, &prefix, 100).await?;
     let only = BTreeSet::from([other.lock_of(&kept)?]);

@@ -2,9 +2,9 @@
 
 use dlock_contract::{ErrorKind, Hold, Key, LockKey, Queue, Standing};
 
-use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, literal};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, literal};
 
 pub(crate) const CASES: &[Case] = &[
     case!("keys that differ by case are different locks", always, by_case),
@@ -18,37 +18,37 @@ pub(crate) const CASES: &[Case] = &[
     case!("holds of one group are renewed in one request and each gets an answer", always, in_one_group),
 ];
 
-async fn by_case(bench: &Bench<'_>) -> Tested {
-    different(bench, [("stock", "Stock"), ("x", "X")].map(|(one, other)| (one.to_owned(), other.to_owned())).into())
+async fn by_case(fixture: &Fixture<'_>) -> Tested {
+    different(fixture, [("stock", "Stock"), ("x", "X")].map(|(one, other)| (one.to_owned(), other.to_owned())).into())
         .await
 }
 
-async fn by_tail(bench: &Bench<'_>) -> Tested {
+async fn by_tail(fixture: &Fixture<'_>) -> Tested {
     let tails = ["", ".", " ", "  ", "\0", "/", "_", "0"];
     let pairs = tails.iter().zip(&tails[1..]);
-    different(bench, pairs.map(|(one, other)| (format!("a{one}"), format!("a{other}"))).collect()).await
+    different(fixture, pairs.map(|(one, other)| (format!("a{one}"), format!("a{other}"))).collect()).await
 }
 
-async fn by_suffix(bench: &Bench<'_>) -> Tested {
-    let most = bench.profile.max_key_bytes;
+async fn by_suffix(fixture: &Fixture<'_>) -> Tested {
+    let most = fixture.profile.max_key_bytes;
     let lengths = [60, 64, 200, 255, 512].into_iter().filter(|length| length + 80 <= most);
     let mut pairs = Vec::new();
     for length in lengths {
         let common = "x".repeat(length);
         pairs.push((format!("{common}1"), format!("{common}2")));
     }
-    different(bench, pairs).await
+    different(fixture, pairs).await
 }
 
-async fn by_separator(bench: &Bench<'_>) -> Tested {
+async fn by_separator(fixture: &Fixture<'_>) -> Tested {
     let spelled = ["a/b", "a:b", "a.b", "a-b", "a_b", "a|b", "a,b", "a*b", "a?b", "a%b", "a\\b", "a'b", "a\"b"];
     let pairs = spelled.iter().zip(&spelled[1..]);
-    different(bench, pairs.map(|(one, other)| ((*one).to_owned(), (*other).to_owned())).collect()).await
+    different(fixture, pairs.map(|(one, other)| ((*one).to_owned(), (*other).to_owned())).collect()).await
 }
 
 /// Both locks of every pair can be held at once, and each stays held when the other is released.
-async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
+async fn different(fixture: &Fixture<'_>, pairs: Vec<(String, String)>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
     for (left, right) in pairs {
         let stem = format!("{:016x}", fastrand::u64(..));
         let full = |end: &str| LockKey::new("conformance", Key::text("k").value(&format!("{stem}{end}")));
@@ -59,18 +59,18 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
             } else {
                 (full(&left)?, full(&right)?)
             };
-            if nameless(bench, &one, &left).await? || nameless(bench, &one, &right).await? {
+            if nameless(fixture, &one, &left).await? || nameless(fixture, &one, &right).await? {
                 continue;
             }
-            let first = one.take(&bench.claim(&left, bench.long())?).await?;
-            let second = match other.ask(&bench.claim(&right, bench.long())?, Queue::Leave).await? {
+            let first = one.take(&fixture.claim(&left, fixture.long())?).await?;
+            let second = match other.ask(&fixture.claim(&right, fixture.long())?, Queue::Leave).await? {
                 dlock_contract::Attempt::Acquired(hold) => hold,
                 dlock_contract::Attempt::Contended(_) | dlock_contract::Attempt::AlreadyRun => {
                     return Err(Stop::Failed(format!("{right} was refused while {left} was held")));
                 }
             };
             one.give_back(&first).await?;
-            let third = bench.claim(&right, bench.long())?;
+            let third = fixture.claim(&right, fixture.long())?;
             one.refused(&third, Queue::Leave, second.validity).await?;
             other.renew(&second, second.validity).await?;
             other.give_back(&second).await?;
@@ -81,9 +81,9 @@ async fn different(bench: &Bench<'_>, pairs: Vec<(String, String)>) -> Tested {
 
 /// Engines compare identities. Two callers of one process must find each other by them, and must not wait for a lock
 /// that is another one.
-async fn identities(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
-    let (key, next) = (bench.key()?, bench.key()?);
+async fn identities(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
+    let (key, next) = (fixture.key()?, fixture.key()?);
     let (first, again) = (one.backend.identify(&key)?, other.backend.identify(&key)?);
     let same = (first.lock(), first.names()) == (again.lock(), again.names());
     ensure!(same, "one client says {first:?}, and another one {again:?}");
@@ -95,11 +95,11 @@ async fn identities(bench: &Bench<'_>) -> Tested {
 }
 
 /// Whether the store refuses this key, as its profile says that it may. Then the key meets no other key.
-async fn nameless(bench: &Bench<'_>, client: &Client, key: &LockKey) -> Tested<bool> {
-    if bench.profile.any_key {
+async fn nameless(fixture: &Fixture<'_>, client: &Client, key: &LockKey) -> Tested<bool> {
+    if fixture.profile.any_key {
         return Ok(false);
     }
-    let claim = bench.claim(key, bench.long())?;
+    let claim = fixture.claim(key, fixture.long())?;
     match client.backend.try_acquire(&claim, Queue::Leave).await {
         Err(error) => Ok(matches!(error.kind(), ErrorKind::Unsupported { .. })),
         Ok(_) => {
@@ -109,21 +109,21 @@ async fn nameless(bench: &Bench<'_>, client: &Client, key: &LockKey) -> Tested<b
     }
 }
 
-async fn longest(bench: &Bench<'_>) -> Tested {
-    let most = bench.profile.max_key_bytes.min(dlock_contract::MAX_KEY_BYTES);
+async fn longest(fixture: &Fixture<'_>) -> Tested {
+    let most = fixture.profile.max_key_bytes.min(dlock_contract::MAX_KEY_BYTES);
     let stem = format!("{:016x}", fastrand::u64(..));
     let bare = literal(&stem)?.as_str().len();
     ensure!(most > bare, "a key of {bare} bytes is longer than the longest one");
     let key = literal(&format!("{stem}{}", "x".repeat(most - bare)))?;
     ensure!(key.as_str().len() == most, "the key has {} bytes instead of {most}", key.as_str().len());
-    let (one, other) = (bench.client().await?, bench.client().await?);
-    if nameless(bench, &one, &key).await? {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
+    if nameless(fixture, &one, &key).await? {
         return Ok(());
     }
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    other.refused(&bench.claim(&key, bench.long())?, Queue::Leave, hold.validity).await?;
-    let until = bench.clock.now().after(bench.long());
-    let waiter = bench.claim(&key, bench.long())?;
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    other.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, hold.validity).await?;
+    let until = fixture.clock.now().after(fixture.long());
+    let waiter = fixture.claim(&key, fixture.long())?;
     drop(other.refused(&waiter, Queue::until(until), hold.validity).await?);
     other.backend.abandon(&waiter).await?;
     one.renew(&hold, hold.validity).await?;
@@ -131,23 +131,23 @@ async fn longest(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn apart(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
-    let kept = one.take(&bench.claim(&bench.key()?, bench.long())?).await?;
-    let ended = one.take(&bench.claim(&bench.key()?, bench.long())?).await?;
+async fn apart(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
+    let kept = one.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
+    let ended = one.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
     one.give_back(&ended).await?;
-    let next = bench.claim(&kept.claim.key, bench.long())?;
+    let next = fixture.claim(&kept.claim.key, fixture.long())?;
     other.refused(&next, Queue::Leave, kept.validity).await?;
     one.renew(&kept, kept.validity).await?;
     one.give_back(&kept).await?;
     Ok(())
 }
 
-async fn in_one_batch(bench: &Bench<'_>) -> Tested {
-    let one = bench.client().await?;
+async fn in_one_batch(fixture: &Fixture<'_>) -> Tested {
+    let one = fixture.client().await?;
     let mut holds = Vec::new();
     for _ in 0..4 {
-        holds.push(one.take(&bench.claim(&bench.key()?, bench.long())?).await?);
+        holds.push(one.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?);
     }
     // The first hold is gone, so answers in any other order would name another hold.
     if let Some(gone) = holds.first() {
@@ -170,11 +170,11 @@ async fn in_one_batch(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn in_one_group(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
+async fn in_one_group(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
     let mut holds: Vec<Hold> = Vec::new();
     for _ in 0..3 {
-        holds.push(one.take(&bench.claim(&bench.key()?, bench.short())?).await?);
+        holds.push(one.take(&fixture.claim(&fixture.key()?, fixture.short())?).await?);
     }
     let Some(group) = holds.first().and_then(Hold::group) else {
         return Err(Stop::NotApplicable("holds are in no group".into()));
@@ -182,7 +182,7 @@ async fn in_one_group(bench: &Bench<'_>) -> Tested {
     ensure!(holds.iter().all(|hold| hold.group() == Some(group)), "holds alike are in different groups");
     let mut current: Vec<_> = holds.iter().map(|hold| hold.validity).collect();
     for _ in 0..4 {
-        tokio::time::sleep(bench.short() / 3).await;
+        tokio::time::sleep(fixture.short() / 3).await;
         for validity in &current {
             one.in_time(*validity)?;
         }
@@ -199,12 +199,12 @@ async fn in_one_group(bench: &Bench<'_>) -> Tested {
         }
     }
     for (hold, validity) in holds.iter().zip(&current) {
-        other.refused(&bench.claim(&hold.claim.key, bench.short())?, Queue::Leave, *validity).await?;
+        other.refused(&fixture.claim(&hold.claim.key, fixture.short())?, Queue::Leave, *validity).await?;
     }
     for hold in &holds {
         one.give_back(hold).await?;
     }
-    let next = bench.claim(&bench.key()?, bench.long())?;
+    let next = fixture.claim(&fixture.key()?, fixture.long())?;
     other.take_within(&next, SLACK).await?;
     Ok(())
 }

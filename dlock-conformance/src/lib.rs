@@ -16,7 +16,6 @@
 // A library neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod bench;
 mod carried;
 mod case;
 mod cleanup;
@@ -25,12 +24,15 @@ mod exclusion;
 mod expiry;
 mod faults;
 mod fencing;
+mod fixture;
 mod handover;
 mod inspect;
 mod kept;
 mod keys;
+mod meetings;
 mod modes;
 mod notes;
+mod periods;
 mod permits;
 mod readers;
 mod report;
@@ -71,6 +73,7 @@ pub fn cases() -> &'static [Case] {
             fencing::CASES,
             cleanup::CASES,
             unpolled::CASES,
+            meetings::CASES,
             waiting::CASES,
             handover::CASES,
             reserved::CASES,
@@ -82,6 +85,7 @@ pub fn cases() -> &'static [Case] {
             kept::CASES,
             settled::CASES,
             runs::CASES,
+            periods::CASES,
             keys::CASES,
             notes::CASES,
             inspect::CASES,

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use dlock_contract::{Hold, Mode, Queue};
 
-use crate::bench::{Bench, Tested, case, ensure, pause};
 use crate::case::Case;
+use crate::fixture::{Fixture, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a mode of another family is a conflict, and leaves nothing", modes, other_family),
@@ -19,56 +19,56 @@ pub(crate) fn permits(most: u32) -> Mode {
 }
 
 /// A claim of each mode that the store supports.
-pub(crate) fn all_modes(bench: &Bench<'_>) -> Vec<Mode> {
+pub(crate) fn all_modes(fixture: &Fixture<'_>) -> Vec<Mode> {
     let mut modes = vec![Mode::Exclusive];
-    if bench.profile.read_write {
+    if fixture.profile.read_write {
         modes.extend([Mode::Read, Mode::Write]);
     }
-    if bench.profile.permits {
+    if fixture.profile.permits {
         modes.push(permits(2));
     }
     modes
 }
 
-fn shared_modes(bench: &Bench<'_>) -> impl Iterator<Item = Mode> {
-    all_modes(bench).into_iter().filter(|mode| mode.is_shared())
+fn shared_modes(fixture: &Fixture<'_>) -> impl Iterator<Item = Mode> {
+    all_modes(fixture).into_iter().filter(|mode| mode.is_shared())
 }
 
-async fn other_family(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
-    for held in all_modes(bench) {
-        for asked in all_modes(bench).into_iter().filter(|asked| !asked.mixes_with(held)) {
-            let key = bench.key()?;
-            let hold = one.take(&bench.claim_as(held, &key, bench.long())?).await?;
-            let before = bench.leftovers(&key).await?.len();
-            let until = Queue::until(bench.clock.now().after(bench.long()));
+async fn other_family(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
+    for held in all_modes(fixture) {
+        for asked in all_modes(fixture).into_iter().filter(|asked| !asked.mixes_with(held)) {
+            let key = fixture.key()?;
+            let hold = one.take(&fixture.claim_as(held, &key, fixture.long())?).await?;
+            let before = fixture.leftovers(&key).await?.len();
+            let until = Queue::until(fixture.clock.now().after(fixture.long()));
             for queue in [Queue::Leave, until] {
-                other.conflict(&bench.claim_as(asked, &key, bench.long())?, queue, &hold).await?;
+                other.conflict(&fixture.claim_as(asked, &key, fixture.long())?, queue, &hold).await?;
             }
-            let found = bench.leftovers(&key).await?;
+            let found = fixture.leftovers(&key).await?;
             ensure!(found.len() == before, "after a conflict, the store has {}", found.join(", "));
             one.give_back(&hold).await?;
             // Now the key belongs to no family.
-            let next = other.take(&bench.claim_as(asked, &key, bench.long())?).await?;
+            let next = other.take(&fixture.claim_as(asked, &key, fixture.long())?).await?;
             other.give_back(&next).await?;
         }
     }
     Ok(())
 }
 
-async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
-    for mode in all_modes(bench) {
-        let key = bench.key()?;
-        let mut holds = vec![one.take(&bench.claim_as(mode, &key, bench.long())?).await?];
-        ensure!(!bench.leftovers(&key).await?.is_empty(), "the Store shows nothing while {mode:?} is held");
+async fn leaves_nothing(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
+    for mode in all_modes(fixture) {
+        let key = fixture.key()?;
+        let mut holds = vec![one.take(&fixture.claim_as(mode, &key, fixture.long())?).await?];
+        ensure!(!fixture.leftovers(&key).await?.is_empty(), "the Store shows nothing while {mode:?} is held");
         if mode.is_shared() {
-            holds.push(other.take(&bench.claim_as(mode, &key, bench.long())?).await?);
+            holds.push(other.take(&fixture.claim_as(mode, &key, fixture.long())?).await?);
         }
         // A waiter that leaves.
         let waits = if mode == Mode::Read { Mode::Write } else { mode };
-        let waiter = bench.claim_as(waits, &key, bench.long())?;
-        let until = Queue::until(bench.clock.now().after(bench.long()));
+        let waiter = fixture.claim_as(waits, &key, fixture.long())?;
+        let until = Queue::until(fixture.clock.now().after(fixture.long()));
         if let Some(hold) = holds.first() {
             drop(other.refused(&waiter, until, hold.validity).await?);
         }
@@ -77,22 +77,22 @@ async fn leaves_nothing(bench: &Bench<'_>) -> Tested {
             one.give_back(hold).await?;
         }
         // A closed connection may still be visible for a moment.
-        let end = bench.clock.now().after(super::bench::SLACK);
-        while !bench.leftovers(&key).await?.is_empty() && bench.clock.now() < end {
+        let end = fixture.clock.now().after(super::fixture::SLACK);
+        while !fixture.leftovers(&key).await?.is_empty() && fixture.clock.now() < end {
             pause(50).await;
         }
-        bench.clean(&key, &format!("after {mode:?} was released")).await?;
+        fixture.clean(&key, &format!("after {mode:?} was released")).await?;
     }
     Ok(())
 }
 
-async fn first_is_shown(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
-    for mode in shared_modes(bench) {
-        let key = bench.key()?;
+async fn first_is_shown(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
+    for mode in shared_modes(fixture) {
+        let key = fixture.key()?;
         let mut holds: Vec<Hold> = Vec::new();
         for _ in 0..2 {
-            holds.push(one.take(&bench.claim_as(mode, &key, bench.long())?).await?);
+            holds.push(one.take(&fixture.claim_as(mode, &key, fixture.long())?).await?);
             // If the store orders holders by its clock, the clock must have advanced.
             pause(5).await;
         }
@@ -112,11 +112,11 @@ async fn first_is_shown(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn asked_again(bench: &Bench<'_>) -> Tested {
-    let (one, other) = (bench.client().await?, bench.client().await?);
-    for mode in shared_modes(bench) {
-        let key = bench.key()?;
-        let claim = bench.claim_as(mode, &key, bench.long())?;
+async fn asked_again(fixture: &Fixture<'_>) -> Tested {
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
+    for mode in shared_modes(fixture) {
+        let key = fixture.key()?;
+        let claim = fixture.claim_as(mode, &key, fixture.long())?;
         // The reply to the first attempt is lost.
         let lost = one.take(&claim).await?;
         let hold = one.take(&claim).await?;
@@ -131,7 +131,7 @@ async fn asked_again(bench: &Bench<'_>) -> Tested {
         // A second hold would still be there.
         let exclusive = if mode == Mode::Read { vec![Mode::Write] } else { vec![mode, mode] };
         for mode in exclusive {
-            other.take(&bench.claim_as(mode, &key, bench.long())?).await?;
+            other.take(&fixture.claim_as(mode, &key, fixture.long())?).await?;
         }
     }
     Ok(())

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Backend, Claim, MAX_NOTE_BYTES, Note, Owner, Queue};
 
-use crate::bench::{Bench, SLACK, Tested, case, ensure, pause};
 use crate::case::Case;
+use crate::fixture::{Fixture, SLACK, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("the holder's note can be read by another client", always, readable),
@@ -16,10 +16,10 @@ pub(crate) const CASES: &[Case] = &[
     case!("the profile and the powers are the same at each call and for each client", always, profile_stays),
 ];
 
-async fn readable(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn readable(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     for _ in 0..2 {
-        let claim = bench.claim(&key, bench.long())?;
+        let claim = fixture.claim(&key, fixture.long())?;
         let hold = one.take(&claim).await?;
         let note = other.backend.look(&key).await?.note().cloned();
         let read = note.as_ref().map(|note| (note.host(), note.pid(), note.site(), note.since_ms()));
@@ -30,23 +30,23 @@ async fn readable(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn gone_with_release(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn gone_with_release(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let before = other.backend.look(&key).await?.note().cloned();
     ensure!(before.is_none(), "a lock that nobody ever held has the note {before:?}");
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     one.give_back(&hold).await?;
     let after = other.backend.look(&key).await?.note().cloned();
     ensure!(after.is_none(), "a lock that was released has the note {after:?}");
     Ok(())
 }
 
-async fn longest(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn longest(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let characters: String = ('!'..='~').collect();
     let text: String = "h=here s='\"\\%;{}<> ".chars().chain(characters.chars().cycle()).take(MAX_NOTE_BYTES).collect();
     let note = Note::from_stored(&text);
-    let claim = Arc::new(Claim::new(key.clone(), bench.long(), "")?.with(|claim| claim.note = note.clone()));
+    let claim = Arc::new(Claim::new(key.clone(), fixture.long(), "")?.with(|claim| claim.note = note.clone()));
     let hold = one.take(&claim).await?;
     let read = other.backend.look(&key).await?.note().cloned();
     ensure!(read.as_ref() == Some(&note), "the note given was {note} and {read:?} was read");
@@ -55,20 +55,20 @@ async fn longest(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn owners_are_secret(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let claim = bench.claim(&key, bench.long())?;
+async fn owners_are_secret(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let claim = fixture.claim(&key, fixture.long())?;
     let hold = one.take(&claim).await?;
-    let waiter = bench.claim(&key, bench.long())?;
-    let until = bench.clock.now().after(Duration::from_secs(5));
+    let waiter = fixture.claim(&key, fixture.long())?;
+    let until = fixture.clock.now().after(Duration::from_secs(5));
     let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     let mut shown = format!("{hold:?} {wake:?} {claim:?} {:?}", other.backend.look(&key).await?.note().cloned());
     drop(wake);
     other.backend.abandon(&waiter).await?;
     one.give_back(&hold).await?;
     // Errors too: if the store can be cut off, those of an outage, otherwise those of a lost hold.
-    if let Ok(outage) = bench.outage(super::Outage::Refused).await {
-        let next = bench.claim(&key, bench.long())?;
+    if let Ok(outage) = fixture.outage(super::Outage::Refused).await {
+        let next = fixture.claim(&key, fixture.long())?;
         for (client, claim) in [(&one, &claim), (&other, &next)] {
             let answer = tokio::time::timeout(SLACK, client.backend.try_acquire(claim, Queue::Leave)).await;
             shown.push_str(&format!("{answer:?}"));
@@ -112,10 +112,10 @@ fn powers(backend: &dyn Backend) -> Vec<&'static str> {
     offered.into_iter().filter_map(|(name, is_offered)| is_offered.then_some(name)).collect()
 }
 
-async fn profile_stays(bench: &Bench<'_>) -> Tested {
-    let first = format!("{:?}, {:?}", bench.profile, powers(&*bench.closed));
+async fn profile_stays(fixture: &Fixture<'_>) -> Tested {
+    let first = format!("{:?}, {:?}", fixture.profile, powers(&*fixture.closed));
     for _ in 0..3 {
-        let client = bench.client().await?;
+        let client = fixture.client().await?;
         for _ in 0..3 {
             let now = format!("{:?}, {:?}", client.backend.profile(), powers(&*client.backend));
             ensure!(now == first, "the profile and the powers were {first} and are {now}");

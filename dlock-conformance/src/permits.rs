@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Hold, Queue};
 
-use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure};
 use crate::case::Case;
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure};
 use crate::modes::permits;
 
 pub(crate) const CASES: &[Case] = &[
@@ -20,17 +20,17 @@ fn slot(hold: &Hold) -> Tested<u32> {
     hold.slot.ok_or_else(|| Stop::Failed("a permit has no slot".into()))
 }
 
-async fn not_one_more(bench: &Bench<'_>) -> Tested {
+async fn not_one_more(fixture: &Fixture<'_>) -> Tested {
     const MOST: u32 = 4;
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let mut holds = Vec::new();
     for number in 0..MOST {
         let client = if number % 2 == 0 { &one } else { &other };
-        holds.push(client.take(&bench.claim_as(permits(MOST), &key, bench.long())?).await?);
+        holds.push(client.take(&fixture.claim_as(permits(MOST), &key, fixture.long())?).await?);
     }
     let slots = holds.iter().map(slot).collect::<Tested<BTreeSet<_>>>()?;
     ensure!(slots.into_iter().eq(0..MOST), "{MOST} permits are held, but their slots are not 0 to {}", MOST - 1);
-    let next = bench.claim_as(permits(MOST), &key, bench.long())?;
+    let next = fixture.claim_as(permits(MOST), &key, fixture.long())?;
     for (client, hold) in [&one, &other].into_iter().zip(&holds) {
         client.refused(&next, Queue::Leave, hold.validity).await?;
     }
@@ -44,11 +44,11 @@ async fn not_one_more(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn lowest_slot(bench: &Bench<'_>) -> Tested {
-    let (key, one) = (bench.key()?, bench.client().await?);
+async fn lowest_slot(fixture: &Fixture<'_>) -> Tested {
+    let (key, one) = (fixture.key()?, fixture.client().await?);
     let mut holds = Vec::new();
     for expected in 0..3 {
-        let hold = one.take(&bench.claim_as(permits(3), &key, bench.long())?).await?;
+        let hold = one.take(&fixture.claim_as(permits(3), &key, fixture.long())?).await?;
         let slot = slot(&hold)?;
         ensure!(slot == expected, "slot {slot} was granted while {expected} was free");
         holds.push(hold);
@@ -62,7 +62,7 @@ async fn lowest_slot(bench: &Bench<'_>) -> Tested {
         let mut expected = freed;
         expected.sort_unstable();
         for at in expected {
-            let hold = one.take(&bench.claim_as(permits(3), &key, bench.long())?).await?;
+            let hold = one.take(&fixture.claim_as(permits(3), &key, fixture.long())?).await?;
             let slot = slot(&hold)?;
             ensure!(u32::try_from(at) == Ok(slot), "slot {slot} was granted while {at} was free");
             if let Some(former) = holds.get_mut(at) {
@@ -76,31 +76,31 @@ async fn lowest_slot(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn silent_holder(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let silent = one.take(&bench.claim_as(permits(2), &key, bench.short())?).await?;
-    let alive = other.take(&bench.claim_as(permits(2), &key, bench.long())?).await?;
-    let over = bench.profile.takeover(silent.validity.granted) + Duration::from_millis(250);
+async fn silent_holder(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let silent = one.take(&fixture.claim_as(permits(2), &key, fixture.short())?).await?;
+    let alive = other.take(&fixture.claim_as(permits(2), &key, fixture.long())?).await?;
+    let over = fixture.profile.takeover(silent.validity.granted) + Duration::from_millis(250);
     let over = silent.validity.from.after(over);
     let mut validity = alive.validity;
-    while bench.clock.now() < over {
-        tokio::time::sleep(bench.short() / 3).await;
+    while fixture.clock.now() < over {
+        tokio::time::sleep(fixture.short() / 3).await;
         validity = other.renew(&alive, validity).await?;
     }
     one.lost(&silent).await?;
-    let next = one.take_within(&bench.claim_as(permits(2), &key, bench.long())?, SLACK).await?;
+    let next = one.take_within(&fixture.claim_as(permits(2), &key, fixture.long())?, SLACK).await?;
     let (freed, given) = (slot(&silent)?, slot(&next)?);
     ensure!(freed == given, "only slot {freed} was free, and {given} was granted");
-    other.refused(&bench.claim_as(permits(2), &key, bench.long())?, Queue::Leave, validity).await?;
+    other.refused(&fixture.claim_as(permits(2), &key, fixture.long())?, Queue::Leave, validity).await?;
     other.renew(&alive, validity).await?;
     Ok(())
 }
 
-async fn other_number(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn other_number(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     for (held, asked) in [(2, 3), (3, 2)] {
-        let hold = one.take(&bench.claim_as(permits(held), &key, bench.long())?).await?;
-        other.conflict(&bench.claim_as(permits(asked), &key, bench.long())?, Queue::Leave, &hold).await?;
+        let hold = one.take(&fixture.claim_as(permits(held), &key, fixture.long())?).await?;
+        other.conflict(&fixture.claim_as(permits(asked), &key, fixture.long())?, Queue::Leave, &hold).await?;
         one.give_back(&hold).await?;
     }
     Ok(())

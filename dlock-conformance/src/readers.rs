@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, Mode, Queue, Released};
 
-use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure};
 use crate::case::Case;
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure};
 
 pub(crate) const CASES: &[Case] = &[
     case!("readers hold a lock together", readers, together),
@@ -16,12 +16,12 @@ pub(crate) const CASES: &[Case] = &[
     case!("the end of one reader leaves the others alone", readers, one_ends),
 ];
 
-async fn together(bench: &Bench<'_>) -> Tested {
-    let key = bench.key()?;
+async fn together(fixture: &Fixture<'_>) -> Tested {
+    let key = fixture.key()?;
     let mut readers = Vec::new();
     for _ in 0..5 {
-        let client = bench.client().await?;
-        let hold = client.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
+        let client = fixture.client().await?;
+        let hold = client.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
         readers.push((client, hold));
     }
     for (client, hold) in &readers {
@@ -31,11 +31,11 @@ async fn together(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn alone(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
+async fn alone(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     for (held, asked) in [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read), (Mode::Write, Mode::Write)] {
-        let hold = one.take(&bench.claim_as(held, &key, bench.long())?).await?;
-        let next = bench.claim_as(asked, &key, bench.long())?;
+        let hold = one.take(&fixture.claim_as(held, &key, fixture.long())?).await?;
+        let next = fixture.claim_as(asked, &key, fixture.long())?;
         one.refused(&next, Queue::Leave, hold.validity).await?;
         other.refused(&next, Queue::Leave, hold.validity).await?;
         one.give_back(&hold).await?;
@@ -45,13 +45,13 @@ async fn alone(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn overtaking(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let reader = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
-    let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
-    let until = Queue::until(bench.clock.now().after(bench.long()));
+async fn overtaking(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let reader = one.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
+    let writer = fixture.claim_as(Mode::Write, &key, fixture.long())?;
+    let until = Queue::until(fixture.clock.now().after(fixture.long()));
     let wake = other.refused(&writer, until, reader.validity).await?;
-    let late = bench.claim_as(Mode::Read, &key, bench.long())?;
+    let late = fixture.claim_as(Mode::Read, &key, fixture.long())?;
     for client in [&one, &other] {
         if let Attempt::Acquired(_) = client.ask(&late, Queue::Leave).await? {
             return Err(Stop::Failed("a reader got the lock before a writer that waited longer".into()));
@@ -64,29 +64,29 @@ async fn overtaking(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn gave_up(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let reader = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
-    let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
-    let until = Queue::until(bench.clock.now().after(bench.long()));
+async fn gave_up(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let reader = one.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
+    let writer = fixture.claim_as(Mode::Write, &key, fixture.long())?;
+    let until = Queue::until(fixture.clock.now().after(fixture.long()));
     drop(other.refused(&writer, until, reader.validity).await?);
     other.backend.abandon(&writer).await?;
-    let next = one.take_within(&bench.claim_as(Mode::Read, &key, bench.long())?, SLACK).await?;
+    let next = one.take_within(&fixture.claim_as(Mode::Read, &key, fixture.long())?, SLACK).await?;
     one.give_back(&next).await?;
     one.give_back(&reader).await?;
     Ok(())
 }
 
-async fn silent_reader(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let silent = one.take(&bench.claim_as(Mode::Read, &key, bench.short())?).await?;
-    let alive = other.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
-    let writer = bench.claim_as(Mode::Write, &key, bench.long())?;
-    let over = bench.profile.takeover(silent.validity.granted) + Duration::from_millis(250);
+async fn silent_reader(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let silent = one.take(&fixture.claim_as(Mode::Read, &key, fixture.short())?).await?;
+    let alive = other.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
+    let writer = fixture.claim_as(Mode::Write, &key, fixture.long())?;
+    let over = fixture.profile.takeover(silent.validity.granted) + Duration::from_millis(250);
     let over = silent.validity.from.after(over);
     let mut validity = alive.validity;
-    while bench.clock.now() < over {
-        tokio::time::sleep(bench.short() / 3).await;
+    while fixture.clock.now() < over {
+        tokio::time::sleep(fixture.short() / 3).await;
         validity = other.renew(&alive, validity).await?;
         one.refused(&writer, Queue::Leave, validity).await?;
     }
@@ -96,17 +96,17 @@ async fn silent_reader(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn one_ends(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let first = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
-    let ended = other.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
-    let last = one.take(&bench.claim_as(Mode::Read, &key, bench.long())?).await?;
+async fn one_ends(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let first = one.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
+    let ended = other.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
+    let last = one.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
     let released = other.give_back(&ended).await?;
     ensure!(released == Released::Released, "the release of a reader returned {released:?}");
     other.lost(&ended).await?;
     for hold in [&first, &last] {
         one.renew(hold, hold.validity).await?;
-        other.refused(&bench.claim_as(Mode::Write, &key, bench.long())?, Queue::Leave, hold.validity).await?;
+        other.refused(&fixture.claim_as(Mode::Write, &key, fixture.long())?, Queue::Leave, hold.validity).await?;
         one.give_back(hold).await?;
     }
     Ok(())

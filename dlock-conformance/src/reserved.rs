@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use dlock_contract::{Hold, Queue, Reservation, Reserved, Validity};
 
-use crate::bench::{Bench, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, Stop, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("reserved tokens are above the hold's token and below the next holder's", cohorts, above),
@@ -24,28 +24,28 @@ async fn reserve(client: &Client, hold: &Hold) -> Tested<(u64, Validity)> {
     }
 }
 
-async fn above(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+async fn above(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     let (first, _) = reserve(&one, &hold).await?;
-    let own = bench.token(&hold)?;
+    let own = fixture.token(&hold)?;
     ensure!(first > own, "the hold's token is {own}, and {first} was reserved");
     let (second, _) = reserve(&one, &hold).await?;
     ensure!(second >= first + u64::from(TOKENS), "{TOKENS} from {first} were reserved, and then from {second}");
     one.give_back(&hold).await?;
-    let next = bench.token(&other.take(&bench.claim(&key, bench.long())?).await?)?;
+    let next = fixture.token(&other.take(&fixture.claim(&key, fixture.long())?).await?)?;
     let last = second + u64::from(TOKENS) - 1;
     ensure!(next > last, "{second} to {last} were reserved, and the next holder has {next}");
     Ok(())
 }
 
-async fn prolongs(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    let next = bench.claim(&key, bench.short())?;
+async fn prolongs(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    let next = fixture.claim(&key, fixture.short())?;
     let mut validity = hold.validity;
     for _ in 0..5 {
-        tokio::time::sleep(bench.short() / 3).await;
+        tokio::time::sleep(fixture.short() / 3).await;
         one.in_time(validity)?;
         let answer = reserve(&one, &hold).await;
         if answer.is_err() {
@@ -59,12 +59,12 @@ async fn prolongs(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn after_end(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+async fn after_end(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     one.give_back(&hold).await?;
     let reservation = Reservation::new(TOKENS).even_if_awaited(true);
-    for holder in [None, Some(bench.claim(&key, bench.long())?)] {
+    for holder in [None, Some(fixture.claim(&key, fixture.long())?)] {
         let next_holder = match &holder {
             Some(claim) => Some(other.take(claim).await?),
             None => None,
@@ -75,26 +75,26 @@ async fn after_end(bench: &Bench<'_>) -> Tested {
             other.renew(&next_holder, next_holder.validity).await?;
             other.give_back(&next_holder).await?;
         }
-        bench.clean(&key, "after a reservation for a hold that was over").await?;
+        fixture.clean(&key, "after a reservation for a hold that was over").await?;
     }
     Ok(())
 }
 
-async fn awaited(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+async fn awaited(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     let reservation = Reservation::new(TOKENS);
     let alone = one.tokens()?.reserve(&hold, reservation).await?;
     ensure!(matches!(alone, Reserved::Tokens { .. }), "a reservation without other waiters returned {alone:?}");
-    let waiter = bench.claim(&key, bench.long())?;
-    let until = bench.clock.now().after(Duration::from_secs(60));
+    let waiter = fixture.claim(&key, fixture.long())?;
+    let until = fixture.clock.now().after(Duration::from_secs(60));
     let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     pause(10).await;
     let answer = one.tokens()?.reserve(&hold, reservation).await?;
     ensure!(answer == Reserved::Awaited, "a reservation with another waiter returned {answer:?}");
     reserve(&one, &hold).await?;
     one.give_back(&hold).await?;
-    let next = other.wait_on(&waiter, Some(wake), bench.long()).await?;
+    let next = other.wait_on(&waiter, Some(wake), fixture.long()).await?;
     other.give_back(&next).await?;
     Ok(())
 }

@@ -5,9 +5,9 @@ use std::time::Duration;
 use dlock_contract::{Expiry, Hold, LockKey, Queue, Released, Standing};
 use tokio::task::JoinHandle;
 
-use crate::bench::{Bench, SLACK, Stop, TRIES, Tested, case, ensure, pause};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, SLACK, Stop, TRIES, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("the end of a session lets the next owner in", sessions, session_ends),
@@ -16,33 +16,33 @@ pub(crate) const CASES: &[Case] = &[
     case!("a release reports no success if the session had ended before", sessions, release_after_end),
 ];
 
-async fn session_ends(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let next = bench.claim(&key, bench.long())?;
+async fn session_ends(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let next = fixture.claim(&key, fixture.long())?;
     other.refused(&next, Queue::Leave, hold.validity).await?;
     // As after the death of the process: nothing is released, the connections just end.
     drop((hold, one));
-    other.take_within(&next, bench.profile.takeover_delay + SLACK).await?;
+    other.take_within(&next, fixture.profile.takeover_delay + SLACK).await?;
     Ok(())
 }
 
-async fn hears_in_time(bench: &Bench<'_>) -> Tested {
+async fn hears_in_time(fixture: &Fixture<'_>) -> Tested {
     // The stated time and one round trip.
-    let bound = window(bench) + Duration::from_millis(200);
-    let client = bench.client().await?;
+    let bound = window(fixture) + Duration::from_millis(200);
+    let client = fixture.client().await?;
     let mut fastest = Duration::MAX;
     // A busy machine may be late by chance, but not every time.
     for age in [0, 50, 400].into_iter().cycle().take(2 * TRIES) {
-        let key = bench.key()?;
-        let hold = client.take(&bench.claim(&key, bench.long())?).await?;
+        let key = fixture.key()?;
+        let hold = client.take(&fixture.claim(&key, fixture.long())?).await?;
         let ended = listen(&hold)?;
         pause(age).await;
-        let before = bench.clock.now();
-        end_session(bench, &key).await?;
-        let learned = tokio::time::timeout(window(bench) + SLACK, learns(&client, &hold, ended)).await;
-        ensure!(learned.is_ok(), "a holder did not hear of the end of its session for {:?}", window(bench) + SLACK);
-        let after = bench.clock.now().since(before);
+        let before = fixture.clock.now();
+        end_session(fixture, &key).await?;
+        let learned = tokio::time::timeout(window(fixture) + SLACK, learns(&client, &hold, ended)).await;
+        ensure!(learned.is_ok(), "a holder did not hear of the end of its session for {:?}", window(fixture) + SLACK);
+        let after = fixture.clock.now().since(before);
         fastest = fastest.min(after);
         if after <= bound {
             return Ok(());
@@ -51,31 +51,31 @@ async fn hears_in_time(bench: &Bench<'_>) -> Tested {
     Err(Stop::Failed(format!("a holder heard of the end of its session after {fastest:?} at best")))
 }
 
-async fn neighbour_lives(bench: &Bench<'_>) -> Tested {
-    let client = bench.client().await?;
-    let (key, other) = (bench.key()?, bench.key()?);
-    let hold = client.take(&bench.claim(&key, bench.long())?).await?;
+async fn neighbour_lives(fixture: &Fixture<'_>) -> Tested {
+    let client = fixture.client().await?;
+    let (key, other) = (fixture.key()?, fixture.key()?);
+    let hold = client.take(&fixture.claim(&key, fixture.long())?).await?;
     // Holds may share a session, but for those that are not renewed.
-    let neighbour = client.take(&bench.claim_not_renewed(&other, bench.long())?).await?;
+    let neighbour = client.take(&fixture.claim_not_renewed(&other, fixture.long())?).await?;
     let ended = listen(&neighbour)?;
-    bench.evict(&other).await?;
+    fixture.evict(&other).await?;
     // When the neighbour hears of its end, the sessions have been checked.
-    let _ = tokio::time::timeout(window(bench) + SLACK, learns(&client, &neighbour, ended)).await;
+    let _ = tokio::time::timeout(window(fixture) + SLACK, learns(&client, &neighbour, ended)).await;
     // Its own session may be hinted at, and the renewal decides.
     client.renew(&hold, hold.validity).await?;
-    tokio::time::sleep(window(bench) * 2).await;
+    tokio::time::sleep(window(fixture) * 2).await;
     client.renew(&hold, hold.validity).await?;
     client.give_back(&hold).await?;
     Ok(())
 }
 
-async fn release_after_end(bench: &Bench<'_>) -> Tested {
-    let client = bench.client().await?;
+async fn release_after_end(fixture: &Fixture<'_>) -> Tested {
+    let client = fixture.client().await?;
     for age in [0, 400] {
-        let key = bench.key()?;
-        let hold = client.take(&bench.claim(&key, bench.long())?).await?;
+        let key = fixture.key()?;
+        let hold = client.take(&fixture.claim(&key, fixture.long())?).await?;
         pause(age).await;
-        end_session(bench, &key).await?;
+        end_session(fixture, &key).await?;
         let released = client.backend.release(&hold).await;
         let reported = matches!(released, Ok(Released::Released));
         ensure!(!reported, "a release reported success, but the session of the lock had ended before");
@@ -84,11 +84,11 @@ async fn release_after_end(bench: &Bench<'_>) -> Tested {
 }
 
 /// Ends the session as an operator would, and waits until the store has freed the lock.
-async fn end_session(bench: &Bench<'_>, key: &LockKey) -> Tested {
-    bench.evict(key).await?;
-    let end = bench.clock.now().after(SLACK);
-    while !bench.leftovers(key).await?.is_empty() {
-        ensure!(bench.clock.now() < end, "the store keeps a lock whose session was ended");
+async fn end_session(fixture: &Fixture<'_>, key: &LockKey) -> Tested {
+    fixture.evict(key).await?;
+    let end = fixture.clock.now().after(SLACK);
+    while !fixture.leftovers(key).await?.is_empty() {
+        ensure!(fixture.clock.now() < end, "the store keeps a lock whose session was ended");
         pause(5).await;
     }
     Ok(())
@@ -118,8 +118,8 @@ async fn learns(client: &Client, hold: &Hold, mut ended: JoinHandle<()>) {
     }
 }
 
-fn window(bench: &Bench<'_>) -> Duration {
-    match bench.profile.expiry {
+fn window(fixture: &Fixture<'_>) -> Duration {
+    match fixture.profile.expiry {
         Expiry::Session { told } => told,
         _ => Duration::ZERO,
     }

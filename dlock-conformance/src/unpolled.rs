@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use dlock_contract::{Claim, Queue};
 
-use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] =
     &[case!("a caller whose future is not polled delays no other caller", always, unpolled)];
@@ -17,36 +17,36 @@ const POLLS: std::ops::RangeInclusive<usize> = 1..=3;
 
 /// The requests are left in the middle, one after the other. Each has its own client, because some requests are slow
 /// only the first time, such as those that create a lease.
-async fn unpolled(bench: &Bench<'_>) -> Tested {
+async fn unpolled(fixture: &Fixture<'_>) -> Tested {
     for polls in POLLS {
-        let (client, claim) = (bench.client().await?, bench.claim(&bench.key()?, bench.long())?);
+        let (client, claim) = (fixture.client().await?, fixture.claim(&fixture.key()?, fixture.long())?);
         let left = client.backend.try_acquire(&claim, Queue::Leave);
-        leave(bench, &client, "an attempt", polls, left).await?;
+        leave(fixture, &client, "an attempt", polls, left).await?;
         client.backend.abandon(&claim).await?;
-        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let claim = fixture.claim(&fixture.key()?, fixture.long())?;
         let left = client.backend.try_acquire(&claim, Queue::Leave);
-        leave(bench, &client, "an attempt of a client that has asked before", polls, left).await?;
+        leave(fixture, &client, "an attempt of a client that has asked before", polls, left).await?;
         client.backend.abandon(&claim).await?;
 
-        let (client, holder) = (bench.client().await?, bench.client().await?);
-        let claim = bench.claim(&bench.key()?, bench.long())?;
+        let (client, holder) = (fixture.client().await?, fixture.client().await?);
+        let claim = fixture.claim(&fixture.key()?, fixture.long())?;
         let hold = holder.take(&claim).await?;
-        let waiter = bench.claim(&claim.key, bench.long())?;
-        let until = Queue::until(bench.clock.now().after(bench.long()));
-        leave(bench, &client, "a refused attempt", polls, client.backend.try_acquire(&waiter, until)).await?;
+        let waiter = fixture.claim(&claim.key, fixture.long())?;
+        let until = Queue::until(fixture.clock.now().after(fixture.long()));
+        leave(fixture, &client, "a refused attempt", polls, client.backend.try_acquire(&waiter, until)).await?;
         client.backend.abandon(&waiter).await?;
 
-        leave(bench, &holder, "a renewal", polls, holder.backend.renew(&[&hold])).await?;
-        leave(bench, &holder, "a look at the lock", polls, holder.backend.look(&claim.key)).await?;
-        leave(bench, &holder, "a release", polls, holder.backend.release(&hold)).await?;
-        leave(bench, &holder, "an abandon", polls, holder.backend.abandon(&claim)).await?;
+        leave(fixture, &holder, "a renewal", polls, holder.backend.renew(&[&hold])).await?;
+        leave(fixture, &holder, "a look at the lock", polls, holder.backend.look(&claim.key)).await?;
+        leave(fixture, &holder, "a release", polls, holder.backend.release(&hold)).await?;
+        leave(fixture, &holder, "an abandon", polls, holder.backend.abandon(&claim)).await?;
     }
     Ok(())
 }
 
 /// Polls a request this many times and leaves it. Meanwhile the same client must serve all other callers. Then drops
 /// it.
-async fn leave<F: Future>(bench: &Bench<'_>, client: &Client, what: &str, polls: usize, request: F) -> Tested {
+async fn leave<F: Future>(fixture: &Fixture<'_>, client: &Client, what: &str, polls: usize, request: F) -> Tested {
     let mut request = std::pin::pin!(request);
     for poll in 0..polls {
         if poll > 0 {
@@ -57,7 +57,7 @@ async fn leave<F: Future>(bench: &Bench<'_>, client: &Client, what: &str, polls:
         }
     }
     // With the same ttl, because some stores share a lease or a session among such holds.
-    let claim = bench.claim(&bench.key()?, bench.long())?;
+    let claim = fixture.claim(&fixture.key()?, fixture.long())?;
     match tokio::time::timeout(SLACK, cycle(client, &claim)).await {
         Ok(tested) => tested,
         Err(_) => {

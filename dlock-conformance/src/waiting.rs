@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, Queue, Wake};
 
-use crate::bench::{Bench, SLACK, Stop, Tested, case, ensure, pause};
 use crate::case::Case;
 use crate::client::Client;
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("waiters are served in the order in which they came", fair, in_order),
@@ -16,15 +16,15 @@ pub(crate) const CASES: &[Case] = &[
     case!("a dead waiter does not block the queue", always, dead_waiter),
 ];
 
-async fn in_order(bench: &Bench<'_>) -> Tested {
+async fn in_order(fixture: &Fixture<'_>) -> Tested {
     const WAITERS: usize = 5;
-    let (key, one) = (bench.key()?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
+    let (key, one) = (fixture.key()?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     let served = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = tokio::task::JoinSet::new();
-    let until = bench.clock.now().after(bench.long());
+    let until = fixture.clock.now().after(fixture.long());
     for number in 0..WAITERS {
-        let (client, claim) = (bench.client().await?, bench.claim(&key, bench.long())?);
+        let (client, claim) = (fixture.client().await?, fixture.claim(&key, fixture.long())?);
         // The first attempt takes the place in the queue, so the waiters make it here, one after another.
         let wake = client.refused(&claim, Queue::until(until), hold.validity).await?;
         tasks.spawn(serve(client, claim, wake, number, served.clone()));
@@ -45,11 +45,11 @@ async fn serve(client: Client, claim: Arc<Claim>, wake: Wake, number: usize, ser
     Ok(())
 }
 
-async fn woken_by_release(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let waiter = bench.claim(&key, bench.long())?;
-    let until = bench.clock.now().after(bench.long());
+async fn woken_by_release(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let waiter = fixture.claim(&key, fixture.long())?;
+    let until = fixture.clock.now().after(fixture.long());
     let mut wake = other.stand(&waiter, until, hold.validity).await?;
     pause(50).await;
     one.give_back(&hold).await?;
@@ -62,16 +62,16 @@ async fn woken_by_release(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn woken_by_end(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.short())?).await?;
-    let waiter = bench.claim(&key, bench.long())?;
-    let until = bench.clock.now().after(bench.long());
+async fn woken_by_end(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    let waiter = fixture.claim(&key, fixture.long())?;
+    let until = fixture.clock.now().after(fixture.long());
     let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
-    let latest = hold.validity.from.after(bench.takeover(hold.validity.granted));
+    let latest = hold.validity.from.after(fixture.takeover(hold.validity.granted));
     if wake.ask_by.is_none_or(|by| by > latest) {
         let signal = wake.signal.ok_or_else(|| Stop::Failed("a waiter got neither a signal nor a time".into()))?;
-        let left = latest.since(bench.clock.now());
+        let left = latest.since(fixture.clock.now());
         let news = tokio::time::timeout(left, signal).await;
         let news = news.map_err(|_| Stop::Failed("a waiter did not hear when a dead holder's lease ended".into()))?;
         news?;
@@ -80,17 +80,17 @@ async fn woken_by_end(bench: &Bench<'_>) -> Tested {
     Ok(())
 }
 
-async fn dead_waiter(bench: &Bench<'_>) -> Tested {
-    let (key, one, other) = (bench.key()?, bench.client().await?, bench.client().await?);
-    let hold = one.take(&bench.claim(&key, bench.long())?).await?;
-    let dead = bench.client().await?;
-    let until: BootInstant = bench.clock.now().after(Duration::from_secs(1));
-    let wake = dead.refused(&bench.claim(&key, bench.short())?, Queue::until(until), hold.validity).await?;
+async fn dead_waiter(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let dead = fixture.client().await?;
+    let until: BootInstant = fixture.clock.now().after(Duration::from_secs(1));
+    let wake = dead.refused(&fixture.claim(&key, fixture.short())?, Queue::until(until), hold.validity).await?;
     // As after the death of its process: no abandon, the connections just end.
     drop((wake, dead));
     one.give_back(&hold).await?;
-    let bound = bench.takeover(bench.short().max(Duration::from_secs(1)));
-    let next = other.wait(&bench.claim(&key, bench.long())?, bound).await?;
+    let bound = fixture.takeover(fixture.short().max(Duration::from_secs(1)));
+    let next = other.wait(&fixture.claim(&key, fixture.long())?, bound).await?;
     other.give_back(&next).await?;
     Ok(())
 }

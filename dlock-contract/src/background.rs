@@ -206,17 +206,17 @@ impl Drop for EndsTask {
     }
 }
 
-/// The only thread of a current-thread runtime. While it is parked, no task of that runtime goes on.
-pub type Home = (Origin, ThreadId);
+/// The only thread of a current-thread runtime, and the runtime. While this thread is parked, no task of that runtime runs.
+pub type SoleThread = (Origin, ThreadId);
 
-/// The present thread, if it drives a current-thread runtime. A thread of `spawn_blocking` is in that runtime too, and
-/// is another thread.
-pub fn home() -> Option<Home> {
-    whereabouts().1
+/// The present thread, if it drives a current-thread runtime. A thread of `spawn_blocking` belongs to that runtime too, but
+/// gives another value.
+pub fn sole_thread() -> Option<SoleThread> {
+    origin_and_sole_thread().1
 }
 
-/// [`Origin::here`](crate::Origin::here) and [`home`] in one look.
-pub fn whereabouts() -> (Option<Origin>, Option<Home>) {
+/// [`Origin::here`](crate::Origin::here) and [`sole_thread`], with one look-up of the runtime.
+pub fn origin_and_sole_thread() -> (Option<Origin>, Option<SoleThread>) {
     let Ok(handle) = Handle::try_current() else { return (None, None) };
     let alone = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
     (Some(Origin::of(&handle)), alone.then(|| (Origin::of(&handle), std::thread::current().id())))

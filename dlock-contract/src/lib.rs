@@ -85,8 +85,8 @@ pub use url_form::{OptionRow, UrlBody, UrlForm};
 #[doc(hidden)]
 pub mod engine {
     pub use crate::background::{
-        CallerRuntime, EndsTask, Home, Run, aside, background, background_of, home, is_forked, is_ours, not_forked,
-        whereabouts,
+        CallerRuntime, EndsTask, Run, SoleThread, aside, background, background_of, is_forked, is_ours, not_forked,
+        origin_and_sole_thread, sole_thread,
     };
     pub use crate::fence::{check_resource, judge};
     pub use crate::hold::margin;

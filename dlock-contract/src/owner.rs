@@ -21,9 +21,9 @@ impl Owner {
     /// As [`fresh`](Self::fresh), for a caller that has just asked for the process's id.
     pub fn fresh_in(pid: u32) -> Result<Self, crate::Error> {
         // One system call for many owners: it costs as much as all else of an uncontended acquisition.
-        thread_local!(static POOL: std::cell::RefCell<Pool> = const { std::cell::RefCell::new(Pool::new()) });
+        thread_local!(static POOL: std::cell::RefCell<RandomPool> = const { std::cell::RefCell::new(RandomPool::new()) });
         // In a thread's destructors the pool may be gone already: then one owner is drawn by itself.
-        let drawn = POOL.try_with(|pool| pool.borrow_mut().draw(pid)).unwrap_or_else(|_| Pool::new().draw(pid));
+        let drawn = POOL.try_with(|pool| pool.borrow_mut().draw(pid)).unwrap_or_else(|_| RandomPool::new().draw(pid));
         drawn.map_err(|error| {
             crate::Error::new(crate::ErrorKind::Internal, "the operating system gave no random bytes").because(error)
         })
@@ -61,13 +61,13 @@ impl fmt::Debug for Owner {
 }
 
 /// Random bytes drawn in one go. A fork would share them with the child, so they carry the process's id.
-struct Pool {
+struct RandomPool {
     bytes: [u8; 1024],
     used: usize,
     pid: u32,
 }
 
-impl Pool {
+impl RandomPool {
     const fn new() -> Self {
         Self { bytes: [0; 1024], used: 1024, pid: 0 }
     }

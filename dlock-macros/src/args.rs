@@ -11,9 +11,9 @@ use crate::literals::ungrouped;
 use crate::values::{Backoff, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
 
 /// An attribute: its name and what can be written in it.
-pub(crate) struct Dialect {
+pub(crate) struct AttributeSpec {
     pub(crate) attribute: &'static str,
-    pub(crate) table: &'static [Row],
+    pub(crate) table: &'static [OptionSpec],
     /// One option of each group must be there. Otherwise the text is the mistake.
     pub(crate) required: &'static [(&'static [&'static str], &'static str)],
     /// Fills in the options that the attribute implies.
@@ -24,7 +24,7 @@ pub(crate) struct Dialect {
 
 /// One option: how it is written, what it means, and how its value is read.
 #[cfg_attr(not(test), expect(dead_code, reason = "a test writes the reference page, nothing else reads it"))]
-pub(crate) struct Row {
+pub(crate) struct OptionSpec {
     pub(crate) name: &'static str,
     pub(crate) forms: &'static str,
     pub(crate) default: &'static str,
@@ -51,20 +51,20 @@ pub(crate) enum Takes {
 
 /// One option, as it was written.
 pub(crate) struct Written {
-    pub(crate) place: Place,
+    pub(crate) location: Location,
     /// `None` if a mistake in it is reported already.
     pub(crate) value: Option<Expr>,
 }
 
-/// An option that was given, and its place. It counts as given also if its value cannot be read.
+/// An option that was given, and its location. It also counts as given if its value cannot be read.
 pub(crate) struct Parsed<T> {
     pub(crate) value: Option<T>,
-    pub(crate) place: Place,
+    pub(crate) location: Location,
 }
 
-/// The place of an option in the attribute, for errors about it, and its name there.
+/// Where an option is written in the attribute, for errors about it, and its name.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     pub(crate) word: &'static str,
     pub(crate) tokens: TokenStream,
     pub(crate) order: usize,
@@ -124,7 +124,7 @@ impl Written {
         read: impl Fn(&Expr) -> (Option<T>, Result<(), String>),
     ) -> Result<(), String> {
         let (value, result) = self.value.as_ref().map_or((None, Ok(())), |value| read(ungrouped(value)));
-        *slot = Some(Parsed { value, place: self.place.clone() });
+        *slot = Some(Parsed { value, location: self.location.clone() });
         result
     }
 }
@@ -137,13 +137,13 @@ pub(crate) fn parsed<T>(slot: &Option<Parsed<T>>) -> Option<&T> {
 impl<T> Parsed<T> {
     /// A value that the attribute implies.
     pub(crate) fn implied(word: &'static str, value: T) -> Self {
-        Parsed { value: Some(value), place: Place { word, tokens: TokenStream::new(), order: 0 } }
+        Parsed { value: Some(value), location: Location { word, tokens: TokenStream::new(), order: 0 } }
     }
 }
 
-impl Place {
+impl Location {
     /// Of two options that do not fit together, the one that was written later is reported.
-    pub(crate) fn later<'a>(&'a self, other: &'a Place) -> &'a Place {
+    pub(crate) fn later<'a>(&'a self, other: &'a Location) -> &'a Location {
         if self.order > other.order { self } else { other }
     }
 
@@ -165,13 +165,13 @@ impl Args {
     }
 
     /// The guard's or the token's name in the body, as far as it can be told.
-    pub(crate) fn in_body<'a>(&'a self, parsed: Option<&'a Parsed<Ident>>) -> Option<(&'a Place, &'a Ident)> {
-        let place = &parsed?.place;
-        let (_, name) = self.in_body.iter().find(|(option, _)| *option == place.word)?;
-        Some((place, name))
+    pub(crate) fn in_body<'a>(&'a self, parsed: Option<&'a Parsed<Ident>>) -> Option<(&'a Location, &'a Ident)> {
+        let location = &parsed?.location;
+        let (_, name) = self.in_body.iter().find(|(option, _)| *option == location.word)?;
+        Some((location, name))
     }
 
-    pub(crate) fn key_place(&self) -> Option<&Place> {
-        self.key.as_ref().map(|key| &key.place).or(self.keys.as_ref().map(|keys| &keys.place))
+    pub(crate) fn key_location(&self) -> Option<&Location> {
+        self.key.as_ref().map(|key| &key.location).or(self.keys.as_ref().map(|keys| &keys.location))
     }
 }

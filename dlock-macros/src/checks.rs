@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use syn::ext::IdentExt;
 
-use crate::args::{Args, Parsed, Place};
+use crate::args::{Args, Location, Parsed};
 use crate::item::Shape;
 use crate::names::Names;
 use crate::values::{Given, Mode, OnLost, Renew, Wait};
@@ -18,8 +18,8 @@ use crate::values::{Given, Mode, OnLost, Renew, Wait};
 pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {
     let mut mistakes = Mistakes(mistakes);
     keys(args, &mut mistakes);
-    if let Some((ttl, place)) = literal_time(args.ttl.as_ref()) {
-        durations(args, ttl, place, &mut mistakes);
+    if let Some((ttl, location)) = literal_time(args.ttl.as_ref()) {
+        durations(args, ttl, location, &mut mistakes);
     }
     order(args, &mut mistakes);
     periods(args, &mut mistakes);
@@ -40,14 +40,14 @@ pub(crate) fn shape(args: &Args, shape: &Shape, mistakes: &mut Vec<syn::Error>) 
     if !shape.is_sync() {
         return;
     }
-    if let Some(Parsed { place, .. }) = &args.timeout {
+    if let Some(Parsed { location, .. }) = &args.timeout {
         let text = "`timeout`: a function that is not async cannot be stopped: make it `async`, or check `dlock::current()` in its loop";
-        mistakes.push(place.mistake(text));
+        mistakes.push(location.mistake(text));
     }
-    if let Some(Parsed { value: Some(OnLost::Cancel), place }) = &args.on_lost {
+    if let Some(Parsed { value: Some(OnLost::Cancel), location }) = &args.on_lost {
         let text = "`on_lost`: a function that is not async cannot be cancelled: it goes on, and its caller is told of the loss. \
                     Leave this out, or make the function `async`";
-        mistakes.push(place.mistake(text));
+        mistakes.push(location.mistake(text));
     }
 }
 
@@ -56,25 +56,25 @@ pub(crate) fn names(args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) 
     let in_body = [(&args.guard, "held"), (&args.fence, "token")];
     let mut seen = Vec::new();
     for (parsed, example) in in_body {
-        let Some((place, name)) = args.in_body(parsed.as_ref()) else { continue };
+        let Some((location, name)) = args.in_body(parsed.as_ref()) else { continue };
         // Two of one name were reported already.
         if names.is_bound(name) && !seen.contains(&name) {
-            let word = place.word;
+            let word = location.word;
             let text = format!(
                 "`{word}`: the function has a parameter `{name}` already: take another name, such as `{word} = {example}`"
             );
-            mistakes.push(place.mistake(text));
+            mistakes.push(location.mistake(text));
         }
         seen.push(name);
     }
-    if let Some(Parsed { value: Some(Given::Literal(Wait::None | Wait::Forever)), place }) = &args.wait
-        && let Ok(word) = syn::parse2::<syn::Ident>(place.tokens.clone())
+    if let Some(Parsed { value: Some(Given::Literal(Wait::None | Wait::Forever)), location }) = &args.wait
+        && let Ok(word) = syn::parse2::<syn::Ident>(location.tokens.clone())
         && names.is_bound(&word)
     {
         let text = format!(
             "`wait`: is this the word or the parameter? Write `\"{word}\"` for the word, or give the parameter another name"
         );
-        mistakes.push(place.mistake(text));
+        mistakes.push(location.mistake(text));
     }
 }
 
@@ -82,11 +82,11 @@ struct Mistakes<'a>(&'a mut Vec<syn::Error>);
 
 impl Mistakes<'_> {
     /// The text begins with the option that it is about.
-    fn at(&mut self, place: &Place, text: impl std::fmt::Display) {
-        self.0.push(place.mistake(text));
+    fn at(&mut self, location: &Location, text: impl std::fmt::Display) {
+        self.0.push(location.mistake(text));
     }
 
-    fn between(&mut self, one: &Place, other: &Place, text: impl std::fmt::Display) {
+    fn between(&mut self, one: &Location, other: &Location, text: impl std::fmt::Display) {
         self.0.push(one.later(other).mistake(text));
     }
 }
@@ -94,7 +94,11 @@ impl Mistakes<'_> {
 fn keys(args: &Args, mistakes: &mut Mistakes) {
     let Some(keys) = &args.keys else { return };
     if let Some(key) = &args.key {
-        mistakes.between(&key.place, &keys.place, "`key` and `keys` do not go together: list all of them in `keys`");
+        mistakes.between(
+            &key.location,
+            &keys.location,
+            "`key` and `keys` do not go together: list all of them in `keys`",
+        );
     }
     let mut seen = Vec::new();
     for template in keys.value.iter().flatten() {
@@ -108,21 +112,21 @@ fn keys(args: &Args, mistakes: &mut Mistakes) {
     if let Some(fence) = &args.fence {
         let text =
             "`fence`: with `keys` each lock has a token of its own: write `guard = held` and take them from there";
-        mistakes.between(&keys.place, &fence.place, text);
+        mistakes.between(&keys.location, &fence.location, text);
     }
     if let Some(period) = &args.once_per {
         mistakes.between(
-            &keys.place,
-            &period.place,
+            &keys.location,
+            &period.location,
             "`once_per` counts the starts under one key: write `key` instead of `keys`",
         );
     }
 }
 
-/// A duration that is known at compile time, and its place.
-fn literal_time(parsed: Option<&Parsed<Given<Duration>>>) -> Option<(Duration, &Place)> {
+/// A duration that is known at compile time, and its location.
+fn literal_time(parsed: Option<&Parsed<Given<Duration>>>) -> Option<(Duration, &Location)> {
     let parsed = parsed?;
-    parsed.value.as_ref()?.literal().map(|time| (*time, &parsed.place))
+    parsed.value.as_ref()?.literal().map(|time| (*time, &parsed.location))
 }
 
 /// Rounds a duration to a tenth of a second, or of a millisecond, so that its text is short.
@@ -133,9 +137,9 @@ fn rounded(time: Duration) -> Duration {
     u32::try_from(parts).ok().filter(|parts| *parts > 0).map_or(time, |parts| step * parts)
 }
 
-fn durations(args: &Args, ttl: Duration, place: &Place, mistakes: &mut Mistakes) {
-    let option = place.word;
-    if let Some(Parsed { value: Some(Renew::Every(Given::Literal(every))), place: renew }) = &args.renew
+fn durations(args: &Args, ttl: Duration, location: &Location, mistakes: &mut Mistakes) {
+    let option = location.word;
+    if let Some(Parsed { value: Some(Renew::Every(Given::Literal(every))), location: renew }) = &args.renew
         && every.saturating_mul(3) > ttl.saturating_mul(2)
     {
         let text = format!(
@@ -184,7 +188,7 @@ fn order(args: &Args, mistakes: &mut Mistakes) {
         && !matches!((&fair.value, &cohort.value), (Some(false), _) | (_, Some(None)))
     {
         let text = "`fair` and `cohort` do not go together: callers of one process that pass the lock on overtake those of others";
-        mistakes.between(&fair.place, &cohort.place, text);
+        mistakes.between(&fair.location, &cohort.location, text);
     }
 }
 
@@ -193,23 +197,23 @@ fn periods(args: &Args, mistakes: &mut Mistakes) {
         (None, Some(rerun)) => {
             mistakes.0.push(
                 rerun
-                    .place
+                    .location
                     .mistake("`rerun` says what becomes of a run of `once_per`: add that, such as `once_per = \"1m\"`"),
             );
         }
         (period, _) => {
-            if let Some((_, place)) =
+            if let Some((_, location)) =
                 literal_time(period.as_ref()).filter(|(period, _)| *period < Duration::from_millis(1))
             {
                 let text = "`once_per`: stores count in milliseconds: the shortest period is `\"1ms\"`";
-                mistakes.0.push(place.mistake(text));
+                mistakes.0.push(location.mistake(text));
             }
         }
     }
     match (&args.once_per, &args.offset) {
         (None, Some(offset)) => {
             let text = "`offset` says where the periods of `once_per` begin: add that, such as `once_per = \"1d\"`";
-            mistakes.0.push(offset.place.mistake(text));
+            mistakes.0.push(offset.location.mistake(text));
         }
         (period, offset) => {
             if let (Some((period, _)), Some((offset, at_offset))) =
@@ -228,8 +232,8 @@ fn periods(args: &Args, mistakes: &mut Mistakes) {
         && !matches!(mode.value, Some(Mode::Exclusive))
     {
         mistakes.between(
-            &period.place,
-            &mode.place,
+            &period.location,
+            &mode.location,
             "`once_per` needs one holder at a time: leave out `mode`, or make it `exclusive`",
         );
     }

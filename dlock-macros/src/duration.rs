@@ -72,8 +72,8 @@ fn meant(text: &str) -> Option<Wrong> {
     let joined: String = text.split_whitespace().collect();
     if joined != text && check_grammar(&joined).is_ok() {
         let inside = text.split_whitespace().any(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
-        let place = if inside { " between number and unit" } else { "s in a duration" };
-        return Some(advised(text, &joined, || Wrong::Meant(format!("no blank{place}: write `{joined}`"))));
+        let location = if inside { " between number and unit" } else { "s in a duration" };
+        return Some(advised(text, &joined, || Wrong::Meant(format!("no blank{location}: write `{joined}`"))));
     }
     if let Some(short) = with_short_units(&joined) {
         return Some(advised(text, &short, || {

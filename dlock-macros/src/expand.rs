@@ -102,15 +102,15 @@ impl<'a> Work<'a> {
         } else {
             quote_spanned! {at_path=>
                 {
-                    use #rt::{MadeFuture as _, MadeValue as _};
-                    let __dlock_made = #rt::Made::new(#call);
-                    (&__dlock_made).how().output(__dlock_made).await
+                    use #rt::{FallbackIsFuture as _, FallbackIsValue as _};
+                    let __dlock_fallback = #rt::FallbackCall::new(#call);
+                    (&__dlock_fallback).kind().output(__dlock_fallback).await
                 }
             }
         };
         Some(quote_spanned! {at_path=>
             ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => {
-                #rt::Instead::<#output>::output(#output_of_fallback)
+                #rt::SameOutput::<#output>::output(#output_of_fallback)
             }
         })
     }
@@ -231,7 +231,7 @@ pub(crate) fn has_run(output: &Type, rt: &TokenStream, returned: &TokenStream) -
     quote_spanned! {at_output=>
         {
             use #rt::{ReturnsValue as _, ReturnsWork as _};
-            #rt::has_run((&#rt::Returned::of(&#returned)).how());
+            #rt::has_run((&#rt::Returned::of(&#returned)).kind());
         }
     }
 }

@@ -5,34 +5,34 @@ use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, ExprPath, Ident};
 
-use crate::args::{Args, Dialect, Parsed, Place};
+use crate::args::{Args, AttributeSpec, Location, Parsed};
 use crate::key_values::Key;
 use crate::names::Names;
 use crate::values::{Given, Mode, Renew};
 
 /// Each is checked as soon as it can be: what a `const` gives, by the compiler; whether it fits the others, by `verify()`.
-pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
+pub(crate) fn check(spec: &AttributeSpec, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
     let times = [&args.max_hold, &args.timeout, &args.min_hold, &args.once_per, &args.offset];
     let counts = [&args.attempts, &args.max_waiters, &args.retries];
-    let mut compile_time: Vec<(&Place, &Expr)> = Vec::new();
+    let mut compile_time: Vec<(&Location, &Expr)> = Vec::new();
     compile_time.extend(times.into_iter().filter_map(|parsed| expr(parsed.as_ref()?)));
     compile_time.extend(counts.into_iter().filter_map(|parsed| expr(parsed.as_ref()?)));
-    if let Some(Parsed { value: Some(Renew::Every(Given::Expr(every))), place }) = &args.renew {
-        compile_time.push((place, every));
+    if let Some(Parsed { value: Some(Renew::Every(Given::Expr(every))), location }) = &args.renew {
+        compile_time.push((location, every));
     }
-    if let Some(Parsed { value: Some(Mode::Permits(Given::Expr(permits))), place }) = &args.mode {
-        compile_time.push((place, permits));
+    if let Some(Parsed { value: Some(Mode::Permits(Given::Expr(permits))), location }) = &args.mode {
+        compile_time.push((location, permits));
     }
-    per_call(dialect, args, names, mistakes);
-    for (place, value) in compile_time {
+    per_call(spec, args, names, mistakes);
+    for (location, value) in compile_time {
         if let Some(why) = why_not(value, names) {
-            let word = place.word;
+            let word = location.word;
             let text = match why {
                 WhyNot::Call(name) => format!(
                     "`{name}` is known in a call only, and this is worked out when the program is compiled; write {}",
-                    forms(dialect, word)
+                    forms(spec, word)
                 ),
-                WhyNot::Unknown(name) => format!("`{name}` is not a `const`; write {}", forms(dialect, word)),
+                WhyNot::Unknown(name) => format!("`{name}` is not a `const`; write {}", forms(spec, word)),
                 WhyNot::ConstGeneric(name) => {
                     let literal = if is_count(word) { "a number" } else { "a duration in quotes" };
                     format!(
@@ -48,9 +48,9 @@ pub(crate) fn check(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mu
 }
 
 /// Checks the expressions of a call. A single word in lower case that is no parameter is a name without its quotes.
-fn per_call(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
+fn per_call(spec: &AttributeSpec, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
     let computed = args.key.as_ref().and_then(|key| match key.value.as_ref()? {
-        Key::Computed(value) => Some((&key.place, &**value)),
+        Key::Computed(value) => Some((&key.location, &**value)),
         Key::Template(_) => None,
     });
     let per_call = [
@@ -59,17 +59,17 @@ fn per_call(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<sy
         args.wait.as_ref().and_then(expr),
         args.backend.as_ref().and_then(expr),
     ];
-    for (place, value) in per_call.into_iter().flatten() {
+    for (location, value) in per_call.into_iter().flatten() {
         let Expr::Path(path) = value else { continue };
         let Some(name) = path.path.get_ident().filter(|name| *name != "self" && !names.is_bound(name)) else {
             continue;
         };
         if name.unraw().to_string().starts_with(char::is_lowercase) {
-            let word = place.word;
+            let word = location.word;
             let advice = if ["key", "backend"].contains(&word) {
                 format!("if that is the name itself, put it in quotes: `{word} = \"{name}\"`")
             } else {
-                format!("write {}", forms(dialect, word))
+                format!("write {}", forms(spec, word))
             };
             let text = format!("`{word}`: there is no parameter `{name}`; {advice}");
             mistakes.push(syn::Error::new_spanned(value, text));
@@ -77,12 +77,12 @@ fn per_call(dialect: &Dialect, args: &Args, names: &Names, mistakes: &mut Vec<sy
     }
 }
 
-fn expr<T>(parsed: &Parsed<Given<T>>) -> Option<(&Place, &Expr)> {
-    parsed.value.as_ref()?.expr().map(|value| (&parsed.place, value))
+fn expr<T>(parsed: &Parsed<Given<T>>) -> Option<(&Location, &Expr)> {
+    parsed.value.as_ref()?.expr().map(|value| (&parsed.location, value))
 }
 
-fn forms(dialect: &Dialect, option: &str) -> &'static str {
-    dialect.table.iter().find(|row| row.name == option).map_or("", |row| row.forms)
+fn forms(spec: &AttributeSpec, option: &str) -> &'static str {
+    spec.table.iter().find(|row| row.name == option).map_or("", |row| row.forms)
 }
 
 fn is_count(option: &str) -> bool {

@@ -3,7 +3,7 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-use crate::args::{Args, Dialect};
+use crate::args::{Args, AttributeSpec};
 use crate::item::{Body, Function};
 use crate::reader::read;
 use crate::spans::located_at;
@@ -11,11 +11,16 @@ use crate::spans::located_at;
 /// Every mistake as its own compile error, and the item as it was written.
 ///
 /// Without the item each of its callers would get an error too, and the one that matters would drown.
-pub(crate) fn report(mistakes: &[syn::Error], dialect: &Dialect, args: TokenStream, item: TokenStream) -> TokenStream {
+pub(crate) fn report(
+    mistakes: &[syn::Error],
+    spec: &AttributeSpec,
+    args: TokenStream,
+    item: TokenStream,
+) -> TokenStream {
     let mistakes: TokenStream = mistakes.iter().map(syn::Error::to_compile_error).collect();
-    match Function::parse(dialect.attribute, item.clone()) {
+    match Function::parse(spec.attribute, item.clone()) {
         Ok(Function { attrs, vis, sig, body: Some(body) }) => {
-            let block = with_mistakes(&mistakes, dialect, args, &body);
+            let block = with_mistakes(&mistakes, spec, args, &body);
             quote!(#(#attrs)* #vis #sig #block)
         }
         _ => quote!(#mistakes #item),
@@ -25,8 +30,8 @@ pub(crate) fn report(mistakes: &[syn::Error], dialect: &Dialect, args: TokenStre
 /// In the body the mistakes are an expression, whose type nobody knows: so the compiler reports nothing that
 /// depends on it. The names that the attribute gives to the body have that type, and everything that the attribute
 /// mentions is used: parameters that only the key needs are not called unused, nor are imports.
-fn with_mistakes(mistakes: &TokenStream, dialect: &Dialect, args: TokenStream, body: &Body) -> TokenStream {
-    let Args { in_body, mentioned, .. } = read(dialect, args, &mut Vec::new());
+fn with_mistakes(mistakes: &TokenStream, spec: &AttributeSpec, args: TokenStream, body: &Body) -> TokenStream {
+    let Args { in_body, mentioned, .. } = read(spec, args, &mut Vec::new());
     let used = quote_spanned!(Span::mixed_site()=> let _ = async { (#(&#mentioned,)*); __dlock_mistake };);
     let (tokens, in_body) = (&body.tokens, in_body.iter().map(|(_, name)| name));
     quote_spanned! {located_at(body.span)=>

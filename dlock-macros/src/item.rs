@@ -4,7 +4,7 @@ use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, GenericArgument, PathArguments, ReturnType, Signature, Token, Type, TypeParamBound, Visibility};
 
-use crate::args::Dialect;
+use crate::args::AttributeSpec;
 use crate::lazy;
 
 /// A function as it was written. Its body stays tokens, so that rustc and the editor read the user's own text.
@@ -49,8 +49,8 @@ impl Function {
     }
 
     /// Finds what runs in the function, or says why nothing in it can be run under the attribute.
-    pub(crate) fn locked(&mut self, dialect: &Dialect) -> syn::Result<Locked> {
-        let (sig, attribute) = (&self.sig, dialect.attribute);
+    pub(crate) fn locked(&mut self, spec: &AttributeSpec) -> syn::Result<Locked> {
+        let (sig, attribute) = (&self.sig, spec.attribute);
         if let Some(token) = &sig.constness {
             let text =
                 format!("#[{attribute}] works at run time, and a `const fn` may run before that: drop the `const`");
@@ -76,7 +76,7 @@ impl Function {
         }
         match async_trait_shape(sig, &body) {
             Some(locked) => Ok(locked),
-            None if lazy::is_lazy(&sig.output) => Err(lazy::mistake(&sig.output, dialect.too_early)),
+            None if lazy::is_lazy(&sig.output) => Err(lazy::mistake(&sig.output, spec.too_early)),
             None => Ok(Locked { body, output: output(sig), shape: Shape::Sync }),
         }
     }

@@ -58,9 +58,9 @@ fn expand_optimistic(args: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-fn expand_lock(dialect: &args::Dialect, args: TokenStream, item: TokenStream) -> TokenStream {
-    match model::LockedFn::new(dialect, args.clone(), item.clone()) {
+fn expand_lock(spec: &args::AttributeSpec, args: TokenStream, item: TokenStream) -> TokenStream {
+    match model::LockedFn::new(spec, args.clone(), item.clone()) {
         Ok(locked) => expand::expand(&locked),
-        Err(mistakes) => fallback::report(&mistakes, dialect, args, item),
+        Err(mistakes) => fallback::report(&mistakes, spec, args, item),
     }
 }

@@ -6,7 +6,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Signature, Visibility};
 
-use crate::args::{Args, Dialect, Parsed, parsed};
+use crate::args::{Args, AttributeSpec, Parsed, parsed};
 use crate::checks;
 use crate::expressions;
 use crate::item::{Function, Locked};
@@ -44,27 +44,27 @@ pub(crate) enum Busy {
 impl LockedFn {
     /// Every mistake of the attribute and of the function comes back at once.
     pub(crate) fn new(
-        dialect: &Dialect,
+        spec: &AttributeSpec,
         attribute: TokenStream,
         item: TokenStream,
     ) -> Result<LockedFn, Vec<syn::Error>> {
         let mut mistakes = Vec::new();
-        let mut args = read(dialect, attribute, &mut mistakes);
-        (dialect.complete)(&mut args);
+        let mut args = read(spec, attribute, &mut mistakes);
+        (spec.complete)(&mut args);
         checks::options(&args, &mut mistakes);
-        let Some(mut function) = note_mistake(Function::parse(dialect.attribute, item), &mut mistakes) else {
+        let Some(mut function) = note_mistake(Function::parse(spec.attribute, item), &mut mistakes) else {
             return Err(mistakes);
         };
 
         check_second_lock(&function.attrs, &args, &mut mistakes);
-        let locked = note_mistake(function.locked(dialect), &mut mistakes);
+        let locked = note_mistake(function.locked(spec), &mut mistakes);
         if let Some(locked) = &locked {
             checks::shape(&args, &locked.shape, &mut mistakes);
         }
         let names = Names::of(&function.sig);
         checks::names(&args, &names, &mut mistakes);
-        expressions::check(dialect, &args, &names, &mut mistakes);
-        let keys = keys(dialect, args.key.take(), args.keys.take(), &names, &mut mistakes);
+        expressions::check(spec, &args, &names, &mut mistakes);
+        let keys = keys(spec, args.key.take(), args.keys.take(), &names, &mut mistakes);
         let on_busy = busy(args.on_busy.take(), &function.sig, &mut mistakes);
         let Function { attrs, vis, sig, .. } = function;
         let (Some(locked), Some(keys), true) = (locked, keys, mistakes.is_empty()) else { return Err(mistakes) };
@@ -111,7 +111,7 @@ pub(crate) fn note_mistake<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Er
 }
 
 fn keys(
-    dialect: &Dialect,
+    spec: &AttributeSpec,
     key: Option<Parsed<Key>>,
     keys: Option<Parsed<Vec<LitStr>>>,
     names: &Names,
@@ -130,10 +130,10 @@ fn keys(
         Key::Template(template) => match names.template(&template, mistakes) {
             Template::One(pieces) => Some(Keys::One(template, pieces)),
             Template::Each { .. } => {
-                let text = if dialect.table.iter().any(|row| row.name == "keys") {
+                let text = if spec.table.iter().any(|row| row.name == "keys") {
                     format!("a list makes several keys: write `keys = {}`", template.token())
                 } else {
-                    format!("a list makes several keys, and #[{}] takes one lock", dialect.attribute)
+                    format!("a list makes several keys, and #[{}] takes one lock", spec.attribute)
                 };
                 mistakes.push(syn::Error::new(template.span(), text));
                 None
@@ -180,14 +180,15 @@ fn busy(on_busy: Option<Parsed<OnBusy>>, sig: &Signature, mistakes: &mut Vec<syn
 fn check_second_lock(attrs: &[Attribute], args: &Args, mistakes: &mut Vec<syn::Error>) {
     for attr in attrs {
         let Meta::List(list) = &attr.meta else { continue };
-        let Some(dialect) = list.path.segments.last().and_then(|name| crate::table::lock_named(&name.ident)) else {
+        let Some(spec) = list.path.segments.last().and_then(|name| crate::table::lock_named(&name.ident)) else {
             continue;
         };
-        let other = read(dialect, list.tokens.clone(), &mut Vec::new());
+        let other = read(spec, list.tokens.clone(), &mut Vec::new());
         let same = args.key_texts().is_some_and(|keys| other.key_texts().is_some_and(|others| keys == others));
-        if let (true, Some(place)) = (same, other.key_place()) {
+        if let (true, Some(location)) = (same, other.key_location()) {
             mistakes.push(
-                place.mistake("this function already takes the lock with this key: remove one of the two attributes"),
+                location
+                    .mistake("this function already takes the lock with this key: remove one of the two attributes"),
             );
         }
     }

@@ -6,13 +6,13 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, Ident, Token};
 
-use crate::args::{Args, Dialect, Place, Row, Takes, Written};
+use crate::args::{Args, AttributeSpec, Location, OptionSpec, Takes, Written};
 use crate::literals::{is_literal, text, ungrouped, unquoted, word};
 use crate::suggest::{list, nearest};
 
 /// Reads the whole attribute. A mistake in one option does not hide those in the others.
-pub(crate) fn read(dialect: &Dialect, attribute: TokenStream, mistakes: &mut Vec<syn::Error>) -> Args {
-    let mut reader = Reader { dialect, args: Args::default(), seen: Vec::new(), meant: Vec::new(), mistakes };
+pub(crate) fn read(spec: &AttributeSpec, attribute: TokenStream, mistakes: &mut Vec<syn::Error>) -> Args {
+    let mut reader = Reader { spec, args: Args::default(), seen: Vec::new(), meant: Vec::new(), mistakes };
     let options = |input: ParseStream| {
         while !input.is_empty() {
             reader.option(input);
@@ -22,7 +22,7 @@ pub(crate) fn read(dialect: &Dialect, attribute: TokenStream, mistakes: &mut Vec
     // Parts that cannot be read are skipped and reported, so the parser itself does not fail.
     let _: syn::Result<()> = options.parse2(attribute);
     let Reader { args, seen, meant, mistakes, .. } = reader;
-    for (names, text) in dialect.required {
+    for (names, text) in spec.required {
         // A misspelt option was reported already.
         if !names.iter().any(|name| seen.contains(name) || meant.contains(name)) {
             mistakes.push(syn::Error::new(Span::call_site(), text));
@@ -32,7 +32,7 @@ pub(crate) fn read(dialect: &Dialect, attribute: TokenStream, mistakes: &mut Vec
 }
 
 struct Reader<'a> {
-    dialect: &'a Dialect,
+    spec: &'a AttributeSpec,
     args: Args,
     seen: Vec<&'static str>,
     /// The options that misspelt names probably meant.
@@ -54,7 +54,7 @@ impl Reader<'_> {
 
     fn name_and_value(&mut self, input: ParseStream) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
-            self.meant.extend(self.dialect.table.first().map(|row| row.name));
+            self.meant.extend(self.spec.table.first().map(|row| row.name));
             return Err(input.error(self.form()));
         }
         let name = input.call(Ident::parse_any)?;
@@ -74,7 +74,7 @@ impl Reader<'_> {
         let is_bare = !given && value.is_none() && ends(input);
 
         let word = name.unraw().to_string();
-        let Some(row) = self.dialect.table.iter().find(|row| row.name == word) else {
+        let Some(row) = self.spec.table.iter().find(|row| row.name == word) else {
             let meant = self.meant_by(&word);
             self.meant.extend(meant);
             self.mention(meant, value.as_ref());
@@ -113,17 +113,17 @@ impl Reader<'_> {
         };
         self.mistakes.extend(wrong);
         let tokens = value.as_ref().map_or_else(|| name.to_token_stream(), ToTokens::to_token_stream);
-        let written = Written { place: Place { word: row.name, tokens, order }, value };
-        (row.read)(&mut self.args, &written).map_err(|why| written.place.mistake(format!("`{word}`: {why}")))
+        let written = Written { location: Location { word: row.name, tokens, order }, value };
+        (row.read)(&mut self.args, &written).map_err(|why| written.location.mistake(format!("`{word}`: {why}")))
     }
 
     /// A misspelt option counts as given: options that do not fit to it are reported at once, and it is not missing.
     fn is_there(&mut self, option: &'static str, name: &Ident) {
-        let row = self.dialect.table.iter().find(|row| row.name == option);
+        let row = self.spec.table.iter().find(|row| row.name == option);
         if let Some(row) = row.filter(|row| !self.seen.contains(&row.name)) {
-            let place = Place { word: row.name, tokens: name.to_token_stream(), order: self.seen.len() };
+            let location = Location { word: row.name, tokens: name.to_token_stream(), order: self.seen.len() };
             // Without a value nothing is wrong with it.
-            let _: Result<(), String> = (row.read)(&mut self.args, &Written { place, value: None });
+            let _: Result<(), String> = (row.read)(&mut self.args, &Written { location, value: None });
         }
     }
 
@@ -137,7 +137,7 @@ impl Reader<'_> {
         match option {
             Some(option @ ("guard" | "fence")) => self.args.in_body.extend(name.map(|name| (option, name))),
             _ => {
-                let row = self.dialect.table.iter().find(|row| Some(row.name) == option);
+                let row = self.spec.table.iter().find(|row| Some(row.name) == option);
                 let takes = row.map_or(Takes::Words, |row| row.takes);
                 self.args.mentioned.extend(mentioned(option, takes, value));
             }
@@ -145,14 +145,14 @@ impl Reader<'_> {
     }
 
     fn form(&self) -> String {
-        match self.dialect.table.first() {
+        match self.spec.table.first() {
             Some(row) => format!("options are written `name = value`, as in `{}`", example(row)),
             None => "options are written `name = value`".into(),
         }
     }
 
     fn names(&self) -> impl Iterator<Item = &'static str> + use<> {
-        self.dialect.table.iter().map(|row| row.name)
+        self.spec.table.iter().map(|row| row.name)
     }
 
     fn meant_by(&self, word: &str) -> Option<&'static str> {
@@ -214,9 +214,9 @@ fn name_in(value: &Expr) -> Option<Ident> {
 }
 
 /// The first of the forms that is a value, with the name.
-fn example(row: &Row) -> String {
-    let place = if row.flag { 3 } else { 1 };
-    let form = row.forms.split('`').nth(place).unwrap_or("…");
+fn example(row: &OptionSpec) -> String {
+    let location = if row.flag { 3 } else { 1 };
+    let form = row.forms.split('`').nth(location).unwrap_or("…");
     format!("{} = {form}", row.name)
 }
 

@@ -25,10 +25,10 @@ fn reference() -> String {
         "# Options\n\n\
          This page is written from the tables in `dlock-macros/src/table.rs`; a test keeps the two the same.\n",
     );
-    for (dialect, about) in REFERENCE {
-        page += &format!("\n## `#[{}]`\n\n{about}\n\n", dialect.attribute);
+    for (spec, about) in REFERENCE {
+        page += &format!("\n## `#[{}]`\n\n{about}\n\n", spec.attribute);
         page += "| option | forms | default | meaning |\n| --- | --- | --- | --- |\n";
-        for Row { name, forms, default, doc, .. } in dialect.table {
+        for OptionSpec { name, forms, default, doc, .. } in spec.table {
             page += &format!("| `{name}` | {forms} | {default} | {doc} |\n");
         }
     }

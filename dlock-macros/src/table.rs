@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::Ident;
 
-use crate::args::{Args, Dialect, Parsed, Row, Takes, Written, parsed};
+use crate::args::{Args, AttributeSpec, OptionSpec, Parsed, Takes, Written, parsed};
 use crate::key_values;
 use crate::tokens::{
     backoff, cohort, duration, fixed_count, fixed_time, max_waiters, mode, on_lost, renew, retry, some, wait,
@@ -12,7 +12,7 @@ use crate::tokens::{
 use crate::values::{self, Given, OnBusy, Renew, Wait};
 
 /// `#[distributed_lock]`.
-pub(crate) const LOCK: Dialect = Dialect {
+pub(crate) const LOCK: AttributeSpec = AttributeSpec {
     attribute: "distributed_lock",
     table: LOCK_TABLE,
     required: &[(&["key", "keys"], r#"`key` is missing: the lock needs a name, such as `key = "stock:<id>"`"#)],
@@ -23,7 +23,7 @@ pub(crate) const LOCK: Dialect = Dialect {
 const LOCK_TOO_EARLY: &str = "the lock would end before the work runs";
 
 /// `#[scheduled_lock]`: the same lock, with options for scheduled tasks.
-pub(crate) const SCHEDULED: Dialect = Dialect {
+pub(crate) const SCHEDULED: AttributeSpec = AttributeSpec {
     attribute: "scheduled_lock",
     table: SCHEDULED_TABLE,
     required: &[
@@ -40,7 +40,7 @@ pub(crate) const SCHEDULED: Dialect = Dialect {
 };
 
 /// `#[optimistic]`: takes no lock; runs the body again after a conflict.
-pub(crate) const OPTIMISTIC: Dialect = Dialect {
+pub(crate) const OPTIMISTIC: AttributeSpec = AttributeSpec {
     attribute: "optimistic",
     table: OPTIMISTIC_TABLE,
     required: &[],
@@ -49,15 +49,15 @@ pub(crate) const OPTIMISTIC: Dialect = Dialect {
 };
 
 /// The dialect of an attribute that locks.
-pub(crate) fn lock_named(name: &Ident) -> Option<&'static Dialect> {
-    [&LOCK, &SCHEDULED].into_iter().find(|dialect| name == dialect.attribute)
+pub(crate) fn lock_named(name: &Ident) -> Option<&'static AttributeSpec> {
+    [&LOCK, &SCHEDULED].into_iter().find(|spec| name == spec.attribute)
 }
 
 /// A row that only reads a value into its slot. The arguments after the slot: how the value is read, and what it may be
 /// besides literals and words. The last one, if the option has a field in the static of the call, is the field's value.
 macro_rules! row {
     ($name:literal, $forms:literal, $default:literal, $doc:literal, $slot:ident, $read:path, $takes:ident $(, $field:expr)?) => {
-        Row {
+        OptionSpec {
             name: $name,
             forms: $forms,
             default: $default,
@@ -73,11 +73,11 @@ macro_rules! row {
 }
 
 #[rustfmt::skip]
-const LOCK_TABLE: &[Row] = &[
+const LOCK_TABLE: &[OptionSpec] = &[
     row!("key", r#"`"stock:<id>"`, or an expression that gives a `Key`"#, "required, or `keys`",
         "The name of the lock; `<…>` inserts the value of a parameter, of a field of a parameter, or of a const generic. `<<` is a plain `<`.",
         key, key_values::key, Expressions),
-    Row {
+    OptionSpec {
         name: "keys",
         forms: r#"`["account:<from>", "account:<to>"]`, `"order:<ids..>"`"#,
         default: "–",
@@ -114,7 +114,7 @@ const LOCK_TABLE: &[Row] = &[
         "Lock mode: one holder, many readers or one writer, or up to N holders at a time.",
         mode, values::mode, Words,
         |args, rt| parsed(&args.mode).map(|value| mode(value, rt))),
-    Row { flag: true, ..row!("fair", "`fair`, `true`, `false`", "`false`",
+    OptionSpec { flag: true, ..row!("fair", "`fair`, `true`, `false`", "`false`",
         "Waiters of all processes get the lock in the order in which they came. Refused if the store does not support it. On Redis, a caller without `fair` may still overtake them when a `min_hold`, or the lease of a dead holder, ends.",
         fair, values::flag, Words,
         |args, _| parsed(&args.fair).map(ToTokens::to_token_stream)) },
@@ -122,7 +122,7 @@ const LOCK_TABLE: &[Row] = &[
         "Callers of one process pass the lock on among themselves while other processes wait. The values limit how many times, and for how long.",
         cohort, values::cohort, Words,
         |args, rt| parsed(&args.cohort)?.as_ref().map(|value| some(&cohort(value, rt)))),
-    Row { flag: true, ..row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
+    OptionSpec { flag: true, ..row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
         "A nested call for the same lock joins the hold of the enclosing call instead of failing. A nested call with `once_per` or `min_hold` cannot join, and fails.",
         reentrant, values::flag, Words,
         |args, _| parsed(&args.reentrant).map(ToTokens::to_token_stream)) },
@@ -182,7 +182,7 @@ const LOCK_TABLE: &[Row] = &[
 ];
 
 #[rustfmt::skip]
-const SCHEDULED_TABLE: &[Row] = &[
+const SCHEDULED_TABLE: &[OptionSpec] = &[
     row!("name", r#"`"nightly-report"`, `"report:<region>"`"#, "required",
         "The task's name, which is the key of its lock.",
         key, key_values::template, Words),
@@ -216,7 +216,7 @@ const SCHEDULED_TABLE: &[Row] = &[
 ];
 
 #[rustfmt::skip]
-const OPTIMISTIC_TABLE: &[Row] = &[
+const OPTIMISTIC_TABLE: &[OptionSpec] = &[
     row!("retries", "`3`, or a `const` of type `u32`", "`3`",
         "How often, at most, the body runs again after a conflict.",
         retries, values::retries, Constants),
@@ -244,7 +244,7 @@ fn once_per(args: &Args, rt: &TokenStream) -> Option<TokenStream> {
 
 /// The reference page: each attribute, and the text above its table.
 #[cfg(test)]
-pub(crate) const REFERENCE: &[(&Dialect, &str)] = &[
+pub(crate) const REFERENCE: &[(&AttributeSpec, &str)] = &[
     (
         &LOCK,
         "Runs a function only while a distributed lock is held.\n\n\

@@ -336,7 +336,7 @@ pub(crate) fn on_lost(value: &Expr) -> Result<OnLost, String> {
 
 /// Whether the function is skipped in an outage.
 pub(crate) fn on_outage(value: &Expr) -> Result<bool, String> {
-    choice(value, &["error", "skip"]).map(|place| place == 1)
+    choice(value, &["error", "skip"]).map(|location| location == 1)
 }
 
 pub(crate) fn rerun(value: &Expr) -> Result<(), String> {

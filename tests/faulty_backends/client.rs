@@ -40,6 +40,8 @@ struct Memory {
     abandoned: HashSet<Owner>,
     carried: HashSet<Owner>,
     broken: bool,
+    /// Many holds are being renewed.
+    renewing: bool,
     /// How often the client was asked whether it offers the power.
     exchange_asked: u32,
 }
@@ -67,7 +69,14 @@ impl Client {
 
     async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
         self.wire(&hold.claim.owner).await?;
+        let meets = self.memory().renewing;
         let released = self.server.end(&hold.claim, keep, run, self.id, self.clock.wall_ms());
+        if meets && self.tells(Lie::LookEndsNeighbours) {
+            self.server.state().lose_neighbours();
+        }
+        if meets && self.tells(Lie::LookHidesRelease) {
+            return Err(Error::outage("the session was ended before it answered"));
+        }
         if self.tells(Lie::ReleaseSettles) && self.server.state().working.contains(&hold.claim.owner) {
             self.server.state().settled.insert(hold.claim.owner);
         }
@@ -77,6 +86,13 @@ impl Client {
 
     fn tells(&self, lie: Lie) -> bool {
         self.server.tells(lie)
+    }
+
+    /// Whether an abandon comes before what its claim has asked for, in one of the requests.
+    fn is_overtaken(&self) -> bool {
+        [Lie::AbandonOvertakes, Lie::AbandonOvertakesTogether, Lie::AbandonOvertakesCarried]
+            .iter()
+            .any(|lie| self.tells(*lie))
     }
 }
 
@@ -172,12 +188,14 @@ impl Backend for Client {
                 return holds.iter().map(|_| answer()).collect();
             }
             let (wall, alone) = (self.clock.wall_ms(), holds.len() == 1);
+            self.memory().renewing = holds.len() > 20;
             let ours = holds.iter().map(|hold| self.server.renew(&hold.claim, self.id, wall, alone)).collect();
             self.memory().replies.push_back(ours);
             if !self.tells(Lie::MixesReplies) {
                 // A correct client knows which reply is whose.
                 let ours = self.memory().replies.pop_back().unwrap_or_default();
                 self.reply().await;
+                self.memory().renewing = false;
                 return self.standings(holds, &ours, from);
             }
             self.reply().await;
@@ -201,7 +219,7 @@ impl Backend for Client {
             }
             let delivered = self.memory().delivered.contains(&claim.owner);
             let (server, claim, wall) = (self.server.clone(), claim.clone(), self.clock.wall_ms());
-            if self.tells(Lie::AbandonOvertakes) {
+            if self.is_overtaken() {
                 steps::on_our_thread(move || server.abandon(&claim, delivered, wall)).await;
             } else {
                 server.abandon(&claim, delivered, wall);
@@ -314,7 +332,13 @@ impl Exchange for Client {
         Box::pin(async move {
             let from = self.clock.now();
             self.wire(&next.owner).await?;
-            let (released, answer) = self.server.release_to(&hold.claim, next, until, self.id, self.clock.wall_ms());
+            let (server, claim, asked, id) = (self.server.clone(), hold.claim.clone(), next.clone(), self.id);
+            let wall = self.clock.wall_ms();
+            let request = move || server.release_to(&claim, &asked, until, id, wall);
+            let (released, answer) = match self.tells(Lie::AbandonOvertakesCarried) {
+                true => steps::on_our_thread(request).await,
+                false => request(),
+            };
             self.reply().await;
             let released = if released { Released::Released } else { Released::NotOwner };
             if released == Released::Released {
@@ -335,7 +359,13 @@ impl Batch for Client {
         Box::pin(async move {
             let from = self.clock.now();
             self.wire(&claims.first().map_or(Owner::from_bytes([0; 16]), |claim| claim.owner)).await?;
-            let granted = together::ask(&self.server, claims, self.id, self.clock.wall_ms()).await;
+            let (server, id, wall) = (self.server.clone(), self.id, self.clock.wall_ms());
+            let granted = if self.tells(Lie::AbandonOvertakesTogether) {
+                let claims = claims.to_vec();
+                steps::on_our_thread(move || server.ask_all(&claims, id, wall)).await
+            } else {
+                together::ask(&server, claims, id, wall).await
+            };
             self.reply().await;
             let Some(granted) = granted else { return Ok(Together::Contended) };
             let holds = claims.iter().zip(granted).map(|(claim, grant)| self.hold(claim, grant, from));

@@ -19,7 +19,7 @@ impl Server {
     pub(crate) fn renew(&self, claim: &std::sync::Arc<Claim>, client: u64, wall: u64, alone: bool) -> bool {
         let (name, now) = (self.name(&claim.key), self.now(wall));
         let mut state = self.state();
-        if state.neighbours.contains(&claim.owner) && self.tells(Lie::LosesNeighbours) {
+        if state.neighbours.contains(&claim.owner) {
             return false;
         }
         let Some(records) = state.locks.get_mut(&name) else {
@@ -209,8 +209,9 @@ impl Server {
         let mut state = self.state();
         let evicted: Vec<_> = state.locks.remove(&name).unwrap_or_default().iter().map(|record| record.owner).collect();
         state.evicted.extend(&evicted);
-        let neighbours: Vec<_> = state.locks.values().flatten().map(|record| record.owner).collect();
-        state.neighbours.extend(neighbours);
+        if self.tells(Lie::LosesNeighbours) {
+            state.lose_neighbours();
+        }
         self.tell_ends(&state, &evicted);
         state.released_by.remove(&name);
         if self.tells(Lie::CounterInRecord) {

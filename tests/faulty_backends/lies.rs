@@ -79,6 +79,9 @@ lies! {
 
     CallerKeepsConnection POLL ["a caller whose future is not polled delays no other caller"]
 
+    LookEndsNeighbours SESSION ["a release that meets renewals and looks reports no loss and ends no other hold"]
+    LookHidesRelease POLL ["a release that meets renewals and looks reports no loss and ends no other hold"]
+
     WrongHoldIds POLL ["look shows each holder with its hold id"]
     NamesTheAsker POLL ["a refusal that names a holder names the current one"]
     BreaksInWords POLL ["a broken hold is Lost, and the next owner gets the lock"]
@@ -108,12 +111,18 @@ lies! {
     CarriesFromAnybody PUSHED_MODES ["a late release asks for the next caller and takes the lock from nobody"]
     CarriesLateIsFine PUSHED_MODES ["a late release asks for the next caller and takes the lock from nobody"]
     CarriedCountsFromReply PUSHED_MODES ["a grant to the next caller counts from before the release was sent"]
+    AbandonOvertakesCarried PUSHED_MODES [
+        "an abandon on dlock's own thread does not overtake the release that asks for its claim",
+    ]
     KeepsCarried PUSHED_MODES ["the next caller of a release leaves nothing when it gives up"]
 
     TogetherKeepsTokens MODES ["free locks that are asked for together are all granted"]
     TogetherTakesSome MODES ["if one of several locks is taken, the others stay free"]
     TogetherRefusesOwn MODES ["an owner that asks again for several locks together has them once"]
     TogetherRunsOn MODES ["an attempt for several locks dropped anywhere is undone by their abandons"]
+    AbandonOvertakesTogether MODES [
+        "an abandon on dlock's own thread does not overtake a request for several locks",
+    ]
     TogetherInTwoSteps MODES ["a holder of several locks together is the only holder of each"]
     TogetherOvertakes MODES ["a request for several locks together overtakes no waiter"]
 

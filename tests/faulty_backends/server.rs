@@ -55,7 +55,7 @@ pub(crate) struct State {
     pub(crate) due: HashSet<Owner>,
     /// Whether the session of an owner has ended, as its holder is told.
     pub(crate) sessions: HashMap<Owner, watch::Sender<bool>>,
-    /// For lies: the owners whose sessions were ended from outside, and those who held other locks then.
+    /// For lies: the owners whose sessions were ended from outside, and those that hear of an end that was none.
     pub(crate) evicted: HashSet<Owner>,
     pub(crate) neighbours: HashSet<Owner>,
     /// The owners that have worked in their holds, and those whose work is final.
@@ -103,6 +103,11 @@ pub(crate) enum Answer {
 impl State {
     pub(crate) fn records(&self, name: &str) -> &[Record] {
         self.locks.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// For lies: tells those who hold locks now that they have lost them.
+    pub(crate) fn lose_neighbours(&mut self) {
+        self.neighbours.extend(self.locks.values().flatten().map(|record| record.owner));
     }
 
     /// Ends holds of a key; tells whether there was one.

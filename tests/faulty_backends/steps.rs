@@ -19,7 +19,7 @@ impl Client {
     /// The way to the store.
     pub(super) async fn wire(&self, owner: &Owner) -> Result<()> {
         // The first poll of a request of that lie spawns its task.
-        if !self.tells(Lie::AbandonOvertakes) {
+        if !self.is_overtaken() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if self.memory().broken {

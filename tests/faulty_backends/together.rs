@@ -30,7 +30,7 @@ pub(crate) async fn ask(server: &Arc<Server>, claims: &[Arc<Claim>], client: u64
 }
 
 impl Server {
-    fn ask_all(&self, claims: &[Arc<Claim>], client: u64, wall: u64) -> Option<Vec<Grant>> {
+    pub(crate) fn ask_all(&self, claims: &[Arc<Claim>], client: u64, wall: u64) -> Option<Vec<Grant>> {
         let mut state = self.state();
         if self.are_open(&mut state, claims, wall) {
             return Some(self.take_all(&mut state, claims, client, wall));

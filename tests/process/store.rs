@@ -95,9 +95,9 @@ impl Store {
         matches!(self, Self::MariaDbRow | Self::MySqlRow | Self::PostgresRow)
     }
 
-    /// Does it know readers, permits and several locks in one request?
+    /// Does it take part in the trials of readers, permits and several locks in one call?
     pub(crate) fn has_modes(self) -> bool {
-        self == Self::Etcd
+        matches!(self, Self::Etcd | Self::ZooKeeper)
     }
 
     /// Can callers of one process pass a hold on?

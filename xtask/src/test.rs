@@ -1,16 +1,20 @@
 //! `cargo xtask test`: everything that tests, against one private set of servers. With a store's name: the tests of that
 //! store's crate, against the servers that they start.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::{fs, thread};
 
 use dlock_testkit::servers::SharedSet;
 
 use crate::parts::Parts;
-use crate::sh::{Result, cargo, run};
+use crate::sh::{Result, cargo, read, run};
 use crate::{package, servers};
 
 /// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
 pub(crate) const ETCD: &str = "dlock-rs/etcd-tls";
+
+/// The test target of each store's crate that runs the conformance suite.
+const SUITE: &str = "conformance";
 
 /// What the SQL stores share.
 const NO_STORE: &str = "sql";
@@ -67,16 +71,44 @@ pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
     if filter.is_empty() {
         parts.run("packages", package::packaged)?;
     }
-    with_servers(parts, |parts, set| {
-        // Plain `cargo test`: it runs doc tests and tests without the standard harness too, and ends with their counts.
-        let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD, "--"]);
-        command.args(filter).envs(set.env());
-        // The tests wait more than they work. On two cores the harness would run two at a time.
+    with_servers(parts, |parts, set| parts.run("tests", || side_by_side(set, filter)))
+}
+
+/// The suite's runs beside all other tests. Both wait more than they work: one after the other takes half as long again.
+fn side_by_side(set: &SharedSet, filter: &[&str]) -> Result {
+    let tests = |targets: &[&str]| {
+        let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD]);
+        command.args(targets).arg("--").args(filter).envs(set.env());
+        // For the same reason. On two cores the harness would run two at a time.
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
             command.env("RUST_TEST_THREADS", "8");
         }
-        parts.run("tests", || run(&mut command))
+        command
+    };
+    let others = targets_beside_the_suite()?;
+    let others = others.iter().flat_map(|name| ["--test", name.as_str()]);
+    let others: Vec<_> = ["--lib", "--bins"].into_iter().chain(others).collect();
+    thread::scope(|scope| {
+        let suite = scope.spawn(|| read(&mut tests(&["--test", SUITE])).map_err(|error| error.to_string()));
+        let others = run(&mut tests(&others));
+        let docs = run(&mut tests(&["--doc"]));
+        let suite = suite.join().unwrap_or_else(|_| Err("the suite could not be run".into()));
+        // Its table comes in one piece, and not between the lines of the others.
+        eprintln!("{}", suite.as_ref().unwrap_or_else(|error| error));
+        others.and(docs)?;
+        suite.map(drop).map_err(|_| format!("a run of `{SUITE}` failed: see above").into())
     })
+}
+
+/// The names of the test targets that `cargo test` runs, but for the suite's.
+fn targets_beside_the_suite() -> Result<BTreeSet<String>> {
+    let metadata = read(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
+    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
+    let targets = list(&metadata["packages"]).into_iter().flat_map(|package| list(&package["targets"]));
+    let tests = targets.filter(|target| list(&target["kind"]).contains(&"test".into()) && target["test"] == true);
+    let names = tests.filter_map(|target| target["name"].as_str().map(str::to_owned));
+    Ok(names.filter(|name| name != SUITE).collect())
 }
 
 /// Does `work` while a set of servers runs. They end with this process too, however it ends.

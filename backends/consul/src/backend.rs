@@ -9,8 +9,8 @@ use dlock_contract::{
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::lock::locks::Locks;
 use crate::lock::renew::Renewal;
+use crate::lock::shared::Shared;
 use crate::probe;
 use crate::store::Consul;
 
@@ -20,27 +20,27 @@ impl Backend for Consul {
     }
 
     fn identify(&self, key: &LockKey) -> Result<Identity> {
-        let name = self.locks.name(key)?.lock;
-        let lock = if self.locks.http.settings().literal { key.literal()? } else { key.clone() };
+        let name = self.shared.name(key)?.lock;
+        let lock = if self.shared.http.settings().literal { key.literal()? } else { key.clone() };
         Ok(Identity::of(&lock).named(name))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
-        let (locks, claim) = (self.locks.clone(), claim.clone());
+        let (shared, claim) = (self.shared.clone(), claim.clone());
         async move {
-            let place = locks.place(&claim)?;
-            let turn = place.turn().await;
-            Locks::detached(locks.attempt(claim, queue, place, turn)).await
+            let state = shared.state(&claim)?;
+            let access = state.next_access().await;
+            Shared::detached(shared.attempt(claim, queue, state, access)).await
         }
         .boxed()
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         let renewals = holds.iter().map(|hold| Renewal::of(hold)).collect::<Result<Vec<_>>>();
-        let locks = self.locks.clone();
+        let shared = self.shared.clone();
         async move {
             let answers = match renewals {
-                Ok(renewals) => Locks::detached(async move { Ok(locks.renew(renewals).await) }).await,
+                Ok(renewals) => Shared::detached(async move { Ok(shared.renew(renewals).await) }).await,
                 Err(error) => Err(error),
             };
             answers.unwrap_or_else(|error| holds.iter().map(|_| Err(error.again())).collect())
@@ -49,26 +49,26 @@ impl Backend for Consul {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        self.locks.release(hold)
+        self.shared.release(hold)
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        let (locks, claim) = (self.locks.clone(), claim.clone());
+        let (shared, claim) = (self.shared.clone(), claim.clone());
         async move {
-            let Some(place) = locks.standing(claim.owner) else { return Ok(()) };
-            let turn = place.turn().await;
-            Locks::detached(locks.abandon(claim, place, turn)).await
+            let Some(state) = shared.existing_state(claim.owner) else { return Ok(()) };
+            let access = state.next_access().await;
+            Shared::detached(shared.abandon(claim, state, access)).await
         }
         .boxed()
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        Locks::detached(self.locks.clone().look(key.clone()))
+        Shared::detached(self.shared.clone().look(key.clone()))
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        let http = self.locks.http.clone();
-        Locks::detached(async move { probe::ready(&http).await })
+        let http = self.shared.http.clone();
+        Shared::detached(async move { probe::ready(&http).await })
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -76,9 +76,9 @@ impl Backend for Consul {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        let locks = self.locks.clone();
-        let closed = Locks::detached(async move {
-            locks.end_all().await;
+        let shared = self.shared.clone();
+        let closed = Shared::detached(async move {
+            shared.end_all().await;
             Ok(())
         });
         closed.map(drop).boxed()
@@ -87,14 +87,14 @@ impl Backend for Consul {
 
 impl Inspect for Consul {
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
-        Locks::detached(self.locks.clone().list(listing.clone()))
+        Shared::detached(self.shared.clone().list(listing.clone()))
     }
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
-        Locks::detached(self.locks.clone().break_hold(key.clone(), id, record.clone()))
+        Shared::detached(self.shared.clone().break_hold(key.clone(), id, record.clone()))
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
-        Locks::detached(self.locks.clone().record_of(HoldId::of(&hold.claim.owner)))
+        Shared::detached(self.shared.clone().record_of(HoldId::of(&hold.claim.owner)))
     }
 }

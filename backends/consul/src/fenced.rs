@@ -1,16 +1,16 @@
 //! Guarded writes to Consul: a transaction that writes only while the lock's key is as it was at the grant.
 //!
-//! The fencing token of an exclusive lock is the index at which its key was last changed. The key changes with the next
-//! grant, and goes, or is freed, at the end of the hold. So a transaction that compares the key's index is a *sequencer*: it
-//! fails for a holder that was paused too long, and also after the holder's own release. Permits have other keys, and such a
-//! write is always refused for them.
+//! The fencing token of an exclusive lock is the index at which its key was last changed. Each grant changes the key, and so
+//! does the end of each hold. So a transaction that compares the key's index fails for a holder that was paused too long, and
+//! also after the holder's own release. Consul calls such a comparison a *sequencer*. Permits have other keys, so these
+//! writes are always refused for them.
 //!
 //! ```no_run
 //! # async fn example(fence: dlock_contract::Fence) -> dlock_contract::Result<()> {
 //! use dlock_consul::fenced::Writer;
 //!
 //! let writer = Writer::new("consul://127.0.0.1:8500")?;
-//! // Refused with `FenceStale` once the lock has gone to somebody else, or is free.
+//! // Fails with `FenceStale` once the hold has ended.
 //! writer.set(&fence, "shop/stock/42", b"7").await?;
 //! writer.delete(&fence, "shop/stock/42").await?;
 //!
@@ -27,22 +27,22 @@ use std::sync::Arc;
 use dlock_contract::{Address, Clock, Error, Fence, Result};
 
 use crate::api::kv;
-use crate::api::txn::{self, Op, Outcome, operation};
-use crate::lock::locks::Locks;
+use crate::api::txn::{self, Op, TxnOutcome, operation};
 use crate::lock::name::Name;
+use crate::lock::shared::Shared;
 use crate::server::environment;
 use crate::server::http::Http;
 use crate::server::settings::{FORM, Settings};
 
-/// Writes keys in Consul, each only while its lock is held.
+/// Writes keys in Consul, each only while the hold with the given token exists.
 #[derive(Clone)]
 pub struct Writer {
     http: Arc<Http>,
 }
 
 impl Writer {
-    /// A writer for the agent of this URL, which is written as that of the store. With `keys=literal` the locks stand under
-    /// their literal names. It connects at the first write.
+    /// A writer for the agent of this URL, which has the same form as the store's URL. With `keys=literal` the locks have
+    /// their literal names. The writer connects at its first write.
     ///
     /// # Errors
     /// A URL, a variable or a file that cannot be read.
@@ -54,7 +54,7 @@ impl Writer {
     /// Sets a key to this value.
     ///
     /// # Errors
-    /// [`ErrorKind::FenceStale`](dlock_contract::ErrorKind::FenceStale) if the token's hold is over; what the server refuses.
+    /// [`ErrorKind::FenceStale`](dlock_contract::ErrorKind::FenceStale) if the token's hold has ended; the server's refusals.
     pub async fn set(&self, fence: &Fence, key: &str, value: &[u8]) -> Result<()> {
         self.write(fence, key, Some(value)).await
     }
@@ -67,8 +67,7 @@ impl Writer {
         self.write(fence, key, None).await
     }
 
-    /// The operation of a transaction, as JSON, that fails unless the token's hold still holds its lock: for a transaction of
-    /// your own, by `PUT /v1/txn`.
+    /// An operation for a transaction of your own (`PUT /v1/txn`), as JSON. It fails unless the token's hold still exists.
     ///
     /// # Errors
     /// For a lock that has no literal name, with `keys=literal`.
@@ -79,16 +78,16 @@ impl Writer {
     async fn write(&self, fence: &Fence, key: &str, value: Option<&[u8]>) -> Result<()> {
         let (http, lock, fence) = (self.http.clone(), self.lock_of(fence)?, fence.clone());
         let (key, value) = (key.to_owned(), value.map(<[u8]>::to_vec));
-        Locks::detached(async move {
+        Shared::detached(async move {
             let write = match &value {
                 Some(value) => Op::set(&key, value),
                 None => Op::delete(&key),
             };
             match txn::run(&http, &[Op::unchanged(&lock, fence.get()), write]).await? {
-                Outcome::Done(_) => Ok(()),
-                Outcome::Refused(_) => {
+                TxnOutcome::Done(_) => Ok(()),
+                TxnOutcome::Refused(_) => {
                     let present = kv::read(&http, &lock, None).await?.found.map(|entry| entry.modify_index);
-                    // A free lock of ours has no key. Its next token is higher.
+                    // A free lock may have no key. Its next token is higher.
                     let seen = present.unwrap_or(0).max(fence.get().saturating_add(1));
                     Err(Error::fence_stale(&fence, seen).with_key(fence.key().as_str()))
                 }

@@ -1,4 +1,4 @@
-//! What a store asks the agent when it is opened, and when a readiness probe asks.
+//! The requests that test the agent and the account: when the store is opened, and for `ready`.
 
 use std::time::Duration;
 
@@ -6,43 +6,43 @@ use dlock_contract::{Error, ErrorKind, Health, Result};
 use serde::Deserialize;
 
 use crate::api::kv::read_json;
-use crate::api::session::{self, Behavior, Draft, go_duration};
-use crate::api::txn::{self, Op, Outcome};
-use crate::server::http::{Call, Http};
+use crate::api::session::{self, Behavior, NewSession, go_duration};
+use crate::api::txn::{self, Op, TxnOutcome};
+use crate::server::http::{ApiRequest, Http};
 
-/// Consul's own bounds of a ttl.
+/// Consul's default for the shortest ttl.
 const SHORTEST: Duration = Duration::from_secs(10);
 
-/// Below what any server takes: the refusal tells what this one takes.
+/// Shorter than any server accepts. The refusal names the shortest ttl that this server accepts.
 const TOO_SHORT: Duration = Duration::from_millis(1);
 
 /// A key that no lock has.
 const PROBE: &str = "dl1:!probe";
 
-/// What a store has to know of its servers.
-pub(crate) struct Found {
+/// What a store must know about its servers.
+pub(crate) struct ProbeResult {
     pub(crate) node: String,
     pub(crate) shortest: Duration,
 }
 
-/// Tries the requests of an acquisition. So rights that lack are told now.
-pub(crate) async fn open(http: &Http) -> Result<Found> {
+/// Tests the requests of an acquisition. So missing rights are reported when the store is opened.
+pub(crate) async fn open(http: &Http) -> Result<ProbeResult> {
     let shortest = shortest(http).await?;
-    let probe = draft("dlock probe", shortest.max(SHORTEST), http);
+    let probe = new_session("dlock probe", shortest.max(SHORTEST), http);
     let session = session::create(http, &probe).await?;
-    let tried = try_out(http, &session).await;
+    let tried = test_rights(http, &session).await;
     session::destroy(http, &session).await?;
-    tried.map(|node| Found { node, shortest })
+    tried.map(|node| ProbeResult { node, shortest })
 }
 
-fn draft<'a>(name: &'a str, ttl: Duration, http: &'a Http) -> Draft<'a> {
+fn new_session<'a>(name: &'a str, ttl: Duration, http: &'a Http) -> NewSession<'a> {
     let checks = &http.settings().checks[..];
-    Draft { name, node: None, ttl, lock_delay: Duration::ZERO, behavior: Behavior::Delete, checks }
+    NewSession { name, node: None, ttl, lock_delay: Duration::ZERO, behavior: Behavior::Delete, checks }
 }
 
-/// The shortest ttl that the servers take: 10 s, unless their `session_ttl_min` says otherwise.
+/// The shortest ttl that the servers accept: 10 s, unless their `session_ttl_min` is set.
 async fn shortest(http: &Http) -> Result<Duration> {
-    match session::create(http, &draft("dlock probe", TOO_SHORT, http)).await {
+    match session::create(http, &new_session("dlock probe", TOO_SHORT, http)).await {
         Ok(session) => {
             session::destroy(http, &session).await?;
             Ok(TOO_SHORT)
@@ -54,22 +54,22 @@ async fn shortest(http: &Http) -> Result<Duration> {
     }
 }
 
-/// Takes and deletes a key, and gives the node of the session.
-async fn try_out(http: &Http, session: &str) -> Result<String> {
-    let told = session::info(http, session).await?;
-    let told = told.ok_or_else(|| Error::outage("Consul does not know the session that it has just made"))?;
+/// Locks and deletes a key, and returns the node of the session.
+async fn test_rights(http: &Http, session: &str) -> Result<String> {
+    let info = session::info(http, session).await?;
+    let info = info.ok_or_else(|| Error::outage("Consul does not know the session that it has just made"))?;
     if !http.settings().literal {
-        // Of this session alone: another process may try at the same time.
+        // Named after this session, because another process may test at the same time.
         let key = format!("{PROBE}:{session}");
         let ops = [Op::lock(&key, session, 0, ""), Op::delete(&key)];
-        if let Outcome::Refused(_) = txn::run(http, &ops).await? {
+        if let TxnOutcome::Refused(_) = txn::run(http, &ops).await? {
             return Err(Error::new(ErrorKind::Protocol, "Consul refused a lock on a key that nobody uses"));
         }
     }
-    Ok(told.node)
+    Ok(info.node)
 }
 
-/// A read that the leader answers after a round with the other servers, and the version.
+/// Reads a key, which the leader answers after it has confirmed its role with a majority. Also reads the version.
 pub(crate) async fn ready(http: &Http) -> Result<Health> {
     txn::run(http, &[Op::unchanged(PROBE, 0)]).await?;
     #[derive(Deserialize)]
@@ -83,7 +83,7 @@ pub(crate) async fn ready(http: &Http) -> Result<Health> {
         version: String,
         server: bool,
     }
-    match http.call(Call::get("agent/self")).await {
+    match http.send(ApiRequest::get("agent/self")).await {
         Ok(answer) => {
             let Agent { config } = read_json(&answer)?;
             let role = if config.server { "server" } else { "client" };

@@ -8,10 +8,10 @@ use dlock_contract::{
     Address, Backend, Clock, Durability, Error, Fencing, Opener, Profile, Result, TtlRange, WakeStyle,
 };
 
-use crate::lock::locks::Locks;
-use crate::probe::{self, Found};
+use crate::lock::shared::Shared;
+use crate::probe::{self, ProbeResult};
 use crate::server::environment;
-use crate::server::http::{Http, PATIENCE};
+use crate::server::http::{Http, REQUEST_TIMEOUT};
 use crate::server::settings::{FORM, Settings};
 
 /// Opens a store by its URL.
@@ -26,17 +26,17 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// Locks in Consul.
 pub struct Consul {
-    pub(crate) locks: Arc<Locks>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) profile: Profile,
 }
 
 impl Consul {
-    /// Opens `consul://[:token@]host[:port][?option=value&…]`. What the URL does not say comes from the variables of
-    /// Consul's own tools, such as `CONSUL_HTTP_TOKEN`.
+    /// Opens `consul://[:token@]host[:port][?option=value&…]`. Settings that the URL does not have come from the environment
+    /// variables of Consul's own tools, such as `CONSUL_HTTP_TOKEN`.
     ///
     /// # Errors
-    /// A URL, a variable or a file that cannot be read, none of which is echoed; an agent that does not answer within five
-    /// seconds, or that has no leader; a token that is refused or lacks rights.
+    /// A URL, a variable or a file that cannot be read (the error never repeats it); an agent that does not answer within five
+    /// seconds, or has no leader; a token that is refused or lacks rights.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
         Self::open_at(&Address::parse(url, &FORM)?, clock).await
     }
@@ -44,20 +44,20 @@ impl Consul {
     async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
         let http = Arc::new(Http::new(Settings::of(address, environment::of_process)?, clock)?);
         let (asked, time) = (http.clone(), clock.clone());
-        let found = Locks::detached(async move {
-            let end = time.now().after(PATIENCE);
+        let found = Shared::detached(async move {
+            let end = time.now().after(REQUEST_TIMEOUT);
             let found = time.timeout_at(end, probe::open(&asked)).await;
-            found.unwrap_or_else(|| Err(Error::outage(format!("Consul did not answer within {PATIENCE:?}"))))
+            found.unwrap_or_else(|| Err(Error::outage(format!("Consul did not answer within {REQUEST_TIMEOUT:?}"))))
         });
-        let Found { node, shortest } = found.await?;
+        let ProbeResult { node, shortest } = found.await?;
         let profile = profile(shortest, http.settings());
-        Ok(Self { locks: Arc::new(Locks::new(http, node)), profile })
+        Ok(Self { shared: Arc::new(Shared::new(http, node)), profile })
     }
 }
 
 impl fmt::Debug for Consul {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { host, port, .. } = self.locks.http.settings();
+        let Settings { host, port, .. } = self.shared.http.settings();
         f.debug_struct("Consul").field("host", host).field("port", port).finish_non_exhaustive()
     }
 }
@@ -68,7 +68,7 @@ fn profile(shortest: Duration, settings: &Settings) -> Profile {
         consul.fencing = Fencing::Monotonic;
         consul.permits = true;
         consul.wake = WakeStyle::Hint;
-        // The servers wait for twice the ttl, and then nobody gets the lock during the lock-delay.
+        // The servers wait for twice the ttl. Then nobody gets the lock during the lock-delay.
         consul.silent_ttls = 2;
         consul.takeover_delay = settings.lock_delay + Duration::from_secs(1);
         consul.durability = Durability::Consensus;

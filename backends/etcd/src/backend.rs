@@ -1,4 +1,4 @@
-//! The contract's requests.
+//! The requests of the contract.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Backend for Etcd {
     }
 
     fn identify(&self, key: &LockKey) -> Result<Identity> {
-        Ok(Identity::of(&self.layout.lock(key)?).named(self.layout.line(key)?.start()))
+        Ok(Identity::of(&self.layout.lock(key)?).named(self.layout.range(key)?.prefix()))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
@@ -32,18 +32,18 @@ impl Backend for Etcd {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        Box::pin(self.give_back(hold))
+        Box::pin(self.release_hold(hold))
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        Box::pin(self.give_up(claim.owner))
+        Box::pin(self.abandon_claim(claim.owner))
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        Box::pin(async move { Ok(inspect::look(&self.connections.get().await?, &self.layout.line(key)?).await?) })
+        Box::pin(async move { Ok(inspect::look(&self.connections.get().await?, &self.layout.range(key)?).await?) })
     }
 
-    /// A read that a majority has to agree on.
+    /// Reads a key. A majority must answer, so this shows whether the cluster grants locks.
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         Box::pin(async move {
             let prefix = if self.layout == Layout::Own { rights::LOCKS } else { rights::EPOCHS };
@@ -75,7 +75,7 @@ impl Backend for Etcd {
             let leases: Vec<_> = own.chain(self.leases.drain()).collect();
             if let Ok(connection) = self.connections.get().await {
                 for lease in leases {
-                    self.leases.bury(&lease);
+                    self.leases.mark_ended(&lease);
                     let _ = connection.revoke(lease.id).await;
                 }
             }
@@ -85,11 +85,11 @@ impl Backend for Etcd {
 }
 
 impl Keeps for Etcd {
-    /// Moves the key to a lease of its own. That has whole seconds, and is not shorter than the server's shortest.
+    /// Moves the key to a lease of its own. Its ttl is in whole seconds, and the server raises one that is too short.
     fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, _run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             let (place, revision) = held(hold)?;
-            // As with a release.
+            // As in a release: from here on only the hold has the place.
             self.forget(place, hold.claim.owner);
             let connection = self.connections.get().await?;
             let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
@@ -97,18 +97,18 @@ impl Keeps for Etcd {
             let granted = connection.grant(seconds).await.map_err(Error::from)?;
             let (lease, ttl) = (granted.id(), u64::try_from(granted.ttl()).unwrap_or_default());
             let now = self.connections.clock.now();
-            // Before the request leaves: its answer may be lost, and then the next one finds a key that is kept already.
-            place.seat.keep_until(now.after(Duration::from_secs(ttl)).after(self.profile.takeover_delay));
+            // Before the request leaves: if its answer is lost, the key may be kept already.
+            place.number.keep_until(now.after(Duration::from_secs(ttl)).after(self.profile.takeover_delay));
             let kept = match place.keep(&connection, revision, lease, now.after(time)).await {
-                // If it is the lease of the kept key, the time is over. Our own lease would keep that key for ever.
+                // If the lease of the kept key has ended, so has its time. On our own lease the key would stay for ever.
                 Err(Fault::LeaseGone) => place.release(&connection, revision).await?,
                 kept => kept?,
             };
             if kept == Released::NotOwner {
-                // Nothing is on it, and it would end by itself.
+                // No key is on this lease. If this request fails, the lease ends by itself.
                 let _ = connection.revoke(lease).await;
             }
-            self.end(&connection, place).await;
+            self.revoke_own_lease(&connection, place).await;
             Ok(kept)
         })
     }

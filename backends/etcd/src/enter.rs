@@ -8,82 +8,83 @@ use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTar
 use super::connection::Connection;
 use super::fault::Fault;
 use super::inspect::note_of;
-use super::names::Span;
-use super::place::{Parts, Place, Sight, no_stranger};
+use super::names::KeyRange;
+use super::place::{Place, Position, TxnAnswers, check_has_lease};
 
 /// How often an attempt reads the epoch again if other tasks of this process changed it meanwhile.
 pub(super) const EPOCH_READS: usize = 8;
 
 impl Place {
-    /// Puts the key, at the end of the queue or only if the lock is free, and returns its place.
-    pub(super) async fn enter(&self, connection: &Connection, wait: bool) -> Result<Sight, Fault> {
+    /// Puts the key and returns its position. With `wait` the key joins the end of the queue. Otherwise it is put only if
+    /// the lock is free.
+    pub(super) async fn enter(&self, connection: &Connection, wait: bool) -> Result<Position, Fault> {
         if let Mode::Permits(most) = self.mode
             && !wait
         {
-            // Nothing compares a number of keys. So this enters only if it looks worth it.
-            let places = self.line.of(self.mode);
+            // A transaction cannot compare a number of keys. So count them first, and enter only if a permit seems free.
+            let places = self.range.contenders(self.mode);
             let found = connection.get(&places.from, oldest(&places)).await?;
             let is_full = found.count() >= i64::from(most.get());
-            // One of them may be ours, by an attempt whose answer was lost.
+            // If the answer to an earlier attempt was lost, one of these keys may be ours.
             let is_new = self.is_new();
             if let Some(first) = found.kvs().first().filter(|_| is_full && is_new) {
-                return Ok(Sight::Refused(note_of(&self.line, first)));
+                return Ok(Position::Refused(note_of(&self.range, first)));
             }
         }
-        // A permit's place is known only after it has entered.
+        // Whether a permit is granted is known only after its key is in the queue.
         let joins = wait || matches!(self.mode, Mode::Permits(_));
         for _ in 0..EPOCH_READS {
-            let epoch = self.ask_under_epoch();
-            let answer = connection.txn(self.entering(joins, epoch)).await?;
-            self.known().asked = false;
-            let mut parts = Parts::of(&answer);
+            let epoch = self.begin_entry();
+            let answer = connection.txn(self.entry_txn(joins, epoch)).await?;
+            self.state().entering = false;
+            let mut answers = TxnAnswers::of(&answer);
             if answer.succeeded() {
-                let revision = parts.revision;
-                self.known().revision = Some(revision);
-                return if joins { self.sight(revision, &mut parts) } else { Ok(Sight::First) };
+                let revision = answers.revision;
+                self.state().revision = Some(revision);
+                return if joins { self.position(revision, &mut answers) } else { Ok(Position::First) };
             }
-            let (own, now, first) = (parts.first()?, parts.first()?, parts.first()?);
-            self.learn_epoch(now.map_or(0, |epoch| epoch.mod_revision()));
+            let (own, now, first) = (answers.first_key()?, answers.first_key()?, answers.first_key()?);
+            self.note_epoch(now.map_or(0, |epoch| epoch.mod_revision()));
             if let Some(own) = own {
                 if !self.is_mine(&own) {
-                    return Ok(Sight::Refused(note_of(&self.line, &own)));
+                    return Ok(Position::Refused(note_of(&self.range, &own)));
                 }
-                // The answer of an earlier attempt was lost.
-                self.known().revision = Some(own.create_revision());
-                return self.look(connection, own.create_revision()).await;
+                // An earlier attempt put the key, and its answer was lost.
+                self.state().revision = Some(own.create_revision());
+                return self.read_position(connection, own.create_revision()).await;
             }
-            for _ in self.line.others(self.mode) {
-                if let Some(other) = parts.first()? {
-                    no_stranger(&other)?;
-                    return Err(other_family());
+            for _ in self.range.conflicting(self.mode) {
+                if let Some(other) = answers.first_key()? {
+                    check_has_lease(&other)?;
+                    return Err(mode_conflict());
                 }
             }
             if let Some(first) = first.filter(|_| !joins) {
-                no_stranger(&first)?;
-                return Ok(Sight::Refused(note_of(&self.line, &first)));
+                check_has_lease(&first)?;
+                return Ok(Position::Refused(note_of(&self.range, &first)));
             }
         }
         Err(Fault::Refused(ErrorKind::Outage, "too many abandoned attempts of this process at once".into()))
     }
 
-    /// Notes that a transaction is about to leave, which is refused if the epoch is another one than this by then.
-    pub(super) fn ask_under_epoch(&self) -> i64 {
+    /// Records that a transaction that puts the key is about to leave, and returns the epoch that it must compare.
+    pub(super) fn begin_entry(&self) -> i64 {
         let epoch = self.lease.epoch(self.shard).load(Ordering::Acquire);
-        let mut known = self.known();
-        // An earlier transaction that may still arrive puts the key with an older revision.
-        if !known.asked && !known.unsure {
-            known.floor = self.lease.seen();
+        let mut state = self.state();
+        // If an earlier transaction may still arrive, the key may get an older revision than those seen since then.
+        if !state.entering && !state.in_doubt {
+            state.seen_before = self.lease.seen();
         }
-        known.unsure |= known.asked;
-        known.asked = true;
+        state.in_doubt |= state.entering;
+        state.entering = true;
         epoch
     }
 
-    pub(super) fn learn_epoch(&self, revision: i64) {
+    pub(super) fn note_epoch(&self, revision: i64) {
         self.lease.epoch(self.shard).store(revision, Ordering::Release);
     }
 
-    pub(super) fn same_epoch(&self, epoch: i64) -> Compare {
+    pub(super) fn compare_epoch(&self, epoch: i64) -> Compare {
         Compare::mod_revision(self.lease.epoch_key(self.shard), CompareOp::Equal, epoch)
     }
 
@@ -91,44 +92,44 @@ impl Place {
         TxnOp::put(self.key.clone(), self.value.as_str(), Some(PutOptions::new().with_lease(self.lease.id)))
     }
 
-    /// Compares that nobody is there whom an attempt without a place in the queue must not overtake.
+    /// Compares that no key is there which an attempt without a place in the queue must not overtake.
     pub(super) fn is_free(&self) -> Vec<Compare> {
         match self.mode {
             Mode::Read => {
-                let others = self.line.others(self.mode);
-                others.iter().chain([&self.line.of(Mode::Write)]).map(Span::is_empty).collect()
+                let others = self.range.conflicting(self.mode);
+                others.iter().chain([&self.range.contenders(Mode::Write)]).map(KeyRange::is_empty).collect()
             }
-            _ => vec![self.line.all().is_empty()],
+            _ => vec![self.range.all().is_empty()],
         }
     }
 
-    fn entering(&self, joins: bool, epoch: i64) -> Txn {
-        // The key may be there by an attempt whose answer was lost: then its revision is not that of this transaction.
+    fn entry_txn(&self, joins: bool, epoch: i64) -> Txn {
+        // An earlier attempt whose answer was lost may have put the key. Then its revision is not this transaction's.
         let absent = Compare::create_revision(self.key.clone(), CompareOp::Equal, 0);
-        let mut when = vec![self.same_epoch(epoch), absent];
+        let mut when = vec![self.compare_epoch(epoch), absent];
         let mut then = vec![self.put()];
-        let others = self.line.others(self.mode);
+        let others = self.range.conflicting(self.mode);
         if joins {
-            when.extend(others.iter().map(Span::is_empty));
-            then.extend(self.ahead(None));
+            when.extend(others.iter().map(KeyRange::is_empty));
+            then.extend(self.queue_reads(None));
         } else {
             when.extend(self.is_free());
         }
         let own = TxnOp::get(self.key.clone(), None);
         let now = TxnOp::get(self.lease.epoch_key(self.shard), None);
-        // With its value, which is the note, so that the error of a caller that does not wait names the holder.
-        let all = self.line.all();
+        // With its value, which has the note: the error of a caller that does not wait names the holder.
+        let all = self.range.all();
         let first = TxnOp::get(all.from.clone(), Some(oldest(&all)));
-        let conflicts = others.iter().map(|span| span.get(|options| options.with_keys_only().with_limit(1)));
+        let conflicts = others.iter().map(|key_range| key_range.get(|options| options.with_keys_only().with_limit(1)));
         Txn::new().when(when).and_then(then).or_else([own, now, first].into_iter().chain(conflicts).collect::<Vec<_>>())
     }
 }
 
-pub(super) fn oldest(span: &Span) -> GetOptions {
-    span.options().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
+pub(super) fn oldest(key_range: &KeyRange) -> GetOptions {
+    key_range.options().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(1)
 }
 
-pub(super) fn other_family() -> Fault {
+pub(super) fn mode_conflict() -> Fault {
     let text = "the key holds a lock of another mode, or of another number of permits";
     Fault::Refused(ErrorKind::KeyConflict, text.into())
 }

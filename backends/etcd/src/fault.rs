@@ -1,4 +1,4 @@
-//! etcd's refusals, as errors of the contract.
+//! Failures of requests to etcd, as errors of the contract.
 
 use std::error::Error as StdError;
 
@@ -8,9 +8,9 @@ use etcd_client::Error as ClientError;
 /// Why a request got no usable answer.
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// The lease is over, and so is every key on it.
+    /// The lease has ended, and every key on it.
     LeaseGone,
-    /// The space quota is used up: puts are refused, deletes and keep-alives go on.
+    /// The space quota is used up. The server refuses puts, and still accepts deletes and keep-alives.
     NoSpace,
     /// The connection or its member is broken.
     Broken(String),
@@ -21,10 +21,10 @@ pub(super) enum Fault {
 impl Fault {
     pub(super) fn error(&self) -> Error {
         match self {
-            // The lease code handles this. It comes here only if a lease ended twice within one attempt.
+            // Attempts handle this with a new lease. It becomes an error only if a second lease ends too.
             Self::LeaseGone => Error::outage("etcd ended the lease during the request"),
             Self::NoSpace => Error::outage(
-                "etcd's space quota is used up (alarm NOSPACE), so it grants no locks; compact and defragment it",
+                "etcd's space quota is used up (alarm NOSPACE), so it grants no locks; compact and defragment the store, then disarm the alarm",
             ),
             Self::Broken(text) => Error::outage(format!("etcd gave no usable answer: {text}")),
             Self::Refused(kind, text) => Error::new(kind.clone(), format!("etcd refused: {text}")),
@@ -42,7 +42,7 @@ impl From<ClientError> for Fault {
     fn from(error: ClientError) -> Self {
         match &error {
             ClientError::GRpcStatus(status) => {
-                of_code(&format!("{:?}", status.code()), status.message(), || depths(status))
+                from_grpc_code(&format!("{:?}", status.code()), status.message(), || root_cause(status))
             }
             // The client library turns a keep-alive answer without a ttl into this error.
             ClientError::LeaseKeepAliveError(text) if text == "lease not found" => Self::LeaseGone,
@@ -50,21 +50,21 @@ impl From<ClientError> for Fault {
                 ErrorKind::ConfigInvalid { field: "url".into() },
                 "the etcd client does not accept this address".into(),
             ),
-            other => Self::Broken(depths(other)),
+            other => Self::Broken(root_cause(other)),
         }
     }
 }
 
-/// By the name of the gRPC code, since the client does not export its type.
-fn of_code(code: &str, message: &str, whole: impl Fn() -> String) -> Fault {
+/// Takes the name of the gRPC code, because the client does not export its type.
+fn from_grpc_code(code: &str, message: &str, whole: impl Fn() -> String) -> Fault {
     let says = |text: &str| message.contains(text);
     let refused = |kind| Fault::Refused(kind, message.to_owned());
     match code {
         "NotFound" if says("lease not found") => Fault::LeaseGone,
         "ResourceExhausted" if says("space exceeded") => Fault::NoSpace,
-        // Too many requests at once, or one that is too large for the moment.
+        // Too many requests at once, or a request that is too large for the present load.
         "ResourceExhausted" => refused(ErrorKind::Outage),
-        // The token has expired, or an earlier run of the server gave it. A new connection gets a new token.
+        // The auth token has expired, or the server has restarted since it gave it. A new connection gets a new one.
         _ if says("invalid auth token") || says("auth store is old") => Fault::Broken(message.to_owned()),
         "PermissionDenied" | "Unauthenticated" => refused(ErrorKind::PermissionDenied),
         "InvalidArgument" if says("authentication failed") || says("user name") => refused(ErrorKind::PermissionDenied),
@@ -76,13 +76,13 @@ fn of_code(code: &str, message: &str, whole: impl Fn() -> String) -> Fault {
         "InvalidArgument" | "FailedPrecondition" | "OutOfRange" | "NotFound" | "AlreadyExists" => {
             refused(ErrorKind::Protocol)
         }
-        // Unavailable, DeadlineExceeded, Cancelled, and errors of the transport in its own words.
+        // Unavailable, DeadlineExceeded, Cancelled, and transport errors.
         _ => Fault::Broken(whole()),
     }
 }
 
-/// A status hides the useful words ("connection refused") behind its sources.
-fn depths(error: &(dyn StdError + 'static)) -> String {
+/// The text of the innermost source: there a status has the useful words, such as "connection refused".
+fn root_cause(error: &(dyn StdError + 'static)) -> String {
     let mut deepest = error;
     while let Some(source) = deepest.source() {
         deepest = source;
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn kind(code: &str, message: &str) -> (ErrorKind, bool) {
-        let error = of_code(code, message, || message.to_owned()).error();
+        let error = from_grpc_code(code, message, || message.to_owned()).error();
         (error.kind().clone(), error.is_retryable())
     }
 

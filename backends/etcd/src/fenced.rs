@@ -1,7 +1,7 @@
 //! Writes to etcd that a stale holder cannot make: a clause for transactions of your own.
 //!
-//! The clause compares that the hold still exists, in the step that writes. It needs no guard key beside the resource,
-//! and refuses a holder from the moment at which its lock has ended in etcd, also before the next holder comes.
+//! In the transaction that writes, the clause compares that the hold still exists. It needs no extra key beside the
+//! resource. It refuses a holder as soon as its lock has ended in etcd, also before the next holder comes.
 //!
 //! The resource must be in the same cluster as the lock, and all of its writers must use the clause.
 //!
@@ -11,7 +11,7 @@
 //! use dlock_etcd::fenced;
 //!
 //! let client = Client::connect(["http://127.0.0.1:2379"], None).await?;
-//! // One read. The clause is good for as many transactions as the hold makes.
+//! // This reads once. The clause can be used in any number of transactions of this hold.
 //! let held = fenced::clause(&client, &fence).await?;
 //! let write = Txn::new().when(held).and_then([TxnOp::put("stock:42", "7", None)]);
 //! if !client.kv_client().txn(write).await?.succeeded() {
@@ -27,10 +27,10 @@ use etcd_client::{Client, Compare, CompareOp, KeyValue};
 use super::fault::Fault;
 use super::names::{Layout, lease_of};
 
-/// The comparisons that hold as long as the hold with this token exists in the store. Add your own beside them.
+/// Comparisons that succeed while the hold with this token exists in the store. You may add your own.
 ///
 /// # Errors
-/// [`ErrorKind::FenceStale`] if the hold has ended; what the server refuses. The account needs the right to read the
+/// [`ErrorKind::FenceStale`] if the hold has ended; the server's refusals. The account needs the right to read the
 /// lock's keys.
 pub async fn clause(client: &Client, fence: &Fence) -> Result<[Compare; 2]> {
     of(client, fence, Layout::Own).await
@@ -45,16 +45,16 @@ pub async fn literal_clause(client: &Client, fence: &Fence) -> Result<[Compare; 
 }
 
 async fn of(client: &Client, fence: &Fence, layout: Layout) -> Result<[Compare; 2]> {
-    let line = layout.line(fence.key())?;
+    let range = layout.range(fence.key())?;
     let token = i64::try_from(fence.get()).unwrap_or(i64::MAX);
-    let all = line.all();
-    // From the token on: the first later one is that of the next holder.
+    let all = range.all();
+    // From this revision on: the first later key is the next holder's.
     let options = all.options().with_min_create_revision(token).with_keys_only();
     let found = client.kv_client().get(all.from, Some(options)).await.map_err(Fault::from)?;
     let is_it = |key: &&KeyValue| key.create_revision() == token;
     let held = found.kvs().iter().find(is_it).and_then(|key| {
-        // A kept key has another lease than its name says: that hold has ended.
-        let lease = lease_of(line.read(key.key()).1)?;
+        // A key that `min_hold` keeps has another lease than its name says. Its hold has ended.
+        let lease = lease_of(range.read(key.key()).1)?;
         (key.lease() == lease).then_some((key.key(), lease))
     });
     let Some((key, lease)) = held else {

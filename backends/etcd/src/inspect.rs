@@ -14,34 +14,33 @@ use futures::future::BoxFuture;
 use super::connection::Connection;
 use super::enter::oldest;
 use super::fault::Fault;
-use super::names::{Kind, Layout, Line, lease_of, read_value};
+use super::names::{KeyKind, Layout, LockRange, lease_of, read_value};
 use super::store::Etcd;
 
-/// The shortest time for which the record of a broken hold is kept, in seconds.
-const LEAST: u64 = 60;
+/// The record of a broken hold is kept for at least this time, in seconds.
+const MIN_RECORD_SECONDS: u64 = 60;
 
-/// The beginning of the names of all records; no namespace has such a character. Accounts have the right to it with
-/// `dl1:`.
-const RECORDS: &str = "dl1:!broken:";
+/// The prefix of all records. No namespace can contain `!`. An account with the right to `dl1:` may write it.
+const RECORD_PREFIX: &str = "dl1:!broken:";
 
 /// A holder's key.
-struct Held {
+struct HolderKey {
     key: KeyValue,
-    /// The mark of its slot.
+    /// The permit's slot, and the key that marks it.
     mark: Option<(u32, Vec<u8>)>,
 }
 
-impl Held {
-    /// The hold's id, unless another tool holds the lock or the key is kept after its hold's end.
-    fn id(&self, line: &Line) -> Option<HoldId> {
-        let lease = lease_of(line.read(self.key.key()).1)?;
+impl HolderKey {
+    /// The hold's id. `None` if another tool holds the lock, or if the key is kept after its hold's end.
+    fn id(&self, range: &LockRange) -> Option<HoldId> {
+        let lease = lease_of(range.read(self.key.key()).1)?;
         let (id, _) = read_value(self.key.value())?;
         (lease == self.key.lease()).then_some(id)
     }
 }
 
-pub(super) async fn look(connection: &Connection, line: &Line) -> Result<LockState, Fault> {
-    let (held, waiters) = holders(connection, line).await?;
+pub(super) async fn look(connection: &Connection, range: &LockRange) -> Result<LockState, Fault> {
+    let (held, waiters) = holders(connection, range).await?;
     let mut left = HashMap::new();
     for held in &held {
         if let Entry::Vacant(entry) = left.entry(held.key.lease()) {
@@ -49,41 +48,41 @@ pub(super) async fn look(connection: &Connection, line: &Line) -> Result<LockSta
             entry.insert(told.map(|(left, _)| Duration::from_secs(left)));
         }
     }
-    let seen = held.iter().map(|held| holder(line, held, left.get(&held.key.lease()).copied().flatten())).collect();
+    let seen = held.iter().map(|held| holder(range, held, left.get(&held.key.lease()).copied().flatten())).collect();
     Ok(LockState::new(seen, Some(waiters)))
 }
 
-/// The keys of the holders, the first grant first, and the number of waiters.
-async fn holders(connection: &Connection, line: &Line) -> Result<(Vec<Held>, u64), Fault> {
-    let all = line.all();
+/// The keys of the holders, the oldest first, and the number of waiters.
+async fn holders(connection: &Connection, range: &LockRange) -> Result<(Vec<HolderKey>, u64), Fault> {
+    let all = range.all();
     let mut found = connection.get(&all.from, oldest(&all)).await?;
     let keys = usize::try_from(found.count()).unwrap_or_default();
     let Some(first) = found.take_kvs().into_iter().next() else { return Ok((Vec::new(), 0)) };
-    if let Kind::Exclusive | Kind::Write = line.read(first.key()).0 {
-        return Ok((vec![Held { key: first, mark: None }], count(keys - 1)));
+    if let KeyKind::Exclusive | KeyKind::Write = range.read(first.key()).0 {
+        return Ok((vec![HolderKey { key: first, mark: None }], count(keys - 1)));
     }
     let sorted = all.options().with_sort(SortTarget::Create, SortOrder::Ascend);
     let all = connection.get(&all.from, sorted).await?.take_kvs();
-    let is_mark = |key: &KeyValue| matches!(line.read(key.key()).0, Kind::Slot(_));
+    let is_mark = |key: &KeyValue| matches!(range.read(key.key()).0, KeyKind::Slot(_));
     let (marks, places): (Vec<_>, Vec<_>) = all.into_iter().partition(is_mark);
     let mut slots = HashMap::new();
     for mark in marks {
-        if let Kind::Slot(slot) = line.read(mark.key()).0 {
+        if let KeyKind::Slot(slot) = range.read(mark.key()).0 {
             let whose = mark.value().split(|byte| *byte == b' ').next().unwrap_or_default();
             slots.insert(whose.to_vec(), (slot, mark.key().to_vec()));
         }
     }
     let keys = places.len();
-    let is_inside = |at: usize, key: &KeyValue| match line.read(key.key()).0 {
-        Kind::Read => true,
-        Kind::Permit(most) => usize::try_from(most).is_ok_and(|most| at < most),
+    let is_inside = |at: usize, key: &KeyValue| match range.read(key.key()).0 {
+        KeyKind::Read => true,
+        KeyKind::Permit(most) => usize::try_from(most).is_ok_and(|most| at < most),
         _ => false,
     };
     let inside = places.into_iter().enumerate().take_while(|(at, key)| is_inside(*at, key));
     let held: Vec<_> = inside
         .map(|(_, key)| {
-            let mark = slots.remove(line.read(key.key()).1.as_bytes());
-            Held { key, mark }
+            let mark = slots.remove(range.read(key.key()).1.as_bytes());
+            HolderKey { key, mark }
         })
         .collect();
     let waiters = count(keys - held.len());
@@ -94,12 +93,12 @@ fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
 
-fn holder(line: &Line, held: &Held, left: Option<Duration>) -> Holder {
-    if lease_of(line.read(held.key.key()).1).is_none() {
+fn holder(range: &LockRange, held: &HolderKey, left: Option<Duration>) -> Holder {
+    if lease_of(range.read(held.key.key()).1).is_none() {
         return Holder::another_tool(left);
     }
-    Holder::new(note_of(line, &held.key)).with(|holder| {
-        holder.id = held.id(line);
+    Holder::new(note_of(range, &held.key)).with(|holder| {
+        holder.id = held.id(range);
         holder.token = u64::try_from(held.key.create_revision()).ok();
         holder.lease_left = left;
         holder.slot = held.mark.as_ref().map(|(slot, _)| *slot);
@@ -107,13 +106,14 @@ fn holder(line: &Line, held: &Held, left: Option<Duration>) -> Holder {
 }
 
 /// The note of a contender's key.
-pub(super) fn note_of(line: &Line, key: &KeyValue) -> Note {
-    let ours = lease_of(line.read(key.key()).1).and_then(|_| read_value(key.value()));
+pub(super) fn note_of(range: &LockRange, key: &KeyValue) -> Note {
+    let ours = lease_of(range.read(key.key()).1).and_then(|_| read_value(key.value()));
     ours.map_or_else(|| Note::from_stored(Note::ANOTHER_TOOL), |(_, note)| note)
 }
 
 impl Inspect for Etcd {
-    /// Under literal names other tools' locks too. They have no namespace: the prefix is that of the plain name.
+    /// With literal names this lists the locks of other tools too. They have no namespace, so the prefix is that of the
+    /// plain name.
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
         Box::pin(async move {
             let prefix = match self.layout {
@@ -121,12 +121,12 @@ impl Inspect for Etcd {
                 Layout::Literal => listing.prefix.clone(),
             };
             let after = listing.after.as_ref().map_or("", Cursor::as_str);
-            // Behind all names that begin with the prefix: no UTF-8 text has this byte.
+            // This sorts after all names with the prefix, because no UTF-8 text has this byte.
             let end = [prefix.as_bytes(), b"\xff"].concat();
             let limit = listing.limit();
             let range = GetOptions::new().with_range(end).with_keys_only();
             let range = range.with_limit(i64::try_from(limit).unwrap_or(i64::MAX));
-            // An empty key would be a request for all keys, or an error.
+            // An empty key means "all keys" to the server, or an error.
             let from = match prefix.as_str().max(after) {
                 "" => b"\0".to_vec(),
                 from => from.as_bytes().to_vec(),
@@ -135,7 +135,7 @@ impl Inspect for Etcd {
             let mut locks: Vec<LockKey> = Vec::new();
             let mut behind = None;
             for key in found.kvs() {
-                // Keys of other locks, and queues that were listed before.
+                // Skip keys that are no locks.
                 let Some((lock, end)) = self.layout.lock_of(key.key()) else { continue };
                 behind = String::from_utf8(end).ok();
                 if locks.last() != Some(&lock) {
@@ -144,7 +144,7 @@ impl Inspect for Etcd {
             }
             let last = found.kvs().last().filter(|_| found.more());
             let next = match (behind, last) {
-                // Only in a layout of its own are all keys of a lock beside each other.
+                // Only in dlock's own layout are all keys of a lock next to each other.
                 (Some(behind), Some(_)) if self.layout == Layout::Own => Some(behind),
                 (_, Some(last)) => Some(format!("{}\0", text_of(last)?)),
                 (_, None) => None,
@@ -155,8 +155,8 @@ impl Inspect for Etcd {
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
-            let line = self.layout.line(key)?;
-            Ok(break_hold(&self.connections.get().await?, &line, id, record).await?)
+            let range = self.layout.range(key)?;
+            Ok(break_hold(&self.connections.get().await?, &range, id, record).await?)
         })
     }
 
@@ -176,16 +176,24 @@ fn text_of(key: &KeyValue) -> Result<&str> {
 }
 
 fn record_name(id: HoldId) -> String {
-    format!("{RECORDS}{id}")
+    format!("{RECORD_PREFIX}{id}")
 }
 
 /// Deletes the holder's key and puts the record, in one transaction that compares the key's create revision.
-async fn break_hold(connection: &Connection, line: &Line, id: HoldId, record: &BreakRecord) -> Result<bool, Fault> {
-    let (held, _) = holders(connection, line).await?;
-    let is_it = |held: &Held| held.id(line) == Some(id);
+async fn break_hold(
+    connection: &Connection,
+    range: &LockRange,
+    id: HoldId,
+    record: &BreakRecord,
+) -> Result<bool, Fault> {
+    let (held, _) = holders(connection, range).await?;
+    let is_it = |held: &HolderKey| held.id(range) == Some(id);
     let Some(held) = held.into_iter().find(is_it) else { return Ok(false) };
     let key = held.key;
-    let ttl = connection.time_to_live(key.lease()).await?.map_or(LEAST, |(_, granted)| granted.max(LEAST));
+    let ttl = connection
+        .time_to_live(key.lease())
+        .await?
+        .map_or(MIN_RECORD_SECONDS, |(_, granted)| granted.max(MIN_RECORD_SECONDS));
     let lease = connection.grant(i64::try_from(ttl).unwrap_or(i64::MAX)).await?;
     let same = [
         Compare::create_revision(key.key(), CompareOp::Equal, key.create_revision()),
@@ -196,7 +204,7 @@ async fn break_hold(connection: &Connection, line: &Line, id: HoldId, record: &B
     let then: Vec<_> = [TxnOp::delete(key.key(), None), record].into_iter().chain(mark).collect();
     let broken = connection.txn(Txn::new().when(same).and_then(then)).await?.succeeded();
     if !broken {
-        // The lock was freed meanwhile. The lease of the record also ends by itself.
+        // The lock was freed in between. If this fails, the record's lease ends by itself.
         let _ = connection.revoke(lease.id()).await;
     }
     Ok(broken)

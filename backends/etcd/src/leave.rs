@@ -6,28 +6,28 @@ use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnResponse};
 use super::connection::Connection;
 use super::fault::Fault;
 use super::lease::Orphan;
-use super::place::{Known, Place};
+use super::place::{Place, PlaceState};
 
 impl Place {
-    /// Deletes the key, if it has the revision that was granted.
+    /// Deletes the key if it still has the granted revision.
     pub(super) async fn release(&self, connection: &Connection, revision: i64) -> Result<Released, Fault> {
         let mut then = vec![TxnOp::delete(self.key.clone(), None)];
         then.extend(self.unmark());
-        let leaving = Leaving::of(self);
-        match self.end(connection, revision, then, leaving.unsure).await {
-            Ok(answer) => Ok(leaving.ended(&answer)),
+        let pending = PendingLeave::of(self);
+        match self.leave_queue(connection, revision, then, pending.in_doubt).await {
+            Ok(answer) => Ok(pending.confirmed_by(&answer)),
             Err(Fault::LeaseGone) => {
-                leaving.done(None);
+                pending.confirmed(None);
                 Ok(Released::NotOwner)
             }
             Err(fault) => Err(fault),
         }
     }
 
-    /// Moves the key, if it has the revision that was granted, to another lease. It keeps its place in the queue. If the
-    /// answer is lost, the key is not deleted before `until`.
+    /// Moves the key to another lease if it still has the granted revision. Its position in the queue stays. If the answer
+    /// is lost, nothing deletes the key before `until`.
     ///
-    /// [`Fault::LeaseGone`]: one of both leases has ended, and nothing has changed.
+    /// [`Fault::LeaseGone`]: one of the two leases has ended, and nothing has changed.
     pub(super) async fn keep(
         &self,
         connection: &Connection,
@@ -37,55 +37,55 @@ impl Place {
     ) -> Result<Released, Fault> {
         let on_lease = || Some(PutOptions::new().with_lease(lease));
         let mut then = vec![TxnOp::put(self.key.clone(), self.value.as_str(), on_lease())];
-        if let (Mode::Permits(most), Some(slot)) = (self.mode, self.known().slot) {
-            then.push(TxnOp::put(self.line.slot_key(most.get(), slot), self.mark(), on_lease()));
+        if let (Mode::Permits(most), Some(slot)) = (self.mode, self.state().slot) {
+            then.push(TxnOp::put(self.range.slot_key(most.get(), slot), self.mark(), on_lease()));
         }
-        let mut leaving = Leaving::of(self);
-        leaving.due = until;
-        let answer = self.end(connection, revision, then, leaving.unsure).await?;
-        Ok(leaving.ended(&answer))
+        let mut pending = PendingLeave::of(self);
+        pending.due = until;
+        let answer = self.leave_queue(connection, revision, then, pending.in_doubt).await?;
+        Ok(pending.confirmed_by(&answer))
     }
 
-    async fn end(
+    async fn leave_queue(
         &self,
         connection: &Connection,
         revision: i64,
         mut then: Vec<TxnOp>,
-        unsure: bool,
+        in_doubt: bool,
     ) -> Result<TxnResponse, Fault> {
         let same = Compare::create_revision(self.key.clone(), CompareOp::Equal, revision);
         let mut otherwise = self.unmark();
-        if unsure {
-            // An earlier attempt that may still arrive would put the key again.
-            then.push(self.lease.bump(self.shard));
-            otherwise.push(self.lease.bump(self.shard));
+        if in_doubt {
+            // Without this, an earlier transaction that arrives later would put the key again.
+            then.push(self.lease.bump_epoch(self.shard));
+            otherwise.push(self.lease.bump_epoch(self.shard));
         }
-        let txn = Txn::new().when([same, self.on_our_lease()]).and_then(then).or_else(otherwise);
+        let txn = Txn::new().when([same, self.compare_lease()]).and_then(then).or_else(otherwise);
         connection.txn(txn).await
     }
 
-    /// Deletes the key if it exists, and stops transactions that may still be under way.
+    /// Deletes the key if it exists, and makes transactions fail that may still arrive.
     pub(super) async fn leave(&self, connection: &Connection) -> Result<(), Fault> {
-        let leaving = Leaving::of(self);
-        let revision = self.known().revision;
+        let pending = PendingLeave::of(self);
+        let revision = self.state().revision;
         let mut deletes = vec![self.delete()];
         deletes.extend(self.unmark());
-        let bump = match revision {
-            _ if leaving.unsure => Some(self.lease.bump(self.shard)),
+        let bump_epoch = match revision {
+            _ if pending.in_doubt => Some(self.lease.bump_epoch(self.shard)),
             Some(_) => None,
-            // The store has said that there is no key.
+            // The store has confirmed that there is no key.
             None => {
-                leaving.done(None);
+                pending.confirmed(None);
                 return Ok(());
             }
         };
-        let all: Vec<_> = deletes.iter().cloned().chain(bump).collect();
+        let all: Vec<_> = deletes.iter().cloned().chain(bump_epoch).collect();
         match connection.txn(Txn::new().and_then(all)).await {
-            Ok(answer) => leaving.done(answer.header().map(|header| header.revision())),
-            Err(Fault::LeaseGone) => leaving.done(None),
+            Ok(answer) => pending.confirmed(answer.header().map(|header| header.revision())),
+            Err(Fault::LeaseGone) => pending.confirmed(None),
             Err(Fault::NoSpace) => {
-                // The epoch cannot be put now, but the lock can be freed. The key stays an orphan until the epoch is
-                // put.
+                // Without space the epoch key cannot change, but the lock can be freed. The key stays an orphan until
+                // the epoch key has changed.
                 connection.txn(Txn::new().and_then(deletes)).await?;
             }
             Err(fault) => return Err(fault),
@@ -93,66 +93,73 @@ impl Place {
         Ok(())
     }
 
-    /// Deletes the key, unless it is kept.
+    /// Deletes the key, unless `min_hold` keeps it.
     fn delete(&self) -> TxnOp {
         let delete = TxnOp::delete(self.key.clone(), None);
-        // A request that comes late finds what another claim has put under the same name.
+        // If this request arrives late, another claim may have put a key of the same name.
         let ours = Compare::value(self.key.clone(), CompareOp::Equal, self.value.as_str());
-        TxnOp::txn(Txn::new().when([ours, self.on_our_lease()]).and_then([delete]))
+        TxnOp::txn(Txn::new().when([ours, self.compare_lease()]).and_then([delete]))
     }
 
-    pub(super) fn on_our_lease(&self) -> Compare {
+    pub(super) fn compare_lease(&self) -> Compare {
         Compare::lease(self.key.clone(), CompareOp::Equal, self.lease.id)
     }
 }
 
-/// If the success of leaving is not confirmed, the key becomes an orphan, and the next renewal of the lease deletes it.
-pub(super) struct Leaving<'a> {
+/// A request that takes the key out of the queue. If it is not confirmed, the key becomes an orphan, and the next renewal
+/// of the lease deletes it.
+pub(super) struct PendingLeave<'a> {
     place: &'a Place,
-    unsure: bool,
-    /// Whether an earlier request is not confirmed either.
-    again: bool,
-    /// The key is not deleted before.
+    in_doubt: bool,
+    /// Whether an earlier such request was not confirmed.
+    was_leaving: bool,
+    /// The key is not deleted before this time.
     due: BootInstant,
     done: bool,
 }
 
-impl<'a> Leaving<'a> {
+impl<'a> PendingLeave<'a> {
     pub(super) fn of(place: &'a Place) -> Self {
-        let mut known = place.known();
-        let again = std::mem::replace(&mut known.leaving, true);
-        Self { place, unsure: known.asked || known.unsure, again, due: BootInstant::from_nanos(0), done: false }
+        let mut state = place.state();
+        let was_leaving = std::mem::replace(&mut state.leaving, true);
+        Self {
+            place,
+            in_doubt: state.entering || state.in_doubt,
+            was_leaving,
+            due: BootInstant::from_nanos(0),
+            done: false,
+        }
     }
 
-    fn ended(self, answer: &TxnResponse) -> Released {
-        self.done(answer.header().map(|header| header.revision()));
+    fn confirmed_by(self, answer: &TxnResponse) -> Released {
+        self.confirmed(answer.header().map(|header| header.revision()));
         if answer.succeeded() { Released::Released } else { Released::NotOwner }
     }
 
-    /// The store has said that nothing has changed.
-    pub(super) fn not_yet(mut self) {
-        self.place.known().leaving = self.again;
+    /// The store has confirmed that nothing has changed.
+    pub(super) fn cancel(mut self) {
+        self.place.state().leaving = self.was_leaving;
         self.done = true;
     }
 
-    pub(super) fn done(mut self, revision: Option<i64>) {
+    pub(super) fn confirmed(mut self, revision: Option<i64>) {
         let Place { lease, shard, key, .. } = self.place;
-        if let (true, Some(revision)) = (self.unsure, revision) {
-            self.place.learn_epoch(revision);
+        if let (true, Some(revision)) = (self.in_doubt, revision) {
+            self.place.note_epoch(revision);
         }
         lease.orphans().remove(&(*shard, key.clone()));
-        *self.place.known() = Known::default();
+        *self.place.state() = PlaceState::default();
         self.done = true;
     }
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for PendingLeave<'_> {
     fn drop(&mut self) {
         let Place { lease, shard, key, .. } = self.place;
-        // A lease of its own ends by itself.
+        // A lease of one hold ends by itself.
         if !self.done && lease.shared {
             let deletes = [self.place.delete()].into_iter().chain(self.place.unmark()).collect();
-            let orphan = Orphan { deletes, due: self.due, _seat: self.place.seat.clone() };
+            let orphan = Orphan { deletes, due: self.due, _number: self.place.number.clone() };
             lease.orphans().insert((*shard, key.clone()), orphan);
         }
     }

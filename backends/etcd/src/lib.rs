@@ -1,16 +1,16 @@
-//! etcd: a line of keys on leases, agreed on by a majority.
+//! etcd: a queue of keys on leases, kept by a majority of the members.
 //!
-//! A lock is a range of keys, one for each contender, and the oldest holds it; its create revision is the fencing
-//! token. The queue is our own: the server's lock service hands over every 50 to 100 ms only.
+//! A lock is a range of keys. Each contender has one key, and the oldest key holds the lock. Its create revision is the
+//! fencing token. dlock does not use the server's lock service, which hands a lock over only every 50 to 100 ms.
 //!
 //! | | |
 //! | --- | --- |
 //! | dead holder | freed at the ttl, up to 2 s later; after a change of the leader up to one more ttl |
 //! | tokens | rise for ever, unless the cluster is restored from an old backup (then use its `--bump-revision`) |
-//! | order | first come, first served, by the revision at which a waiter came |
-//! | ttl | whole seconds, from the server's shortest (2 s by default), which is measured at opening |
+//! | order | first come, first served, by the revision at which the waiter's key was created |
+//! | ttl | whole seconds; the shortest is the server's own (2 s by default) and is measured when the store is opened |
 //!
-//! Holds of one process and ttl share a lease, so the store frees them all together or not at all.
+//! Holds of one process with the same ttl share a lease. So the server frees them together.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -22,6 +22,7 @@ mod exchange;
 mod fault;
 pub mod fenced;
 mod inspect;
+mod key_numbers;
 mod lease;
 mod leave;
 mod members;
@@ -29,7 +30,6 @@ mod names;
 mod place;
 mod renewal;
 mod rights;
-mod seats;
 mod slots;
 mod store;
 mod together;

@@ -1,4 +1,4 @@
-//! The members of the cluster, how to reach them, and the account.
+//! The cluster's members and the account, as the URL names them.
 
 use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
 
@@ -13,16 +13,16 @@ pub(super) const FORM: UrlForm = UrlForm::new(
 )
 .options(&[
     OptionRow::one_of("keys", &["literal"]),
-    // The client library cannot do without looking at the server's certificate.
+    // There is no `require`: the client library always checks the server's certificate.
     OptionRow::one_of("tls", &["verify", "off"]),
     OptionRow::CA,
     OptionRow::CERT,
     OptionRow::KEY,
 ]);
 
-/// The members that an address names, and the account.
+/// The members and the account that a URL names.
 pub(super) struct Members {
-    /// Names or addresses, and ports; at least one.
+    /// Host names or addresses with their ports; at least one.
     pub(super) hosts: Vec<(String, u16)>,
     /// Name and password.
     pub(super) user: Option<(String, Secret)>,
@@ -32,11 +32,11 @@ pub(super) struct Members {
 impl Members {
     pub(super) fn of(address: &Address) -> Result<Self> {
         if address.hosts().is_empty() || !address.path().is_empty() {
-            return Err(address.wrong("it names one host at least, and nothing follows the hosts"));
+            return Err(address.wrong("it must name at least one host, and no path may follow the hosts"));
         }
         let user = match (address.user(), address.password()) {
             (None, None) => None,
-            (None, Some(_)) => return Err(address.wrong("there is a password but no user")),
+            (None, Some(_)) => return Err(address.wrong("it has a password but no user")),
             (Some(user), password) => {
                 Some((user.to_owned(), password.cloned().unwrap_or_else(|| Secret::new(String::new()))))
             }
@@ -51,7 +51,7 @@ impl Members {
         Ok(Self { hosts: address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect(), user, tls })
     }
 
-    /// Whether the server may know who asks: by a name, or by the client's certificate.
+    /// Whether the client has an account: a user, or a certificate.
     pub(super) fn has_account(&self) -> bool {
         self.user.is_some() || self.tls.identity.is_some()
     }

@@ -1,33 +1,33 @@
-//! The names of a lock's keys in etcd, which are its storage format.
+//! The names of a lock's keys in etcd: the storage format.
 //!
-//! Each contender has a key below `<lock>/`, on a lease. Its name says the family of its lock mode, so a transaction can
-//! compare that no other family is there:
+//! Each contender has a key below `<lock>/`, on a lease. The name tells the lock mode, so a transaction can compare that no
+//! key of a conflicting mode is there:
 //!
 //! | lock mode | key below `<lock>/` |
 //! | --- | --- |
-//! | exclusive | `<lease>-<seat>`; other tools' keys count as exclusive |
-//! | read, write | `~rw-r-<lease>-<seat>`, `~rw-w-<lease>-<seat>` |
-//! | permits | `~p<number>-<lease>-<seat>`, and for each holder `~p<number>.<slot>`, whose value is `<lease>-<seat> <hold id>` |
+//! | exclusive | `<lease>-<number>`; other tools' keys count as exclusive |
+//! | read, write | `~rw-r-<lease>-<number>`, `~rw-w-<lease>-<number>` |
+//! | permits | `~p<limit>-<lease>-<number>`, and for each holder `~p<limit>.<slot>`, whose value is `<lease>-<number> <hold id>` |
 //!
-//! The value is `<hold id> <note>`. Owners have no names of their own, but use the same few again and again: the server
-//! keeps each name that ever was until it is compacted, and reads all of them when it reads the keys of a lock.
+//! The value is `<hold id> <note>`. The name does not contain the owner: claims use the same few numbers again and again.
+//! The server keeps every name until it is compacted, and passes over all of them when it reads the keys of a lock.
 
 use std::ops::RangeInclusive;
 
 use dlock_contract::{Claim, HoldId, LockKey, Mode, Note, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, TxnOp};
 
-/// How locks are named.
+/// How the keys of locks are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// Names of dlock's own, in which no lock lies within another.
+    /// dlock's own names. The keys of one lock are never among the keys of another.
     Own,
-    /// The plain text of the key, as the users of other tools write it.
+    /// The plain text of the key, as other tools write it.
     Literal,
 }
 
 impl Layout {
-    /// The lock that a key is.
+    /// The lock that this key names.
     pub(super) fn lock(self, key: &LockKey) -> Result<LockKey> {
         match self {
             Self::Own => Ok(key.clone()),
@@ -35,19 +35,19 @@ impl Layout {
         }
     }
 
-    pub(super) fn line(self, key: &LockKey) -> Result<Line> {
+    pub(super) fn range(self, key: &LockKey) -> Result<LockRange> {
         let lock = self.lock(key)?;
-        Ok(Line {
+        Ok(LockRange {
             name: match self {
-                // The keys of one lock must not be among those of another, as with `a` and `a/b`. The name has no other
-                // `%2F`, because its own `%` is encoded.
+                // Otherwise the keys of `a/b` would be among those of `a`. The name has no other `%2F`, because its own
+                // `%` is encoded.
                 Self::Own => lock.as_str().replace('/', "%2F"),
                 Self::Literal => lock.as_str().to_owned(),
             },
         })
     }
 
-    /// The lock to which this key of the store belongs, and the first key behind all of that lock's.
+    /// The lock to which this key of the store belongs, and the first key after all keys of that lock.
     pub(super) fn lock_of(self, key: &[u8]) -> Option<(LockKey, Vec<u8>)> {
         let key = std::str::from_utf8(key).ok()?;
         let (name, lock) = match self {
@@ -56,7 +56,7 @@ impl Layout {
                 (name, LockKey::from_stored(&name.replace("%2F", "/"))?)
             }
             Self::Literal => {
-                // Anything may be in the store. A lock's key ends in a lease.
+                // Other programs may have keys in the store. A lock's key ends in a lease.
                 let (name, own) = key.rsplit_once('/')?;
                 let (_, place) = kind_of(own);
                 let (lease, _) = place.split_once('-').unwrap_or((place, ""));
@@ -70,82 +70,82 @@ impl Layout {
     }
 }
 
-/// All keys of one lock.
+/// The range of all keys of one lock.
 #[derive(Clone, Debug)]
-pub(super) struct Line {
+pub(super) struct LockRange {
     name: String,
 }
 
-/// What a key of a line is.
+/// What a key in a lock's range is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// Of an exclusive lock, or of another tool.
+pub(super) enum KeyKind {
+    /// A contender for the exclusive lock, or another tool's key.
     Exclusive,
     Read,
     Write,
-    /// A contender for one of so many permits.
+    /// A contender for one of this many permits.
     Permit(u32),
     /// The mark of a permit's slot.
     Slot(u32),
 }
 
-impl Line {
-    /// What all keys of the lock begin with.
-    pub(super) fn start(&self) -> String {
+impl LockRange {
+    /// All keys of the lock begin with this text.
+    pub(super) fn prefix(&self) -> String {
         format!("{}/", self.name)
     }
 
     pub(super) fn key(&self, mode: Mode, place: &str) -> Vec<u8> {
-        format!("{}/{}{place}", self.name, mark(mode)).into_bytes()
+        format!("{}/{}{place}", self.name, mode_prefix(mode)).into_bytes()
     }
 
     pub(super) fn slot_key(&self, permits: u32, slot: u32) -> Vec<u8> {
         format!("{}/~p{permits:08x}.{slot:08x}", self.name).into_bytes()
     }
 
-    pub(super) fn all(&self) -> Span {
-        self.span("")
+    pub(super) fn all(&self) -> KeyRange {
+        self.key_range("")
     }
 
     /// The keys of contenders with this mode.
-    pub(super) fn of(&self, mode: Mode) -> Span {
-        self.span(&mark(mode))
+    pub(super) fn contenders(&self, mode: Mode) -> KeyRange {
+        self.key_range(&mode_prefix(mode))
     }
 
     /// The marks of the slots that are taken.
-    pub(super) fn slots(&self, permits: u32) -> Span {
-        self.span(&format!("~p{permits:08x}."))
+    pub(super) fn slots(&self, permits: u32) -> KeyRange {
+        self.key_range(&format!("~p{permits:08x}."))
     }
 
-    /// Where keys of other families would be.
-    pub(super) fn others(&self, mode: Mode) -> Vec<Span> {
+    /// The ranges in which keys of conflicting modes would be.
+    pub(super) fn conflicting(&self, mode: Mode) -> Vec<KeyRange> {
         let family = match mode {
-            Mode::Exclusive => return vec![self.span("~")],
+            Mode::Exclusive => return vec![self.key_range("~")],
             Mode::Read | Mode::Write => "~rw-".to_owned(),
             Mode::Permits(most) => format!("~p{most:08x}"),
         };
-        let (all, family) = (self.all(), self.span(&family));
-        vec![Span { from: all.from, to: family.from }, Span { from: family.to, to: all.to }]
+        let (all, family) = (self.all(), self.key_range(&family));
+        vec![KeyRange { from: all.from, to: family.from }, KeyRange { from: family.to, to: all.to }]
     }
 
-    fn span(&self, mark: &str) -> Span {
-        let from = format!("{}/{mark}", self.name).into_bytes();
+    fn key_range(&self, beginning: &str) -> KeyRange {
+        let from = format!("{}/{beginning}", self.name).into_bytes();
         let mut to = from.clone();
-        // The first key after all keys that begin so. The last byte is ASCII.
+        // The first key after all keys that begin with `from`. The last byte is ASCII.
         if let Some(last) = to.last_mut() {
             *last += 1;
         }
-        Span { from, to }
+        KeyRange { from, to }
     }
 
-    /// What this key of the line is, and the text that says whose.
-    pub(super) fn read<'a>(&self, key: &'a [u8]) -> (Kind, &'a str) {
-        let own = key.strip_prefix(self.start().as_bytes()).unwrap_or_default();
+    /// What this key of the range is, and the part of its name that tells whose it is.
+    pub(super) fn read<'a>(&self, key: &'a [u8]) -> (KeyKind, &'a str) {
+        let own = key.strip_prefix(self.prefix().as_bytes()).unwrap_or_default();
         kind_of(std::str::from_utf8(own).unwrap_or_default())
     }
 }
 
-fn mark(mode: Mode) -> String {
+fn mode_prefix(mode: Mode) -> String {
     match mode {
         Mode::Exclusive => String::new(),
         Mode::Read => "~rw-r-".to_owned(),
@@ -154,41 +154,41 @@ fn mark(mode: Mode) -> String {
     }
 }
 
-fn kind_of(own: &str) -> (Kind, &str) {
+fn kind_of(own: &str) -> (KeyKind, &str) {
     if let Some(place) = own.strip_prefix("~rw-r-") {
-        return (Kind::Read, place);
+        return (KeyKind::Read, place);
     }
     if let Some(place) = own.strip_prefix("~rw-w-") {
-        return (Kind::Write, place);
+        return (KeyKind::Write, place);
     }
     let permit = own.strip_prefix("~p").and_then(|own| own.split_at_checked(8));
     if let Some((most, rest)) = permit
         && let Ok(most) = u32::from_str_radix(most, 16)
     {
         if let Some(place) = rest.strip_prefix('-') {
-            return (Kind::Permit(most), place);
+            return (KeyKind::Permit(most), place);
         }
         let slot = rest.strip_prefix('.').and_then(|slot| u32::from_str_radix(slot, 16).ok());
         if let Some(slot) = slot {
-            return (Kind::Slot(slot), "");
+            return (KeyKind::Slot(slot), "");
         }
     }
-    (Kind::Exclusive, own)
+    (KeyKind::Exclusive, own)
 }
 
-/// The lease in the name of a key that a dlock wrote. Other tools' keys end in their lease alone, as those of Go's
-/// `Mutex`, or in words of their own.
+/// The lease in the name of a key that dlock wrote. Other tools' keys end in a lease alone, as those of Go's `Mutex`, or
+/// in other words.
 pub(super) fn lease_of(place: &str) -> Option<i64> {
-    let (lease, seat) = place.split_once('-')?;
-    let is_ours = is_hex(lease, 16..=16) && is_hex(seat, 1..=8);
+    let (lease, number) = place.split_once('-')?;
+    let is_ours = is_hex(lease, 16..=16) && is_hex(number, 1..=8);
     i64::from_str_radix(lease, 16).ok().filter(|_| is_ours)
 }
 
-pub(super) fn place(lease: i64, seat: u32) -> String {
-    format!("{lease:016x}-{seat:x}")
+pub(super) fn place(lease: i64, number: u32) -> String {
+    format!("{lease:016x}-{number:x}")
 }
 
-/// The value of a claim's key. No other claim has the same.
+/// The value of a claim's key. No other claim writes the same value.
 pub(super) fn value_of(claim: &Claim) -> String {
     format!("{} {}", HoldId::of(&claim.owner), claim.note)
 }
@@ -206,12 +206,12 @@ fn is_hex(part: &str, digits: RangeInclusive<usize>) -> bool {
 
 /// A range of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct KeyRange {
     pub(super) from: Vec<u8>,
     pub(super) to: Vec<u8>,
 }
 
-impl Span {
+impl KeyRange {
     pub(super) fn options(&self) -> GetOptions {
         GetOptions::new().with_range(self.to.clone())
     }
@@ -220,7 +220,7 @@ impl Span {
         TxnOp::get(self.from.clone(), Some(options(self.options())))
     }
 
-    /// Compares that no key is there.
+    /// Compares that no key is in the range.
     pub(super) fn is_empty(&self) -> Compare {
         Compare::create_revision(self.from.clone(), CompareOp::Equal, 0).with_range(self.to.clone())
     }
@@ -238,59 +238,62 @@ mod tests {
         LockKey::new("shop", Key::text(text)).unwrap()
     }
 
-    fn is_in(span: &Span, key: &[u8]) -> bool {
-        span.from.as_slice() <= key && key < span.to.as_slice()
+    fn is_in(key_range: &KeyRange, key: &[u8]) -> bool {
+        key_range.from.as_slice() <= key && key < key_range.to.as_slice()
     }
 
     #[test]
     fn a_key_is_among_the_others_of_exactly_the_modes_that_do_not_mix_with_it() {
-        let line = Layout::Own.line(&lock("k")).unwrap();
+        let range = Layout::Own.range(&lock("k")).unwrap();
         let place = place(7, 0xab);
         for held in MODES {
-            let mut keys = vec![line.key(held, &place)];
+            let mut keys = vec![range.key(held, &place)];
             if let Mode::Permits(most) = held {
-                keys.push(line.slot_key(most.get(), 1));
+                keys.push(range.slot_key(most.get(), 1));
             }
             for key in &keys {
-                assert!(is_in(&line.all(), key));
+                assert!(is_in(&range.all(), key));
                 for asked in MODES {
-                    let among = line.others(asked).iter().any(|span| is_in(span, key));
+                    let among = range.conflicting(asked).iter().any(|key_range| is_in(key_range, key));
                     assert_eq!(among, !held.mixes_with(asked), "{held:?} for {asked:?}");
                 }
             }
         }
-        // Another tool's.
-        let foreign = format!("{}694d8f1e2a3b4c5d", line.start()).into_bytes();
+        // Another tool's key.
+        let foreign = format!("{}694d8f1e2a3b4c5d", range.prefix()).into_bytes();
         for asked in MODES {
-            assert_eq!(line.others(asked).iter().any(|span| is_in(span, &foreign)), asked != Mode::Exclusive);
+            assert_eq!(
+                range.conflicting(asked).iter().any(|key_range| is_in(key_range, &foreign)),
+                asked != Mode::Exclusive
+            );
         }
     }
 
     #[test]
     fn a_key_tells_what_it_is_and_whose() {
-        let line = Layout::Own.line(&lock("a/b")).unwrap();
-        assert_eq!(line.start(), "dl1:shop:a%2Fb/");
-        let kinds = [Kind::Exclusive, Kind::Read, Kind::Write, Kind::Permit(2), Kind::Permit(300)];
+        let range = Layout::Own.range(&lock("a/b")).unwrap();
+        assert_eq!(range.prefix(), "dl1:shop:a%2Fb/");
+        let kinds = [KeyKind::Exclusive, KeyKind::Read, KeyKind::Write, KeyKind::Permit(2), KeyKind::Permit(300)];
         for (mode, expected) in MODES.into_iter().zip(kinds) {
-            let key = line.key(mode, &place(7, 300));
-            let (kind, place) = line.read(&key);
+            let key = range.key(mode, &place(7, 300));
+            let (kind, place) = range.read(&key);
             assert_eq!((kind, lease_of(place).unwrap()), (expected, 7));
         }
-        assert_eq!(line.read(&line.slot_key(300, 17)).0, Kind::Slot(17));
+        assert_eq!(range.read(&range.slot_key(300, 17)).0, KeyKind::Slot(17));
         for foreign in ["694d8f1e2a3b4c5d", "x", "", "~", "~p1", "~p0000000g-x", "7-ab"] {
-            let key = format!("{}{foreign}", line.start());
-            let (kind, place) = line.read(key.as_bytes());
-            assert!(kind == Kind::Exclusive && lease_of(place).is_none(), "{foreign}");
+            let key = format!("{}{foreign}", range.prefix());
+            let (kind, place) = range.read(key.as_bytes());
+            assert!(kind == KeyKind::Exclusive && lease_of(place).is_none(), "{foreign}");
         }
     }
 
     #[test]
     fn the_lock_of_a_key_is_found_in_both_layouts() {
         for (layout, name) in [(Layout::Own, "dl1:shop:a/b"), (Layout::Literal, "a/b")] {
-            let line = layout.line(&lock("a/b")).unwrap();
+            let range = layout.range(&lock("a/b")).unwrap();
             for mode in MODES {
-                let (found, end) = layout.lock_of(&line.key(mode, &place(7, 300))).unwrap();
-                assert_eq!((found.as_str(), end), (name, line.all().to));
+                let (found, end) = layout.lock_of(&range.key(mode, &place(7, 300))).unwrap();
+                assert_eq!((found.as_str(), end), (name, range.all().to));
             }
         }
         assert_eq!(Layout::Literal.lock_of(b"a/b/694d8f1e2a3b4c5d").unwrap().0.as_str(), "a/b");

@@ -1,7 +1,7 @@
-//! One place in the wait queue of a lock: what this process knows about one claim's key, and how the store sees it.
+//! One claim's place in the wait queue of a lock: its key, and the state of that key as far as this process knows it.
 //!
-//! Keys are in the order of their create revisions. An exclusive lock or a writer holds if no key is older. A reader
-//! holds if no writer's key is older. A permit holds if fewer keys are older than there are permits.
+//! Create revisions order the keys. An exclusive claim or a writer holds the lock if no key is older. A reader holds it if
+//! no writer's key is older. A claim for a permit holds one if the number of older keys is below the number of permits.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -10,82 +10,83 @@ use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn,
 
 use super::connection::Connection;
 use super::fault::Fault;
+use super::key_numbers::KeyNumber;
 use super::lease::Lease;
-use super::names::{self, Line, Span};
-use super::seats::Seat;
-use super::slots::{self, Room};
+use super::names::{self, KeyRange, LockRange};
+use super::slots::{self, FreeSlot};
 
 /// The place of one claim in the queue.
 pub(super) struct Place {
-    pub(super) line: Line,
+    pub(super) range: LockRange,
     pub(super) mode: Mode,
     pub(super) key: Vec<u8>,
-    /// The lease and the seat, as they stand in the key.
+    /// The lease and the number, as the key's name has them.
     pub(super) name: String,
     /// The value of the key, which no other claim writes.
     pub(super) value: String,
-    pub(super) seat: Arc<Seat>,
+    pub(super) number: Arc<KeyNumber>,
     pub(super) lease: Arc<Lease>,
-    /// The number of the lease's epoch for this owner.
+    /// Which of the lease's epoch keys this owner uses.
     pub(super) shard: u8,
-    /// The claim's place before, which a late request may still end. As long as this one is there, no other key of the
-    /// claim has that name.
-    _former: Option<Arc<Self>>,
-    known: Mutex<Known>,
+    /// The claim's previous place, which a late request may still end. While this one exists, no other claim gets the
+    /// name of that key.
+    _previous: Option<Arc<Self>>,
+    state: Mutex<PlaceState>,
 }
 
+/// What this process knows about the key of a place.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct PlaceState {
     /// The create revision, once the store has confirmed that the key exists.
     pub(super) revision: Option<i64>,
     /// Whether an attempt has told its caller that it holds the lock.
     pub(super) held: bool,
-    /// Whether an entering transaction is under way, or was given up without an answer.
-    pub(super) asked: bool,
-    /// Whether a transaction may still reach the store. Only a new epoch prevents that.
-    pub(super) unsure: bool,
-    /// Whether a request that ends the place was begun and is not confirmed. It may arrive at any time.
+    /// Whether a transaction that puts the key is under way, or its caller gave it up.
+    pub(super) entering: bool,
+    /// Whether an earlier transaction may still put the key. Only a new epoch prevents that.
+    pub(super) in_doubt: bool,
+    /// Whether a request that ends the place was sent and is not confirmed. It may arrive at any time.
     pub(super) leaving: bool,
-    /// The highest revision that this process had seen when it first asked. The key has a higher one.
-    pub(super) floor: i64,
+    /// The highest revision that this process had seen before it first put the key. The key's revision is higher.
+    pub(super) seen_before: i64,
     /// The slot of a permit.
     pub(super) slot: Option<u32>,
-    /// The slots that a transaction has asked for. Each may have a mark of ours.
+    /// The slots that a transaction has asked for. Each of them may have our mark.
     pub(super) tried: Vec<u32>,
 }
 
-/// The answer of the store about a place.
+/// The position of a place in the queue, as the store answered it.
 #[derive(Debug)]
-pub(super) enum Sight {
+pub(super) enum Position {
     /// The claim holds the lock.
     First,
-    /// The claim holds a permit, and its slot is not marked yet.
-    Room(Room),
-    /// The key exists behind others.
-    Behind(Ahead),
+    /// The claim holds a permit, and has not marked its slot yet.
+    SlotFree(FreeSlot),
+    /// The key exists, and waits for older keys.
+    Behind(Blocked),
     /// The key does not exist.
-    Outside,
-    /// The lock is held, and the key was not put.
+    Absent,
+    /// Another claim holds the lock, and the key was not put.
     Refused(Note),
 }
 
-/// What a place waits for.
+/// What keeps a place from holding the lock.
 #[derive(Clone, Debug)]
-pub(super) struct Ahead {
-    pub(super) until: Until,
-    /// The revision of the store at which it was seen.
-    pub(super) seen: i64,
+pub(super) struct Blocked {
+    pub(super) blocker: Blocker,
+    /// The revision of the store at which this was read.
+    pub(super) revision: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Until {
-    /// The end of this key, which is the next older one.
-    Gone(Vec<u8>),
-    /// The end of so many older keys of this range.
-    Fewer { places: Span, by: usize },
+pub(super) enum Blocker {
+    /// This key, the next older one, must be deleted.
+    Key(Vec<u8>),
+    /// This many of the older keys in the range must be deleted.
+    OlderKeys { range: KeyRange, count: usize },
 }
 
-/// Holds on one lease are one group.
+/// The holds on one lease end together, so they are one group.
 impl Session for Place {
     fn group(&self) -> Option<u64> {
         Some(self.lease.id as u64)
@@ -95,57 +96,56 @@ impl Session for Place {
 impl Place {
     pub(super) fn new(
         claim: &Claim,
-        line: Line,
+        range: LockRange,
         lease: Arc<Lease>,
         now: BootInstant,
-        former: Option<Arc<Self>>,
+        previous: Option<Arc<Self>>,
     ) -> Self {
-        let seat = Seat::take(&lease, line.key(claim.mode, ""), now);
-        let name = names::place(lease.id, seat.number);
-        let (key, value) = (line.key(claim.mode, &name), names::value_of(claim));
+        let number = KeyNumber::take(&lease, range.key(claim.mode, ""), now);
+        let name = names::place(lease.id, number.value);
+        let (key, value) = (range.key(claim.mode, &name), names::value_of(claim));
         let (mode, shard) = (claim.mode, claim.owner.as_bytes()[0]);
-        let (seat, known) = (Arc::new(seat), Mutex::default());
-        Self { line, mode, key, name, value, seat, lease, shard, _former: former, known }
+        let (number, state) = (Arc::new(number), Mutex::default());
+        Self { range, mode, key, name, value, number, lease, shard, _previous: previous, state }
     }
 
-    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(super) fn state(&self) -> MutexGuard<'_, PlaceState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the store may have more of this claim than its caller knows, or has told the caller that it holds the
-    /// lock.
-    pub(super) fn is_asked_again(&self) -> bool {
-        let known = self.known();
-        known.held || known.asked || known.unsure
+    /// Whether an earlier request may have put the key, or its caller was told that it holds the lock.
+    pub(super) fn was_asked_before(&self) -> bool {
+        let state = self.state();
+        state.held || state.entering || state.in_doubt
     }
 
     /// Whether a transaction may still put the key.
-    pub(super) fn is_unsure(&self) -> bool {
-        let known = self.known();
-        known.asked || known.unsure
+    pub(super) fn is_in_doubt(&self) -> bool {
+        let state = self.state();
+        state.entering || state.in_doubt
     }
 
-    /// Whether the store has nothing of this claim, as far as is known.
+    /// Whether no request can have put the key.
     pub(super) fn is_new(&self) -> bool {
-        let known = self.known();
-        known.revision.is_none() && !known.asked && !known.unsure
+        let state = self.state();
+        state.revision.is_none() && !state.entering && !state.in_doubt
     }
 
-    /// Whether this key of the store is ours. A kept key has our name and another lease.
+    /// Whether this key of the store is ours. A key that `min_hold` keeps has our name, but another lease.
     pub(super) fn is_mine(&self, key: &KeyValue) -> bool {
         key.key() == self.key && key.lease() == self.lease.id
     }
 
-    /// The hold of a place that the store has confirmed to be first.
+    /// The hold of a place that holds the lock, as the store has confirmed.
     pub(super) fn granted(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Hold> {
         let (revision, slot) = {
-            let mut known = self.known();
-            let revision = known.revision.unwrap_or_default();
-            if revision <= known.floor {
-                return Err(gone_back(revision, known.floor));
+            let mut state = self.state();
+            let revision = state.revision.unwrap_or_default();
+            if revision <= state.seen_before {
+                return Err(revision_went_back(revision, state.seen_before));
             }
-            known.held = true;
-            (revision, known.slot)
+            state.held = true;
+            (revision, state.slot)
         };
         let token = u64::try_from(revision).unwrap_or_default();
         let hold = Hold::new(claim.clone(), token, self.lease.validity())?.with_session(self.clone());
@@ -155,110 +155,111 @@ impl Place {
         })
     }
 
-    /// The place of our key, by a linearizable read.
-    pub(super) async fn look(&self, connection: &Connection, revision: i64) -> Result<Sight, Fault> {
+    /// Reads the position of our key, by a linearizable read.
+    pub(super) async fn read_position(&self, connection: &Connection, revision: i64) -> Result<Position, Fault> {
         let own = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
-        let all = [own].into_iter().chain(self.ahead(Some(revision)));
+        let all = [own].into_iter().chain(self.queue_reads(Some(revision)));
         let answer = connection.txn(Txn::new().and_then(all.collect::<Vec<_>>())).await?;
-        let mut parts = Parts::of(&answer);
-        let own = parts.first()?.filter(|own| own.create_revision() == revision && self.is_mine(own));
+        let mut answers = TxnAnswers::of(&answer);
+        let own = answers.first_key()?.filter(|own| own.create_revision() == revision && self.is_mine(own));
         match own {
-            Some(own) => self.sight(own.mod_revision(), &mut parts),
-            None => Ok(Sight::Outside),
+            Some(own) => self.position(own.mod_revision(), &mut answers),
+            None => Ok(Position::Absent),
         }
     }
 
-    /// The reads that tell what is ahead of our key, or of the newest key.
-    pub(super) fn ahead(&self, revision: Option<i64>) -> Vec<TxnOp> {
+    /// The reads that show which keys are older than ours. Without a revision ours is the newest key.
+    pub(super) fn queue_reads(&self, revision: Option<i64>) -> Vec<TxnOp> {
         let up_to_ours = |options: GetOptions| {
             let options = options.with_keys_only();
             if let Some(revision) = revision { options.with_max_create_revision(revision) } else { options }
         };
-        // Ours may be the newest.
+        // The newest may be our own, so read two.
         let newest = |options| up_to_ours(options).with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
         match self.mode {
-            Mode::Exclusive | Mode::Write => vec![self.line.all().get(newest)],
-            Mode::Read => vec![self.line.of(Mode::Write).get(newest)],
+            Mode::Exclusive | Mode::Write => vec![self.range.all().get(newest)],
+            Mode::Read => vec![self.range.contenders(Mode::Write).get(newest)],
             Mode::Permits(most) => {
-                // The younger ones too: they may have marked slots already.
+                // Younger keys too, because their claims may have marked slots already.
                 let oldest =
                     |options: GetOptions| options.with_keys_only().with_sort(SortTarget::Create, SortOrder::Ascend);
-                vec![self.line.of(self.mode).get(oldest), self.line.slots(most.get()).get(|options| options)]
+                vec![self.range.contenders(self.mode).get(oldest), self.range.slots(most.get()).get(|options| options)]
             }
         }
     }
 
-    /// What the reads of [`ahead`](Self::ahead) have told. The key was last changed at `changed`.
-    pub(super) fn sight(&self, changed: i64, parts: &mut Parts) -> Result<Sight, Fault> {
-        let seen = parts.revision;
-        let until = match self.mode {
+    /// The position that the reads of [`queue_reads`](Self::queue_reads) show. The key was last changed at `changed`.
+    pub(super) fn position(&self, changed: i64, answers: &mut TxnAnswers) -> Result<Position, Fault> {
+        let revision = answers.revision;
+        let blocker = match self.mode {
             Mode::Permits(most) => {
-                let (places, marks) = (parts.next()?, parts.next()?);
+                let (places, marks) = (answers.next_get()?, answers.next_get()?);
                 let before = places.kvs().iter().take_while(|key| key.key() != self.key).count();
-                let room = usize::try_from(most.get()).unwrap_or(usize::MAX);
-                if before < room {
+                let limit = usize::try_from(most.get()).unwrap_or(usize::MAX);
+                if before < limit {
                     return Ok(slots::find(self, changed, places.kvs(), before, marks.kvs()));
                 }
-                Until::Fewer { places: self.line.of(self.mode), by: before - room + 1 }
+                Blocker::OlderKeys { range: self.range.contenders(self.mode), count: before - limit + 1 }
             }
             _ => {
-                let newest = parts.next()?;
-                let Some(ahead) = newest.kvs().iter().find(|key| key.key() != self.key) else {
-                    return Ok(Sight::First);
+                let newest = answers.next_get()?;
+                let Some(older) = newest.kvs().iter().find(|key| key.key() != self.key) else {
+                    return Ok(Position::First);
                 };
-                no_stranger(ahead)?;
-                Until::Gone(ahead.key().to_vec())
+                check_has_lease(older)?;
+                Blocker::Key(older.key().to_vec())
             }
         };
-        Ok(Sight::Behind(Ahead { until, seen }))
+        Ok(Position::Behind(Blocked { blocker, revision }))
     }
 }
 
-/// The answers to the parts of a transaction, in their order.
-pub(super) struct Parts {
-    parts: std::vec::IntoIter<TxnOpResponse>,
-    /// The store's revision.
+/// The answers to the reads of a transaction, in their order.
+pub(super) struct TxnAnswers {
+    answers: std::vec::IntoIter<TxnOpResponse>,
+    /// The revision of the store.
     pub(super) revision: i64,
 }
 
-impl Parts {
+impl TxnAnswers {
     pub(super) fn of(answer: &TxnResponse) -> Self {
         let revision = answer.header().map_or(0, |header| header.revision());
-        Self { parts: answer.op_responses().into_iter(), revision }
+        Self { answers: answer.op_responses().into_iter(), revision }
     }
 
-    /// The keys that the next part has found.
-    pub(super) fn next(&mut self) -> Result<GetResponse, Fault> {
-        // Only reads have an answer that says anything.
-        let found = self.parts.find_map(|part| if let TxnOpResponse::Get(found) = part { Some(found) } else { None });
-        found.ok_or_else(|| nonsense("a part is missing from the answer to a transaction"))
+    /// The answer to the next read.
+    pub(super) fn next_get(&mut self) -> Result<GetResponse, Fault> {
+        // Answers to puts and deletes are passed over: they show nothing that is needed.
+        let found = self.answers.find_map(|part| if let TxnOpResponse::Get(found) = part { Some(found) } else { None });
+        found.ok_or_else(|| protocol_error("the answer to a transaction misses the answer to one of its reads"))
     }
 
-    /// The first key that the next part has found.
-    pub(super) fn first(&mut self) -> Result<Option<KeyValue>, Fault> {
-        Ok(self.next()?.take_kvs().into_iter().next())
+    /// The first key in the answer to the next read.
+    pub(super) fn first_key(&mut self) -> Result<Option<KeyValue>, Fault> {
+        Ok(self.next_get()?.take_kvs().into_iter().next())
     }
 }
 
-/// A key without a lease is no place of a waiter or a holder: waiting for it could last for ever.
-pub(super) fn no_stranger(key: &KeyValue) -> Result<(), Fault> {
+/// A key without a lease belongs to no waiter and no holder. It never ends by itself, so waiting for it could last for ever.
+pub(super) fn check_has_lease(key: &KeyValue) -> Result<(), Fault> {
     if key.lease() == 0 {
-        let text = "the lock's name in etcd has a foreign key without a lease, which would never end; delete that key"
+        let text = "below the lock's name etcd has a key without a lease, which never ends by itself; delete that key"
             .to_owned();
         return Err(Fault::Refused(ErrorKind::KeyConflict, text));
     }
     Ok(())
 }
 
-/// A resource that compares tokens would refuse this holder, or accept an older one beside it.
-fn gone_back(revision: i64, seen: i64) -> Error {
+/// The error for a token that is not higher than the revisions seen before. A resource that compares tokens would refuse
+/// this holder, or accept an older one.
+fn revision_went_back(revision: i64, seen: i64) -> Error {
     let text = format!(
-        "etcd has forgotten revisions: it gave the fencing token {revision} after {seen} was seen; if a backup was \
+        "etcd has lost revisions: it gave the fencing token {revision} after revision {seen} was seen; if a backup was \
          restored, restore it again with `--bump-revision`"
     );
     Error::new(ErrorKind::FenceRegression, text)
 }
 
-fn nonsense(text: &str) -> Fault {
+fn protocol_error(text: &str) -> Fault {
     Fault::Refused(ErrorKind::Protocol, text.to_owned())
 }

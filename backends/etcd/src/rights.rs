@@ -1,6 +1,6 @@
-//! The rights of the account, tested with the requests of an acquisition on names of our own.
+//! Tests the rights of the account, with the requests of an acquisition on keys that no lock has.
 //!
-//! The refusal of the server names no key, so each prefix is tested by itself.
+//! The server's refusal names no key, so each prefix is tested by itself.
 
 use std::time::Duration;
 
@@ -12,22 +12,22 @@ use super::fault::Fault;
 pub(super) use super::lease::EPOCHS;
 use super::names::Layout;
 
-/// The beginning of the keys of all locks.
+/// The prefix of the keys of all locks.
 pub(super) const LOCKS: &str = "dl1:";
 
-/// Tries the rights that every lock needs. Gives the shortest ttl of this server: it depends on the server's election
-/// timeout, and shorter ones are raised silently.
+/// Tests the rights that every lock needs. Returns the server's shortest ttl, which depends on its election timeout: the
+/// server raises a shorter ttl silently.
 pub(super) async fn probe(connection: &Connection, layout: Layout) -> Result<Duration> {
     let lease = connection.grant(1).await?;
     let mut tried = Ok(());
-    // Literal names have no prefix of ours.
+    // Literal names do not have dlock's prefix.
     let prefixes: &[_] = if layout == Layout::Own { &[LOCKS, EPOCHS] } else { &[EPOCHS] };
     for prefix in prefixes {
         if tried.is_ok() {
             tried = try_prefix(connection, prefix, lease.id()).await;
         }
     }
-    // Revoking it deletes the keys. It also ends by itself.
+    // Revoking the lease deletes the keys. If this fails, the lease ends by itself.
     let _ = connection.revoke(lease.id()).await;
     tried?;
     u64::try_from(lease.ttl())
@@ -44,22 +44,22 @@ async fn try_prefix(connection: &Connection, prefix: &str, lease: i64) -> Result
     let absent = Compare::create_revision(key.as_bytes(), CompareOp::Equal, 0);
     let put = TxnOp::put(key.as_bytes(), "", Some(PutOptions::new().with_lease(lease)));
     let written = connection.txn(Txn::new().when([absent]).and_then([put])).await;
-    understand(written.map(drop), prefix, "write")?;
+    check_answer(written.map(drop), prefix, "write")?;
     let deleted = connection.txn(Txn::new().and_then([TxnOp::delete(key.as_bytes(), None)])).await;
-    understand(deleted.map(drop), prefix, "delete")
+    check_answer(deleted.map(drop), prefix, "delete")
 }
 
-/// Reads a key that no lock has, by a majority of the members.
+/// Reads a key that no lock has. A majority of the members must answer.
 pub(super) async fn read(connection: &Connection, prefix: &str) -> Result<()> {
     read_key(connection, &format!("{prefix}probe"), prefix).await
 }
 
 async fn read_key(connection: &Connection, key: &str, prefix: &str) -> Result<()> {
     let read = connection.get(key.as_bytes(), GetOptions::new().with_keys_only()).await;
-    understand(read.map(drop), prefix, "read")
+    check_answer(read.map(drop), prefix, "read")
 }
 
-fn understand(answer: Result<(), Fault>, prefix: &str, what: &str) -> Result<()> {
+fn check_answer(answer: Result<(), Fault>, prefix: &str, what: &str) -> Result<()> {
     match answer {
         Err(Fault::Refused(ErrorKind::PermissionDenied, text)) => Err(Error::new(
             ErrorKind::PermissionDenied,

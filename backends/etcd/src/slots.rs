@@ -1,7 +1,7 @@
-//! The slots of permits: a mark for each slot that is taken.
+//! The slots of permits: each taken slot has a key that marks it.
 //!
-//! A contender that has room takes the lowest slot without a mark, by a transaction that compares that the mark is still
-//! as it was. A mark whose contender's key is gone counts as free: an operator may have deleted that key alone.
+//! A contender that holds a permit takes the lowest slot without a mark. Its transaction compares that the mark has not
+//! changed. A mark whose contender has no key counts as free, because an operator may have deleted that key alone.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,19 +10,19 @@ use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 
 use super::connection::Connection;
 use super::fault::Fault;
-use super::names::Kind;
-use super::place::{Parts, Place, Sight};
+use super::names::KeyKind;
+use super::place::{Place, Position, TxnAnswers};
 
-/// How often a contender looks again after another one has taken its slot.
-const MARKINGS: usize = 64;
+/// How often a contender tries again after another one has taken its slot.
+const MAX_TRIES: usize = 64;
 
-/// The slot that a contender may take.
+/// A slot that a contender may take.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct FreeSlot {
     slot: u32,
     /// The revision at which the contender's key was last changed.
     changed: i64,
-    /// The mark of a key that is gone.
+    /// The mark of a contender that has no key any more.
     stale: Option<Stale>,
 }
 
@@ -32,50 +32,50 @@ struct Stale {
     key: Vec<u8>,
 }
 
-/// The slot of a contender that has room, or the one that it may take. `places` are the keys of all contenders, of which
-/// the first `before` are older.
-pub(super) fn find(place: &Place, changed: i64, places: &[KeyValue], before: usize, marks: &[KeyValue]) -> Sight {
-    let name = |key: &KeyValue| place.line.read(key.key()).1.as_bytes().to_vec();
+/// The position of a contender that holds a permit: it has a slot, or may take one. `places` are the keys of all
+/// contenders, of which the first `before` are older.
+pub(super) fn find(place: &Place, changed: i64, places: &[KeyValue], before: usize, marks: &[KeyValue]) -> Position {
+    let name = |key: &KeyValue| place.range.read(key.key()).1.as_bytes().to_vec();
     let present: HashSet<_> = places.iter().map(name).collect();
     let (mut taken, mut stale) = (HashMap::new(), HashMap::new());
     for mark in marks {
-        let Kind::Slot(slot) = place.line.read(mark.key()).0 else { continue };
+        let KeyKind::Slot(slot) = place.range.read(mark.key()).0 else { continue };
         if mark.value() == place.mark().as_bytes() {
-            let mut known = place.known();
-            known.slot = Some(slot);
-            known.tried.push(slot);
-            return Sight::First;
+            let mut state = place.state();
+            state.slot = Some(slot);
+            state.tried.push(slot);
+            return Position::First;
         }
         let whose = mark.value().split(|byte| *byte == b' ').next().unwrap_or_default();
         if present.contains(whose) {
             taken.insert(slot, whose);
         } else {
             let key = String::from_utf8_lossy(whose);
-            stale.insert(slot, Stale { changed: mark.mod_revision(), key: place.line.key(place.mode, &key) });
+            stale.insert(slot, Stale { changed: mark.mod_revision(), key: place.range.key(place.mode, &key) });
         }
     }
-    // Each older contender that has no slot yet takes one of the lowest.
+    // Leave one of the lowest slots to each older contender that has none yet.
     let marked: HashSet<_> = taken.values().copied().collect();
     let unmarked = places.iter().take(before).filter(|key| !marked.contains(name(key).as_slice())).count();
     let slot = (0..).filter(|slot| !taken.contains_key(slot)).nth(unmarked).unwrap_or_default();
-    Sight::Room(Room { slot, changed, stale: stale.remove(&slot) })
+    Position::SlotFree(FreeSlot { slot, changed, stale: stale.remove(&slot) })
 }
 
 impl Place {
-    /// Takes the slot for which there is room. Gives what the store then says of the place.
-    pub(super) async fn settle(&self, connection: &Connection, sight: Sight) -> Result<Sight, Fault> {
-        let Mode::Permits(most) = self.mode else { return Ok(sight) };
-        let mut sight = sight;
-        for _ in 0..MARKINGS {
-            let Sight::Room(room) = sight else { return Ok(sight) };
-            let mark = self.line.slot_key(most.get(), room.slot);
-            self.known().tried.push(room.slot);
+    /// Takes the free slot of the position, if it has one. Returns the position after that.
+    pub(super) async fn take_slot(&self, connection: &Connection, position: Position) -> Result<Position, Fault> {
+        let Mode::Permits(most) = self.mode else { return Ok(position) };
+        let mut position = position;
+        for _ in 0..MAX_TRIES {
+            let Position::SlotFree(free) = position else { return Ok(position) };
+            let mark = self.range.slot_key(most.get(), free.slot);
+            self.state().tried.push(free.slot);
             let on_lease = || Some(PutOptions::new().with_lease(self.lease.id));
-            // The key changes too: of two transactions of this place that ask for different slots, one fails.
-            let mut same = vec![Compare::mod_revision(self.key.clone(), CompareOp::Equal, room.changed)];
-            let before = room.stale.as_ref().map_or(0, |stale| stale.changed);
+            // The key changes too. So if two transactions of this place ask for different slots, one of them fails.
+            let mut same = vec![Compare::mod_revision(self.key.clone(), CompareOp::Equal, free.changed)];
+            let before = free.stale.as_ref().map_or(0, |stale| stale.changed);
             same.push(Compare::mod_revision(mark.clone(), CompareOp::Equal, before));
-            if let Some(stale) = room.stale {
+            if let Some(stale) = free.stale {
                 same.push(Compare::create_revision(stale.key, CompareOp::Equal, 0));
             }
             let then = [
@@ -83,21 +83,21 @@ impl Place {
                 TxnOp::put(mark, self.mark(), on_lease()),
             ];
             let own = TxnOp::get(self.key.clone(), None);
-            let otherwise = [own].into_iter().chain(self.ahead(self.known().revision)).collect::<Vec<_>>();
+            let otherwise = [own].into_iter().chain(self.queue_reads(self.state().revision)).collect::<Vec<_>>();
             let answer = connection.txn(Txn::new().when(same).and_then(then).or_else(otherwise)).await?;
             if answer.succeeded() {
-                self.known().slot = Some(room.slot);
-                return Ok(Sight::First);
+                self.state().slot = Some(free.slot);
+                return Ok(Position::First);
             }
-            self.not_marked(room.slot);
-            let mut parts = Parts::of(&answer);
-            let Some(own) = parts.first()?.filter(|own| self.is_mine(own)) else { return Ok(Sight::Outside) };
-            sight = self.sight(own.mod_revision(), &mut parts)?;
+            self.not_marked(free.slot);
+            let mut answers = TxnAnswers::of(&answer);
+            let Some(own) = answers.first_key()?.filter(|own| self.is_mine(own)) else { return Ok(Position::Absent) };
+            position = self.position(own.mod_revision(), &mut answers)?;
         }
         Err(Fault::Refused(ErrorKind::Outage, "too many contenders asked for permits of this lock at once".into()))
     }
 
-    /// The value of the mark of its slot: whose it is.
+    /// The value of the mark of its slot, which tells whose it is.
     pub(super) fn mark(&self) -> String {
         let (id, _) = self.value.split_once(' ').unwrap_or_default();
         format!("{} {id}", self.name)
@@ -105,19 +105,19 @@ impl Place {
 
     /// A transaction that asked for this slot has surely failed.
     fn not_marked(&self, slot: u32) {
-        let mut known = self.known();
-        // An earlier one may still be under way.
-        if let Some(at) = known.tried.iter().rposition(|tried| *tried == slot) {
-            known.tried.remove(at);
+        let mut state = self.state();
+        // An earlier transaction may still ask for it, so remove only the last entry.
+        if let Some(at) = state.tried.iter().rposition(|tried| *tried == slot) {
+            state.tried.remove(at);
         }
     }
 
-    /// Deletes the marks that this place may have, unless they are kept.
+    /// Deletes the marks that this place may have, unless `min_hold` keeps them.
     pub(super) fn unmark(&self) -> Vec<TxnOp> {
         let Mode::Permits(most) = self.mode else { return Vec::new() };
-        let marks = self.known().tried.clone();
+        let marks = self.state().tried.clone();
         let own = |slot| {
-            let mark = self.line.slot_key(most.get(), slot);
+            let mark = self.range.slot_key(most.get(), slot);
             let ours = [
                 Compare::value(mark.clone(), CompareOp::Equal, self.mark()),
                 Compare::lease(mark.clone(), CompareOp::Equal, self.lease.id),

@@ -1,4 +1,4 @@
-//! The store: how it is opened, and one attempt for one lock.
+//! The store: opening it, and one attempt to get one lock.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::fault::Fault;
 use super::lease::{Lease, Leases};
 use super::members::{FORM, Members};
 use super::names::Layout;
-use super::place::{Place, Sight};
+use super::place::{Place, Position};
 use super::{rights, wake};
 
 /// Locks in etcd.
@@ -23,7 +23,7 @@ pub struct Etcd {
     pub(super) connections: Arc<Connections>,
     pub(super) leases: Arc<Leases>,
     pub(super) layout: Layout,
-    /// The traces that each claim may have left in the store.
+    /// The place of each claim that may have a key in the store.
     places: Mutex<HashMap<Owner, Arc<Place>>>,
     pub(super) profile: Profile,
 }
@@ -32,13 +32,14 @@ impl Etcd {
     /// Opens `etcd://[user:password@]host:port[,host:port…][?options]`.
     ///
     /// # Errors
-    /// A URL that cannot be read, which is never echoed; no member that answers within five seconds; an account that is refused or lacks rights.
+    /// A URL that cannot be read (the error never repeats it); no member that answers within five seconds; an account that
+    /// is refused or lacks rights.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
         Self::open_at(&Address::parse(url, &FORM)?, clock).await
     }
 
     pub(super) async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
-        // The timeouts here are ended by our thread.
+        // Our thread ends the timeouts below, so it must run.
         dlock_contract::engine::background()?;
         let layout = match address.option("keys") {
             Some(_) => Layout::Literal,
@@ -57,21 +58,21 @@ impl Etcd {
     pub(super) async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         let connection = self.connections.get().await.map_err(Error::never_sent)?;
         let wait = queue != Queue::Leave;
-        // A lease may turn out to be over just when it is used. The next one is new.
+        // The lease may end before the attempt uses it. The second try has a new lease.
         for _ in 0..2 {
             let place = self.place(&connection, claim).await?;
-            match self.ask(&connection, &place, wait).await {
-                Ok(sight) => return self.answer(connection, claim, &place, wait, sight).await,
+            match self.look_or_enter(&connection, &place, wait).await {
+                Ok(position) => return self.to_attempt(connection, claim, &place, wait, position).await,
                 Err(Fault::LeaseGone) => {
-                    self.leases.bury(&place.lease);
+                    self.leases.mark_ended(&place.lease);
                     self.forget(&place, claim.owner);
                 }
                 Err(fault) => {
                     let error = Error::from(fault);
                     if error.kind() == &ErrorKind::KeyConflict {
-                        // It leaves nothing behind, neither a place nor a lease of its own. If this fails, the core
-                        // abandons.
-                        let _ = self.give_up(claim.owner).await;
+                        // A refused claim must leave neither a key nor a lease. If this fails, the engine abandons the
+                        // claim.
+                        let _ = self.abandon_claim(claim.owner).await;
                     }
                     return Err(error);
                 }
@@ -80,21 +81,22 @@ impl Etcd {
         Err(Fault::LeaseGone.into())
     }
 
-    /// The claim's place, on a lease that lives.
+    /// The claim's place, on a lease that is alive.
     pub(super) async fn place(&self, connection: &Connection, claim: &Claim) -> Result<Arc<Place>> {
-        let standing = self.places().get(&claim.owner).cloned();
-        if let Some(place) = standing {
-            if place.known().leaving {
-                // The lease first: from the end of the former place until the new one is there, nothing may be awaited. If
-                // the caller were dropped there, nobody would remember the former place.
+        let existing = self.places().get(&claim.owner).cloned();
+        if let Some(place) = existing {
+            if place.state().leaving {
+                // The lease first: between the end of the previous place and the new one nothing may be awaited. If the
+                // caller were dropped there, nobody would remember the previous place.
                 let lease = self.lease(connection, claim).await?;
-                self.give_up(claim.owner).await?;
-                // An end of it may be under way, and must not meet the next grant of this claim.
-                return self.anew(claim, lease, Some(place));
+                self.abandon_claim(claim.owner).await?;
+                // A request that ends the previous place may arrive late. It must not end the next grant of this claim,
+                // so the new place has another key.
+                return self.new_place(claim, lease, Some(place));
             }
-            // What is granted now must run from now: always for a lease that nobody will renew, and where the store
-            // may have known this claim as the holder for some time.
-            let lives = if place.lease.shared && !place.is_asked_again() {
+            // The grant must be valid from now on. A lease that nobody renews must be kept alive for that, and also a
+            // shared lease if the store may have known this claim as the holder for some time.
+            let lives = if place.lease.shared && !place.was_asked_before() {
                 self.leases.freshen(connection, &place.lease).await?
             } else {
                 self.leases.keep(connection, &place.lease).await?
@@ -105,7 +107,7 @@ impl Etcd {
             self.forget(&place, claim.owner);
         }
         let lease = self.lease(connection, claim).await?;
-        self.anew(claim, lease, None)
+        self.new_place(claim, lease, None)
     }
 
     async fn lease(&self, connection: &Connection, claim: &Claim) -> Result<Arc<Lease>, Fault> {
@@ -116,95 +118,95 @@ impl Etcd {
         }
     }
 
-    fn anew(&self, claim: &Claim, lease: Arc<Lease>, former: Option<Arc<Place>>) -> Result<Arc<Place>> {
-        let line = self.layout.line(&claim.key)?;
-        let place = Arc::new(Place::new(claim, line, lease, self.connections.clock.now(), former));
+    fn new_place(&self, claim: &Claim, lease: Arc<Lease>, previous: Option<Arc<Place>>) -> Result<Arc<Place>> {
+        let range = self.layout.range(&claim.key)?;
+        let place = Arc::new(Place::new(claim, range, lease, self.connections.clock.now(), previous));
         self.places().insert(claim.owner, place.clone());
         Ok(place)
     }
 
-    async fn ask(&self, connection: &Connection, place: &Place, wait: bool) -> Result<Sight, Fault> {
-        let revision = place.known().revision;
+    async fn look_or_enter(&self, connection: &Connection, place: &Place, wait: bool) -> Result<Position, Fault> {
+        let revision = place.state().revision;
         if let Some(revision) = revision {
-            let sight = place.look(connection, revision).await?;
-            match place.settle(connection, sight).await? {
-                // Somebody deleted our key, or it is another one: to the end of the line.
-                Sight::Outside => place.known().revision = None,
-                sight => return Ok(sight),
+            let position = place.read_position(connection, revision).await?;
+            match place.take_slot(connection, position).await? {
+                // Our key was deleted, or another claim has one of this name. Enter at the end of the queue.
+                Position::Absent => place.state().revision = None,
+                position => return Ok(position),
             }
         }
-        let sight = place.enter(connection, wait).await?;
-        place.settle(connection, sight).await
+        let position = place.enter(connection, wait).await?;
+        place.take_slot(connection, position).await
     }
 
-    pub(super) async fn answer(
+    pub(super) async fn to_attempt(
         &self,
         connection: Connection,
         claim: &Arc<Claim>,
         place: &Arc<Place>,
         wait: bool,
-        sight: Sight,
+        position: Position,
     ) -> Result<Attempt> {
-        match sight {
-            Sight::First => Ok(Attempt::Acquired(place.granted(claim)?)),
-            Sight::Behind(ahead) if wait => {
+        match position {
+            Position::First => Ok(Attempt::Acquired(place.granted(claim)?)),
+            Position::Behind(ahead) if wait => {
                 Ok(Attempt::Contended(wake::wake(connection, claim.clone(), place.clone(), ahead)))
             }
-            Sight::Behind(_) | Sight::Room(_) => {
+            Position::Behind(_) | Position::SlotFree(_) => {
                 place.leave(&connection).await?;
                 self.forget(place, claim.owner);
                 Ok(Attempt::Contended(Wake::poll()))
             }
-            refused @ (Sight::Outside | Sight::Refused(_)) => {
+            refused @ (Position::Absent | Position::Refused(_)) => {
                 if wait {
-                    self.step_back(claim, place).await?;
+                    self.forget_refused(claim, place).await?;
                 } else {
-                    // An earlier attempt may still arrive.
-                    self.give_up(claim.owner).await?;
+                    // An earlier transaction may still put the key.
+                    self.abandon_claim(claim.owner).await?;
                 }
-                let note = if let Sight::Refused(note) = refused { Some(note) } else { None };
+                let note = if let Position::Refused(note) = refused { Some(note) } else { None };
                 Ok(Attempt::Contended(Wake::poll().held_by(note)))
             }
         }
     }
 
-    /// The store has said that nothing of the claim is there.
-    pub(super) async fn step_back(&self, claim: &Claim, place: &Place) -> Result<()> {
+    /// Forgets a claim that has no key, as the store has answered.
+    pub(super) async fn forget_refused(&self, claim: &Claim, place: &Place) -> Result<()> {
         if !place.lease.shared {
-            self.give_up(claim.owner).await?;
-        } else if !place.is_asked_again() {
+            self.abandon_claim(claim.owner).await?;
+        } else if !place.was_asked_before() {
             self.forget(place, claim.owner);
         }
         Ok(())
     }
 
-    pub(super) async fn give_back(&self, hold: &Hold) -> Result<Released> {
+    pub(super) async fn release_hold(&self, hold: &Hold) -> Result<Released> {
         let (place, revision) = held(hold)?;
-        // The hold has the place. Were the release given up, nobody would ever take it out here.
+        // The hold keeps the place. If the caller gave this release up, nobody would remove it from the map later.
         self.forget(place, hold.claim.owner);
         let connection = self.connections.get().await?;
         let released = place.release(&connection, revision).await?;
-        self.end(&connection, place).await;
+        self.revoke_own_lease(&connection, place).await;
         Ok(released)
     }
 
-    /// The place has left the queue.
-    pub(super) async fn end(&self, connection: &Connection, place: &Place) {
+    /// Revokes the lease of a place that has left the queue, unless others share it.
+    pub(super) async fn revoke_own_lease(&self, connection: &Connection, place: &Place) {
         if !place.lease.shared {
-            // It holds nothing any more, and would end by itself.
+            // No key is on it. If this fails, the lease ends by itself.
             let _ = connection.revoke(place.lease.id).await;
         }
     }
 
-    pub(super) async fn give_up(&self, owner: Owner) -> Result<()> {
-        let standing = self.places().get(&owner).cloned();
-        let Some(place) = standing else { return Ok(()) };
+    pub(super) async fn abandon_claim(&self, owner: Owner) -> Result<()> {
+        let existing = self.places().get(&owner).cloned();
+        let Some(place) = existing else { return Ok(()) };
         let connection = self.connections.get().await?;
         if place.lease.shared {
             place.leave(&connection).await?;
         } else {
-            // Nothing can be put on it afterwards, whatever is still under way.
-            place.known().leaving = true;
+            // A transaction that arrives later cannot put a key on a revoked lease.
+            place.state().leaving = true;
             match connection.revoke(place.lease.id).await {
                 Ok(()) | Err(Fault::LeaseGone) => {}
                 Err(fault) => return Err(fault.into()),
@@ -226,7 +228,7 @@ impl Etcd {
     }
 }
 
-/// The place and the create revision of a hold of ours.
+/// The place and the create revision of a hold of this store.
 pub(super) fn held(hold: &Hold) -> Result<(&Place, i64)> {
     let foreign = || Error::new(ErrorKind::Internal, "a hold of another backend was given to etcd");
     let place = hold.session::<Place>().ok_or_else(foreign)?;
@@ -237,23 +239,23 @@ pub(super) fn held(hold: &Hold) -> Result<(&Place, i64)> {
 fn profile(shortest: Duration, layout: Layout) -> Profile {
     let ttl = TtlRange::new(shortest, Duration::from_secs(9_000_000_000)).in_steps_of(Duration::from_secs(1));
     Profile::new("etcd", ttl).with(|etcd| {
-        // Others on the same lease keep it alive.
+        // Other holds on the same lease keep it alive.
         etcd.expires_alone = false;
         etcd.fencing = Fencing::Monotonic;
         etcd.fair = true;
-        // The other tools know exclusive locks alone.
+        // The other tools know exclusive locks only.
         etcd.read_write = layout == Layout::Own;
         etcd.permits = layout == Layout::Own;
         etcd.any_key = layout == Layout::Own;
         etcd.wake = WakeStyle::Grant;
-        // The server looks for ended leases every half second, and revokes at most a thousand per second.
+        // The server looks for ended leases every 500 ms, and revokes at most a thousand per second.
         etcd.takeover_delay = Duration::from_secs(2);
         etcd.durability = Durability::Consensus;
     })
 }
 
-/// Whether a claim can be one of several that are taken in one step.
-pub(super) fn is_plain(claim: &Claim) -> bool {
+/// Whether a claim can be one of several that one transaction takes.
+pub(super) fn can_be_batched(claim: &Claim) -> bool {
     claim.mode == Mode::Exclusive && !claim.fair
 }
 

@@ -1,4 +1,4 @@
-//! Several locks in one transaction, all or none.
+//! Several locks in one transaction: all or none.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,28 +7,28 @@ use dlock_contract::{Claim, Error, ErrorKind, Result, Together};
 use etcd_client::{Compare, CompareOp, GetOptions, Txn, TxnOp};
 
 use super::connection::Connection;
-use super::enter::{EPOCH_READS, oldest, other_family};
+use super::enter::{EPOCH_READS, mode_conflict, oldest};
 use super::fault::Fault;
-use super::names::Kind;
-use super::place::{Parts, Place, no_stranger};
-use super::store::{Etcd, is_plain};
+use super::names::KeyKind;
+use super::place::{Place, TxnAnswers, check_has_lease};
+use super::store::{Etcd, can_be_batched};
 
-/// The most locks of one request. Each needs three reads if the request is refused, and the server's own bound is 128.
-const MOST: usize = 42;
+/// The most locks of one request. If it is refused, each lock needs three reads, and the server's bound is 128.
+const MAX_LOCKS: usize = 42;
 
-/// What one transaction found.
-enum Found {
-    /// All locks are the claims' own.
-    All,
-    /// One of them is another owner's.
+/// The result of one transaction.
+enum BatchResult {
+    /// The claims hold all locks.
+    AllHeld,
+    /// Another owner holds one of the locks.
     Taken,
-    /// The store was otherwise than this process knew, and is known now.
-    Again,
+    /// The store's state differed from what this process knew. Now it is known.
+    Retry,
 }
 
 impl Etcd {
     pub(super) async fn attempt_all(&self, claims: &[Arc<Claim>]) -> Result<Together> {
-        if !(2..=MOST).contains(&claims.len()) || !claims.iter().all(|claim| is_plain(claim)) {
+        if !(2..=MAX_LOCKS).contains(&claims.len()) || !claims.iter().all(|claim| can_be_batched(claim)) {
             return Ok(Together::OneByOne);
         }
         let connection = self.connections.get().await.map_err(Error::never_sent)?;
@@ -37,63 +37,66 @@ impl Etcd {
             for claim in claims {
                 places.push(self.place(&connection, claim).await?);
             }
-            match enter(&connection, &places).await {
-                Ok(Found::All) => {
+            match enter_all(&connection, &places).await {
+                Ok(BatchResult::AllHeld) => {
                     let holds = claims.iter().zip(&places).map(|(claim, place)| place.granted(claim));
                     return holds.collect::<Result<_>>().map(Together::Acquired);
                 }
-                Ok(Found::Taken) => {
-                    self.all_step_back(claims, &places).await?;
+                Ok(BatchResult::Taken) => {
+                    self.forget_all_refused(claims, &places).await?;
                     return Ok(Together::Contended);
                 }
-                Ok(Found::Again) => {}
+                Ok(BatchResult::Retry) => {}
                 Err(Fault::LeaseGone) => {
                     for (claim, place) in claims.iter().zip(&places) {
-                        self.leases.bury(&place.lease);
+                        self.leases.mark_ended(&place.lease);
                         self.forget(place, claim.owner);
                     }
                 }
                 Err(fault) => {
                     let error = Error::from(fault);
                     if error.kind() == &ErrorKind::KeyConflict {
-                        self.all_step_back(claims, &places).await?;
+                        self.forget_all_refused(claims, &places).await?;
                     }
                     return Err(error);
                 }
             }
         }
-        Err(Error::new(ErrorKind::Outage, "etcd changed too often while several locks were asked for together"))
+        Err(Error::new(
+            ErrorKind::Outage,
+            "other requests changed the state in etcd too often while several locks were requested together",
+        ))
     }
 
-    async fn all_step_back(&self, claims: &[Arc<Claim>], places: &[Arc<Place>]) -> Result<()> {
+    async fn forget_all_refused(&self, claims: &[Arc<Claim>], places: &[Arc<Place>]) -> Result<()> {
         for (claim, place) in claims.iter().zip(places) {
-            // The others are held already.
-            if place.known().revision.is_none() {
-                self.step_back(claim, place).await?;
+            // A place with a revision has its key, so its lock is held.
+            if place.state().revision.is_none() {
+                self.forget_refused(claim, place).await?;
             }
         }
         Ok(())
     }
 }
 
-async fn enter(connection: &Connection, places: &[Arc<Place>]) -> Result<Found, Fault> {
-    // One comparison for each epoch, since many owners may share one.
+async fn enter_all(connection: &Connection, places: &[Arc<Place>]) -> Result<BatchResult, Fault> {
+    // One comparison for each epoch key, because several owners may share one.
     let mut epochs = BTreeMap::new();
     let (mut when, mut then, mut otherwise) = (Vec::new(), Vec::new(), Vec::new());
-    let mut asks = Vec::new();
+    let mut entering = Vec::new();
     for place in places {
-        let revision = place.known().revision;
+        let revision = place.state().revision;
         match revision {
             Some(revision) => when.push(Compare::create_revision(place.key.clone(), CompareOp::Equal, revision)),
             None => {
-                let epoch = place.ask_under_epoch();
-                epochs.insert((place.lease.id, place.shard), place.same_epoch(epoch));
+                let epoch = place.begin_entry();
+                epochs.insert((place.lease.id, place.shard), place.compare_epoch(epoch));
                 when.extend(place.is_free());
                 then.push(place.put());
-                asks.push(place);
+                entering.push(place);
             }
         }
-        let all = place.line.all();
+        let all = place.range.all();
         otherwise.extend([
             TxnOp::get(place.key.clone(), Some(GetOptions::new().with_keys_only())),
             TxnOp::get(place.lease.epoch_key(place.shard), None),
@@ -102,24 +105,24 @@ async fn enter(connection: &Connection, places: &[Arc<Place>]) -> Result<Found, 
     }
     when.extend(epochs.into_values());
     let answer = connection.txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?;
-    asks.iter().for_each(|place| place.known().asked = false);
-    let mut parts = Parts::of(&answer);
+    entering.iter().for_each(|place| place.state().entering = false);
+    let mut answers = TxnAnswers::of(&answer);
     if answer.succeeded() {
-        asks.iter().for_each(|place| place.known().revision = Some(parts.revision));
-        return Ok(Found::All);
+        entering.iter().for_each(|place| place.state().revision = Some(answers.revision));
+        return Ok(BatchResult::AllHeld);
     }
-    let mut found = Found::Again;
+    let mut found = BatchResult::Retry;
     for place in places {
-        let (own, now, first) = (parts.first()?, parts.first()?, parts.first()?);
-        place.learn_epoch(now.map_or(0, |epoch| epoch.mod_revision()));
+        let (own, now, first) = (answers.first_key()?, answers.first_key()?, answers.first_key()?);
+        place.note_epoch(now.map_or(0, |epoch| epoch.mod_revision()));
         let own = own.filter(|own| place.is_mine(own)).map(|own| own.create_revision());
-        place.known().revision = own;
+        place.state().revision = own;
         let Some(first) = first.filter(|first| first.key() != place.key || own.is_none()) else { continue };
-        no_stranger(&first)?;
-        if place.line.read(first.key()).0 != Kind::Exclusive {
-            return Err(other_family());
+        check_has_lease(&first)?;
+        if place.range.read(first.key()).0 != KeyKind::Exclusive {
+            return Err(mode_conflict());
         }
-        found = Found::Taken;
+        found = BatchResult::Taken;
     }
     Ok(found)
 }

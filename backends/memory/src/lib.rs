@@ -33,11 +33,11 @@ use runs::Runs;
 pub struct Memory {
     clock: Clock,
     profile: Arc<Profile>,
-    locks: Arc<Mutex<Locks>>,
+    locks: Arc<Mutex<LockTable>>,
 }
 
 #[derive(Debug)]
-struct Locks {
+struct LockTable {
     by_key: HashMap<LockKey, Lock>,
     token: u64,
     runs: Runs,
@@ -64,7 +64,7 @@ impl Memory {
         Self {
             clock: clock.clone(),
             profile: Arc::new(profile),
-            locks: Arc::new(Mutex::new(Locks {
+            locks: Arc::new(Mutex::new(LockTable {
                 by_key: HashMap::new(),
                 token: clock.wall_ms().saturating_mul(1000),
                 runs: Runs::default(),
@@ -92,7 +92,7 @@ impl Memory {
         drop(removed);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Locks> {
+    fn lock(&self) -> MutexGuard<'_, LockTable> {
         self.locks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -116,7 +116,7 @@ impl Memory {
     fn locked<T>(&self, key: &LockKey, change: impl FnOnce(&mut Lock, &mut Moment<'_>) -> T) -> (T, News) {
         let mut news = News::default();
         let mut locks = self.lock();
-        let Locks { by_key, token, runs, .. } = &mut *locks;
+        let LockTable { by_key, token, runs, .. } = &mut *locks;
         let mut entry = match by_key.entry(key.clone()) {
             Entry::Occupied(lock) => lock,
             Entry::Vacant(free) => free.insert_entry(Lock::default()),
@@ -144,7 +144,7 @@ impl Memory {
 
     fn locked_all(&self, claims: &[Arc<Claim>], news: &mut News) -> Result<Together> {
         let mut locks = self.lock();
-        let Locks { by_key, token, runs, .. } = &mut *locks;
+        let LockTable { by_key, token, runs, .. } = &mut *locks;
         let mut moment = Moment { now: self.clock.now(), clock: &self.clock, token, runs, news };
         let mut all_free = true;
         for claim in claims {

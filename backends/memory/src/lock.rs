@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, HoldId, Holder as HolderState, LockState, Mode, Note,
-    Owner, Queue, Reservation, Reserved, Result, RunEnd, Signal, Validity, Wake,
+    Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, HoldId, Holder, LockState, Mode, Note, Owner, Queue,
+    Reservation, Reserved, Result, RunEnd, Signal, Validity, Wake,
 };
 use tokio::sync::oneshot;
 
@@ -16,12 +16,12 @@ use super::runs::Runs;
 #[derive(Debug, Default)]
 pub(super) struct Lock {
     /// In the order of their grants.
-    holders: Vec<Holder>,
+    holders: Vec<ActiveHold>,
     waiters: VecDeque<Waiter>,
 }
 
 #[derive(Debug)]
-struct Holder {
+struct ActiveHold {
     /// `None`: the hold is over, and its share stays taken until `ends`.
     owner: Option<Owner>,
     mode: Mode,
@@ -35,7 +35,7 @@ struct Holder {
     unseen: bool,
 }
 
-impl Holder {
+impl ActiveHold {
     fn has_id(&self, id: HoldId) -> bool {
         self.owner.as_ref().is_some_and(|owner| HoldId::of(owner) == id)
     }
@@ -165,7 +165,7 @@ impl Lock {
             moment.runs.start(claim, *once, moment.clock);
             self.notify_over_runs(moment);
         }
-        self.holders.push(Holder {
+        self.holders.push(ActiveHold {
             owner: Some(claim.owner),
             mode: claim.mode,
             slot,
@@ -251,7 +251,7 @@ impl Lock {
 
     /// Takes back a hold that was handed over to a waiter that is gone, unless its owner has asked for it meanwhile.
     pub(super) fn take_back(&mut self, hold: &Hold, moment: &mut Moment<'_>) {
-        let untaken = |holder: &Holder| holder.unseen && holder.owner == Some(hold.claim.owner);
+        let untaken = |holder: &ActiveHold| holder.unseen && holder.owner == Some(hold.claim.owner);
         if self.holders.iter().any(untaken) {
             moment.runs.give_back(&hold.claim);
             self.holders.retain(|holder| !untaken(holder));
@@ -261,8 +261,8 @@ impl Lock {
 
     /// Call `settle` before.
     pub(super) fn state(&self, now: BootInstant) -> LockState {
-        let state_of = |holder: &Holder| {
-            HolderState::new(holder.note.clone()).with(|state| {
+        let state_of = |holder: &ActiveHold| {
+            Holder::new(holder.note.clone()).with(|state| {
                 state.id = holder.owner.as_ref().map(HoldId::of);
                 state.token = Some(holder.token);
                 state.lease_left = Some(holder.ends.since(now));
@@ -294,7 +294,7 @@ impl Lock {
         held.or_else(|| self.waiters.front().map(|waiter| waiter.claim.mode))
     }
 
-    fn held_by(&mut self, owner: &Owner) -> Option<&mut Holder> {
+    fn held_by(&mut self, owner: &Owner) -> Option<&mut ActiveHold> {
         self.holders.iter_mut().find(|holder| holder.owner.as_ref() == Some(owner))
     }
 

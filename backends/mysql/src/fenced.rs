@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # async fn write(fence: &dlock_contract::Fence) -> Result<(), Box<dyn std::error::Error>> {
-//! use dlock_mysql::fenced as fenced;
+//! use dlock_mysql::fenced;
 //! use sqlx::Connection;
 //!
 //! let mut conn = sqlx::MySqlConnection::connect("mysql://shop@db/shop").await?;
@@ -22,7 +22,7 @@ use sqlx::mysql::MySqlConnection;
 
 use crate::server::fault::fault;
 
-/// One row for each resource, for as long as the resource exists: a deleted row forgets the tokens that were seen.
+/// One row for each resource. It must stay as long as the resource exists, because it has the highest token seen.
 const CREATE: &str = "\
     CREATE TABLE IF NOT EXISTS dlock_fenced (\
         resource VARBINARY(512) NOT NULL PRIMARY KEY, \
@@ -30,12 +30,12 @@ const CREATE: &str = "\
         token BIGINT UNSIGNED NOT NULL\
     ) ENGINE=InnoDB";
 
-/// Only raises the token. It also locks the row until the transaction ends, even if it changes nothing.
+/// Raises the token and never lowers it. Locks the row until the transaction ends, even if the token does not change.
 const RAISE: &str = "\
     INSERT INTO dlock_fenced (resource, lock_key, token) VALUES (?, ?, ?) \
     ON DUPLICATE KEY UPDATE token = IF(lock_key = VALUES(lock_key), GREATEST(token, VALUES(token)), token)";
 
-/// Locking, so it sees the row as it is and not as it was when the transaction began.
+/// A locking read: it sees the row as it is now, and not as it was when the transaction began.
 const SEEN: &str = "SELECT lock_key, token FROM dlock_fenced WHERE resource = ? FOR UPDATE";
 
 /// Creates the table `dlock_fenced` in the database of `conn` if it does not exist. Like every definition in MySQL,
@@ -47,10 +47,10 @@ pub async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
     sqlx::raw_sql(CREATE).execute(conn).await.map(drop).map_err(fault)
 }
 
-/// Lets the transaction's writes to `resource` go ahead, unless a higher token was seen there. Call it first, and
-/// inside the transaction that writes. Outside of that transaction it proves nothing about the write after it.
+/// Allows the transaction's writes to `resource`, unless a higher token was seen there. Call it inside the transaction that
+/// writes, before the first write. Outside of that transaction it proves nothing about later writes.
 ///
-/// A resource belongs to one lock, and its name has at most 512 bytes. Equal tokens pass, so a hold may write often.
+/// A resource belongs to one lock. Its name has at most 512 bytes. Equal tokens are allowed, so a hold may write often.
 ///
 /// # Errors
 /// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if a higher token was seen,
@@ -64,7 +64,7 @@ pub async fn admit(conn: &mut MySqlConnection, fence: &Fence, resource: &str) ->
         .execute(&mut *conn)
         .await
         .map_err(fault)?;
-    // Always asked, because the meaning of the count of changed rows depends on the flags of the caller's connection.
+    // Always read: the count of changed rows depends on the flags of the caller's connection, so it tells nothing.
     let row = sqlx::query(SEEN).bind(resource.as_bytes()).fetch_one(conn).await.map_err(fault)?;
     let key: Vec<u8> = row.try_get(0).map_err(fault)?;
     judge(fence, &key, row.try_get(1).map_err(fault)?)

@@ -34,7 +34,8 @@ async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Ar
     })
 }
 
-/// Opens a store of MySQL and MariaDB by more than a URL: with the settings of a pool of yours, or with a provider of credentials.
+/// Opens a store of MySQL and MariaDB with settings that a URL cannot have: the options of your own pool, or a provider of
+/// credentials.
 pub type Builder = dlock_sql::Builder<lease::MySql>;
 
 impl Product for lease::MySql {

@@ -1,14 +1,14 @@
-//! Two stores that must agree about a lock.
+//! A lock that is taken in two stores.
 //!
 //! [`Paired`] takes each lock in a quick *gate*, such as Redis, and then in an *authority*, such as a lease row of MySQL.
-//! The authority alone decides who holds the lock. It gives the fencing token, and only its answer loses a lock. The gate
-//! keeps the waiters away from the authority. A gate that fails or forgets costs speed, and never safety.
+//! The authority alone decides who holds the lock: it gives the fencing token, and only its answer can declare a loss. The
+//! gate keeps the waiters away from the authority. A gate that fails or forgets costs speed, and never safety.
 //!
-//! [`Migrating`] takes each lock in an *old* and a *new* store while a fleet moves from one to the other. Both count: the
-//! loss of either is a loss.
+//! [`Migrating`] takes each lock in an *old* and a *new* store, while a fleet moves from one to the other. A loss in either
+//! store is a loss of the lock.
 //!
-//! Both know other stores by the contract alone. In `in_order` are the parts that they share: a lock is taken in the first
-//! store, then in the second.
+//! Both know other stores only by the contract. `in_order` has the parts that they share: taking a lock in the first store
+//! and then in the second.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

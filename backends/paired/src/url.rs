@@ -1,4 +1,4 @@
-//! URLs that name stores which are installed already.
+//! The URLs of pairs, which name two installed stores.
 
 use std::sync::Arc;
 
@@ -27,14 +27,14 @@ const MIGRATING: UrlForm =
 /// The names of the two stores in a URL of one of these forms.
 ///
 /// # Errors
-/// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if the URL names something else than two stores.
+/// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if the URL does not name exactly two stores.
 pub fn members(address: &Address) -> Result<[&str; 2]> {
     if !address.hosts().is_empty()
         || !address.path().is_empty()
         || address.user().is_some()
         || address.password().is_some()
     {
-        return Err(address.wrong("it names two stores that are installed already, and no host, user or path"));
+        return Err(address.wrong("it must name two installed stores, and no host, user or path"));
     }
     let [first, second] = if address.scheme() == "paired" { ["gate", "authority"] } else { ["old", "new"] };
     let named = |option: &'static str| {
@@ -45,13 +45,13 @@ pub fn members(address: &Address) -> Result<[&str; 2]> {
     if members[0] == members[1] {
         return Err(Error::config(
             second,
-            format!("`{first}` and `{second}` must be two stores, and both are the same one"),
+            format!("`{first}` and `{second}` must be two stores, but they are the same one"),
         ));
     }
     Ok(members)
 }
 
-/// Makes the store of a URL of one of these forms. `installed` finds the stores by name; who installed them closes them.
+/// Makes the store of a URL of one of these forms. `installed` finds the stores by name. The pair does not close them.
 ///
 /// # Errors
 /// As [`members`], [`PairedBuilder::build`](crate::PairedBuilder::build) and

@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! # async fn write(fence: &dlock_contract::Fence) -> Result<(), Box<dyn std::error::Error>> {
-//! use dlock_postgres::fenced as fenced;
+//! use dlock_postgres::fenced;
 //! use sqlx::Connection;
 //!
 //! let mut conn = sqlx::PgConnection::connect("postgres://shop@db/shop").await?;
@@ -21,7 +21,7 @@ use sqlx::postgres::PgConnection;
 
 use crate::server::fault::fault;
 
-/// One row for each resource, for as long as the resource exists: a deleted row forgets the tokens that were seen.
+/// One row for each resource. It must stay as long as the resource exists, because it has the highest token seen.
 const CREATE: &str = "\
     CREATE TABLE IF NOT EXISTS dlock_fenced (\
         resource TEXT COLLATE \"C\" NOT NULL PRIMARY KEY, \
@@ -29,8 +29,8 @@ const CREATE: &str = "\
         token BIGINT NOT NULL\
     )";
 
-/// Only raises the token. It also locks the row until the transaction ends, and tells what was seen, even if it changes
-/// nothing.
+/// Raises the token and never lowers it. Locks the row until the transaction ends and returns the highest token seen, even
+/// if the token does not change.
 const RAISE: &str = "\
     INSERT INTO dlock_fenced AS seen (resource, lock_key, token) VALUES ($1, $2, $3) \
     ON CONFLICT (resource) DO UPDATE SET \
@@ -45,10 +45,10 @@ pub async fn prepare(conn: &mut PgConnection) -> Result<()> {
     sqlx::raw_sql(CREATE).execute(conn).await.map(drop).map_err(fault)
 }
 
-/// Lets the transaction's writes to `resource` go ahead, unless a higher token was seen there. Call it first, and
-/// inside the transaction that writes. Outside of that transaction it proves nothing about the write after it.
+/// Allows the transaction's writes to `resource`, unless a higher token was seen there. Call it inside the transaction that
+/// writes, before the first write. Outside of that transaction it proves nothing about later writes.
 ///
-/// A resource belongs to one lock, and its name has at most 512 bytes. Equal tokens pass, so a hold may write often.
+/// A resource belongs to one lock. Its name has at most 512 bytes. Equal tokens are allowed, so a hold may write often.
 ///
 /// # Errors
 /// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if a higher token was seen,

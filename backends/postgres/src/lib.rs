@@ -1,7 +1,7 @@
-//! Locks in PostgreSQL, in one of three ways: rows of a table, each with the end of a lease, which is the default,
-//! [advisory locks](named), or [row locks](row) (`SELECT … FOR UPDATE`).
+//! Locks in PostgreSQL, in one of three ways: lease rows, which are the default, [advisory locks](named), or
+//! [row locks](row) (`SELECT … FOR UPDATE`).
 //!
-//! The algorithms are those of `dlock-sql`; here is what is PostgreSQL's own.
+//! The algorithms are in `dlock-sql`. This crate has the parts that are specific to PostgreSQL.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -40,14 +40,14 @@ async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Ar
     })
 }
 
-/// Opens `postgres://user:password@host:port/database`. Special characters in the account are percent-encoded. With
-/// `?socket=folder` the connection goes over the Unix socket in that folder. Of several hosts, the one that can be written to
-/// is used. A host that is not this one must say `tls=verify` (with `ca`, `cert` and `key`, which are files), `tls=require`
-/// or `tls=off`; only the first keeps the password from a rogue server.
+/// Opens `postgres://user:password@host:port/database`. Special characters in the account are percent-encoded.
+/// `?socket=folder` uses the Unix socket in that folder. Of several hosts, the first writable one is used. A URL with another
+/// host than this one must have `tls=verify` (with `ca`, `cert` and `key`, which are files), `tls=require` or `tls=off`. Only
+/// `tls=verify` keeps the password from a rogue server.
 ///
 /// # Errors
-/// Where no server can be reached, the account is refused, all servers are read-only, and where a table is missing and may
-/// not be made, or is not dlock's.
+/// If no server can be reached, the account is refused, or all servers are read-only; if a table is missing and the account may
+/// not create it; if a table has other columns.
 pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<Postgres>> {
     let address = Address::parse(url, &FORM)?;
     open_at(Server::of(&address)?, &address, clock).await
@@ -58,7 +58,8 @@ async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<Lea
     LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }
 
-/// Opens a store of PostgreSQL by more than a URL: with the settings of a pool of yours, or with a provider of credentials.
+/// Opens a store of PostgreSQL with settings that a URL cannot have: the options of your own pool, or a provider of
+/// credentials.
 pub type Builder = dlock_sql::Builder<Postgres>;
 
 impl Product for Postgres {

@@ -1,7 +1,7 @@
-//! A lock in a transaction of the caller's own: taken in it, and freed when it ends.
+//! A lock inside the caller's own transaction. The server frees it when the transaction ends.
 //!
-//! The server keeps such a lock for exactly as long as the transaction, so there is nothing to renew and nothing to lose: if the
-//! connection ends, the transaction is rolled back, and its writes are gone with the lock. It works behind every pooler.
+//! Such a lock lasts exactly as long as the transaction, so it is not renewed and cannot be lost before it. If the connection
+//! ends, the server rolls the transaction back, with all its writes. This works behind every pooler.
 
 use dlock_contract::{Error, ErrorKind, LockKey, Result};
 use dlock_sql::LockName;
@@ -12,18 +12,18 @@ use crate::server::fault::{fault, state};
 /// A transaction of sqlx.
 pub type Transaction<'c> = sqlx::Transaction<'c, sqlx::Postgres>;
 
-/// Takes the lock of a key, and keeps it until the transaction commits or is rolled back. It waits for as long as the
-/// transaction's `lock_timeout` and `statement_timeout` allow; without these, for ever.
+/// Takes the lock of a key, and holds it until the transaction commits or is rolled back. It waits until the transaction's
+/// `lock_timeout` or `statement_timeout`; without these, for ever.
 ///
 /// It excludes all callers of `lock_in` with this key in the same database, and all holders of the key by `way=named`. It does not
 /// exclude lease rows. A transaction may take a lock more than once.
 ///
 /// # Errors
-/// [`WaitTimeout`](ErrorKind::WaitTimeout) at the end of one of these limits, and [`Outage`](ErrorKind::Outage), which a retry
-/// may help, at a deadlock with another transaction. The server has then ended the transaction: roll it back.
+/// [`WaitTimeout`](ErrorKind::WaitTimeout) at one of these limits; [`Outage`](ErrorKind::Outage), for which a retry may help, at
+/// a deadlock with another transaction. The server has aborted the transaction then: roll it back.
 pub async fn lock_in(transaction: &mut Transaction<'_>, key: &LockKey) -> Result<()> {
     let lock = format!("SELECT pg_advisory_xact_lock({})", LockName::number_of(key).number);
-    // In one message: a pooler could give the parts of a prepared statement to different sessions.
+    // As one message: a pooler could give the parts of a prepared statement to different sessions.
     let taken = sqlx::raw_sql(AssertSqlSafe(lock)).execute(&mut **transaction).await;
     taken.map(drop).map_err(|error| match state(&error).as_deref() {
         Some("55P03" | "57014") => {
@@ -31,7 +31,7 @@ pub async fn lock_in(transaction: &mut Transaction<'_>, key: &LockKey) -> Result
             Error::new(ErrorKind::WaitTimeout, text).because(fault(error)).with_key(key.as_str())
         }
         Some("40P01") => {
-            let text = "another transaction waits for a lock of this one, while this one waits for one of its: roll back, and \
+            let text = "a deadlock: another transaction and this one wait for each other's locks; roll back, and \
                 take the locks in one order everywhere";
             Error::outage(text).because(fault(error)).with_key(key.as_str())
         }
@@ -39,7 +39,7 @@ pub async fn lock_in(transaction: &mut Transaction<'_>, key: &LockKey) -> Result
     })
 }
 
-/// The same without a wait: false if somebody else has the lock. The transaction goes on in any case.
+/// The same without a wait. False: somebody else holds the lock. The transaction goes on in both cases.
 ///
 /// # Errors
 /// If the server fails.

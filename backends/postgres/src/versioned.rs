@@ -1,4 +1,5 @@
-//! Version columns in tables of your own: read, work, and write if nobody has written meanwhile. No lock is taken.
+//! Version columns in your own tables: read a row, work, and write only if nobody has written the row in between. No lock is
+//! taken.
 //!
 //! ```
 //! use dlock::versioned::postgres::Versioned;
@@ -35,7 +36,7 @@
 //! }
 //! ```
 //!
-//! The work between the two may be done several times, so it must not hurt then.
+//! The work between the read and the write may run several times, so it must be safe to repeat.
 
 use dlock_contract::Error;
 use dlock_sql::VersionedServer;
@@ -44,7 +45,7 @@ use sqlx::postgres::PgQueryResult;
 
 use crate::server::fault::fault;
 
-/// A table of PostgreSQL with a column that has the version of each row.
+/// A table of PostgreSQL with a column for the version of each row.
 pub type Versioned = dlock_sql::Versioned<Server>;
 
 /// PostgreSQL, for [`Versioned`].

@@ -13,7 +13,7 @@ use dlock_redis::internal::fault;
 
 /// A server, as it describes itself.
 #[derive(Debug)]
-pub(super) struct Identity {
+pub(super) struct NodeIdentity {
     /// Fresh with each start of a server.
     run_id: String,
     uptime: Duration,
@@ -21,7 +21,7 @@ pub(super) struct Identity {
     remembers: bool,
 }
 
-impl Identity {
+impl NodeIdentity {
     /// From the answers to `INFO` and `CONFIG GET appendonly appendfsync`.
     pub(super) fn read(info: &Value, config: &Value) -> Result<Self> {
         if is_forbidden(info) {
@@ -60,11 +60,11 @@ fn remembers(config: &Value) -> Result<bool> {
 #[derive(Debug)]
 pub(super) struct Roster {
     guard: Duration,
-    runs: Mutex<Vec<Option<Run>>>,
+    runs: Mutex<Vec<Option<ServerRun>>>,
 }
 
 #[derive(Debug)]
-struct Run {
+struct ServerRun {
     id: String,
     /// Not later than this.
     started: BootInstant,
@@ -84,12 +84,12 @@ impl Roster {
     pub(super) fn admit(
         &self,
         node: usize,
-        identity: Identity,
+        identity: NodeIdentity,
         now: BootInstant,
         last_seen: BootInstant,
     ) -> Result<BootInstant> {
         let mut runs = self.runs.lock().unwrap_or_else(PoisonError::into_inner);
-        let same = |run: &Option<Run>| run.as_ref().is_some_and(|run| run.id == identity.run_id);
+        let same = |run: &Option<ServerRun>| run.as_ref().is_some_and(|run| run.id == identity.run_id);
         if runs.iter().enumerate().any(|(other, run)| other != node && same(run)) {
             return Err(Error::config(
                 "url",
@@ -105,7 +105,7 @@ impl Roster {
             Some(_) => (started_by_uptime.max(last_seen), identity.remembers),
             None => (started_by_uptime, identity.remembers),
         };
-        *place = Some(Run { id: identity.run_id, started, remembered });
+        *place = Some(ServerRun { id: identity.run_id, started, remembered });
         Ok(if remembered { BootInstant::from_nanos(0) } else { started.after(self.guard) })
     }
 }
@@ -125,9 +125,9 @@ mod tests {
         Value::Map(pairs.iter().map(|(name, value)| (info(name), info(value))).collect())
     }
 
-    fn identity(run_id: &str, uptime: u64, fsync: &str) -> Identity {
+    fn identity(run_id: &str, uptime: u64, fsync: &str) -> NodeIdentity {
         let text = format!("# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\ncluster_enabled:0\r\n");
-        Identity::read(&info(&text), &config(&[("appendonly", "yes"), ("appendfsync", fsync)])).unwrap()
+        NodeIdentity::read(&info(&text), &config(&[("appendonly", "yes"), ("appendfsync", fsync)])).unwrap()
     }
 
     fn minute() -> Roster {
@@ -174,8 +174,8 @@ mod tests {
     #[test]
     fn a_server_that_does_not_tell_who_it_is_cannot_vote() {
         let none = config(&[]);
-        assert!(Identity::read(&info("redis_version:7.0.15\r\n"), &none).is_err());
-        assert!(Identity::read(&info("run_id:a\r\nuptime_in_seconds:1\r\ncluster_enabled:1\r\n"), &none).is_err());
-        assert!(!Identity::read(&info("run_id:a\r\nuptime_in_seconds:1\r\n"), &none).unwrap().remembers);
+        assert!(NodeIdentity::read(&info("redis_version:7.0.15\r\n"), &none).is_err());
+        assert!(NodeIdentity::read(&info("run_id:a\r\nuptime_in_seconds:1\r\ncluster_enabled:1\r\n"), &none).is_err());
+        assert!(!NodeIdentity::read(&info("run_id:a\r\nuptime_in_seconds:1\r\n"), &none).unwrap().remembers);
     }
 }

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::Shared;
 use tokio::sync::oneshot;
 
-use super::identity::{Identity, Roster};
+use super::identity::{NodeIdentity, Roster};
 use super::scripts::SCRIPTS;
 use dlock_redis::internal::Target;
 use dlock_redis::internal::connection::{Connection, Connections};
@@ -136,7 +136,7 @@ impl Node {
         let answers = self.connections.pipeline(&connection, first).await?;
         let [info, config, ..] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
         let last_seen = BootInstant::from_nanos(self.last_seen.load(Ordering::Relaxed));
-        let identity = Identity::read(info, config)?;
+        let identity = NodeIdentity::read(info, config)?;
         let votes_from = self.roster.admit(self.number, identity, self.clock().now(), last_seen)?;
         Ok(Arc::new(Link { connection, votes_from }))
     }

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::dialect::Dialect;
-use crate::session::{PATIENCE, Session, Site};
+use crate::session::{PATIENCE, Session, StoreContext};
 
 /// How long a job waits for a connection.
 const QUEUED: Duration = Duration::from_secs(4);
@@ -27,7 +27,7 @@ pub(crate) struct Pool<D: Dialect> {
 }
 
 struct Inner<D: Dialect> {
-    site: Arc<Site<D>>,
+    context: Arc<StoreContext<D>>,
     place: CallerRuntime,
     max: usize,
     state: Mutex<State<D>>,
@@ -49,9 +49,9 @@ type Queued<D> = Mutex<Option<Job<D>>>;
 
 impl<D: Dialect> Pool<D> {
     /// A pool for the present runtime.
-    pub(crate) fn here(site: &Arc<Site<D>>, max: usize) -> Result<Self> {
+    pub(crate) fn here(context: &Arc<StoreContext<D>>, max: usize) -> Result<Self> {
         let state = Mutex::new(State { waiting: VecDeque::new(), idle: Vec::new(), tasks: 0 });
-        Ok(Self { inner: Arc::new(Inner { site: site.clone(), place: CallerRuntime::here()?, max, state }) })
+        Ok(Self { inner: Arc::new(Inner { context: context.clone(), place: CallerRuntime::here()?, max, state }) })
     }
 
     /// Runs a job on one of the connections, and opens one first if all are busy.
@@ -61,7 +61,7 @@ impl<D: Dialect> Pool<D> {
         R: for<'a> FnOnce(&'a mut Session<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
-        let clock = self.inner.site.clock.clone();
+        let clock = self.inner.context.clock.clone();
         let job: Job<D> = Box::new(move |session| {
             Box::pin(async move {
                 if sender.is_closed() {
@@ -84,7 +84,7 @@ impl<D: Dialect> Pool<D> {
         let place = Arc::downgrade(&queued);
         let _gone = Gone(place.clone());
         self.inner.give(queued);
-        let (mut receiver, clock) = (receiver, &self.inner.site.clock);
+        let (mut receiver, clock) = (receiver, &self.inner.context.clock);
         let answer = match clock.timeout_at(clock.now().after(QUEUED), &mut receiver).await {
             Some(answer) => answer,
             // Nothing has begun: the caller hears why, and not only that it was too late.
@@ -134,7 +134,7 @@ impl<D: Dialect> Inner<D> {
         }
         state.tasks += 1;
         drop(state);
-        let task = Task { pool: Arc::downgrade(self), site: self.site.clone(), is_counted: true };
+        let task = Task { pool: Arc::downgrade(self), context: self.context.clone(), is_counted: true };
         self.place.spawn(task.work());
     }
 }
@@ -142,7 +142,7 @@ impl<D: Dialect> Inner<D> {
 /// The task that drives one connection.
 struct Task<D: Dialect> {
     pool: Weak<Inner<D>>,
-    site: Arc<Site<D>>,
+    context: Arc<StoreContext<D>>,
     /// Whether the pool still counts on it.
     is_counted: bool,
 }
@@ -182,7 +182,7 @@ impl<D: Dialect> Task<D> {
             }
             open.close().await;
         }
-        Session::open(&self.site).await
+        Session::open(&self.context).await
     }
 
     fn take_job(&self) -> Option<Job<D>> {
@@ -220,8 +220,8 @@ impl<D: Dialect> Task<D> {
             }
             state.idle.push(wake);
         }
-        let clock = &self.site.clock;
-        let until = clock.now().after(self.site.settings.idle_timeout);
+        let clock = &self.context.clock;
+        let until = clock.now().after(self.context.settings.idle_timeout);
         if let Some(Ok(())) = clock.timeout_at(until, &mut woken).await {
             return true;
         }

@@ -22,7 +22,7 @@ const AGAIN: u32 = 5;
 
 /// The parts that all connections of a store share.
 #[derive(Debug)]
-pub(crate) struct Site<D> {
+pub(crate) struct StoreContext<D> {
     pub(crate) dialect: D,
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
@@ -30,7 +30,7 @@ pub(crate) struct Site<D> {
     pub(crate) collisions: Collisions,
 }
 
-impl<D: Dialect> Site<D> {
+impl<D: Dialect> StoreContext<D> {
     /// The row of a lock.
     pub(crate) fn row_name(&self, key: &LockKey) -> Result<RowName> {
         match self.dialect.shedlock() {
@@ -56,7 +56,7 @@ impl dlock_contract::Session for GrantingServer {}
 
 /// One connection.
 pub(crate) struct Session<D: Dialect> {
-    pub(crate) site: Arc<Site<D>>,
+    pub(crate) context: Arc<StoreContext<D>>,
     /// The server at the other end, which the holds that it grants live in.
     pub(crate) granting_server: Arc<GrantingServer>,
     conn: D::Conn,
@@ -81,27 +81,35 @@ pub(crate) struct Asked {
 const FRESH: Duration = Duration::from_secs(1);
 
 impl<D: Dialect> Session<D> {
-    pub(crate) async fn open(site: &Arc<Site<D>>) -> Result<Self> {
-        let timeout = site.settings.connect_timeout;
+    pub(crate) async fn open(context: &Arc<StoreContext<D>>) -> Result<Self> {
+        let timeout = context.settings.connect_timeout;
         let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
-        let opening = site.dialect.connect();
+        let opening = context.dialect.connect();
         let (conn, server) =
-            site.clock.timeout_at(site.clock.now().after(timeout), opening).await.ok_or_else(late)??;
-        let now = site.clock.now();
+            context.clock.timeout_at(context.clock.now().after(timeout), opening).await.ok_or_else(late)??;
+        let now = context.clock.now();
         let granting_server = Arc::new(GrantingServer { server });
-        Ok(Self { site: site.clone(), granting_server, conn, opened: now, used: now, broken: false, is_bound: false })
+        Ok(Self {
+            context: context.clone(),
+            granting_server,
+            conn,
+            opened: now,
+            used: now,
+            broken: false,
+            is_bound: false,
+        })
     }
 
     /// Whether the next job may run on it.
     pub(crate) async fn is_usable(&mut self) -> bool {
-        let now = self.site.clock.now();
-        if self.broken || now.since(self.opened) >= self.site.settings.max_lifetime {
+        let now = self.context.clock.now();
+        if self.broken || now.since(self.opened) >= self.context.settings.max_lifetime {
             return false;
         }
         if now.since(self.used) < FRESH {
             return true;
         }
-        let asked = self.site.clock.timeout_at(now.after(FRESH), self.site.dialect.ping(&mut self.conn)).await;
+        let asked = self.context.clock.timeout_at(now.after(FRESH), self.context.dialect.ping(&mut self.conn)).await;
         matches!(asked, Some(Ok(())))
     }
 
@@ -112,17 +120,17 @@ impl<D: Dialect> Session<D> {
 
     /// The same for a statement whose second run finds nothing to change.
     pub(crate) async fn ask_for_change(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Asked> {
-        let site = self.site.clone();
-        self.send(statement, values).await.map_err(|error| refused(&site.dialect, error))
+        let context = self.context.clone();
+        self.send(statement, values).await.map_err(|error| refused(&context.dialect, error))
     }
 
     /// The same for an insert: `None` if the row is there already.
     pub(crate) async fn insert(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Option<Answer>> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         match self.send(statement, values).await {
             Ok(asked) => Ok(Some(asked.answer).filter(|answer| answer.changed > 0)),
-            Err(error) if site.dialect.refusal(&error) == Refusal::Duplicate => Ok(None),
-            Err(error) => Err(refused(&site.dialect, error)),
+            Err(error) if context.dialect.refusal(&error) == Refusal::Duplicate => Ok(None),
+            Err(error) => Err(refused(&context.dialect, error)),
         }
     }
 
@@ -132,7 +140,7 @@ impl<D: Dialect> Session<D> {
         match self.run(statement, values).await {
             Err(error) if self.broken && !self.is_bound => {
                 // If that fails too, the first request may have left all the same, and its error says so.
-                let Ok(fresh) = Self::open(&self.site).await else { return Err(error) };
+                let Ok(fresh) = Self::open(&self.context).await else { return Err(error) };
                 *self = fresh;
                 Ok(Asked { answer: self.run(statement, values).await?, again: Some(error) })
             }
@@ -141,22 +149,22 @@ impl<D: Dialect> Session<D> {
     }
 
     async fn run(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Answer> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         let mut left = AGAIN;
         loop {
             // If this future is dropped in the middle of the statement, nothing is known of the connection.
             self.broken = true;
-            let answer = site.dialect.run(&mut self.conn, statement, values).await;
-            let refusal = answer.as_ref().err().map(|error| site.dialect.refusal(error));
-            refusal.into_iter().for_each(|refusal| site.collisions.note(refusal));
+            let answer = context.dialect.run(&mut self.conn, statement, values).await;
+            let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));
+            refusal.into_iter().for_each(|refusal| context.collisions.note(refusal));
             self.broken = refusal == Some(Refusal::SessionEnded);
-            self.used = site.clock.now();
+            self.used = context.clock.now();
             if refusal != Some(Refusal::Undone) || left == 0 {
                 return answer;
             }
             left -= 1;
             let pause = Duration::from_micros(fastrand::u64(0..20_000));
-            site.clock.sleep_until(site.clock.now().after(pause)).await;
+            context.clock.sleep_until(context.clock.now().after(pause)).await;
         }
     }
 
@@ -165,20 +173,20 @@ impl<D: Dialect> Session<D> {
         &mut self,
         request: impl for<'a> FnOnce(&'a D, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>>,
     ) -> Result<T> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         // As in `run`.
         self.broken = true;
-        let answer = request(&site.dialect, &mut self.conn).await;
-        let refusal = answer.as_ref().err().map(|error| site.dialect.refusal(error));
-        (self.broken, self.used) = (refusal == Some(Refusal::SessionEnded), site.clock.now());
-        answer.map_err(|error| site.dialect.fault(error))
+        let answer = request(&context.dialect, &mut self.conn).await;
+        let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));
+        (self.broken, self.used) = (refusal == Some(Refusal::SessionEnded), context.clock.now());
+        answer.map_err(|error| context.dialect.fault(error))
     }
 
     /// Makes the tables that are missing.
     pub(crate) async fn prepare(&mut self) -> Result<()> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         self.broken = true;
-        site.dialect.prepare(&mut self.conn).await?;
+        context.dialect.prepare(&mut self.conn).await?;
         self.has_answered();
         Ok(())
     }
@@ -188,7 +196,7 @@ impl<D: Dialect> Session<D> {
         match self.ask_for_health().await {
             // As in `send`: the server may have ended the session since its last answer.
             Err(error) if *error.kind() == ErrorKind::Outage => {
-                *self = Self::open(&self.site).await?;
+                *self = Self::open(&self.context).await?;
                 self.ask_for_health().await
             }
             answer => answer,
@@ -196,21 +204,21 @@ impl<D: Dialect> Session<D> {
     }
 
     async fn ask_for_health(&mut self) -> Result<Health> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         self.broken = true;
-        let health = site.dialect.health(&mut self.conn).await?;
+        let health = context.dialect.health(&mut self.conn).await?;
         self.has_answered();
-        Ok(site.collisions.told_in(health))
+        Ok(context.collisions.told_in(health))
     }
 
     fn has_answered(&mut self) {
-        (self.broken, self.used) = (false, self.site.clock.now());
+        (self.broken, self.used) = (false, self.context.clock.now());
     }
 
     pub(crate) async fn close(self) {
-        let Self { site, conn, broken, .. } = self;
+        let Self { context, conn, broken, .. } = self;
         if !broken {
-            let _ = site.clock.timeout_at(site.clock.now().after(FRESH), site.dialect.close(conn)).await;
+            let _ = context.clock.timeout_at(context.clock.now().after(FRESH), context.dialect.close(conn)).await;
         }
     }
 }

@@ -68,12 +68,12 @@ impl Ways {
 
     /// Notes the way of the key's namespace in the table, or fails if another one stands there.
     pub(crate) async fn agree<D: Dialect>(&self, session: &mut Session<D>, key: &LockKey, way: Way) -> Result<()> {
-        let (name, site) = (way_name(key), session.site.clone());
+        let (name, context) = (way_name(key), session.context.clone());
         let values = [Value::Text(&name), Value::Text(way.word())];
-        let mut rows = session.ask(&site.statements.read_meta, &values[..1]).await?.rows;
+        let mut rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;
         if rows.is_empty() {
-            session.insert(&site.statements.write_meta, &values).await?;
-            rows = session.ask(&site.statements.read_meta, &values[..1]).await?.rows;
+            session.insert(&context.statements.write_meta, &values).await?;
+            rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;
         }
         let found = rows.first().and_then(|row| row.first()).map_or("", |word| word.text());
         self.compare(key, found, way)

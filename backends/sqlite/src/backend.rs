@@ -20,7 +20,9 @@ impl Backend for Sqlite {
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
-        Box::pin(self.run(claim, move |connection, site, claim| Box::pin(acquire(connection, site, claim, queue))))
+        Box::pin(
+            self.run(claim, move |connection, context, claim| Box::pin(acquire(connection, context, claim, queue))),
+        )
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
@@ -35,7 +37,7 @@ impl Backend for Sqlite {
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             let freed =
-                self.run(&hold.claim, |connection, site, claim| Box::pin(free(connection, site, claim))).await?;
+                self.run(&hold.claim, |connection, context, claim| Box::pin(free(connection, context, claim))).await?;
             Ok(released(freed))
         })
     }
@@ -46,16 +48,16 @@ impl Backend for Sqlite {
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         let key = key.clone();
-        Box::pin(self.read(|connection, site| Box::pin(async move { look(connection, site, &key).await })))
+        Box::pin(self.read(|connection, context| Box::pin(async move { look(connection, context, &key).await })))
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        let place = self.site.place.clone();
+        let database = self.context.database.clone();
         Box::pin(async move {
             let health = self
-                .read(move |connection, _| Box::pin(async move { schema::health(connection.conn(), &place).await }))
+                .read(move |connection, _| Box::pin(async move { schema::health(connection.conn(), &database).await }))
                 .await?;
-            Ok(match self.site.wakes.finding().await {
+            Ok(match self.context.wakes.finding().await {
                 Some(finding) => health.finding(finding),
                 None => health,
             })
@@ -82,7 +84,7 @@ impl Backend for Sqlite {
                 worker.value.close().await;
             }
             self.workers.clear();
-            self.site.wakes.close();
+            self.context.wakes.close();
             self.renewals.close().await;
         })
     }
@@ -108,7 +110,7 @@ impl Periods for Sqlite {
 impl Sqlite {
     async fn finish(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
         let ended = self
-            .run(&hold.claim, move |connection, site, claim| Box::pin(finish(connection, site, claim, keep, run)))
+            .run(&hold.claim, move |connection, context, claim| Box::pin(finish(connection, context, claim, keep, run)))
             .await?;
         Ok(released(ended))
     }
@@ -137,7 +139,7 @@ mod tests {
         assert!(matches!(sqlite.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))));
         assert!(sqlite.look(&key).await.unwrap().note().is_some());
         assert_eq!(sqlite.release(&hold).await.unwrap(), Released::Released);
-        let waited: Vec<_> = sqlite.site.place.waited.lock().unwrap().iter().cloned().collect();
+        let waited: Vec<_> = sqlite.context.database.waited.lock().unwrap().iter().cloned().collect();
         assert_eq!(waited, ["dlock-sqlite", "dlock-sqlite-look"]);
     }
 }

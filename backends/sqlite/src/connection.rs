@@ -4,23 +4,23 @@ use dlock_contract::{Error, Result};
 use sqlx::sqlite::SqliteConnection;
 
 use super::fault::{fault, is_broken, moved};
-use super::file::Identity;
+use super::file::FileId;
 
 /// A connection, which commits only as long as its file is the one at the path.
 #[derive(Debug)]
 pub(super) struct FileConnection {
     pub(super) conn: SqliteConnection,
-    file: Identity,
+    file: FileId,
     pub(super) broken: bool,
 }
 
 impl FileConnection {
-    pub(super) fn new(conn: SqliteConnection, file: Identity) -> Self {
+    pub(super) fn new(conn: SqliteConnection, file: FileId) -> Self {
         Self { conn, file, broken: false }
     }
 
     /// Fails if the file that is now at the path is another one.
-    pub(super) fn expect_file(&mut self, file: Identity) -> Result<()> {
+    pub(super) fn expect_file(&mut self, file: FileId) -> Result<()> {
         self.broken |= self.file != file;
         if self.file == file { Ok(()) } else { Err(moved()) }
     }

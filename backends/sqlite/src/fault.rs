@@ -41,7 +41,10 @@ pub(super) fn is_broken(error: &sqlx::Error) -> bool {
 
 /// A process that opens the path now may get another file, and locks in two files exclude nobody.
 pub(super) fn moved() -> Error {
-    Error::outage("the lock file was removed or replaced while it was open; dlock opens the new file")
+    Error::outage(
+        "the lock file, or the one beside it that ends in -shm, was removed or replaced while it was open; dlock opens what \
+         is there now",
+    )
 }
 
 /// Whether a commit was refused because the path names another file by now. See `schema::commit_only_at`.

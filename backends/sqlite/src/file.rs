@@ -1,4 +1,4 @@
-//! The path of the file, and the checks of its place.
+//! The database file: its path, and the checks of its file system, owner and mode.
 
 use std::fs::{Metadata, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ pub(super) const FORM: UrlForm = UrlForm::new("a SQLite URL", "sqlite://path", &
 
 /// The file that a URL names.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct DatabaseFile {
     pub(super) path: PathBuf,
     /// `?network=allow`: it may lie on any file system.
     network_allowed: bool,
@@ -26,9 +26,9 @@ pub(super) struct Place {
 }
 
 /// The identity of the file, independent of its name: device and inode number.
-pub(super) type Identity = (u64, u64);
+pub(super) type FileId = (u64, u64);
 
-impl Place {
+impl DatabaseFile {
     /// The file at this address.
     pub(super) fn of(address: &Address) -> Result<Self> {
         let path = address.path().first().map_or("", String::as_str);
@@ -53,7 +53,7 @@ impl Place {
     /// Makes sure that there is a file that may be used, makes it if there is none, and says which one it is.
     ///
     /// May block for as long as the disk hangs.
-    pub(super) fn look(&self) -> Result<Identity> {
+    pub(super) fn look(&self) -> Result<FileId> {
         #[cfg(test)]
         self.note_thread();
         let folder = self.path.parent().unwrap_or(Path::new("/"));
@@ -77,7 +77,7 @@ impl Place {
     }
 
     /// May block for as long as the disk hangs.
-    pub(super) fn identity(&self) -> io::Result<Identity> {
+    pub(super) fn identity(&self) -> io::Result<FileId> {
         #[cfg(test)]
         self.note_thread();
         std::fs::metadata(&self.path).map(|found| identity(&found))
@@ -203,14 +203,14 @@ fn is_mine(found: &Metadata) -> bool {
 }
 
 #[cfg(unix)]
-fn identity(found: &Metadata) -> Identity {
+pub(crate) fn identity(found: &Metadata) -> FileId {
     use std::os::unix::fs::MetadataExt;
     (found.dev(), found.ino())
 }
 
 /// On other systems an open file cannot be replaced.
 #[cfg(not(unix))]
-fn identity(_: &Metadata) -> Identity {
+pub(crate) fn identity(_: &Metadata) -> FileId {
     (0, 0)
 }
 
@@ -220,14 +220,16 @@ mod tests {
 
     use super::*;
 
-    fn read(url: &str) -> Result<Place> {
-        Place::of(&Address::parse(url, &FORM)?)
+    fn read(url: &str) -> Result<DatabaseFile> {
+        DatabaseFile::of(&Address::parse(url, &FORM)?)
     }
 
     #[test]
     fn a_url_names_a_file() {
         let parse = |url| {
-            read(url).map(|place| (place.path.display().to_string(), place.network_allowed, place.shared_allowed))
+            read(url).map(|database| {
+                (database.path.display().to_string(), database.network_allowed, database.shared_allowed)
+            })
         };
         assert_eq!(parse("sqlite:///var/a%20b.db").unwrap(), ("/var/a b.db".into(), false, false));
         assert!(parse("sqlite://locks.db?network=allow").unwrap().0.ends_with("/locks.db"));

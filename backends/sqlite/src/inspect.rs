@@ -9,10 +9,10 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use crate::connection::FileConnection;
+use crate::context::StoreContext;
 use crate::fault::corrupt;
 use crate::modes::free;
 use crate::request::nanos;
-use crate::site::Site;
 use crate::store::Sqlite;
 
 /// The shortest time for which the record of a broken hold is kept.
@@ -42,14 +42,15 @@ const RECORD: &str = "SELECT record FROM dlock_broken WHERE hold = ?1 AND boot =
 /// One row of [`HOLDERS`]: owner, token, lease left, note, slot, and whether it is a share.
 type Row = (Vec<u8>, i64, i64, String, Option<i64>, bool);
 
-async fn rows(connection: &mut FileConnection, site: &Site, key: &LockKey) -> Result<Vec<Row>> {
-    let now = site.time.now()?.stored;
-    let rows = sqlx::query_as(HOLDERS).bind(key.as_str()).bind(site.time.boot()).bind(now).fetch_all(connection.conn());
+async fn rows(connection: &mut FileConnection, context: &StoreContext, key: &LockKey) -> Result<Vec<Row>> {
+    let now = context.time.now()?.stored;
+    let rows =
+        sqlx::query_as(HOLDERS).bind(key.as_str()).bind(context.time.boot()).bind(now).fetch_all(connection.conn());
     rows.await.map_err(|error| connection.fault(error))
 }
 
-pub(super) async fn look(connection: &mut FileConnection, site: &Site, key: &LockKey) -> Result<LockState> {
-    let rows = rows(connection, site, key).await?;
+pub(super) async fn look(connection: &mut FileConnection, context: &StoreContext, key: &LockKey) -> Result<LockState> {
+    let rows = rows(connection, context, key).await?;
     let holders = rows.into_iter().map(|(owner, token, left, note, slot, _)| {
         Ok(Holder::new(Note::from_stored(&note)).with(|holder| {
             holder.id = owner_of(&owner).as_ref().map(HoldId::of);
@@ -69,23 +70,25 @@ fn owner_of(stored: &[u8]) -> Option<Owner> {
 impl Inspect for Sqlite {
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
         let listing = listing.clone();
-        Box::pin(self.read(|connection, site| Box::pin(async move { list(connection, site, &listing).await })))
+        Box::pin(self.read(|connection, context| Box::pin(async move { list(connection, context, &listing).await })))
     }
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
         let (key, record) = (key.clone(), record.clone());
-        Box::pin(self.change(move |connection, site| {
-            Box::pin(async move { break_hold(connection, site, &key, id, &record).await })
+        Box::pin(self.change(move |connection, context| {
+            Box::pin(async move { break_hold(connection, context, &key, id, &record).await })
         }))
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
         let id = HoldId::of(&hold.claim.owner);
-        Box::pin(self.read(move |connection, site| Box::pin(async move { record_of(connection, site, id).await })))
+        Box::pin(
+            self.read(move |connection, context| Box::pin(async move { record_of(connection, context, id).await })),
+        )
     }
 }
 
-async fn list(connection: &mut FileConnection, site: &Site, listing: &Listing) -> Result<Page> {
+async fn list(connection: &mut FileConnection, context: &StoreContext, listing: &Listing) -> Result<Page> {
     let prefix = listing.name_prefix()?;
     // Names are ASCII, so this is above all that begin with the prefix.
     let end = format!("{prefix}\u{7f}");
@@ -94,8 +97,8 @@ async fn list(connection: &mut FileConnection, site: &Site, listing: &Listing) -
         .bind(after)
         .bind(&prefix)
         .bind(end)
-        .bind(site.time.boot())
-        .bind(site.time.now()?.stored)
+        .bind(context.time.boot())
+        .bind(context.time.now()?.stored)
         .bind(i64::try_from(listing.limit()).unwrap_or(i64::MAX))
         .fetch_all(connection.conn())
         .await
@@ -110,28 +113,28 @@ async fn list(connection: &mut FileConnection, site: &Site, listing: &Listing) -
 /// The record comes first, so that a holder which hears of its loss finds it.
 async fn break_hold(
     connection: &mut FileConnection,
-    site: &Site,
+    context: &StoreContext,
     key: &LockKey,
     id: HoldId,
     record: &BreakRecord,
 ) -> Result<bool> {
-    let rows = rows(connection, site, key).await?;
+    let rows = rows(connection, context, key).await?;
     let found = rows.iter().find_map(|(owner, _, left, note, _, shared)| {
         let owner = owner_of(owner).filter(|owner| HoldId::of(owner) == id)?;
         Some((owner, *left, note, *shared))
     });
     let Some((owner, left, note, shared)) = found else { return Ok(false) };
-    let now = site.time.now()?.stored;
+    let now = context.time.now()?.stored;
     let leave_record = sqlx::query(LEAVE_RECORD)
         .bind(id.to_string())
         .bind(record.as_str())
         .bind(now.saturating_add(left.max(nanos(SHORTEST_KEEP))))
         .bind(now)
-        .bind(site.time.boot());
+        .bind(context.time.boot());
     leave_record.execute(connection.conn()).await.map_err(|error| connection.fault(error))?;
     let claim = Claim::plain(key.clone(), owner, Duration::ZERO, Note::from_stored(note))
         .with(|claim| claim.mode = if shared { Mode::Read } else { Mode::Exclusive });
-    let freed = free(connection, site, &claim).await?;
+    let freed = free(connection, context, &claim).await?;
     if !freed {
         let take_back = sqlx::query(TAKE_BACK).bind(id.to_string());
         take_back.execute(connection.conn()).await.map_err(|error| connection.fault(error))?;
@@ -139,10 +142,10 @@ async fn break_hold(
     Ok(freed)
 }
 
-async fn record_of(connection: &mut FileConnection, site: &Site, id: HoldId) -> Result<Option<BreakRecord>> {
-    let now = site.time.now()?.stored;
+async fn record_of(connection: &mut FileConnection, context: &StoreContext, id: HoldId) -> Result<Option<BreakRecord>> {
+    let now = context.time.now()?.stored;
     let record =
-        sqlx::query_as(RECORD).bind(id.to_string()).bind(site.time.boot()).bind(now).fetch_all(connection.conn());
+        sqlx::query_as(RECORD).bind(id.to_string()).bind(context.time.boot()).bind(now).fetch_all(connection.conn());
     let records: Vec<(String,)> = record.await.map_err(|error| connection.fault(error))?;
     Ok(records.first().map(|(record,)| BreakRecord::from_stored(record)))
 }

@@ -28,11 +28,13 @@
 
 mod backend;
 mod connection;
+mod context;
 mod exclusive;
 mod fault;
 pub mod fenced;
 mod file;
 mod filesystem;
+mod index;
 mod inspect;
 mod look;
 mod modes;
@@ -43,7 +45,6 @@ mod schema;
 mod shares;
 #[cfg(target_os = "linux")]
 mod side_files;
-mod site;
 mod store;
 mod sweep;
 mod tables;

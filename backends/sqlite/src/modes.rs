@@ -8,9 +8,9 @@ use dlock_contract::{Attempt, Claim, Mode, Queue, Result, RunEnd};
 use sqlx::sqlite::SqliteConnection;
 
 use crate::connection::FileConnection;
+use crate::context::StoreContext;
 use crate::fault::is_bound_reached;
 use crate::request::{Granted, LockRequest, nanos};
-use crate::site::Site;
 use crate::time::Time;
 use crate::wakes::wake_of;
 use crate::{exclusive, runs, schema, shares};
@@ -18,28 +18,33 @@ use crate::{exclusive, runs, schema, shares};
 /// One attempt. A waiter listens from before it, so that no release falls in between.
 pub(super) async fn acquire(
     connection: &mut FileConnection,
-    site: &Site,
+    context: &StoreContext,
     claim: &Arc<Claim>,
     queue: Queue,
 ) -> Result<Attempt> {
     let waits = matches!(queue, Queue::Join { .. });
-    let mut news = if waits { site.wakes.listen(&claim.key) } else { None };
-    let mut answer = attempt(connection, site, claim, queue).await?;
+    let mut news = if waits { context.wakes.listen(&claim.key) } else { None };
+    let mut answer = attempt(connection, context, claim, queue).await?;
     if waits && news.is_none() && matches!(answer, Attempt::Contended(_)) {
-        news = site.wakes.watch(&claim.key).await;
+        news = context.wakes.watch(&claim.key).await;
         if news.is_some() {
             // The lock may have been freed before the kernel watched.
-            answer = attempt(connection, site, claim, queue).await?;
+            answer = attempt(connection, context, claim, queue).await?;
         }
     }
     match answer {
-        Attempt::Contended(wake) => Ok(Attempt::Contended(wake_of(wake, news, queue, site.time.clock().now()))),
+        Attempt::Contended(wake) => Ok(Attempt::Contended(wake_of(wake, news, queue, context.time.clock().now()))),
         answer => Ok(answer),
     }
 }
 
-async fn attempt(connection: &mut FileConnection, site: &Site, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
-    let time = &site.time;
+async fn attempt(
+    connection: &mut FileConnection,
+    context: &StoreContext,
+    claim: &Arc<Claim>,
+    queue: Queue,
+) -> Result<Attempt> {
+    let time = &context.time;
     let request = LockRequest::new(claim, time)?;
     let answer = match ask(connection.conn(), &request, time).await {
         Err(error) if is_bound_reached(&error) => {
@@ -67,21 +72,21 @@ async fn ask(conn: &mut SqliteConnection, request: &LockRequest<'_>, time: &Time
     }
 }
 
-pub(super) async fn free(connection: &mut FileConnection, site: &Site, claim: &Claim) -> Result<bool> {
+pub(super) async fn free(connection: &mut FileConnection, context: &StoreContext, claim: &Claim) -> Result<bool> {
     match claim.mode {
         Mode::Exclusive => exclusive::free(connection, claim).await,
-        _ => shares::free(connection, claim, site.time.boot(), site.time.now()?).await,
+        _ => shares::free(connection, claim, context.time.boot(), context.time.now()?).await,
     }
 }
 
 pub(super) async fn finish(
     connection: &mut FileConnection,
-    site: &Site,
+    context: &StoreContext,
     claim: &Claim,
     keep: Option<Duration>,
     run: Option<RunEnd>,
 ) -> Result<bool> {
-    let time = &site.time;
+    let time = &context.time;
     let now = time.now()?;
     let keep = keep.map(|keep| now.stored.saturating_add(nanos(keep)));
     let is_exclusive = claim.mode == Mode::Exclusive;
@@ -89,19 +94,19 @@ pub(super) async fn finish(
         runs::record(connection, time, claim, took).await?;
     }
     match (run.filter(|_| claim.once_per.is_some()), keep) {
-        (None, None) => free(connection, site, claim).await,
+        (None, None) => free(connection, context, claim).await,
         (Some(run), keep) => runs::end(connection, time, claim, run, keep).await,
         (None, Some(until)) if is_exclusive => exclusive::keep(connection, claim, until).await,
         (None, Some(until)) => shares::keep(connection, claim, time.boot(), now, until).await,
     }
 }
 
-pub(super) async fn give_up(connection: &mut FileConnection, site: &Site, claim: &Claim) -> Result<()> {
+pub(super) async fn give_up(connection: &mut FileConnection, context: &StoreContext, claim: &Claim) -> Result<()> {
     if claim.mode == Mode::Write {
         shares::wait_no_more(connection, claim).await?;
     }
     if let Some(once) = claim.once_per.as_deref() {
         runs::give_back(connection, claim, *once).await?;
     }
-    free(connection, site, claim).await.map(drop)
+    free(connection, context, claim).await.map(drop)
 }

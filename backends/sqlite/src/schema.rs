@@ -8,9 +8,10 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 
 use super::connection::FileConnection;
+use super::context::StoreContext;
 use super::fault::{corrupt, fault, primary_code};
-use super::file::{Identity, Place};
-use super::site::Site;
+use super::file::{DatabaseFile, FileId};
+use super::index::Index;
 use super::time::Time;
 use super::{sweep, tables, wakes};
 
@@ -41,24 +42,24 @@ const LOOKS: &[&str] = &[
 ];
 
 /// Connects; makes the file and its tables if they are not there.
-pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
-    let (place, time) = (&*site.place, &site.time);
+pub(super) async fn prepare(context: &Arc<StoreContext>) -> Result<FileConnection> {
+    let (database, time) = (&*context.database, &context.time);
     let clock = time.clock();
     // The identity of the file is read before the file is opened. If it is replaced in between, the first commit
     // notices.
-    let file = site.looks.look().await?;
-    let mut connected = FileConnection::new(connect(site).await?, file);
+    let file = context.looks.look().await?;
+    let mut connected = FileConnection::new(connect(context).await?, file);
     let conn = connected.conn();
     if !is_ours(conn).await? {
         use_log(conn, clock).await?;
-        create(conn, site).await?;
+        create(conn, context).await?;
     }
     // The setting may have been changed back by hand.
     use_log(conn, clock).await?;
     if matches!(version(conn).await?, Some(1 | 2)) {
         upgrade(conn).await?;
     }
-    expect_version(conn, place).await?;
+    expect_version(conn, database).await?;
     for look in LOOKS {
         sqlx::query(*look).fetch_all(&mut *conn).await.map_err(fault)?;
     }
@@ -77,15 +78,27 @@ pub(super) async fn prepare(site: &Arc<Site>) -> Result<FileConnection> {
     if restarted {
         sweep::other_boots(&mut connected, time).await?;
     }
-    commit_only_at(connected.conn(), site.place.clone(), file).await.map_err(fault)?;
+    let index = match context.indexes.look().await {
+        Ok(index) => index,
+        Err(error) => {
+            context.index_lost.send_replace(());
+            return Err(error);
+        }
+    };
+    commit_only_at(connected.conn(), context.database.clone(), file, index).await.map_err(fault)?;
     Ok(connected)
 }
 
-/// From here on a commit is refused if the path names another file. A process that opens the path then would not see
+/// From here on a commit is refused if one of the paths names another file. A process that opens them then would not see
 /// the commit, and locks in two files exclude nobody. The connection's own thread checks, so a disk that hangs stops
 /// nobody else.
-async fn commit_only_at(conn: &mut SqliteConnection, place: Arc<Place>, file: Identity) -> sqlx::Result<()> {
-    conn.lock_handle().await?.set_commit_hook(move || place.identity().ok() == Some(file));
+async fn commit_only_at(
+    conn: &mut SqliteConnection,
+    database: Arc<DatabaseFile>,
+    file: FileId,
+    index: Index,
+) -> sqlx::Result<()> {
+    conn.lock_handle().await?.set_commit_hook(move || database.identity().ok() == Some(file) && index.is_in_place());
     Ok(())
 }
 
@@ -111,10 +124,10 @@ pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::R
 }
 
 /// Connects to an existing file, with the longer wait of an opening process.
-async fn connect(site: &Arc<Site>) -> Result<SqliteConnection> {
-    let waking_site = site.clone();
+async fn connect(context: &Arc<StoreContext>) -> Result<SqliteConnection> {
+    let waking_site = context.clone();
     SqliteConnectOptions::new()
-        .filename(&site.place.path)
+        .filename(&context.database.path)
         .collation(wakes::COLLATION, move |key, other| {
             waking_site.wakes.tell(key);
             key.cmp(other)
@@ -169,24 +182,24 @@ async fn version(conn: &mut SqliteConnection) -> Result<Option<i64>> {
     })
 }
 
-async fn expect_version(conn: &mut SqliteConnection, place: &Place) -> Result<()> {
+async fn expect_version(conn: &mut SqliteConnection, database: &DatabaseFile) -> Result<()> {
     if version(conn).await? == Some(3) {
         return Ok(());
     }
-    Err(place.complain(ErrorKind::SchemaMismatch, "its tables belong to another release of dlock"))
+    Err(database.complain(ErrorKind::SchemaMismatch, "its tables belong to another release of dlock"))
 }
 
 /// Begins to write, as every lock does: the file is still dlock's, of this release, and takes writes.
-pub(super) async fn health(conn: &mut SqliteConnection, place: &Place) -> Result<Health> {
+pub(super) async fn health(conn: &mut SqliteConnection, database: &DatabaseFile) -> Result<Health> {
     let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
-    let health = version_of(&mut transaction, place).await;
+    let health = version_of(&mut transaction, database).await;
     // At once: a transaction that is only dropped keeps writers out until the connection is used again.
     transaction.rollback().await.map_err(fault)?;
     health
 }
 
-async fn version_of(conn: &mut SqliteConnection, place: &Place) -> Result<Health> {
-    expect_version(conn, place).await?;
+async fn version_of(conn: &mut SqliteConnection, database: &DatabaseFile) -> Result<Health> {
+    expect_version(conn, database).await?;
     let (sqlite,): (String,) = sqlx::query_as("SELECT sqlite_version()").fetch_one(conn).await.map_err(fault)?;
     Ok(Health::new().version(format!("SQLite {sqlite}")))
 }
@@ -206,7 +219,7 @@ async fn upgrade(conn: &mut SqliteConnection) -> Result<()> {
     transaction.commit().await.map_err(fault)
 }
 
-async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
+async fn create(conn: &mut SqliteConnection, context: &StoreContext) -> Result<()> {
     let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.map_err(fault)?;
     // Another process may have done this first.
     if is_ours(&mut transaction).await? {
@@ -216,17 +229,17 @@ async fn create(conn: &mut SqliteConnection, site: &Site) -> Result<()> {
         sqlx::query_as("SELECT count(*) FROM sqlite_schema").fetch_all(&mut *transaction).await.map_err(fault)?;
     if entries != [(0,)] {
         let text = "it is the database of another program; locks need their own file";
-        return Err(site.place.complain(ErrorKind::SchemaMismatch, text));
+        return Err(context.database.complain(ErrorKind::SchemaMismatch, text));
     }
     for tables in [tables::FIRST, tables::SECOND, tables::THIRD] {
         sqlx::raw_sql(tables).execute(&mut *transaction).await.map_err(fault)?;
     }
     // Begins with the time, so that tokens rise even if the file is deleted and created again.
-    let first = i64::try_from(site.time.clock().wall_ms()).unwrap_or(0).saturating_mul(1000);
+    let first = i64::try_from(context.time.clock().wall_ms()).unwrap_or(0).saturating_mul(1000);
     sqlx::query("INSERT INTO dlock_fence (id, token, bound, boot) VALUES (1, ?1, ?1 + ?2, ?3)")
         .bind(first)
         .bind(BLOCK)
-        .bind(site.time.boot())
+        .bind(context.time.boot())
         .execute(&mut *transaction)
         .await
         .map_err(fault)?;

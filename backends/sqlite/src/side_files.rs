@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::process::{Gid, Uid};
 
-use crate::file::Place;
+use crate::file::DatabaseFile;
 
 /// More files wake fewer waiters of other keys. A process watches only the files of keys that it waits for.
 const COUNT: u64 = 64;
@@ -24,7 +24,7 @@ pub(crate) type Number = u8;
 /// The side files of one database.
 #[derive(Debug)]
 pub(crate) struct SideFiles {
-    place: Arc<Place>,
+    database: Arc<DatabaseFile>,
     /// Found at first use, on a thread that may wait for the disk.
     folder: OnceLock<PathBuf>,
 }
@@ -44,8 +44,8 @@ fn name_of(number: Number) -> String {
 }
 
 impl SideFiles {
-    pub(crate) fn new(place: Arc<Place>) -> Self {
-        Self { place, folder: OnceLock::new() }
+    pub(crate) fn new(database: Arc<DatabaseFile>) -> Self {
+        Self { database, folder: OnceLock::new() }
     }
 
     /// Opens the side file of a key, which wakes its waiters. Follows no link, so that nothing else is opened. May block
@@ -61,7 +61,7 @@ impl SideFiles {
 
     /// Makes sure that the side file is there and may be watched. May block for as long as the disk hangs.
     pub(crate) fn prepare(&self, number: Number) -> io::Result<PathBuf> {
-        let database = std::fs::metadata(&self.place.path)?;
+        let database = std::fs::metadata(&self.database.path)?;
         let folder = self.folder()?;
         match DirBuilder::new().mode(0o700).create(folder) {
             Ok(()) => self.share(folder, &database, 0o7)?,
@@ -89,7 +89,7 @@ impl SideFiles {
         if let Some(folder) = self.folder.get() {
             return Ok(folder);
         }
-        let mut folder = self.place.path.canonicalize()?.into_os_string();
+        let mut folder = self.database.path.canonicalize()?.into_os_string();
         folder.push("-dlock-wake");
         Ok(self.folder.get_or_init(|| folder.into()))
     }
@@ -112,9 +112,9 @@ impl SideFiles {
     fn check(&self, found: &Metadata, right_kind: bool, path: &Path) -> io::Result<()> {
         let what = if !right_kind {
             "is not what dlock made there"
-        } else if !self.place.may_be_shared() && found.uid() != rustix::process::geteuid().as_raw() {
+        } else if !self.database.may_be_shared() && found.uid() != rustix::process::geteuid().as_raw() {
             "belongs to another user"
-        } else if !self.place.may_be_shared() && found.mode() & 0o022 != 0 {
+        } else if !self.database.may_be_shared() && found.mode() & 0o022 != 0 {
             "may be written by other users"
         } else {
             return Ok(());

@@ -10,9 +10,9 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use crate::connection::FileConnection;
-use crate::file::{FORM, Place};
+use crate::context::StoreContext;
+use crate::file::{DatabaseFile, FORM};
 use crate::modes::give_up;
-use crate::site::Site;
 use crate::time::Time;
 use crate::worker::Worker;
 use crate::{renewals, schema, wakes};
@@ -20,7 +20,7 @@ use crate::{renewals, schema, wakes};
 /// Locks in one SQLite file. See the [crate](crate).
 #[derive(Debug)]
 pub struct Sqlite {
-    pub(super) site: Arc<Site>,
+    pub(super) context: Arc<StoreContext>,
     pub(super) profile: Profile,
     /// A connection for each runtime: a blocked one cannot hold up the others.
     pub(super) workers: PerRuntime<Arc<Worker>>,
@@ -43,18 +43,18 @@ impl Sqlite {
     pub(crate) async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
         // Sleeping on the clock needs dlock's own thread.
         let background = background()?;
-        let site = Arc::new(Site::new(Place::of(address)?, Time::of(clock)?));
-        let opened = schema::prepare(&site).await?;
-        let renewals = Worker::of_renewals(site.clone(), opened);
+        let context = Arc::new(StoreContext::new(DatabaseFile::of(address)?, Time::of(clock)?));
+        let opened = schema::prepare(&context).await?;
+        let renewals = Worker::of_renewals(context.clone(), opened);
         background.spawn(renewals.task());
-        Ok(Self { site, profile: profile(), workers: PerRuntime::new(), renewals })
+        Ok(Self { context, profile: profile(), workers: PerRuntime::new(), renewals })
     }
 
     /// The worker of the runtime that we are in.
     async fn worker(&self) -> Result<Arc<Worker>> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         let open = || async move {
-            let worker = Worker::new(site);
+            let worker = Worker::new(context);
             engine::CallerRuntime::here()?.spawn(worker.task());
             Ok(Arc::new(worker))
         };
@@ -65,40 +65,43 @@ impl Sqlite {
     pub(super) async fn run<T, R>(&self, claim: &Arc<Claim>, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut FileConnection, &'a Site, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>>
+        R: for<'a> FnOnce(&'a mut FileConnection, &'a StoreContext, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>>
             + Send
             + 'static,
     {
         let claim = claim.clone();
-        self.change(move |connection, site| Box::pin(async move { request(connection, site, &claim).await })).await
+        self.change(move |connection, context| Box::pin(async move { request(connection, context, &claim).await }))
+            .await
     }
 
     /// Runs a request that commits, on the worker of the runtime that we are in.
     pub(super) async fn change<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut FileConnection, &'a Site) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut FileConnection, &'a StoreContext) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
-        let (worker, site) = (self.worker().await?, self.site.clone());
-        worker.run(move |connection| Box::pin(async move { request(connection, &site).await })).await
+        let (worker, context) = (self.worker().await?, self.context.clone());
+        worker.run(move |connection| Box::pin(async move { request(connection, &context).await })).await
     }
 
     pub(super) async fn renew_all(&self, holds: &[&Hold]) -> Result<Vec<Standing>> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         let claims: Vec<_> = holds.iter().map(|hold| hold.claim.clone()).collect();
         self.renewals
-            .run(move |connection| Box::pin(async move { renewals::renew(connection, &site.time, &claims).await }))
+            .run(move |connection| Box::pin(async move { renewals::renew(connection, &context.time, &claims).await }))
             .await
     }
 
     /// Over the worker on which the attempts ran, where an acquisition may still be under way: what is sent later is
     /// done later.
     pub(super) async fn abandon_claim(&self, claim: &Arc<Claim>) -> Result<()> {
-        let (site, given_up) = (self.site.clone(), claim.clone());
+        let (context, given_up) = (self.context.clone(), claim.clone());
         let worker = claim.origin.and_then(|origin| self.workers.peek(origin));
         let worker = worker.as_ref().map_or(&self.renewals, |worker| &worker.value);
         worker
-            .run_from_elsewhere(move |connection| Box::pin(async move { give_up(connection, &site, &given_up).await }))
+            .run_from_elsewhere(move |connection| {
+                Box::pin(async move { give_up(connection, &context, &given_up).await })
+            })
             .await
     }
 
@@ -106,15 +109,15 @@ impl Sqlite {
     pub(super) async fn read<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut FileConnection, &'a Site) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut FileConnection, &'a StoreContext) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
-        let (worker, site) = (self.worker().await?, self.site.clone());
-        let file = site.looks.look().await?;
+        let (worker, context) = (self.worker().await?, self.context.clone());
+        let file = context.looks.look().await?;
         worker
             .run(move |connection| {
                 Box::pin(async move {
                     connection.expect_file(file)?;
-                    request(connection, &site).await
+                    request(connection, &context).await
                 })
             })
             .await

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Clock, LockKey, Queue, Result, Signal, Wake, WakeStyle};
 use futures::future::BoxFuture;
 
-use crate::file::Place;
+use crate::file::DatabaseFile;
 #[cfg(target_os = "linux")]
 use crate::{
     side_files::{SideFiles, number_of},
@@ -47,8 +47,8 @@ pub(super) type News = BoxFuture<'static, Result<Signal>>;
 
 #[cfg(target_os = "linux")]
 impl Wakes {
-    pub(super) fn new(place: &Arc<Place>, clock: &Clock) -> Self {
-        let side_files = Arc::new(SideFiles::new(place.clone()));
+    pub(super) fn new(database: &Arc<DatabaseFile>, clock: &Clock) -> Self {
+        let side_files = Arc::new(SideFiles::new(database.clone()));
         Self { watches: Watches::new(side_files.clone(), clock.clone()), side_files }
     }
 
@@ -82,7 +82,7 @@ impl Wakes {
 
 #[cfg(not(target_os = "linux"))]
 impl Wakes {
-    pub(super) fn new(_: &Arc<Place>, _: &Clock) -> Self {
+    pub(super) fn new(_: &Arc<DatabaseFile>, _: &Clock) -> Self {
         Self {}
     }
 

@@ -248,7 +248,7 @@ mod tests {
     use dlock_contract::Address;
 
     use super::*;
-    use crate::file::{FORM, Place};
+    use crate::file::{DatabaseFile, FORM};
 
     const KEY: &str = "dl1:test:a";
 
@@ -267,7 +267,7 @@ mod tests {
         let path = folder.path().join("locks.db");
         std::fs::write(&path, "").unwrap();
         let address = Address::parse(&format!("sqlite://{}", path.display()), &FORM).unwrap();
-        let side_files = Arc::new(SideFiles::new(Arc::new(Place::of(&address).unwrap())));
+        let side_files = Arc::new(SideFiles::new(Arc::new(DatabaseFile::of(&address).unwrap())));
         Watches::new(side_files, Clock::system())
     }
 

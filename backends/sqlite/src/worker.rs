@@ -17,7 +17,7 @@ use sqlx::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::connection::FileConnection;
-use super::site::Site;
+use super::context::StoreContext;
 use super::{schema, sweep};
 
 /// The way to a connection's task. When it is dropped, the task ends, and the connection with it.
@@ -38,7 +38,7 @@ type Job = Box<dyn for<'a> FnOnce(&'a mut Driver) -> BoxFuture<'a, ()> + Send>;
 /// The connection and its upkeep, owned by the task.
 #[derive(Debug)]
 struct Driver {
-    site: Arc<Site>,
+    context: Arc<StoreContext>,
     connected: Option<FileConnection>,
     /// When it next deletes the rows that kept locks left behind; never for the worker of the renewals, which must not
     /// wait for that.
@@ -47,14 +47,14 @@ struct Driver {
 
 impl Worker {
     /// A worker for callers. The caller must spawn its task.
-    pub(super) fn new(site: Arc<Site>) -> Self {
-        let sweeps_at = Some(site.time.clock().now());
-        Self::driven(Driver { site, connected: None, sweeps_at })
+    pub(super) fn new(context: Arc<StoreContext>) -> Self {
+        let sweeps_at = Some(context.time.clock().now());
+        Self::driven(Driver { context, connected: None, sweeps_at })
     }
 
     /// The worker for renewals. The caller must spawn its task.
-    pub(super) fn of_renewals(site: Arc<Site>, connected: FileConnection) -> Self {
-        Self::driven(Driver { site, connected: Some(connected), sweeps_at: None })
+    pub(super) fn of_renewals(context: Arc<StoreContext>, connected: FileConnection) -> Self {
+        Self::driven(Driver { context, connected: Some(connected), sweeps_at: None })
     }
 
     fn driven(driver: Driver) -> Self {
@@ -143,7 +143,16 @@ fn take(queued: &Queued) -> Option<Job> {
 impl Driver {
     /// Runs one request after the other, until the worker is dropped.
     async fn drive(mut self, mut queue: mpsc::UnboundedReceiver<Arc<Queued>>) {
-        while let Some(queued) = queue.recv().await {
+        let mut index_lost = self.context.index_lost.subscribe();
+        loop {
+            let queued = tokio::select! {
+                queued = queue.recv() => queued,
+                _ = index_lost.changed() => {
+                    self.connected = None;
+                    continue;
+                }
+            };
+            let Some(queued) = queued else { return };
             let Some(job) = take(&queued) else { continue };
             job(&mut self).await;
             self.sweep().await;
@@ -153,7 +162,7 @@ impl Driver {
     async fn ready(&mut self) -> Result<&mut FileConnection> {
         if self.connected.as_ref().is_none_or(|connected| connected.broken) {
             self.connected = None;
-            let opened = schema::prepare(&self.site).await?;
+            let opened = schema::prepare(&self.context).await?;
             return Ok(self.connected.insert(opened));
         }
         self.connected.as_mut().ok_or_else(|| Error::outage("the connection to the database file is gone"))
@@ -161,7 +170,7 @@ impl Driver {
 
     /// Runs after the answer, so that only the next caller may have to wait for it.
     async fn sweep(&mut self) {
-        let time = &self.site.time;
+        let time = &self.context.time;
         let due = self.sweeps_at.is_some_and(|at| at <= time.clock().now());
         let Some(connected) = self.connected.as_mut().filter(|connected| due && !connected.broken) else { return };
         // If this sweep fails, the next one deletes its rows too.

@@ -1,4 +1,4 @@
-//! The contract's requests, on top of all files. Each runs on our thread, to its end.
+//! The requests of the contract. Each runs on our thread, to its end.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use futures::future::BoxFuture;
 use zookeeper_client::{Error as ClientError, MultiWriteError};
 
 use crate::inspect;
-use crate::place::Held;
+use crate::place::HoldSession;
 use crate::renewal::{foreign, renew};
+use crate::server::fault::fault;
 use crate::store::ZooKeeper;
-use crate::task::to_its_end;
-use crate::wire::fault::fault;
+use crate::task::detached;
 
 impl Backend for ZooKeeper {
     fn profile(&self) -> &Profile {
@@ -23,15 +23,15 @@ impl Backend for ZooKeeper {
     }
 
     fn identify(&self, key: &LockKey) -> Result<Identity> {
-        self.core.paths.identify(key)
+        self.shared.paths.identify(key)
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
-        let (core, claim) = (self.core.clone(), claim.clone());
+        let (shared, claim) = (self.shared.clone(), claim.clone());
         async move {
-            let place = core.place(&claim)?;
-            let turn = place.turn().await;
-            to_its_end(async move { place.attempt(&core, &claim, queue, turn).await }).await
+            let place = shared.place(&claim)?;
+            let access = place.next_access().await;
+            detached(async move { place.attempt(&shared, &claim, queue, access).await }).await
         }
         .boxed()
     }
@@ -41,14 +41,14 @@ impl Backend for ZooKeeper {
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        let core = self.core.clone();
+        let shared = self.shared.clone();
         async move {
-            let held = hold.shared_session::<Held>().ok_or_else(foreign)?;
+            let held = hold.shared_session::<HoldSession>().ok_or_else(foreign)?;
             let (place, owner) = (held.place.clone(), hold.claim.owner);
-            let turn = place.turn().await;
-            to_its_end(async move {
-                let released = held.release(turn).await?;
-                core.forget(owner, &place);
+            let access = place.next_access().await;
+            detached(async move {
+                let released = held.release(access).await?;
+                shared.forget(owner, &place);
                 Ok(released)
             })
             .await
@@ -57,13 +57,13 @@ impl Backend for ZooKeeper {
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        let (core, owner, ttl) = (self.core.clone(), claim.owner, claim.ttl);
+        let (shared, owner, ttl) = (self.shared.clone(), claim.owner, claim.ttl);
         async move {
-            let Some(place) = core.standing(owner) else { return Ok(()) };
-            let turn = place.turn().await;
-            to_its_end(async move {
-                place.abandon(&core, ttl, turn).await?;
-                core.forget_empty(owner, &place);
+            let Some(place) = shared.existing(owner) else { return Ok(()) };
+            let access = place.next_access().await;
+            detached(async move {
+                place.abandon(&shared, ttl, access).await?;
+                shared.forget_empty(owner, &place);
                 Ok(())
             })
             .await
@@ -72,27 +72,27 @@ impl Backend for ZooKeeper {
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        let core = self.core.clone();
+        let shared = self.shared.clone();
         async move {
-            let path = core.paths.lock(key)?;
-            to_its_end(async move { inspect::look(&core.leases.any().await?.client().await?, &path).await }).await
+            let path = shared.paths.lock(key)?;
+            detached(async move { inspect::look(&shared.leases.any().await?.client().await?, &path).await }).await
         }
         .boxed()
     }
 
-    /// A request that a majority has to agree on, and that changes nothing. Then a server is asked what it is.
+    /// Sends a request that changes nothing and that a majority must confirm. Then asks a server for its version and role.
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        let core = self.core.clone();
-        to_its_end(async move {
-            let client = core.leases.any().await?.client().await?;
-            let root = if core.paths.root().is_empty() { "/" } else { core.paths.root() };
+        let shared = self.shared.clone();
+        detached(async move {
+            let client = shared.leases.any().await?.client().await?;
+            let root = if shared.paths.root().is_empty() { "/" } else { shared.paths.root() };
             let mut writer = client.new_multi_writer();
             writer.add_check_version(root, -1).map_err(|error| fault(&error))?;
             match writer.commit().await {
-                // Who may not read this node may still have locks.
+                // An account that may not read this node may still take locks.
                 Ok(_)
                 | Err(MultiWriteError::OperationFailed { source: ClientError::NoAuth | ClientError::NoNode, .. }) => {
-                    Ok(core.leases.health().await)
+                    Ok(shared.leases.health().await)
                 }
                 Err(error) => Err(fault(&error.into())),
             }
@@ -109,7 +109,7 @@ impl Backend for ZooKeeper {
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.core.leases.close().boxed()
+        self.shared.leases.close().boxed()
     }
 }
 
@@ -120,14 +120,14 @@ impl Exchange for ZooKeeper {
         next: &'a Arc<Claim>,
         _until: BootInstant,
     ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        let (core, next) = (self.core.clone(), next.clone());
+        let (shared, next) = (self.shared.clone(), next.clone());
         async move {
-            let held = hold.shared_session::<Held>().ok_or_else(foreign)?;
-            let (freed, place, owner) = (held.place.clone(), core.place(&next)?, hold.claim.owner);
-            let turn = place.turn().await;
-            to_its_end(async move {
-                let answer = held.release_to(core.clone(), place, next, turn).await?;
-                core.forget(owner, &freed);
+            let held = hold.shared_session::<HoldSession>().ok_or_else(foreign)?;
+            let (freed, place, owner) = (held.place.clone(), shared.place(&next)?, hold.claim.owner);
+            let access = place.next_access().await;
+            detached(async move {
+                let answer = held.release_to(shared.clone(), place, next, access).await?;
+                shared.forget(owner, &freed);
                 Ok(answer)
             })
             .await

@@ -1,15 +1,14 @@
-//! Writes in ZooKeeper that are done only while the lock is held: the servers look at the lock's node in the step that
-//! writes.
+//! Writes in ZooKeeper that succeed only while the lock is held: the transaction that writes also checks the lock's node.
 //!
 //! ```no_run
 //! # async fn write(fence: &dlock_contract::Fence) -> Result<(), Box<dyn std::error::Error>> {
 //! use dlock_zookeeper::client::Client;
-//! use dlock_zookeeper::fenced as fenced;
+//! use dlock_zookeeper::fenced;
 //!
 //! // A client of your own, with the chroot of the store's URL as its root.
 //! let client = Client::connect("zk1:2181,zk2:2181/app").await?;
 //!
-//! let lock = fenced::Guarded::by(&client, fence).await?; // refuses a token whose lock is not held any more
+//! let lock = fenced::Guarded::by(&client, fence).await?; // refuses a token whose hold has ended
 //! let mut writer = lock.writer(&client)?;
 //! writer.add_set_data("/stock/42", b"17", None)?;
 //! fenced::commit(fence, writer).await?; // all of it, or nothing if the lock was lost meanwhile
@@ -20,11 +19,11 @@ use dlock_contract::{Error, Fence, Result};
 use futures::future::join_all;
 use zookeeper_client::{CheckWriteError, CheckWriter, Client, Error as ClientError, MultiWriteResult};
 
-use crate::inspect::{line, slots};
-use crate::wire::fault::fault;
-use crate::wire::paths::Paths;
+use crate::inspect::{slots, wait_queue};
+use crate::server::fault::fault;
+use crate::server::paths::Paths;
 
-/// The node of a hold, for writes that depend on it.
+/// The node of a hold, for writes that must depend on the hold.
 #[derive(Clone, Debug)]
 pub struct Guarded {
     node: String,
@@ -34,8 +33,7 @@ impl Guarded {
     /// The node of the hold that has this token. The client's root is the chroot of the store's URL.
     ///
     /// # Errors
-    /// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if no hold of the lock has this token, and what the servers
-    /// fail with.
+    /// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if no hold of the lock has this token; the servers' errors.
     pub async fn by(client: &Client, fence: &Fence) -> Result<Self> {
         Self::at(client, &Paths::of_own_names().lock(fence.key())?, fence).await
     }
@@ -45,17 +43,17 @@ impl Guarded {
     /// # Errors
     /// As [`by`](Self::by).
     pub async fn at(client: &Client, path: &str, fence: &Fence) -> Result<Self> {
-        let line = line(client, path).await?;
+        let queue = wait_queue(client, path).await?;
         let has = |number: i64| u64::try_from(number).is_ok_and(|number| number == fence.get());
-        // A permit's number is taken again by others under the same name, so the place that took it stands for the hold.
-        let slots = slots(client, path, &line).await?;
+        // Other holders make slot nodes of the same name later. So the check uses the node in the queue, not the slot's node.
+        let slots = slots(client, path, &queue).await?;
         let of_permit = slots.iter().find(|(_, _, token)| has(*token)).and_then(|(_, owner, _)| {
-            line.contenders.iter().find(|contender| contender.name.as_bytes().starts_with(owner))
+            queue.contenders.iter().find(|contender| contender.name.as_bytes().starts_with(owner))
         });
         if let Some(contender) = of_permit {
             return Ok(Self { node: format!("{path}/{}", contender.name) });
         }
-        let nodes = line.holders().map(|contender| format!("{path}/{}", contender.name));
+        let nodes = queue.holders().map(|contender| format!("{path}/{}", contender.name));
         let looked = nodes.map(async |node| (client.check_stat(&node).await, node));
         for (stat, node) in join_all(looked).await {
             let stat = stat.map_err(|error| fault(&error))?;
@@ -66,7 +64,7 @@ impl Guarded {
         Err(stale(fence))
     }
 
-    /// Begins a transaction of the client's that depends on the hold.
+    /// Begins a transaction of this client that depends on the hold.
     ///
     /// # Errors
     /// If the client has another root than the one that found the node.
@@ -75,11 +73,11 @@ impl Guarded {
     }
 }
 
-/// Does what was added to the writer, all or nothing.
+/// Commits the writer's operations: all of them or none.
 ///
 /// # Errors
-/// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if the hold has ended; nothing was written then. What the servers
-/// fail with: after an [`Outage`](dlock_contract::ErrorKind::Outage) it may have been written.
+/// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if the hold has ended; then nothing was written. The
+/// servers' errors: after an [`Outage`](dlock_contract::ErrorKind::Outage) the operations may have been done.
 pub async fn commit(fence: &Fence, writer: CheckWriter<'_>) -> Result<Vec<MultiWriteResult>> {
     writer.commit().await.map_err(|error| match error {
         CheckWriteError::CheckFailed { source: ClientError::NoNode | ClientError::BadVersion } => stale(fence),
@@ -89,7 +87,7 @@ pub async fn commit(fence: &Fence, writer: CheckWriter<'_>) -> Result<Vec<MultiW
     })
 }
 
-/// The servers do not tell which token is the newest.
+/// The servers do not tell the newest token, so the error names the lowest possible one.
 fn stale(fence: &Fence) -> Error {
     Error::fence_stale(fence, fence.get().saturating_add(1)).with_key(fence.key().as_str())
 }

@@ -7,23 +7,23 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, join, join_all};
 use zookeeper_client::{Client, Error as ClientError, Stat};
 
-use crate::breaks;
-use crate::line::{Contender, Kind, Line, slot_name};
+use crate::break_hold;
+use crate::queue::{Contender, NodeMode, WaitQueue, slot_name};
+use crate::server::fault::fault;
+use crate::server::node_data;
+use crate::server::paths::Paths;
 use crate::store::ZooKeeper;
-use crate::task::to_its_end;
-use crate::wire::data;
-use crate::wire::fault::fault;
-use crate::wire::paths::Paths;
+use crate::task::detached;
 
-/// How many buckets one call looks at, at most.
-const BUCKETS: u8 = 64;
+/// The most buckets that one call lists.
+const MAX_BUCKETS: u8 = 64;
 
-/// Who holds the lock at this path.
+/// The holders of the lock at this path.
 pub(crate) async fn look(client: &Client, path: &str) -> Result<LockState> {
-    let line = line(client, path).await?;
-    let holders: Vec<_> = line.holders().collect();
-    let waiters = u64::try_from(line.contenders.len() - holders.len()).ok();
-    let slots = slots(client, path, &line).await?;
+    let queue = wait_queue(client, path).await?;
+    let holders: Vec<_> = queue.holders().collect();
+    let waiters = u64::try_from(queue.contenders.len() - holders.len()).ok();
+    let slots = slots(client, path, &queue).await?;
     let read = holders.iter().map(|contender| client.get_data(&format!("{path}/{}", contender.name)));
     let mut told = Vec::new();
     for (contender, found) in holders.iter().zip(join_all(read).await) {
@@ -36,23 +36,23 @@ pub(crate) async fn look(client: &Client, path: &str) -> Result<LockState> {
     Ok(LockState::new(told, waiters))
 }
 
-/// The line, as the leader knows it.
-pub(crate) async fn line(client: &Client, path: &str) -> Result<Line> {
+/// The queue, as the leader knows it now.
+pub(crate) async fn wait_queue(client: &Client, path: &str) -> Result<WaitQueue> {
     let (synced, listed) = join(client.sync(path), client.list_children(path)).await;
     synced.map_err(|error| fault(&error))?;
     match listed {
-        Ok(children) => Ok(Line::of(&children)),
-        Err(ClientError::NoNode) => Ok(Line::default()),
+        Ok(children) => Ok(WaitQueue::of(&children)),
+        Err(ClientError::NoNode) => Ok(WaitQueue::default()),
         Err(error) => Err(fault(&error)),
     }
 }
 
-/// A number that is taken: the number, the beginning of its holder's name, and the token.
-pub(crate) type Slot = (u32, Vec<u8>, i64);
+/// A taken slot: its number, the beginning of its holder's name, and its token.
+pub(crate) type TakenSlot = (u32, Vec<u8>, i64);
 
-pub(crate) async fn slots(client: &Client, path: &str, line: &Line) -> Result<Vec<Slot>> {
+pub(crate) async fn slots(client: &Client, path: &str, queue: &WaitQueue) -> Result<Vec<TakenSlot>> {
     let read =
-        line.slots().iter().map(async |slot| (slot, client.get_data(&format!("{path}/{}", slot_name(*slot))).await));
+        queue.slots().iter().map(async |slot| (slot, client.get_data(&format!("{path}/{}", slot_name(*slot))).await));
     let mut slots = Vec::new();
     for (slot, found) in join_all(read).await {
         match found {
@@ -64,13 +64,13 @@ pub(crate) async fn slots(client: &Client, path: &str, line: &Line) -> Result<Ve
     Ok(slots)
 }
 
-fn holder(contender: &Contender, data: &[u8], stat: &Stat, slots: &[Slot]) -> Holder {
-    let Some((note, owner)) = data::note(data).zip(contender.owner) else { return Holder::another_tool(None) };
+fn holder(contender: &Contender, data: &[u8], stat: &Stat, slots: &[TakenSlot]) -> Holder {
+    let Some((note, owner)) = node_data::note(data).zip(contender.owner) else { return Holder::another_tool(None) };
     let slot = slots.iter().find(|(_, owner, _)| contender.name.as_bytes().starts_with(owner));
-    let token = match contender.kind {
-        Kind::Permit(_) => slot.map(|(_, _, token)| *token),
-        Kind::Read | Kind::Write => Some(stat.mzxid),
-        Kind::Exclusive | Kind::Alone => Some(stat.czxid),
+    let token = match contender.mode {
+        NodeMode::Permit(_) => slot.map(|(_, _, token)| *token),
+        NodeMode::Read | NodeMode::Write => Some(stat.mzxid),
+        NodeMode::Exclusive | NodeMode::Alone => Some(stat.czxid),
     };
     Holder::new(note).with(|holder| {
         holder.id = Some(HoldId::of(&owner));
@@ -82,45 +82,47 @@ fn holder(contender: &Contender, data: &[u8], stat: &Stat, slots: &[Slot]) -> Ho
 impl Inspect for ZooKeeper {
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
         let listing = listing.clone();
-        let core = self.core.clone();
-        to_its_end(async move {
+        let shared = self.shared.clone();
+        detached(async move {
             let prefix = listing.name_prefix()?;
-            if core.paths.is_literal() {
+            if shared.paths.is_literal() {
                 return Err(Error::new(
                     ErrorKind::Unsupported { need: "a store without keys=literal".into() },
-                    "locks under the names of other tools stand anywhere in ZooKeeper and cannot be listed",
+                    "with keys=literal, locks can be at any path of ZooKeeper, so they cannot be listed",
                 ));
             }
-            let client = core.leases.any().await?.client().await?;
-            list(&client, &core.paths, &listing, &prefix).await
+            let client = shared.leases.any().await?.client().await?;
+            list(&client, &shared.paths, &listing, &prefix).await
         })
         .boxed()
     }
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
-        let (core, key, record) = (self.core.clone(), key.clone(), record.clone());
-        to_its_end(async move {
-            let path = core.paths.lock(&key)?;
-            let client = core.leases.any().await?.client().await?;
-            breaks::break_hold(&client, &core, &path, id, &record).await
+        let (shared, key, record) = (self.shared.clone(), key.clone(), record.clone());
+        detached(async move {
+            let path = shared.paths.lock(&key)?;
+            let client = shared.leases.any().await?.client().await?;
+            break_hold::break_hold(&client, &shared, &path, id, &record).await
         })
         .boxed()
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
-        let (core, id) = (self.core.clone(), HoldId::of(&hold.claim.owner));
-        to_its_end(async move { breaks::record(&core.leases.any().await?.client().await?, &core.paths, id).await })
-            .boxed()
+        let (shared, id) = (self.shared.clone(), HoldId::of(&hold.claim.owner));
+        detached(
+            async move { break_hold::record(&shared.leases.any().await?.client().await?, &shared.paths, id).await },
+        )
+        .boxed()
     }
 }
 
-/// One page: the names of each bucket in their order, and of these the ones whose line has a holder.
+/// One page: the held locks of each bucket, in the order of their names.
 async fn list(client: &Client, paths: &Paths, listing: &Listing, prefix: &str) -> Result<Page> {
     let after = listing.after.as_ref().map_or("", Cursor::as_str);
     let (first, after) = after.split_once('/').unwrap_or(("00", ""));
-    let wrong = || Error::config("after", "this is no cursor of a listing of ZooKeeper");
+    let wrong = || Error::config("after", "this cursor does not come from a listing of ZooKeeper");
     let first = u8::from_str_radix(first, 16).map_err(|_| wrong())?;
-    let last = first.saturating_add(BUCKETS - 1);
+    let last = first.saturating_add(MAX_BUCKETS - 1);
     let (mut locks, mut looked) = (Vec::new(), 0);
     for bucket in first..=last {
         let path = paths.bucket(&listing.namespace, bucket);
@@ -136,7 +138,7 @@ async fn list(client: &Client, paths: &Paths, listing: &Listing, prefix: &str) -
             else {
                 continue;
             };
-            if line(client, &format!("{path}/{name}")).await?.holders().next().is_some() {
+            if wait_queue(client, &format!("{path}/{name}")).await?.holders().next().is_some() {
                 locks.push(key);
             }
             looked += 1;

@@ -1,31 +1,31 @@
-//! ZooKeeper: a line of ephemeral nodes, agreed on by a majority.
+//! ZooKeeper: a queue of ephemeral nodes, kept by a majority of the servers.
 //!
-//! A lock is a node whose children stand in line; the one with the lowest number holds it, and the transaction that made
-//! it is the fencing token. Each waiter watches the node ahead of it.
+//! A lock is a node, and its children are the queue. The child with the lowest number holds the lock. The transaction that
+//! made this child is the fencing token. Each waiter watches the node ahead of it.
 //!
 //! | | |
 //! | --- | --- |
 //! | dead holder | freed after the ttl, up to two ticks of the server later; after a change of the leader up to one more ttl |
 //! | tokens | rise for ever |
 //! | order | first come, first served |
-//! | ttl | what the servers grant as a session, which is measured at opening: 3 to 39 s with a tick of 2 s |
+//! | ttl | the session timeouts that the servers grant, measured when the store is opened: 3 to 39 s with a tick of 2 s |
 //!
-//! Holds of one process and ttl share a session, so the store frees them all together or not at all.
+//! Holds of one process with the same ttl share a session. So the servers free them together.
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod backend;
-mod breaks;
+mod break_hold;
 pub mod fenced;
 mod inspect;
-mod line;
 mod place;
+mod queue;
 mod renewal;
+mod server;
 mod session;
 mod store;
 mod task;
-mod wire;
 
 /// The client crate, for programs that talk to the same servers.
 pub use ::zookeeper_client as client;
@@ -38,10 +38,10 @@ pub mod internal {
     use dlock_contract::Hold;
     use zookeeper_client::SessionInfo;
 
-    use crate::place::Held;
+    use crate::place::HoldSession;
 
-    /// The session of a hold, by which another client can take it over.
+    /// The session of a hold. Another client can take it over.
     pub fn session_of(hold: &Hold) -> Option<SessionInfo> {
-        hold.session::<Held>()?.lease.session()
+        hold.session::<HoldSession>()?.lease.session()
     }
 }

@@ -1,4 +1,4 @@
-//! Renews many holds: one request for each session, which a majority answers.
+//! Renews many holds: one request for each session, which a majority must confirm.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,18 +7,18 @@ use dlock_contract::{Error, ErrorKind, Hold, Result, Standing, Validity};
 use futures::future::{join, join_all, try_join_all};
 use zookeeper_client::Client;
 
-use crate::place::Held;
+use crate::place::HoldSession;
+use crate::server::exists;
+use crate::server::fault::fault;
 use crate::session::Lease;
-use crate::task::to_its_end;
-use crate::wire::fault::fault;
-use crate::wire::standing;
+use crate::task::detached;
 
-/// Asks for all holds, each of which gets its answer, in their order.
+/// The answers are in the order of the holds.
 pub(crate) async fn renew(holds: &[&Hold]) -> Vec<Result<Standing>> {
     let mut answers: Vec<Option<Result<Standing>>> = holds.iter().map(|_| None).collect();
-    let mut groups: BTreeMap<i64, (Vec<usize>, Vec<Arc<Held>>)> = BTreeMap::new();
+    let mut groups: BTreeMap<i64, (Vec<usize>, Vec<Arc<HoldSession>>)> = BTreeMap::new();
     for (index, hold) in holds.iter().enumerate() {
-        match hold.shared_session::<Held>() {
+        match hold.shared_session::<HoldSession>() {
             Some(held) => {
                 let (indices, group) = groups.entry(held.lease.id()).or_default();
                 indices.push(index);
@@ -27,10 +27,12 @@ pub(crate) async fn renew(holds: &[&Hold]) -> Vec<Result<Standing>> {
             None => answers[index] = Some(Err(foreign())),
         }
     }
-    let asked = groups.into_values().map(async |(indices, group)| (indices, to_its_end(renew_group(group)).await));
-    for (indices, answered) in join_all(asked).await {
+    let requests = groups.into_values().map(async |(indices, group)| (indices, detached(renew_group(group)).await));
+    for (indices, answered) in join_all(requests).await {
         match answered {
-            Ok(standings) => indices.iter().zip(standings).for_each(|(index, is)| answers[*index] = Some(Ok(is))),
+            Ok(standings) => {
+                indices.iter().zip(standings).for_each(|(index, standing)| answers[*index] = Some(Ok(standing)))
+            }
             Err(error) => indices.iter().for_each(|index| answers[*index] = Some(Err(error.again()))),
         }
     }
@@ -38,51 +40,52 @@ pub(crate) async fn renew(holds: &[&Hold]) -> Vec<Result<Standing>> {
     answers.into_iter().map(|answer| answer.unwrap_or_else(missing)).collect()
 }
 
-/// The error of a hold that is no hold of this store.
+/// The error for a hold of another store.
 pub(crate) fn foreign() -> Error {
     Error::new(ErrorKind::Internal, "a hold of another backend was given to ZooKeeper")
 }
 
-async fn renew_group(group: Vec<Arc<Held>>) -> Result<Vec<Standing>> {
+async fn renew_group(group: Vec<Arc<HoldSession>>) -> Result<Vec<Standing>> {
     let Some(lease) = group.first().map(|held| held.lease.clone()) else { return Ok(Vec::new()) };
-    match lease.while_connected(ask(&group, &lease)).await {
-        // The end of the session is certain, whatever the request said.
+    match lease.while_connected(check_group(&group, &lease)).await {
+        // The session has ended for certain, whatever the answer is.
         _ if !lease.lives() => Ok(group.iter().map(|_| Standing::Lost).collect()),
         answer => answer,
     }
 }
 
-async fn ask(group: &[Arc<Held>], lease: &Lease) -> Result<Vec<Standing>> {
+async fn check_group(group: &[Arc<HoldSession>], lease: &Lease) -> Result<Vec<Standing>> {
     let client = lease.client().await?;
     let from = lease.clock().now();
     let renewed = Standing::Renewed(Validity::new(from, lease.ttl()));
     // Each hold has two nodes at most.
-    let asked = group.chunks(standing::BATCH / 2).map(|chunk| stand(&client, chunk));
-    let stands = try_join_all(asked).await?;
+    let requests = group.chunks(exists::MAX_NODES / 2).map(|chunk| nodes_exist(&client, chunk));
+    let exists = try_join_all(requests).await?;
     lease.confirm(from);
     let mut standings = Vec::with_capacity(group.len());
-    for (held, stands) in group.iter().zip(stands.into_iter().flatten()) {
-        standings.push(if stands { renewed } else { Standing::Lost });
-        if !stands && held.nodes.len() > 1 {
+    for (held, exists) in group.iter().zip(exists.into_iter().flatten()) {
+        standings.push(if exists { renewed } else { Standing::Lost });
+        if !exists && held.nodes.len() > 1 {
             // An operator may have deleted one of two nodes.
-            let _ = held.clone().release(held.place.turn().await).await;
+            let _ = held.clone().release(held.place.next_access().await).await;
         }
     }
     Ok(standings)
 }
 
 /// Which of these holds have all their nodes.
-async fn stand(client: &Client, chunk: &[Arc<Held>]) -> Result<Vec<bool>> {
+async fn nodes_exist(client: &Client, chunk: &[Arc<HoldSession>]) -> Result<Vec<bool>> {
     let nodes: Vec<_> = chunk.iter().flat_map(|held| held.nodes.iter().cloned()).collect();
-    // Behind the question to the majority. So what this member knows of the numbers is at least as new as that answer.
-    let numbers = try_join_all(chunk.iter().map(|held| held.has_slot(client)));
-    let (all, numbers) = join(standing::check(client, &nodes), numbers).await;
-    let (all, numbers) = (all?, numbers?);
+    // These reads are sent after the request to the majority. So what this member knows about the slots is at least as new
+    // as the majority's answer.
+    let have_slots = try_join_all(chunk.iter().map(|held| held.has_slot(client)));
+    let (all, have_slots) = join(exists::all_exist(client, &nodes), have_slots).await;
+    let (all, have_slots) = (all?, have_slots?);
     if all {
-        return Ok(numbers);
+        return Ok(have_slots);
     }
-    // A majority has answered that one of them has gone. What this member knows is at least as new as that answer.
-    let each = chunk.iter().zip(numbers).map(async |(held, has_slot)| {
+    // A majority has confirmed that one of the nodes does not exist. What this member knows is at least as new as that.
+    let each = chunk.iter().zip(have_slots).map(async |(held, has_slot)| {
         let stats = held.nodes.iter().map(|node| client.check_stat(node));
         let stats = try_join_all(stats).await.map_err(|error| fault(&error))?;
         Ok::<_, Error>(has_slot && stats.iter().all(Option::is_some))

@@ -9,13 +9,13 @@ use dlock_contract::{
 };
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
-use crate::line::Layout;
-use crate::place::Core;
+use crate::place::Shared;
+use crate::queue::Layout;
+use crate::server::cluster::{Cluster, FORM};
+use crate::server::fault::fault;
+use crate::server::paths::Paths;
 use crate::session::Leases;
-use crate::task::to_its_end;
-use crate::wire::cluster::{Cluster, FORM};
-use crate::wire::fault::fault;
-use crate::wire::paths::Paths;
+use crate::task::detached;
 
 /// Opens a store by its URL.
 pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));
@@ -26,7 +26,7 @@ async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
 
 /// Locks in ZooKeeper.
 pub struct ZooKeeper {
-    pub(crate) core: Arc<Core>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) profile: Profile,
     hosts: String,
 }
@@ -35,8 +35,8 @@ impl ZooKeeper {
     /// Opens `zk://[user:password@]host[:port][,host[:port]…][/chroot]`; see `docs/backends.md` for the options.
     ///
     /// # Errors
-    /// A URL that cannot be read, which is never echoed; no server that answers within some seconds; an account that is
-    /// refused or lacks rights; a server that is read-only or older than 3.5.
+    /// A URL that cannot be read (the error never repeats it); no server that answers within 4 s; an account that is refused
+    /// or lacks rights; a server that is read-only or older than 3.5.
     pub async fn open(url: &str, clock: &Clock) -> Result<Self> {
         Self::open_at(&Address::parse(url, &FORM)?, clock).await
     }
@@ -46,12 +46,12 @@ impl ZooKeeper {
         let cluster = Cluster::of(address)?;
         let (paths, layout, acls) = (Paths::of(&cluster), cluster.layout, cluster.acls());
         let (hosts, literal, clock) = (cluster.hosts().to_owned(), cluster.literal, clock.clone());
-        to_its_end(async move {
+        detached(async move {
             let (leases, client) = Leases::measure(cluster, &clock).await?;
-            let core = Core::new(leases, paths, layout, acls);
-            probe(&client, &core, literal).await?;
-            let profile = profile(core.leases.range(), literal);
-            Ok(Self { core, profile, hosts })
+            let shared = Shared::new(leases, paths, layout, acls);
+            probe(&client, &shared, literal).await?;
+            let profile = profile(shared.leases.range(), literal);
+            Ok(Self { shared, profile, hosts })
         })
         .await
     }
@@ -59,36 +59,36 @@ impl ZooKeeper {
 
 fn profile(ttl: TtlRange, literal: bool) -> Profile {
     Profile::new("zookeeper", ttl).with(|zookeeper| {
-        // Others in the same session keep it alive.
+        // Other holds in the same session keep it alive.
         zookeeper.expires_alone = false;
         zookeeper.fencing = Fencing::Monotonic;
         zookeeper.fair = true;
         zookeeper.read_write = true;
-        // Other tools keep their permits in other ways.
+        // Other tools store their permits differently.
         zookeeper.permits = !literal;
         zookeeper.wake = WakeStyle::Grant;
-        // The leader ends sessions once in a tick, and the shortest session has two ticks, unless the servers say
-        // otherwise. A session is longer than its ttl by a quarter of the shortest one.
+        // The leader ends sessions once per tick. Unless configured otherwise, the shortest session timeout is two ticks. A
+        // session's timeout is longer than its ttl by a quarter of that.
         zookeeper.takeover_delay = ttl.min.max(std::time::Duration::from_secs(2));
         zookeeper.durability = Durability::Consensus;
         zookeeper.any_key = !literal;
     })
 }
 
-/// Makes the chroot, and tries the rights that every lock of our own names needs. Under the names of other tools, the
-/// paths are known at the locks only.
-async fn probe(client: &Client, core: &Core, literal: bool) -> Result<()> {
-    let (root, probe) = (core.paths.root(), core.paths.probe());
+/// Makes the chroot, and tests the rights that every lock with dlock's own names needs. With `keys=literal`, only the locks
+/// tell the paths, so nothing else is tested.
+async fn probe(client: &Client, shared: &Shared, literal: bool) -> Result<()> {
+    let (root, probe) = (shared.paths.root(), shared.paths.probe());
     let tried = async {
         if !root.is_empty() {
-            client.mkdir(root, &CreateMode::Persistent.with_acls(core.acls)).await?;
+            client.mkdir(root, &CreateMode::Persistent.with_acls(shared.acls)).await?;
         }
         if literal {
             return Ok(());
         }
-        client.mkdir(&probe, &core.parents()).await?;
+        client.mkdir(&probe, &shared.parents()).await?;
         let prefix = format!("{probe}/n-");
-        let options = CreateMode::EphemeralSequential.with_acls(core.acls);
+        let options = CreateMode::EphemeralSequential.with_acls(shared.acls);
         let (_, sequence) = client.create(&prefix, b"", &options).await?;
         client.list_children(&probe).await?;
         client.delete(&format!("{prefix}{sequence}"), None).await
@@ -111,7 +111,7 @@ async fn probe(client: &Client, core: &Core, literal: bool) -> Result<()> {
 
 impl fmt::Debug for ZooKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let layout = if self.core.layout == Layout::Kazoo { "kazoo" } else { "curator" };
+        let layout = if self.shared.layout == Layout::Kazoo { "kazoo" } else { "curator" };
         f.debug_struct("ZooKeeper").field("hosts", &self.hosts).field("layout", &layout).finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! Requests that run to their end on our thread, whatever becomes of their caller.
+//! Requests that run to their end on our thread, even if their caller is dropped.
 
 use std::future::Future;
 
@@ -6,11 +6,11 @@ use dlock_contract::engine::background;
 use dlock_contract::{Error, ErrorKind, Result};
 use tokio::sync::oneshot;
 
-/// Runs a request on our thread. It goes on if the caller is not polled or dropped, so an abandon can follow it.
-pub(crate) async fn to_its_end<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    let (tell, told) = oneshot::channel();
+/// Runs a request on our thread. It goes on if its caller is dropped or not polled, so an abandon can follow it in order.
+pub(crate) async fn detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    let (sender, answer) = oneshot::channel();
     background()?.spawn(async move {
-        let _ = tell.send(work.await);
+        let _ = sender.send(work.await);
     });
-    told.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "a request ended without an answer")))
+    answer.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "a request ended without an answer")))
 }

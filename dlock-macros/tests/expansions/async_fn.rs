@@ -44,7 +44,7 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
         .await;
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
     }
     <Result<(), OrderError> as __dlock::LockReturn>::from_ran(__dlock_ran)
 }

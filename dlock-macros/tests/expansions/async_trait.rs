@@ -47,7 +47,7 @@ where
             .await;
         {
             use __dlock::{ReturnsValue as _, ReturnsWork as _};
-            __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+            __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
         }
         <Result<(), Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
     })

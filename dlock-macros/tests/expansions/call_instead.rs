@@ -41,17 +41,19 @@ async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
                 .await;
             {
                 use __dlock::{ReturnsValue as _, ReturnsWork as _};
-                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
             }
             <Result<Page, Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
         }
         ::core::result::Result::Err(__dlock_error) if __dlock_error.is_contention() => {
-            __dlock::Instead::<
+            __dlock::SameOutput::<
                 Result<Page, Error>,
             >::output({
-                use __dlock::{MadeFuture as _, MadeValue as _};
-                let __dlock_made = __dlock::Made::new(Self::stale(self, page));
-                (&__dlock_made).how().output(__dlock_made).await
+                use __dlock::{FallbackIsFuture as _, FallbackIsValue as _};
+                let __dlock_fallback = __dlock::FallbackCall::new(
+                    Self::stale(self, page),
+                );
+                (&__dlock_fallback).kind().output(__dlock_fallback).await
             })
         }
         ::core::result::Result::Err(__dlock_error) => {

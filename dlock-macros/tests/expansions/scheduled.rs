@@ -44,7 +44,7 @@ fn report() -> Option<Report> {
     );
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
     }
     <Option<
         Report,

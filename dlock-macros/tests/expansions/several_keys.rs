@@ -61,7 +61,7 @@ async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error
                 .await;
             {
                 use __dlock::{ReturnsValue as _, ReturnsWork as _};
-                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+                __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
             }
             <Result<(), Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
         }

@@ -41,7 +41,7 @@ async fn report() {
         .await;
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
     }
     <() as __dlock::SkipReturn>::from_ran(
         __dlock_ran,

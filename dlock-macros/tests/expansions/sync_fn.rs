@@ -48,7 +48,7 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
     );
     {
         use __dlock::{ReturnsValue as _, ReturnsWork as _};
-        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).how());
+        __dlock::has_run((&__dlock::Returned::of(&__dlock_ran)).kind());
     }
     <Result<&mut u32, Error> as __dlock::LockReturn>::from_ran(__dlock_ran)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{Home, is_forked};
+use dlock_contract::engine::{SoleThread, is_forked};
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, LockKey, Result};
 
 use crate::acquire::request::Parked;
@@ -33,7 +33,7 @@ pub(crate) struct Acquisition {
     pub(super) label: Option<Label>,
     pub(super) options: Resolved,
     /// The caller's thread, if it is the only one of its runtime.
-    pub(super) home: Option<Home>,
+    pub(super) sole_thread: Option<SoleThread>,
     /// Present if the caller's thread sleeps meanwhile.
     pub(super) parked: Option<Box<Parked>>,
     /// Whether it is one key of several. All are handed out together.
@@ -105,7 +105,7 @@ impl Acquisition {
             max_hold: self.options.max_hold,
             min_hold: self.options.min_hold,
             recorded: self.options.record && self.store.backend.periods().is_some(),
-            home: self.home,
+            sole_thread: self.sole_thread,
             #[cfg(debug_assertions)]
             sorted: self.sorted,
             turn: self.turn.take(),

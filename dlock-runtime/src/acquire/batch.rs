@@ -89,12 +89,16 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
         claims.push(acquisition.claim.clone());
     }
     let Some(first) = acquisitions.first() else { return Ok(Together::OneByOne) };
-    first.store.health.admit(|| first.shared.clock.now())?;
+    first.store.breaker.admit(|| first.shared.clock.now())?;
+    let (store, ttl) = (first.store.clone(), first.claim.ttl);
     let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| match backend.batch() {
         Some(batch) => batch.try_acquire_all(claims),
         None => Box::pin(async { Ok(Together::OneByOne) }),
     });
-    first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?
+    let answer = first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
+    let is_granted = answer.as_ref().map(|answer| matches!(answer, Together::Acquired(_)));
+    store.findings.was_asked(ttl, is_granted);
+    answer
 }
 
 /// Reports a failure of all keys once, for the first key.

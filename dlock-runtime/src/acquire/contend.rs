@@ -62,7 +62,7 @@ impl Acquisition {
                             // The store's wait queue has one order for all processes, so a neighbour takes its own
                             // place there.
                             if self.claim.fair {
-                                turn.join_store_queue(self.home);
+                                turn.join_store_queue(self.sole_thread);
                             }
                         }
                         // Checked before the sleep, because the holder may be a reader, which keeps no turn.
@@ -110,10 +110,13 @@ impl Acquisition {
             let until = ask_again_at(asked_at, wake, pace, contentions).min(self.wait_ends);
             let news = news(&self.store, &shared.clock, wake, until);
             let has_news = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
-                Ok(Some(Signal::Granted(hold))) => match self.accept(hold).await {
-                    Some(hold) => return Ok(hold),
-                    None => false,
-                },
+                Ok(Some(Signal::Granted(hold))) => {
+                    self.store.findings.was_asked(self.claim.ttl, Ok(true));
+                    match self.accept(hold).await {
+                        Some(hold) => return Ok(hold),
+                        None => false,
+                    }
+                }
                 Ok(_) => true,
                 // Waiting on would not help: the caller has to end its enclosing holds.
                 Err(error) if *error.kind() == ErrorKind::Conflict => {
@@ -180,7 +183,7 @@ impl Acquisition {
 
     /// Asks the store once. The outer error is a shutdown.
     pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
-        if let Err(error) = self.store.health.admit(|| self.shared.clock.now()) {
+        if let Err(error) = self.store.breaker.admit(|| self.shared.clock.now()) {
             // The store was not asked.
             return Ok(Err(error));
         }
@@ -199,7 +202,8 @@ impl Acquisition {
         let bound = self.attempt_bound();
         let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
         let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
-        self.store.findings.was_asked(self.claim.ttl, &answer);
+        let is_granted = answer.as_ref().map(|answer| matches!(answer, Attempt::Acquired(_)));
+        self.store.findings.was_asked(self.claim.ttl, is_granted);
         // A request that never left this process leaves nothing to undo.
         self.must_abandon = had_to_abandon || answer.as_ref().err().is_none_or(Error::may_have_left);
         Ok(answer)

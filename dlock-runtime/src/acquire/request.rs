@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use dlock_contract::engine::{Home, home};
+use dlock_contract::engine::{SoleThread, sole_thread};
 use dlock_contract::{Error, ErrorKind};
 
 use crate::acquire::context::Context;
@@ -47,7 +47,7 @@ impl Request {
 
     /// The caller's thread, which is the present one, sleeps until there is an answer.
     pub(crate) fn parking(mut self) -> Self {
-        self.parked = Some(Box::new(Parked { home: home(), trace: self.context.trace(), waits: None }));
+        self.parked = Some(Box::new(Parked { sole_thread: sole_thread(), trace: self.context.trace(), waits: None }));
         self
     }
 }
@@ -55,7 +55,7 @@ impl Request {
 /// A caller whose thread sleeps while our thread asks for it.
 #[derive(Clone)]
 pub(crate) struct Parked {
-    pub(crate) home: Option<Home>,
+    pub(crate) sole_thread: Option<SoleThread>,
     pub(crate) trace: Option<String>,
     /// Tells the sleeping thread that others hold the lock, so the wait may be long.
     pub(crate) waits: Option<Arc<dyn Fn() + Send + Sync>>,

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
 
-use dlock_contract::engine::{KeyBuf, background_of, is_ours, whereabouts};
+use dlock_contract::engine::{KeyBuf, background_of, is_ours, origin_and_sole_thread};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
 use futures::future::BoxFuture;
 
@@ -103,7 +103,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     }
     let profile = store.backend.profile();
     let trace = request.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
-    let (origin, home) = if request.parked.is_some() { (None, None) } else { whereabouts() };
+    let (origin, sole_thread) = if request.parked.is_some() { (None, None) } else { origin_and_sole_thread() };
     let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();
@@ -121,7 +121,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     Ok(Prepared::Asks(Acquisition {
         wait_ends: wait_ends.unwrap_or_else(|| wait_end(since, options.wait)),
         label: Some(label),
-        home,
+        sole_thread,
         parked: request.parked,
         sorted: request.list.is_some(),
         shared,

@@ -12,7 +12,7 @@ use crate::hold::abandon::abandon_later;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
 use crate::options::Wait;
-use crate::queue::{Content, Joined, Known, Refusal, Turn, TurnRequest, Waiting};
+use crate::queue::{Content, Joined, KnownState, Turn, TurnRefusal, TurnRequest, Waiting};
 
 /// A handover that was taken over.
 pub(super) enum Received {
@@ -134,7 +134,7 @@ impl Acquisition {
         // A caller that counts its attempts must make them itself.
         let release_may_ask = plain && waits.is_some() && self.options.attempts == u32::MAX;
         let claim_for_release = release_may_ask.then(|| (self.claim.clone(), self.wait_ends));
-        TurnRequest { mode: self.claim.mode, waits, home: self.home, cohort_ttl, fair, claim_for_release }
+        TurnRequest { mode: self.claim.mode, waits, sole_thread: self.sole_thread, cohort_ttl, fair, claim_for_release }
     }
 
     /// Refuses to park if the lock can only come from a task of the parked thread.
@@ -143,11 +143,13 @@ impl Acquisition {
         if let Some(waits) = &parked.waits {
             waits();
         }
-        let Some(home) = parked.home else { return Ok(()) };
+        let Some(sole_thread) = parked.sole_thread else { return Ok(()) };
         let blocks = |tenure: &Arc<Tenure>| {
-            tenure.home == Some(home) && Arc::ptr_eq(&tenure.store, &self.store) && tenure.lock == self.lock
+            tenure.sole_thread == Some(sole_thread)
+                && Arc::ptr_eq(&tenure.store, &self.store)
+                && tenure.lock == self.lock
         };
-        if self.store.queue.has(&self.lock, home) || self.shared.renewals.holds().iter().any(blocks) {
+        if self.store.queue.has(&self.lock, sole_thread) || self.shared.renewals.holds().iter().any(blocks) {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
                 "a task of this current-thread runtime holds the lock or waits before this call, and cannot go on while this call blocks the thread; make the function async",
@@ -170,19 +172,19 @@ impl Acquisition {
             let turn_or_refusal = self.shared.clock.timeout_at(until, &mut waiting);
             let known = match self.shared.shutdown.or(turn_or_refusal).await.ok_or_else(shut_down)? {
                 Some(Ok(turn)) => return Ok(turn),
-                Some(Err(Refusal::Taken)) => Known::Contended,
-                Some(Err(Refusal::Failed(error))) => Known::Failed(error),
+                Some(Err(TurnRefusal::Taken)) => KnownState::Contended,
+                Some(Err(TurnRefusal::Failed(error))) => KnownState::Failed(error),
                 None => waiting.known(),
             };
             return Err(match known {
-                Known::Contended => contention(),
-                Known::Failed(error) => error,
-                Known::Nothing if until < earliest_end => {
+                KnownState::Contended => contention(),
+                KnownState::Failed(error) => error,
+                KnownState::Nothing if until < earliest_end => {
                     until = earliest_end;
                     waiting.wait_for_an_answer();
                     continue;
                 }
-                Known::Nothing => {
+                KnownState::Nothing => {
                     Error::outage("the store has not answered another caller of this process that asks for this lock")
                 }
             });

@@ -1,67 +1,67 @@
 //! `on_busy = call(path)`: the output of the other function, which may be async or not.
 //!
-//! The expansion calls `(&made).how()`. If a future was made, the method is found at the first step of the search,
-//! otherwise at the second.
+//! The expansion calls `(&call).kind()`. If the other function has returned a future, the compiler finds the method of
+//! [`FallbackIsFuture`], otherwise that of [`FallbackIsValue`].
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The result of the other function. Boxed, so that the future of the locked function needs no room for it.
+/// What the other function has returned: a future or a value. Boxed, to keep the future of the locked function small.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Made<T>(Box<T>);
+pub struct FallbackCall<T>(Box<T>);
 
-impl<T> Made<T> {
-    pub fn new(made: T) -> Self {
-        Self(Box::new(made))
+impl<T> FallbackCall<T> {
+    pub fn new(call: T) -> Self {
+        Self(Box::new(call))
     }
 }
 
 #[doc(hidden)]
-pub trait MadeFuture {
-    fn how(&self) -> Await {
+pub trait FallbackIsFuture {
+    fn kind(&self) -> Await {
         Await
     }
 }
 
-impl<F: Future> MadeFuture for Made<F> {}
+impl<F: Future> FallbackIsFuture for FallbackCall<F> {}
 
 #[doc(hidden)]
-pub trait MadeValue {
-    fn how(&self) -> Take {
-        Take
+pub trait FallbackIsValue {
+    fn kind(&self) -> UseValue {
+        UseValue
     }
 }
 
-impl<T> MadeValue for &Made<T> {}
+impl<T> FallbackIsValue for &FallbackCall<T> {}
 
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Await;
 
 impl Await {
-    pub fn output<F: Future>(self, made: Made<F>) -> Pin<Box<F>> {
-        Box::into_pin(made.0)
+    pub fn output<F: Future>(self, call: FallbackCall<F>) -> Pin<Box<F>> {
+        Box::into_pin(call.0)
     }
 }
 
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Take;
+pub struct UseValue;
 
-impl Take {
-    pub fn output<T>(self, made: Made<T>) -> Taken<T> {
-        Taken(Some(made.0))
+impl UseValue {
+    pub fn output<T>(self, call: FallbackCall<T>) -> ReadyValue<T> {
+        ReadyValue(Some(call.0))
     }
 }
 
-/// A value that is there already.
+/// A future that is ready at once with a value.
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Taken<T>(Option<Box<T>>);
+pub struct ReadyValue<T>(Option<Box<T>>);
 
-impl<T> Future for Taken<T> {
+impl<T> Future for ReadyValue<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
@@ -69,18 +69,18 @@ impl<T> Future for Taken<T> {
     }
 }
 
-/// The output of the other function, which must have the type of the locked function's output.
+/// Checks that the other function has the output type of the locked function.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
     message = "the function in `on_busy = call(…)` must give what the locked one gives, `{Out}`, and not `{Self}`",
     label = "gives something else",
     note = "is it async? Such a function can be called only instead of one that is async too: make the locked function `async`, or call one that is not"
 )]
-pub trait Instead<Out> {
+pub trait SameOutput<Out> {
     fn output(self) -> Out;
 }
 
-impl<Out> Instead<Out> for Out {
+impl<Out> SameOutput<Out> for Out {
     fn output(self) -> Out {
         self
     }

@@ -1,8 +1,8 @@
 //! For expansions: refuses functions that return work which has not run yet, if the name of the type does not show it.
 //! The lock would be gone before such work runs.
 //!
-//! The expansion calls `(&returned).how()`. If the result contains a future, the method is found at the first step of
-//! the search, otherwise at the second. A type parameter passes, because nothing is known of it.
+//! The expansion calls `(&returned).kind()`. If the result contains a future, the compiler finds the method of
+//! [`ReturnsWork`], otherwise that of [`ReturnsValue`]. A type parameter passes, because nothing is known about it.
 
 use std::future::Future;
 
@@ -18,13 +18,13 @@ pub struct Itself;
 
 #[doc(hidden)]
 #[derive(Debug)]
-pub struct Inside<Depth>(std::marker::PhantomData<Depth>);
+pub struct Within<Depth>(std::marker::PhantomData<Depth>);
 
 impl<F: Future> Lazy<Itself> for F {}
-impl<T: Lazy<D>, D> Lazy<Inside<D>> for Option<T> {}
-impl<T: Lazy<D>, E, D> Lazy<Inside<D>> for Result<T, E> {}
-impl<T: Lazy<D>, D> Lazy<Inside<D>> for Outcome<T> {}
-impl<T: Lazy<Inside<D>>, D> Lazy<Inside<Inside<D>>> for Ran<T> {}
+impl<T: Lazy<D>, D> Lazy<Within<D>> for Option<T> {}
+impl<T: Lazy<D>, E, D> Lazy<Within<D>> for Result<T, E> {}
+impl<T: Lazy<D>, D> Lazy<Within<D>> for Outcome<T> {}
+impl<T: Lazy<Within<D>>, D> Lazy<Within<Within<D>>> for Ran<T> {}
 
 /// The value that a function has returned; only its type is looked at.
 #[doc(hidden)]
@@ -39,18 +39,18 @@ impl<T> Returned<T> {
 
 #[doc(hidden)]
 pub trait ReturnsWork<Depth> {
-    fn how(&self) -> Work {
-        Work
+    fn kind(&self) -> IsWork {
+        IsWork
     }
 }
 
 // A future that is returned directly cannot carry the lock's error. Another compile error already says so.
-impl<T: Lazy<Inside<D>>, D> ReturnsWork<D> for Returned<T> {}
+impl<T: Lazy<Within<D>>, D> ReturnsWork<D> for Returned<T> {}
 
 #[doc(hidden)]
 pub trait ReturnsValue {
-    fn how(&self) -> Value {
-        Value
+    fn kind(&self) -> IsValue {
+        IsValue
     }
 }
 
@@ -58,11 +58,11 @@ impl<T> ReturnsValue for &Returned<T> {}
 
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Work;
+pub struct IsWork;
 
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct Value;
+pub struct IsValue;
 
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
@@ -74,7 +74,7 @@ pub struct Value;
 pub trait HasRun {}
 
 #[diagnostic::do_not_recommend]
-impl HasRun for Value {}
+impl HasRun for IsValue {}
 
 /// Compiles for values only.
 #[doc(hidden)]

@@ -12,13 +12,13 @@ use crate::site::Label;
 /// may have any.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    seen: Mutex<Seen>,
+    seen: Mutex<SeenNestings>,
 }
 
 type Class = (Arc<str>, Arc<str>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct SeenNestings {
     /// From the held lock to the locks that were taken inside, and where that was.
     inside: BTreeMap<Class, BTreeMap<Class, Arc<str>>>,
     reported: BTreeSet<(Class, Class)>,
@@ -52,7 +52,7 @@ impl Order {
     }
 }
 
-impl Seen {
+impl SeenNestings {
     /// The place of the first step of a path from one class to another, if there is a path.
     fn path(&self, from: &Class, to: &Class) -> Option<Arc<str>> {
         let mut reached = BTreeSet::from([from]);

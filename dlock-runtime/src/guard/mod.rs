@@ -22,7 +22,7 @@ use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, S
 use crate::events::observe::Event;
 use crate::hold::loss::LossListener;
 use crate::hold::loss_cause::cause_of_loss;
-use crate::hold::release::{self, Outcome};
+use crate::hold::release::{self, ReleaseOutcome};
 use crate::hold::renewal;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
@@ -114,14 +114,14 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
     not_forked().map_err(|error| guard.0.named(error))?;
     let tenure = guard.hand_over();
     match release::in_place(tenure.clone()).await {
-        Outcome::Released | Outcome::Unknown => {
+        ReleaseOutcome::Released | ReleaseOutcome::Unknown => {
             let held = tenure.shared.clock.now().since(tenure.since);
             tenure.shared.events.tell(&tenure.label, &Event::Released { held });
             Ok(())
         }
-        Outcome::NotOwner => Err(tenure.loss(tenure.told_cause())),
-        Outcome::Unconfirmed => Err(tenure.loss(LossCause::Unconfirmed)),
-        Outcome::Unsettled(error) => Err(error),
+        ReleaseOutcome::NotOwner => Err(tenure.loss(tenure.told_cause())),
+        ReleaseOutcome::Unconfirmed => Err(tenure.loss(LossCause::Unconfirmed)),
+        ReleaseOutcome::Unsettled(error) => Err(error),
     }
 }
 

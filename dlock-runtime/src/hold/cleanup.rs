@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;
 
 use crate::events::shutdown::Job;
-use crate::hold::health::Health;
+use crate::hold::circuit_breaker::CircuitBreaker;
 use crate::hold::jitter::full_jitter;
 
 /// The most duties that are tried side by side: as many as one batch of a store has.
@@ -53,13 +53,13 @@ pub(crate) struct Duty {
 /// The duties of one store.
 pub(crate) struct Cleanups {
     clock: Clock,
-    health: Arc<Health>,
-    queue: Mutex<Queue>,
+    breaker: Arc<CircuitBreaker>,
+    queue: Mutex<CleanupQueue>,
     news: Notify,
 }
 
 #[derive(Default)]
-struct Queue {
+struct CleanupQueue {
     /// Ordered by the time of the next try.
     waiting: BTreeMap<(BootInstant, u64), Duty>,
     last: u64,
@@ -93,8 +93,8 @@ impl Duty {
 }
 
 impl Cleanups {
-    pub(crate) fn new(clock: &Clock, health: &Arc<Health>) -> Self {
-        Self { clock: clock.clone(), health: health.clone(), queue: Mutex::default(), news: Notify::new() }
+    pub(crate) fn new(clock: &Clock, breaker: &Arc<CircuitBreaker>) -> Self {
+        Self { clock: clock.clone(), breaker: breaker.clone(), queue: Mutex::default(), news: Notify::new() }
     }
 
     /// Takes a duty over. One that cannot be tried at once lets its neighbours go on before.
@@ -108,7 +108,7 @@ impl Cleanups {
             let first = queue.waiting.iter().min_by_key(|(_, duty)| duty.lease_ends).map(|(key, _)| *key);
             given_up = first.and_then(|key| queue.waiting.remove(&key));
         }
-        if is_busy || self.health.holds_back_until().is_some() {
+        if is_busy || self.breaker.holds_back_until().is_some() {
             drop(queue);
             // Outside of the lock: it wakes others.
             duty.undo.let_neighbours_go();
@@ -125,12 +125,12 @@ impl Cleanups {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, CleanupQueue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Queue {
+impl CleanupQueue {
     fn put(&mut self, due: BootInstant, duty: Duty) {
         self.last += 1;
         self.waiting.insert((due, self.last), duty);
@@ -145,12 +145,12 @@ async fn drive(cleanups: Arc<Cleanups>) {
         let next = loop {
             let Some(due) = cleanups.lock().waiting.keys().next().map(|(due, _)| *due) else { break None };
             // A store that keeps failing is asked by one duty at a time, as it is by one call.
-            let (due, is_held_back) = match cleanups.health.holds_back_until() {
+            let (due, is_held_back) = match cleanups.breaker.holds_back_until() {
                 Some(until) => (due.max(until), true),
                 None => (due, false),
             };
             let now = clock.now();
-            if due > now || trying.len() >= MOST_TRIED || (is_held_back && cleanups.health.admit(|| now).is_err()) {
+            if due > now || trying.len() >= MOST_TRIED || (is_held_back && cleanups.breaker.admit(|| now).is_err()) {
                 break Some(due);
             }
             let mut queue = cleanups.lock();

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Error, ErrorKind, Health, Result};
+use dlock_contract::{Error, ErrorKind, Health, Result};
 
 /// The refusals of one store.
 #[derive(Debug, Default)]
@@ -40,8 +40,8 @@ impl Findings {
         }
     }
 
-    /// The store was asked for a lock with this ttl.
-    pub(crate) fn was_asked(&self, ttl: Duration, answer: &Result<Attempt>) {
+    /// The store was asked for locks with this ttl: whether it has granted one.
+    pub(crate) fn was_asked(&self, ttl: Duration, answer: std::result::Result<bool, &Error>) {
         match answer {
             Err(error) => {
                 if let ErrorKind::TtlOutOfRange { min, max } = *error.kind() {
@@ -49,7 +49,7 @@ impl Findings {
                     self.has_ttl.store(true, Ordering::Relaxed);
                 }
             }
-            Ok(Attempt::Acquired(_)) if self.has_ttl.load(Ordering::Relaxed) => {
+            Ok(true) if self.has_ttl.load(Ordering::Relaxed) => {
                 let mut found = self.found();
                 if found.ttl.as_ref().is_some_and(|refused| refused.applies_to(ttl)) {
                     found.ttl = None;
@@ -84,41 +84,31 @@ impl RefusedTtl {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use dlock_contract::{Backend, Claim, Key, LockKey, Queue};
-    use dlock_memory::Memory;
-    use futures::executor::block_on;
-
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn refusal() -> Result<Attempt> {
-        Err(Error::new(ErrorKind::TtlOutOfRange { min: SECOND, max: 9 * SECOND }, "too long for this server"))
-    }
-
-    fn granted() -> Result<Attempt> {
-        let claim = Claim::new(LockKey::new("n", Key::text("k"))?, SECOND, "site")?;
-        block_on(Memory::new().try_acquire(&Arc::new(claim), Queue::Leave))
+    fn refusal() -> Error {
+        Error::new(ErrorKind::TtlOutOfRange { min: SECOND, max: 9 * SECOND }, "too long for this server")
     }
 
     #[test]
     fn a_ttl_that_the_store_refuses_is_refused_until_it_is_granted() {
         let findings = Findings::default();
         findings.check(Some(20 * SECOND)).unwrap();
-        findings.was_asked(20 * SECOND, &refusal());
+        findings.was_asked(20 * SECOND, Err(&refusal()));
         // The server grants less than it said.
-        findings.was_asked(8 * SECOND, &refusal());
+        findings.was_asked(8 * SECOND, Err(&refusal()));
         for ttl in [8, 10, 20] {
             let error = findings.check(Some(ttl * SECOND)).unwrap_err();
             assert!(error.to_string().contains("too long for this server"), "{error}");
         }
         findings.check(Some(2 * SECOND)).unwrap();
         findings.check(None).unwrap();
-        findings.was_asked(2 * SECOND, &granted());
+        findings.was_asked(2 * SECOND, Ok(true));
+        findings.was_asked(20 * SECOND, Ok(false));
         findings.check(Some(20 * SECOND)).unwrap_err();
-        findings.was_asked(20 * SECOND, &granted());
+        findings.was_asked(20 * SECOND, Ok(true));
         findings.check(Some(20 * SECOND)).unwrap();
     }
 

@@ -6,10 +6,10 @@
 //! May know the queue, into which it passes turns and holds; nothing of guards, of waiting for a lock or of the user's code.
 
 pub(crate) mod abandon;
+pub(crate) mod circuit_breaker;
 pub(crate) mod cleanup;
 pub(crate) mod cohort;
 pub(crate) mod findings;
-pub(crate) mod health;
 pub(crate) mod jitter;
 pub(crate) mod listeners;
 pub(crate) mod loss;

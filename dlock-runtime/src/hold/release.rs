@@ -22,7 +22,7 @@ use crate::options::supported::refused;
 
 /// The outcome of a release in place.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ReleaseOutcome {
     /// The lock was held to the end, and is free now.
     Released,
     /// The store says that this owner no longer held the lock.
@@ -37,41 +37,43 @@ pub(crate) enum Outcome {
 }
 
 /// Releases in the caller's task. If the returned future is dropped, our thread releases.
-pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
+pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     // A shutdown waits for this release too.
     let shared = tenure.shared.clone();
     let _call = shared.jobs.call();
     let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
-    let mut on_drop =
-        ReleaseOnDrop { tenure: Some(tenure), report: if was_held { Report::Again } else { Report::Nothing } };
-    let Some(tenure) = on_drop.tenure.as_ref() else { return Outcome::Unknown };
+    let mut on_drop = ReleaseOnDrop {
+        tenure: Some(tenure),
+        report: if was_held { ReleaseReport::Again } else { ReleaseReport::Nothing },
+    };
+    let Some(tenure) = on_drop.tenure.as_ref() else { return ReleaseOutcome::Unknown };
     let settled = match settling::work_of(tenure) {
         Work::None => None,
         // A hold that was lost at the last moment is undone by its release.
-        Work::Done(_) if !was_held => return Outcome::NotOwner,
+        Work::Done(_) if !was_held => return ReleaseOutcome::NotOwner,
         work => Some(Box::pin(settling::settle(tenure, work)).await),
     };
     let answer = once(tenure).await;
     let outcome = match &answer {
-        _ if matches!(settled, Some(Ok(()))) => Outcome::Released,
-        Ok(Released::Released) => Outcome::Released,
-        Ok(Released::NotOwner) => Outcome::NotOwner,
-        Err(_) if tenure.store.backend.profile().expiry == Expiry::Lease => Outcome::Unknown,
-        Err(_) => Outcome::Unconfirmed,
+        _ if matches!(settled, Some(Ok(()))) => ReleaseOutcome::Released,
+        Ok(Released::Released) => ReleaseOutcome::Released,
+        Ok(Released::NotOwner) => ReleaseOutcome::NotOwner,
+        Err(_) if tenure.store.backend.profile().expiry == Expiry::Lease => ReleaseOutcome::Unknown,
+        Err(_) => ReleaseOutcome::Unconfirmed,
     };
     let outcome = match settled {
         Some(Err(error)) => {
             let kind = error.kind().clone();
             tenure.shared.events.tell(&tenure.label, &Event::NotSettled { kind });
-            Outcome::Unsettled(error)
+            ReleaseOutcome::Unsettled(error)
         }
         _ => outcome,
     };
     let cause = match outcome {
-        Outcome::Released | Outcome::Unknown | Outcome::Unsettled(_) => None,
-        Outcome::NotOwner => Some(Box::pin(cause_of_loss(tenure)).await),
-        Outcome::Unconfirmed => Some(LossCause::Unconfirmed),
+        ReleaseOutcome::Released | ReleaseOutcome::Unknown | ReleaseOutcome::Unsettled(_) => None,
+        ReleaseOutcome::NotOwner => Some(Box::pin(cause_of_loss(tenure)).await),
+        ReleaseOutcome::Unconfirmed => Some(LossCause::Unconfirmed),
     };
     if let Some(cause) = cause.filter(|_| was_held) {
         let held = tenure.shared.clock.now().since(tenure.since);
@@ -81,7 +83,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> Outcome {
         Err(error) => {
             tenure.shared.events.tell(&tenure.label, &Event::ReleaseFailed { reason: error.to_string().into() });
             // `on_drop` goes out of scope, and our thread tries again. The end of the hold is reported here, not there.
-            on_drop.report = Report::Nothing;
+            on_drop.report = ReleaseReport::Nothing;
         }
         Ok(_) => on_drop.tenure = None,
     }
@@ -95,12 +97,12 @@ pub(crate) fn later(tenure: Arc<Tenure>) {
     // In this order: a hold that has ended is not put back into the renewal schedule.
     let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
-    release_on_our_thread(tenure, job, if was_held { Report::First } else { Report::Nothing });
+    release_on_our_thread(tenure, job, if was_held { ReleaseReport::First } else { ReleaseReport::Nothing });
 }
 
 /// The event that our thread still has to send to the observers.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Report {
+enum ReleaseReport {
     /// The end of the hold was reported already.
     Nothing,
     /// The end of the hold.
@@ -110,7 +112,7 @@ enum Report {
     Again,
 }
 
-fn release_on_our_thread(tenure: Arc<Tenure>, job: Job, report: Report) {
+fn release_on_our_thread(tenure: Arc<Tenure>, job: Job, report: ReleaseReport) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
     let store = tenure.store.clone();
     let now = store.clock.now();
@@ -126,7 +128,7 @@ fn release_on_our_thread(tenure: Arc<Tenure>, job: Job, report: Report) {
 /// The release of a hold, on our thread.
 struct LateRelease {
     tenure: Arc<Tenure>,
-    report: Report,
+    report: ReleaseReport,
     /// The time from the grant to the end.
     held: Duration,
     /// Whether the store was asked before.
@@ -137,7 +139,7 @@ impl Undo for LateRelease {
     fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
             let answer = once(&self.tenure).await;
-            let report = std::mem::replace(&mut self.report, Report::Nothing);
+            let report = std::mem::replace(&mut self.report, ReleaseReport::Nothing);
             let tried = std::mem::replace(&mut self.tried, true);
             report_end(&self.tenure, report, self.held, tried, &answer);
             answer.map(drop)
@@ -150,11 +152,11 @@ impl Undo for LateRelease {
 }
 
 /// Reports the end of a hold at the first try. A failed release does not change when the hold ended.
-fn report_end(tenure: &Tenure, report: Report, held: Duration, tried: bool, answer: &Result<Released>) {
+fn report_end(tenure: &Tenure, report: ReleaseReport, held: Duration, tried: bool, answer: &Result<Released>) {
     let events = &tenure.shared.events;
-    if report != Report::Nothing {
+    if report != ReleaseReport::Nothing {
         let event = match answer {
-            Ok(Released::NotOwner) if report == Report::First => Event::Lost { cause: LossCause::Store, held },
+            Ok(Released::NotOwner) if report == ReleaseReport::First => Event::Lost { cause: LossCause::Store, held },
             _ => Event::Released { held },
         };
         events.send(&tenure.label, event);
@@ -201,7 +203,7 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
 /// Hands the release to our thread if it is dropped before the release was done.
 struct ReleaseOnDrop {
     tenure: Option<Arc<Tenure>>,
-    report: Report,
+    report: ReleaseReport,
 }
 
 impl Drop for ReleaseOnDrop {

@@ -73,7 +73,10 @@ impl ReleaseToNext {
                 Some(exchange) => exchange.release_to(&tenure.hold, claim, wait_ends),
                 None => Box::pin(async { Ok((backend.release(&tenure.hold).await?, None)) }),
             });
-        let (released, answer) = request.await?;
+        let answered = request.await;
+        let is_granted = answered.as_ref().map(|(_, next)| matches!(next, Some(Attempt::Acquired(_))));
+        self.tenure.store.findings.was_asked(self.claim.ttl, is_granted);
+        let (released, answer) = answered?;
         let tenure = self.tenure.clone();
         self.deliver(answer);
         tenure.pass_turn();

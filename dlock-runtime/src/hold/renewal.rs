@@ -185,12 +185,12 @@ async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     }
 }
 
-/// Notes the outcome of one request in the store's health.
+/// Reports the outcome of one request to the store's circuit breaker.
 fn note_health(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
     let store = &first.store;
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
-        Some(error) if answers.iter().all(Result::is_err) => store.health.failed(&store.name, error, now),
-        _ => store.health.answered(&store.name),
+        Some(error) if answers.iter().all(Result::is_err) => store.breaker.failed(&store.name, error, now),
+        _ => store.breaker.answered(&store.name),
     }
 }
 

@@ -9,9 +9,9 @@ use dlock_contract::{Backend, Clock, Error, Identity, LockKey, Origin, Result, R
 use futures::future::BoxFuture;
 
 use crate::events::shutdown::Jobs;
+use crate::hold::circuit_breaker::{CONCLUSIVE, CircuitBreaker};
 use crate::hold::cleanup::Cleanups;
 use crate::hold::findings::Findings;
-use crate::hold::health::{CONCLUSIVE, Health};
 use crate::queue::LocalQueue;
 
 /// A backend under the name it was installed with.
@@ -21,7 +21,7 @@ pub(crate) struct Store {
     pub(crate) name: Arc<str>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queue: Arc<LocalQueue>,
-    pub(crate) health: Arc<Health>,
+    pub(crate) breaker: Arc<CircuitBreaker>,
     pub(crate) findings: Findings,
     pub(crate) cleanups: Arc<Cleanups>,
     pub(crate) jobs: Arc<Jobs>,
@@ -45,10 +45,10 @@ pub(crate) fn request_bound(ttl: Duration) -> Duration {
 
 impl Store {
     pub(crate) fn new(name: &str, backend: Arc<dyn Backend>, clock: &Clock, jobs: &Arc<Jobs>) -> Self {
-        let health = Arc::default();
-        let cleanups = Arc::new(Cleanups::new(clock, &health));
+        let breaker = Arc::default();
+        let cleanups = Arc::new(Cleanups::new(clock, &breaker));
         let (queue, jobs, clock) = (Arc::default(), jobs.clone(), clock.clone());
-        Self { name: name.into(), backend, queue, health, findings: Findings::default(), cleanups, jobs, clock }
+        Self { name: name.into(), backend, queue, breaker, findings: Findings::default(), cleanups, jobs, clock }
     }
 
     /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a
@@ -92,17 +92,17 @@ impl Store {
         };
         match answer {
             Some(Ok(answer)) => {
-                self.health.answered(&self.name);
+                self.breaker.answered(&self.name);
                 Ok(answer)
             }
             Some(Err(error)) => {
-                self.health.failed(&self.name, &error, clock.now());
+                self.breaker.failed(&self.name, &error, clock.now());
                 Err(error)
             }
             None => {
                 let error = Error::outage(format!("the store did not answer within {bound:?}"));
                 if bound >= CONCLUSIVE {
-                    self.health.failed(&self.name, &error, clock.now());
+                    self.breaker.failed(&self.name, &error, clock.now());
                 }
                 Err(error)
             }

@@ -1,6 +1,7 @@
 //! The state of one hold in this process: until when it is valid, and how it ended.
 
 mod end_plan;
+mod neighbours;
 mod scheduled;
 
 use std::borrow::Cow;
@@ -8,17 +9,18 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::{Home, margin};
+use dlock_contract::engine::{SoleThread, margin};
 use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
 
 use self::end_plan::EndPlan;
 pub(crate) use self::end_plan::Ending;
+use self::neighbours::Neighbours;
 use crate::hold::listeners::LossListeners;
 use crate::hold::renewal_schedule::{Duties, on_tick};
 use crate::hold::session_watch::SessionWatch;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
-use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
+use crate::queue::{CohortState, Turn};
 use crate::site::Label;
 
 /// One hold from its grant to its end. Shared by the guard, the renewal schedule and the scope of the enclosing call.
@@ -39,8 +41,8 @@ pub(crate) struct Tenure {
     pub(crate) max_hold_ends: BootInstant,
     /// Present if the store must do more at the end than free the lock.
     end_plan: Option<Box<EndPlan>>,
-    /// The caller's thread, if it is all that its runtime has.
-    pub(crate) home: Option<Home>,
+    /// The caller's thread, if its runtime has no other thread.
+    pub(crate) sole_thread: Option<SoleThread>,
     /// Whether it is one of several keys of one call. Those are always taken in the same order.
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
@@ -51,21 +53,12 @@ pub(crate) struct Tenure {
     waiting_for_loss: Mutex<LossListeners>,
     /// The record of an operator who broke the hold, once the store has told it.
     broken: OnceLock<Box<BreakRecord>>,
-    local: Mutex<Local>,
+    neighbours: Mutex<Neighbours>,
     duties: Mutex<Duties>,
     /// Whether the body has succeeded, once it has ended.
     body: AtomicU8,
     /// Who listens to its session, if the store can tell of its end.
     session_watch: OnceLock<Arc<SessionWatch<Self>>>,
-}
-
-/// The relation of a hold to its neighbours: the other callers of this process that want the key.
-#[derive(Debug)]
-struct Local {
-    /// Kept as long as the hold, so that no neighbour asks before the lock is free in the store.
-    turn: Option<Turn>,
-    /// Present while the hold may be passed on.
-    cohort: Option<Box<CohortState>>,
 }
 
 /// The first renewal of a hold on a short grant comes this soon after its take-over. Until then, a silence as long as
@@ -96,7 +89,7 @@ pub(crate) struct NewTenure {
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,
     pub(crate) recorded: bool,
-    pub(crate) home: Option<Home>,
+    pub(crate) sole_thread: Option<SoleThread>,
     #[cfg(debug_assertions)]
     pub(crate) sorted: bool,
     pub(crate) turn: Option<Turn>,
@@ -135,14 +128,14 @@ impl Tenure {
                 start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)),
                 start.recorded,
             ),
-            home: start.home,
+            sole_thread: start.sole_thread,
             #[cfg(debug_assertions)]
             sorted: start.sorted,
             confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
             waiting_for_loss: Mutex::default(),
-            local: Mutex::new(Local { turn: start.turn, cohort: start.cohort }),
+            neighbours: Mutex::new(Neighbours { turn: start.turn, cohort: start.cohort }),
             duties: Mutex::new(Duties { due: None, next_renewal, renewals: 0, near_told: false }),
             hold: start.hold,
             lock: start.lock,
@@ -288,63 +281,6 @@ impl Tenure {
                 "this store gives no fencing tokens",
             )),
         }
-    }
-
-    /// The waiter of this process for which the release must ask.
-    pub(crate) fn next(&self) -> Option<Next> {
-        self.local().turn.as_mut()?.next()
-    }
-
-    /// Lets the next caller of this process ask.
-    pub(crate) fn pass_turn(&self) {
-        drop(self.take_turn());
-    }
-
-    /// Lets the next caller of this process join the store's wait queue while this hold goes on. If the release of this
-    /// hold will ask for the next caller, only callers that must queue by themselves may join.
-    pub(crate) fn share_turn(&self) {
-        let Some(mut turn) = self.take_turn() else { return };
-        let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
-        turn.begin_hold(LocalHold { home: self.home, serves });
-        self.local().turn = Some(turn);
-    }
-
-    /// Whether its release can ask for the next caller of this process.
-    fn release_serves_next(&self) -> bool {
-        let plainly = self.end_plan.is_none() && !self.hold.claim.mode.is_shared();
-        plainly && self.store.backend.exchange().is_some()
-    }
-
-    /// Keeps every other caller of this process from asking while this hold goes on.
-    pub(crate) fn keep_turn(&self) {
-        if let Some(turn) = &mut self.local().turn {
-            turn.begin_sole_hold(self.home);
-        }
-    }
-
-    /// Takes the state that is needed to pass the hold on. `None` if the hold was lost.
-    pub(crate) fn take_cohort(&self) -> Option<Box<CohortState>> {
-        let cohort = self.local().cohort.take();
-        cohort.filter(|_| self.is_released())
-    }
-
-    /// Gives the hold to the next caller of this process. False if no waiter can have it.
-    pub(crate) fn pass_turn_with(&self, handover: Handover) -> bool {
-        let Some(own) = self.take_turn() else { return false };
-        let kept = own.pass(handover);
-        let passed = kept.is_none();
-        self.local().turn = kept;
-        passed
-    }
-
-    /// Takes the turn out of the mutex, because the caller wakes others with it and a waker may do anything. No other
-    /// caller can put it back meanwhile: only the holder, or its release, does.
-    fn take_turn(&self) -> Option<Turn> {
-        self.local().turn.take()
-    }
-
-    fn local(&self) -> MutexGuard<'_, Local> {
-        self.local.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes the record of the operator who broke the hold; kept for all that ask for the cause.

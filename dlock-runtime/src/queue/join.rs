@@ -27,12 +27,12 @@ pub(crate) enum Joined {
 
 impl LocalQueue {
     pub(crate) fn join(self: &Arc<Self>, key: &LockKey, request: TurnRequest) -> Joined {
-        let TurnRequest { mode, waits, home, fair, .. } = request;
+        let TurnRequest { mode, waits, sole_thread, fair, .. } = request;
         let turn = || Joined::Turn(Turn::new(self, key, None));
         let mut shard = self.shard(key);
         let key_queue = match shard.entry(key.clone()) {
             Entry::Vacant(free) => {
-                free.insert(KeyQueue { turn: Some(TurnState::Asks), home, mode, ..KeyQueue::default() });
+                free.insert(KeyQueue { turn: Some(TurnState::Asks), sole_thread, mode, ..KeyQueue::default() });
                 return turn();
             }
             Entry::Occupied(key_queue) => key_queue.into_mut(),
@@ -55,7 +55,7 @@ impl LocalQueue {
         if key_queue.turn.is_none() && !behind {
             // The callers of this process that hold the lock, or wait in the store's queue, have left the turn to this
             // one.
-            (key_queue.turn, key_queue.home, key_queue.mode) = (Some(key_queue.begins()), home, mode);
+            (key_queue.turn, key_queue.sole_thread, key_queue.mode) = (Some(key_queue.begins()), sole_thread, mode);
             return turn();
         }
         let answers = key_queue.answers;

@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 use std::time::Duration;
 
-use dlock_contract::engine::{Home, wake};
+use dlock_contract::engine::{SoleThread, wake};
 use dlock_contract::{BootInstant, Claim, Error, LockKey, Mode};
 use smallvec::SmallVec;
 
@@ -20,7 +20,7 @@ pub(super) struct KeyQueue {
     /// The holds that have left the turn to others; two for the moment in which one passes to the next.
     pub(super) holds: SmallVec<[LocalHold; 1]>,
     /// The thread of the caller with the turn.
-    pub(super) home: Option<Home>,
+    pub(super) sole_thread: Option<SoleThread>,
     /// How often the store has answered a caller of this process, by a grant or by saying that others hold the lock.
     pub(super) answers: u64,
     /// The store's error, if it did not answer the last caller that asked.
@@ -50,14 +50,14 @@ pub(super) struct Waiters {
     pub(super) next_ticket: u64,
     pub(super) waiting: BTreeMap<u64, Waiter>,
     /// The callers that have left the turn to others and wait in the store's queue, by their threads.
-    pub(super) in_store_queue: SmallVec<[Option<Home>; 1]>,
+    pub(super) in_store_queue: SmallVec<[Option<SoleThread>; 1]>,
     /// The ticket of the waiter that has the turn now, until it has noticed.
     pub(super) called: Option<u64>,
     /// The handover that comes to this waiter with the turn.
     pub(super) handover: Option<Box<Handover>>,
     /// Callers that do not wait for others, and that were refused by the store's answer to another caller. Kept until
     /// they notice.
-    pub(super) refused: BTreeMap<u64, Refusal>,
+    pub(super) refused: BTreeMap<u64, TurnRefusal>,
 }
 
 #[derive(Debug)]
@@ -73,8 +73,8 @@ pub(crate) struct TurnRequest {
     /// The most callers that it waits behind. `None`: it does not wait for them, but for the store's answer to one that
     /// asks.
     pub(crate) waits: Option<usize>,
-    /// The caller's thread, if it is all that its runtime has.
-    pub(crate) home: Option<Home>,
+    /// The caller's thread, if its runtime has no other thread.
+    pub(crate) sole_thread: Option<SoleThread>,
     /// The ttl of a caller to which a hold may be passed on; `None` for other callers.
     pub(crate) cohort_ttl: Option<Duration>,
     /// Whether the caller must wait in the store's queue from the beginning.
@@ -85,7 +85,7 @@ pub(crate) struct TurnRequest {
 
 /// The reason why a caller that does not wait gets no turn.
 #[derive(Debug)]
-pub(crate) enum Refusal {
+pub(crate) enum TurnRefusal {
     /// Another owner holds the lock.
     Taken,
     /// The store has not answered the caller before.
@@ -95,8 +95,8 @@ pub(crate) enum Refusal {
 /// A hold that has left the turn to others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalHold {
-    /// The thread of its caller.
-    pub(crate) home: Option<Home>,
+    /// The caller's thread, if its runtime has no other thread.
+    pub(crate) sole_thread: Option<SoleThread>,
     /// The runtime for whose callers its release will ask. Callers of another runtime do not wait for it: theirs may
     /// run while this one stands still.
     pub(crate) serves: Option<ServedRuntime>,
@@ -140,7 +140,7 @@ impl KeyQueue {
     /// wait, too. Returns the wakers of these.
     pub(super) fn answered(&mut self) -> Vec<Waker> {
         self.heard();
-        self.refuse(|| Refusal::Taken)
+        self.refuse(|| TurnRefusal::Taken)
     }
 
     /// The store has answered a caller of this process.
@@ -150,7 +150,7 @@ impl KeyQueue {
     }
 
     /// Refuses the callers that do not wait, and returns their wakers.
-    pub(super) fn refuse(&mut self, why: impl Fn() -> Refusal) -> Vec<Waker> {
+    pub(super) fn refuse(&mut self, why: impl Fn() -> TurnRefusal) -> Vec<Waker> {
         let Some(waiters) = &mut self.waiters else { return Vec::new() };
         let refused: Vec<_> = waiters.waiting.extract_if(.., |_, waiter| waiter.request.waits.is_none()).collect();
         waiters.refused.extend(refused.iter().map(|(ticket, _)| (*ticket, why())));
@@ -208,7 +208,7 @@ pub(super) fn call_next(
     change(key_queue);
     let Some((ticket, Waiter { waker, request })) = key_queue.take_next() else {
         key_queue.turn = None;
-        key_queue.home = None;
+        key_queue.sole_thread = None;
         if key_queue.is_forgotten() {
             shard.remove(key);
         }
@@ -216,7 +216,7 @@ pub(super) fn call_next(
     };
     key_queue.turn = Some(key_queue.begins());
     key_queue.waiters().called = Some(ticket);
-    key_queue.home = request.home;
+    key_queue.sole_thread = request.sole_thread;
     key_queue.mode = request.mode;
     drop(shard);
     if let Some(waker) = waker {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::LockKey;
-use dlock_contract::engine::Home;
+use dlock_contract::engine::SoleThread;
 
 use super::key_queue::{KeyQueue, Waiter};
 
@@ -25,14 +25,14 @@ struct Shard(Mutex<HashMap<LockKey, KeyQueue>>);
 impl LocalQueue {
     /// Whether a caller on this thread holds the lock, has the turn or waits for it. Parking the thread would keep that
     /// caller from going on.
-    pub(crate) fn has(&self, key: &LockKey, home: Home) -> bool {
+    pub(crate) fn has(&self, key: &LockKey, sole_thread: SoleThread) -> bool {
         let shard = self.shard(key);
         let Some(key_queue) = shard.get(key) else { return false };
-        let waits = |waiter: &Waiter| waiter.request.home == Some(home);
-        let home = Some(home);
-        key_queue.home == home
-            || key_queue.holds.iter().any(|hold| hold.home == home)
-            || key_queue.waiters.as_ref().is_some_and(|waiters| waiters.in_store_queue.contains(&home))
+        let waits = |waiter: &Waiter| waiter.request.sole_thread == Some(sole_thread);
+        let sole_thread = Some(sole_thread);
+        key_queue.sole_thread == sole_thread
+            || key_queue.holds.iter().any(|hold| hold.sole_thread == sole_thread)
+            || key_queue.waiters.as_ref().is_some_and(|waiters| waiters.in_store_queue.contains(&sole_thread))
             || key_queue.waiting().any(waits)
     }
 

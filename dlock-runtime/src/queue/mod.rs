@@ -14,10 +14,10 @@ mod waiting;
 
 pub(crate) use handover::{Abandon, CohortState, Content, Handover};
 pub(crate) use join::Joined;
-pub(crate) use key_queue::{LocalHold, Refusal, ServedRuntime, TurnRequest};
+pub(crate) use key_queue::{LocalHold, ServedRuntime, TurnRefusal, TurnRequest};
 pub(crate) use local_queue::LocalQueue;
 pub(crate) use turn::{Next, Turn};
-pub(crate) use waiting::{Known, Waiting};
+pub(crate) use waiting::{KnownState, Waiting};
 
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@ const fn request(max: usize) -> TurnRequest {
     TurnRequest {
         mode: Mode::Exclusive,
         waits: Some(max),
-        home: None,
+        sole_thread: None,
         cohort_ttl: None,
         fair: false,
         claim_for_release: None,
@@ -49,7 +49,7 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     assert!((&mut second).now_or_never().is_none());
     // The store says that another owner holds the lock, or it grants the lock.
     first.contended();
-    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))));
+    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Taken))));
     drop((second, third));
     assert!(matches!(asks(), Joined::Taken));
     first.begin_sole_hold(None);
@@ -59,19 +59,19 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     let mut second = stands_behind();
     first.begin_sole_hold(None);
     drop(first);
-    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Taken))), "it was held when it asked");
+    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Taken))), "it was held when it asked");
     assert_eq!(queue.len(), 0);
     // The store does not answer.
     let first = turn(&queue, &key);
     let mut second = stands_behind();
     first.failed(&Error::outage("silent"));
-    assert!(matches!((&mut second).now_or_never(), Some(Err(Refusal::Failed(_)))));
+    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Failed(_)))));
     first.leave();
     let mut second = stands_behind();
     drop(first);
     assert!((&mut second).now_or_never().is_some_and(|turn| turn.is_ok()));
     let mut held = turn(&queue, &key);
-    held.begin_hold(LocalHold { home: None, serves: None });
+    held.begin_hold(LocalHold { sole_thread: None, serves: None });
     assert!(matches!(asks(), Joined::Taken));
     let stands = turn(&queue, &key);
     stands.leave();
@@ -82,25 +82,25 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
 #[test]
 fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let home = runtime.block_on(async { dlock_contract::engine::home() }).unwrap();
+    let sole_thread = runtime.block_on(async { dlock_contract::engine::sole_thread() }).unwrap();
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let mut held = turn(&queue, &key);
-    held.begin_hold(LocalHold { home: Some(home), serves: None });
-    assert!(queue.has(&key, home));
+    held.begin_hold(LocalHold { sole_thread: Some(sole_thread), serves: None });
+    assert!(queue.has(&key, sole_thread));
     let mut stands = turn(&queue, &key);
-    stands.join_store_queue(Some(home));
+    stands.join_store_queue(Some(sole_thread));
     drop(held);
-    assert!(queue.has(&key, home));
+    assert!(queue.has(&key, sole_thread));
     drop(stands);
-    assert!(!queue.has(&key, home));
+    assert!(!queue.has(&key, sole_thread));
     assert_eq!(queue.len(), 0);
     // A caller that asks for a free lock has neither.
-    let Joined::Turn(asks) = queue.join(&key, TurnRequest { home: Some(home), ..request(1) }) else {
+    let Joined::Turn(asks) = queue.join(&key, TurnRequest { sole_thread: Some(sole_thread), ..request(1) }) else {
         panic!("nobody has it")
     };
-    assert!(queue.has(&key, home));
+    assert!(queue.has(&key, sole_thread));
     drop(asks);
-    assert!(!queue.has(&key, home));
+    assert!(!queue.has(&key, sole_thread));
 }
 
 #[test]

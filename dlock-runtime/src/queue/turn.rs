@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use dlock_contract::engine::{Home, wake};
+use dlock_contract::engine::{SoleThread, wake};
 use dlock_contract::{BootInstant, Claim, Error, LockKey};
 
 use super::handover::Handover;
-use super::key_queue::{KeyQueue, LocalHold, Refusal, TurnRequest, TurnState, call_next, remove_one};
+use super::key_queue::{KeyQueue, LocalHold, TurnRefusal, TurnRequest, TurnState, call_next, remove_one};
 use super::local_queue::LocalQueue;
 
 /// The right to ask the store for this key; dropping it passes it on.
@@ -38,7 +38,7 @@ enum State {
     /// No other caller of this process asks.
     Asks,
     /// Its owner waits in the store's queue. Another caller may ask.
-    InStoreQueue(Option<Home>),
+    InStoreQueue(Option<SoleThread>),
     /// Its owner holds the lock. Another caller may ask.
     Holds(LocalHold),
     /// Another caller has the turn now.
@@ -53,7 +53,8 @@ impl Turn {
     /// From now on the turn is kept only until its owner has abandoned everything that it left in the store.
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {
-            self.queue.with(&self.key, |key_queue| (key_queue.turn, key_queue.home) = (Some(TurnState::Leaves), None));
+            self.queue
+                .with(&self.key, |key_queue| (key_queue.turn, key_queue.sole_thread) = (Some(TurnState::Leaves), None));
         }
     }
 
@@ -90,7 +91,7 @@ impl Turn {
         if self.state == State::Asks {
             self.change_and_wake(|key_queue| {
                 key_queue.failed = Some(Box::new(error.again()));
-                key_queue.refuse(|| Refusal::Failed(error.again()))
+                key_queue.refuse(|| TurnRefusal::Failed(error.again()))
             });
         }
     }
@@ -102,11 +103,11 @@ impl Turn {
     }
 
     /// From now on the turn's owner waits in the store's queue, and the next caller may ask.
-    pub(crate) fn join_store_queue(&mut self, home: Option<Home>) {
+    pub(crate) fn join_store_queue(&mut self, sole_thread: Option<SoleThread>) {
         if self.state == State::Asks {
-            self.state = State::InStoreQueue(home);
+            self.state = State::InStoreQueue(sole_thread);
             call_next(self.queue.shard(&self.key), &self.key, |key_queue| {
-                key_queue.waiters().in_store_queue.push(home)
+                key_queue.waiters().in_store_queue.push(sole_thread)
             });
         }
     }
@@ -133,13 +134,13 @@ impl Turn {
     }
 
     /// From now on the turn belongs to a hold. No other caller may ask, unless one does already.
-    pub(crate) fn begin_sole_hold(&mut self, home: Option<Home>) {
+    pub(crate) fn begin_sole_hold(&mut self, sole_thread: Option<SoleThread>) {
         match self.state {
             State::Asks => self.change_and_wake(|key_queue| {
                 key_queue.turn = Some(TurnState::Holds);
                 key_queue.answered()
             }),
-            _ => self.begin_hold(LocalHold { home, serves: None }),
+            _ => self.begin_hold(LocalHold { sole_thread, serves: None }),
         }
     }
 
@@ -199,12 +200,13 @@ impl LocalQueue {
         let key_queue = shard.get_mut(key)?;
         let first =
             key_queue.first().filter(|(_, first)| key_queue.turn.is_none() && key_queue.is_served(&first.request));
-        let next = first
-            .and_then(|(ticket, first)| Some((ticket, first.request.home, first.request.claim_for_release.clone()?)));
+        let next = first.and_then(|(ticket, first)| {
+            Some((ticket, first.request.sole_thread, first.request.claim_for_release.clone()?))
+        });
         remove_one(&mut key_queue.holds, hold);
         key_queue.holds.push(LocalHold { serves: None, ..hold });
-        let (ticket, home, (claim, wait_ends)) = next?;
-        (key_queue.turn, key_queue.home, key_queue.mode) = (Some(TurnState::Asks), home, claim.mode);
+        let (ticket, sole_thread, (claim, wait_ends)) = next?;
+        (key_queue.turn, key_queue.sole_thread, key_queue.mode) = (Some(TurnState::Asks), sole_thread, claim.mode);
         Some(Next { turn: Turn::new(self, key, None), ticket, claim, wait_ends })
     }
 }
@@ -222,7 +224,9 @@ impl Drop for Turn {
                 let mut shard = self.queue.shard(&self.key);
                 let Some(key_queue) = shard.get_mut(&self.key) else { return };
                 match self.state {
-                    State::InStoreQueue(home) => remove_one(&mut key_queue.waiters().in_store_queue, home),
+                    State::InStoreQueue(sole_thread) => {
+                        remove_one(&mut key_queue.waiters().in_store_queue, sole_thread)
+                    }
                     State::Holds(hold) => remove_one(&mut key_queue.holds, hold),
                     State::Asks | State::Gone => {}
                 }

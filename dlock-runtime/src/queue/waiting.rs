@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use dlock_contract::engine::is_forked;
 use dlock_contract::{Error, LockKey};
 
-use super::key_queue::{KeyQueue, Refusal, call_next};
+use super::key_queue::{KeyQueue, TurnRefusal, call_next};
 use super::local_queue::LocalQueue;
 use super::turn::Turn;
 
@@ -26,7 +26,7 @@ pub(crate) struct Waiting {
 
 /// The state of the lock, as far as it is known, when a wait for the turn ran out.
 #[derive(Debug)]
-pub(crate) enum Known {
+pub(crate) enum KnownState {
     /// Others have held it meanwhile.
     Contended,
     /// The store did not answer the caller before.
@@ -47,18 +47,18 @@ impl Waiting {
     }
 
     /// The state of the lock, as far as it is known, for a caller whose wait is over.
-    pub(crate) fn known(&self) -> Known {
+    pub(crate) fn known(&self) -> KnownState {
         let known = |key_queue: &mut KeyQueue| match &key_queue.failed {
-            Some(error) => Known::Failed(error.again()),
-            None if key_queue.is_contended() || key_queue.answers != self.answers => Known::Contended,
-            None => Known::Nothing,
+            Some(error) => KnownState::Failed(error.again()),
+            None if key_queue.is_contended() || key_queue.answers != self.answers => KnownState::Contended,
+            None => KnownState::Nothing,
         };
-        self.queue.with(&self.key, known).unwrap_or(Known::Contended)
+        self.queue.with(&self.key, known).unwrap_or(KnownState::Contended)
     }
 }
 
 impl Future for Waiting {
-    type Output = Result<Turn, Refusal>;
+    type Output = Result<Turn, TurnRefusal>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(ticket) = self.ticket else { return Poll::Pending };

@@ -54,9 +54,10 @@ impl WallClock {
         })
     }
 
-    /// Gives it to a server.
+    /// Gives it to a server, which then lives in a zone with summer time.
     pub(super) fn give_to(&self, command: &mut Command) {
         command.env("LD_PRELOAD", self.library()).env("DLOCK_AHEAD", self.file("ahead"));
+        command.env("TZ", "CET-1CEST,M3.5.0,M10.5.0/3");
     }
 
     fn library(&self) -> PathBuf {

@@ -29,45 +29,46 @@ pub fn main(stores: &[(&'static str, Start)]) -> ExitCode {
     arguments.test_threads.get_or_insert(8);
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = Arc::new(runtime.unwrap_or_else(|error| panic!("no runtime: {error}")));
-    let benches: Vec<_> = stores.iter().map(|&(name, start)| Arc::new(Bench::new(name, start, &runtime))).collect();
+    let tested_stores: Vec<_> =
+        stores.iter().map(|&(name, start)| Arc::new(TestedStore::new(name, start, &runtime))).collect();
     let mut trials = Vec::new();
     // Each case on all stores before the next case. A case that needs its store for itself waits for the others there. With
     // one store after another, all threads would wait for such a case at once.
     for case in cases() {
-        for bench in &benches {
-            let bench = bench.clone();
-            trials.push(Trial::test(format!("{}: {}", bench.name, case.name()), move || bench.run(case)));
+        for tested_store in &tested_stores {
+            let tested_store = tested_store.clone();
+            trials.push(Trial::test(format!("{}: {}", tested_store.name, case.name()), move || tested_store.run(case)));
         }
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
     if !arguments.list {
-        let reports: Vec<_> = benches.iter().map(|bench| bench.report()).collect();
+        let reports: Vec<_> = tested_stores.iter().map(|tested_store| tested_store.report()).collect();
         let tested: Vec<_> = reports.into_iter().filter(|report| !report.rows.is_empty()).collect();
         // Written past the capture of the test harness, which is meant for noise.
         let _ = writeln!(std::io::stdout(), "{}", Report::table(&tested));
     }
     // Now, not at exit: the servers end with their stores.
-    drop(benches);
+    drop(tested_stores);
     conclusion.exit_code()
 }
 
-struct Bench {
+struct TestedStore {
     name: &'static str,
     start: Start,
     store: OnceLock<Result<Box<dyn Store>, String>>,
     /// Taken for writing by a case that cuts the store off or restarts it: it runs alone.
-    alone: RwLock<()>,
+    exclusive: RwLock<()>,
     runtime: Arc<Runtime>,
     outcomes: Mutex<HashMap<&'static str, Outcome>>,
 }
 
-impl Bench {
+impl TestedStore {
     fn new(name: &'static str, start: Start, runtime: &Arc<Runtime>) -> Self {
         Self {
             name,
             start,
             store: OnceLock::new(),
-            alone: RwLock::default(),
+            exclusive: RwLock::default(),
             runtime: runtime.clone(),
             outcomes: Mutex::default(),
         }
@@ -83,11 +84,11 @@ impl Bench {
             // Said once for each case, so the end of a server's log must not be in it.
             Err(why) => Outcome::Skipped(format!("no store: {}", why.chars().take(200).collect::<String>())),
             Ok(store) if case.disturbs() => {
-                let _alone = self.alone.write().unwrap_or_else(PoisonError::into_inner);
+                let _alone = self.exclusive.write().unwrap_or_else(PoisonError::into_inner);
                 self.runtime.block_on(case.run(store.as_ref()))
             }
             Ok(store) => {
-                let _together = self.alone.read().unwrap_or_else(PoisonError::into_inner);
+                let _together = self.exclusive.read().unwrap_or_else(PoisonError::into_inner);
                 self.runtime.block_on(case.run(store.as_ref()))
             }
         };

@@ -1,13 +1,52 @@
-//! Leadership: the next leader comes after a crash, a pause and a resignation, and observers see each change, in order.
+//! Leadership: the next leader comes after a crash, a pause, a cut network and a resignation, and observers see each change, in
+//! order.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock::{Election, Registry, SeenLeader};
+use dlock::{Election, ErrorKind, LeaderWatch, Registry, SeenLeader};
+use dlock_testkit::Mode;
 use dlock_testkit::child::Child;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::arena::{Arena, PATIENCE, TTL};
 use crate::holder::ELECTION;
+use crate::lateness;
+use crate::store::Store;
+
+pub(super) fn a_resignation_hands_over_with_a_higher_term_and_observers_see_it(arena: &Arena) {
+    arena.run(async {
+        let (one, other) = (arena.near().await, arena.near().await);
+        let mut changes = election(&arena.near().await).observe().unwrap();
+        assert_eq!(changes.changed().await.unwrap(), None);
+        let first = election(&one).candidate("one").campaign().await.unwrap();
+        let seen = next_seen(&mut changes).await;
+        assert_eq!((seen.candidate(), seen.id), (Some("one"), Some(first.id())));
+        let refused = election(&other).try_campaign().await.unwrap_err();
+        assert_eq!(*refused.kind(), ErrorKind::Busy, "{refused}");
+        let end = Arc::new(Notify::new());
+        let body_ends = end.clone();
+        let next = election(&other).candidate("two").lead(async move |leader| {
+            body_ends.notified().await;
+            leader.term().get()
+        });
+        let next = tokio::spawn(next);
+        let former = first.term().get();
+        first.resign().await.unwrap();
+        let seen = next_seen(&mut changes).await;
+        assert_eq!(seen.candidate(), Some("two"));
+        assert_eq!(election(&one).leader().await.unwrap().unwrap().id, seen.id);
+        // The end of the body is a resignation too.
+        end.notify_one();
+        let term = next.await.unwrap().unwrap();
+        assert!(term > former, "{term} follows {former}");
+        assert!(seen.term.is_none_or(|seen| seen == term), "{seen:?} has led in term {term}");
+        assert_eq!(changes.changed().await.unwrap(), None);
+        assert_eq!(election(&one).leader().await.unwrap(), None);
+        arena.assert_nothing_left().await;
+    });
+}
 
 pub(super) fn kill_9_leader(arena: &Arena) {
     arena.run(async {
@@ -20,7 +59,7 @@ pub(super) fn kill_9_leader(arena: &Arena) {
         let killed = Instant::now();
         leader.kill9().unwrap();
         let next = campaign.await.unwrap().unwrap();
-        arena.assert_in_time(killed);
+        assert_followed_in_time(arena, killed);
         assert!(next.term().get() > first);
         let leaders = observer.has(2).await;
         assert_eq!(leaders[1].id, Some(next.id()));
@@ -58,6 +97,38 @@ pub(super) fn a_stopped_leader_drops_its_body_and_leads_again_after_the_next_res
     });
 }
 
+pub(super) fn a_leader_that_is_cut_off_drops_its_body_and_leads_again_after_the_next_resigns(arena: &Arena) {
+    arena.run(async {
+        let mut leader = arena.child("lead");
+        let first = term(&mut leader);
+        let next = election(&arena.near().await);
+        let campaign = tokio::spawn(next.campaign());
+        arena.set(Mode::BLACKHOLE);
+        let next = campaign.await.unwrap().unwrap();
+        // No answer of the store has told it of the loss.
+        assert_eq!(leader.wait_line("", PATIENCE).unwrap(), "the body is dropped");
+        next.check().unwrap();
+        let second = next.term().get();
+        assert!(second > first);
+        arena.set(Mode::Pass);
+        next.resign().await.unwrap();
+        assert!(term(&mut leader) > second);
+        leader.kill9().unwrap();
+    });
+}
+
+/// Fails if the next leader came later than is promised after the end of the one before.
+fn assert_followed_in_time(arena: &Arena, since: Instant) {
+    let promised = match arena.store {
+        Store::Etcd => 2 * TTL,
+        // Without a lock-delay.
+        Store::Consul => 2 * TTL + Duration::from_secs(1),
+        _ => TTL + Duration::from_secs(1),
+    };
+    let (took, late) = (since.elapsed(), lateness::since(since));
+    assert!(took <= promised + late, "nobody led for {took:?}; {promised:?} are promised, and {late:?} allowed");
+}
+
 fn election(process: &Registry) -> Election {
     process.elect(ELECTION).ttl(TTL).poll(Duration::from_millis(100))
 }
@@ -65,6 +136,15 @@ fn election(process: &Registry) -> Election {
 /// The term of a child that leads.
 fn term(leader: &mut Child) -> u64 {
     leader.wait_line("leads ", PATIENCE).unwrap().parse().unwrap()
+}
+
+/// The next leader that an observer sees. It may see before that nobody leads.
+async fn next_seen(changes: &mut LeaderWatch) -> SeenLeader {
+    loop {
+        if let Some(leader) = changes.changed().await.unwrap() {
+            return leader;
+        }
+    }
 }
 
 /// No leader twice in a row, and no term that falls.

@@ -1,4 +1,4 @@
-//! Consul's HTTP API, as far as locks need it: sessions, keys, transactions.
+//! The parts of Consul's HTTP API that locks need: sessions, keys, transactions.
 
 pub(crate) mod kv;
 pub(crate) mod session;

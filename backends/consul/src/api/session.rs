@@ -1,21 +1,21 @@
-//! Sessions: made, renewed, looked at, destroyed, listed.
+//! Requests about sessions: create, renew, read, destroy, list.
 
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Result};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
-use crate::api::kv::{Seen, Since, read_json};
-use crate::server::http::{Call, Http, escaped};
+use crate::api::kv::{Indexed, Since, read_json};
+use crate::server::http::{ApiRequest, Http, escaped};
 
-/// A session to be made.
+/// The request to create a session.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct Draft<'a> {
+pub(crate) struct NewSession<'a> {
     pub(crate) name: &'a str,
-    /// The node that it belongs to; the agent's own if it is not named.
+    /// The node of the session. `None`: the agent's own node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) node: Option<&'a str>,
     #[serde(rename = "TTL", serialize_with = "duration")]
@@ -27,19 +27,19 @@ pub(crate) struct Draft<'a> {
     pub(crate) checks: &'a [String],
 }
 
-/// The fate of the keys when their session ends.
+/// What the server does with a session's keys when the session ends.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Behavior {
-    /// They stay, and nobody holds them.
+    /// The keys stay, and no session holds them.
     Release,
     Delete,
 }
 
-/// A session as the server tells of it.
+/// A session, as the server describes it.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct Told {
+pub(crate) struct SessionInfo {
     #[serde(rename = "ID")]
     id: String,
     #[serde(default)]
@@ -48,60 +48,63 @@ pub(crate) struct Told {
     ttl: String,
 }
 
-impl Told {
+impl SessionInfo {
     pub(crate) fn ttl(&self) -> Option<Duration> {
         go_duration(&self.ttl)
     }
 }
 
-/// Makes a session, and gives its id.
-pub(crate) async fn create(http: &Http, draft: &Draft<'_>) -> Result<String> {
+/// Creates a session and returns its id.
+pub(crate) async fn create(http: &Http, new_session: &NewSession<'_>) -> Result<String> {
     #[derive(Deserialize)]
-    struct Made {
+    struct Created {
         #[serde(rename = "ID")]
         id: String,
     }
-    let body = serde_json::to_vec(draft)
+    let body = serde_json::to_vec(new_session)
         .map_err(|error| Error::new(ErrorKind::Internal, "a session cannot be written as JSON").because(error))?;
-    let answer = http.call(Call::put("session/create", body)).await?;
-    let Made { id } = read_json(&answer)?;
+    let answer = http.send(ApiRequest::put("session/create", body)).await?;
+    let Created { id } = read_json(&answer)?;
     Ok(id)
 }
 
-/// Renews a session. False: it has ended.
-pub(crate) async fn renew(http: &Http, id: &str) -> Result<bool> {
-    let answer = http.call(Call::put(format!("session/renew/{}", escaped(id)), Vec::new())).await?;
-    Ok(answer.status != StatusCode::NOT_FOUND)
+/// Renews a session, and gives the time from which it lives on. `None`: it has ended.
+///
+/// Many renewals wait for their turn on a slow agent. If they counted from before that, their holds would be renewed again at
+/// once, and the queue would never get shorter.
+pub(crate) async fn renew(http: &Http, id: &str) -> Result<Option<BootInstant>> {
+    let answer = http.send(ApiRequest::put(format!("session/renew/{}", escaped(id)), Vec::new())).await?;
+    Ok((answer.status != StatusCode::NOT_FOUND).then_some(answer.sent))
 }
 
-/// Destroys a session. One that has ended is destroyed already.
+/// Destroys a session. Succeeds too if the session has ended.
 pub(crate) async fn destroy(http: &Http, id: &str) -> Result<()> {
-    http.call(Call::put(format!("session/destroy/{}", escaped(id)), Vec::new())).await.map(drop)
+    http.send(ApiRequest::put(format!("session/destroy/{}", escaped(id)), Vec::new())).await.map(drop)
 }
 
-/// The session, if it lives.
-pub(crate) async fn info(http: &Http, id: &str) -> Result<Option<Told>> {
-    let answer = http.call(Call::get(format!("session/info/{}", escaped(id)))).await?;
+/// Reads a session. `None`: it has ended.
+pub(crate) async fn info(http: &Http, id: &str) -> Result<Option<SessionInfo>> {
+    let answer = http.send(ApiRequest::get(format!("session/info/{}", escaped(id)))).await?;
     if !answer.status.is_success() {
         return Ok(None);
     }
-    let found: Option<Vec<Told>> = read_json(&answer)?;
+    let found: Option<Vec<SessionInfo>> = read_json(&answer)?;
     Ok(found.into_iter().flatten().next())
 }
 
 /// The ids of all sessions of a node.
-pub(crate) async fn of_node(http: &Http, node: &str, since: Since) -> Result<Seen<HashSet<String>>> {
-    let call = Call::get(format!("session/node/{}", escaped(node)));
-    let call = match since {
-        Some((index, time)) => call.until_changed(index.max(1), time),
-        None => call,
+pub(crate) async fn of_node(http: &Http, node: &str, since: Since) -> Result<Indexed<HashSet<String>>> {
+    let request = ApiRequest::get(format!("session/node/{}", escaped(node)));
+    let request = match since {
+        Some((index, time)) => request.until_changed(index.max(1), time),
+        None => request,
     };
-    let answer = http.call(call).await?;
-    let found: Option<Vec<Told>> = read_json(&answer)?;
-    Ok(Seen { found: found.into_iter().flatten().map(|told| told.id).collect(), index: answer.index })
+    let answer = http.send(request).await?;
+    let found: Option<Vec<SessionInfo>> = read_json(&answer)?;
+    Ok(Indexed { found: found.into_iter().flatten().map(|session| session.id).collect(), index: answer.index })
 }
 
-/// As Go reads durations. The engine has checked that a ttl is in whole milliseconds.
+/// Writes a duration as Go reads it. The engine has checked that a ttl is in whole milliseconds.
 fn duration<S: serde::Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_str(&format_args!("{}ms", time.as_millis()))
 }

@@ -1,4 +1,4 @@
-//! Transactions: several operations on keys, all or none, in one entry of the log.
+//! Transactions: several operations on keys, all or none, in one entry of Consul's log.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -7,10 +7,10 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 
 use crate::api::kv::{Entry, read_json};
-use crate::server::http::{Call, Http, denied};
+use crate::server::http::{ApiRequest, Http, denied};
 
 /// The most operations of one transaction.
-pub(crate) const MOST: usize = 64;
+pub(crate) const MAX_OPS: usize = 64;
 
 /// One operation.
 #[derive(Debug, Serialize)]
@@ -33,7 +33,7 @@ impl<'a> Op<'a> {
         Self { verb, key, value: None, flags: None, index: None, session: None }
     }
 
-    /// Takes a key for a session. Fails if another session holds it.
+    /// Lets a session hold the key. Fails if another session holds it.
     pub(crate) fn lock(key: &'a str, session: &'a str, flags: u64, value: &str) -> Self {
         let value = Some(STANDARD.encode(value));
         Self { session: Some(session), flags: Some(flags), value, ..Self::new("lock", key) }
@@ -49,7 +49,7 @@ impl<'a> Op<'a> {
         Self { session: Some(session), ..Self::new("check-session", key) }
     }
 
-    /// Fails unless the key was last changed at this index; zero is a key that does not exist.
+    /// Fails unless the key was last changed at this index. Zero means that the key must not exist.
     pub(crate) fn unchanged(key: &'a str, index: u64) -> Self {
         if index == 0 {
             return Self::new("check-not-exists", key);
@@ -70,7 +70,7 @@ impl<'a> Op<'a> {
         Self { index: Some(index), ..Self::new("delete-cas", key) }
     }
 
-    /// Writes the key. Fails unless it was last changed at this index; zero is a key that does not exist.
+    /// Writes the key. Fails unless it was last changed at this index. Zero means that the key must not exist.
     pub(crate) fn write_unchanged(key: &'a str, index: u64, flags: u64, value: &str) -> Self {
         let value = Some(STANDARD.encode(value));
         Self { index: Some(index), flags: Some(flags), value, ..Self::new("cas", key) }
@@ -79,23 +79,23 @@ impl<'a> Op<'a> {
 
 /// The answer to a transaction.
 #[derive(Debug)]
-pub(crate) enum Outcome {
-    /// Everything was done: the entries after each operation, in their order. Some operations give none.
+pub(crate) enum TxnOutcome {
+    /// Everything was done. Has the entries after the operations, in order. Some operations return no entry.
     Done(Vec<Entry>),
-    /// Nothing was done: the operations that failed, and why.
-    Refused(Vec<Failure>),
+    /// Nothing was done. Has the operations that failed, and why.
+    Refused(Vec<OpFailure>),
 }
 
 /// An operation that failed.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct Failure {
+pub(crate) struct OpFailure {
     pub(crate) op_index: usize,
     what: String,
 }
 
-impl Failure {
-    /// Nobody holds the key, and nobody gets it yet, since the session of its last holder was ended.
+impl OpFailure {
+    /// Nobody holds the key, but Consul's lock-delay still runs: the session of its last holder was invalidated.
     pub(crate) fn is_lock_delay(&self) -> bool {
         self.what.contains("lock delay")
     }
@@ -108,30 +108,30 @@ impl Failure {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Told {
-    results: Option<Vec<Part>>,
-    errors: Option<Vec<Failure>>,
+struct TxnReply {
+    results: Option<Vec<OpResult>>,
+    errors: Option<Vec<OpFailure>>,
 }
 
 #[derive(Deserialize)]
-struct Part {
+struct OpResult {
     #[serde(rename = "KV")]
     kv: Option<Entry>,
 }
 
-/// Runs a transaction. One that only reads is answered by the leader, after a round with the other servers.
-pub(crate) async fn run(http: &Http, ops: &[Op<'_>]) -> Result<Outcome> {
+/// Runs a transaction. If it only reads, the leader answers after it has confirmed its role with a majority.
+pub(crate) async fn run(http: &Http, ops: &[Op<'_>]) -> Result<TxnOutcome> {
     let body = serde_json::to_vec(&ops.iter().map(|kv| Kv { kv }).collect::<Vec<_>>()).map_err(unwritable)?;
-    let answer = http.call(Call::put("txn?consistent", body)).await?;
-    let told: Told = read_json(&answer)?;
+    let answer = http.send(ApiRequest::put("txn?consistent", body)).await?;
+    let reply: TxnReply = read_json(&answer)?;
     if answer.status == StatusCode::CONFLICT {
-        let failures = told.errors.unwrap_or_default();
+        let failures = reply.errors.unwrap_or_default();
         return match failures.iter().any(|failure| failure.what.contains("Permission denied")) {
             true => Err(denied("Permission denied")),
-            false => Ok(Outcome::Refused(failures)),
+            false => Ok(TxnOutcome::Refused(failures)),
         };
     }
-    Ok(Outcome::Done(told.results.unwrap_or_default().into_iter().filter_map(|part| part.kv).collect()))
+    Ok(TxnOutcome::Done(reply.results.unwrap_or_default().into_iter().filter_map(|result| result.kv).collect()))
 }
 
 #[derive(Serialize)]
@@ -140,7 +140,7 @@ struct Kv<'a> {
     kv: &'a Op<'a>,
 }
 
-/// One operation as a transaction has it.
+/// One operation as JSON, as a transaction has it.
 pub(crate) fn operation(kv: &Op<'_>) -> Result<String> {
     serde_json::to_string(&Kv { kv }).map_err(unwritable)
 }

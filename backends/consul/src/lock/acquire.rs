@@ -5,178 +5,193 @@ use std::sync::Arc;
 use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Note, Queue, Result, Validity, Wake};
 
 use crate::api::kv::{self, Entry};
-use crate::api::txn::{self, Failure, Op, Outcome};
-use crate::lock::locks::Locks;
+use crate::api::txn::{self, Op, OpFailure, TxnOutcome};
+use crate::lock::claim_state::{ClaimSession, ClaimState, HoldSession, StateAccess};
 use crate::lock::name::Name;
 use crate::lock::permits::Permits;
-use crate::lock::place::{Grant, Lease, Place, Turn};
-use crate::lock::value::{LOCK, Stamp};
+use crate::lock::shared::Shared;
+use crate::lock::value::{HoldValue, LOCK};
 use crate::lock::wait::Awaited;
 
-/// Others may be faster so many times between the look at the lock and the transaction.
-const TRIES: u32 = 4;
+/// How often an attempt begins again because another claim changed the lock between the read and the transaction.
+const MAX_TRIES: u32 = 4;
 
-/// The result of one look at the lock and of a transaction after it.
-pub(crate) enum Step {
-    /// Ours: its token and its slot.
+/// The result of one try: a read of the lock, and a transaction if it seems free.
+pub(crate) enum TryResult {
+    /// The claim holds the lock.
     Won { token: u64, slot: Option<u32> },
-    /// Somebody else's.
+    /// Another claim holds the lock.
     Held { awaited: Awaited, index: u64, by: Option<Note> },
-    /// Nobody's, and nobody gets it yet: its last holder's session was ended.
+    /// Nobody holds the lock, but Consul's lock-delay still runs.
     Delayed,
-    /// Something has changed meanwhile.
-    Again,
+    /// The lock has changed since the read.
+    Retry,
 }
 
-impl Locks {
+impl Shared {
     pub(crate) async fn attempt(
         self: Arc<Self>,
         claim: Arc<Claim>,
         queue: Queue,
-        place: Arc<Place>,
-        turn: Turn,
+        state: Arc<ClaimState>,
+        access: StateAccess,
     ) -> Result<Attempt> {
-        let mut lease = turn.await;
-        for _ in 0..TRIES {
-            let step = self.step(&claim, &place, &mut lease).await.map_err(|error| {
-                // Nothing of the claim is in the store, and an error that was never sent is followed by no abandon.
-                if lease.is_none() {
-                    self.forget_empty(claim.owner, &place);
+        let mut session = access.await;
+        for _ in 0..MAX_TRIES {
+            let result = self.try_once(&claim, &state, &mut session).await.map_err(|error| {
+                // Without a session the claim has nothing in the store. If the error was never sent, no abandon follows.
+                if session.is_none() {
+                    self.forget_empty(claim.owner, &state);
                     return error;
                 }
-                // Its session is there, whatever became of the last request.
+                // The claim has a session, even if the last request was never sent. So the engine must abandon it.
                 if error.may_have_left() { error } else { Error::outage(error.message().to_owned()).because(error) }
             })?;
-            match step {
-                Step::Won { token, slot } => return self.won(claim, &place, lease.as_ref(), token, slot),
-                Step::Held { awaited, index, by } if queue != Queue::Leave => {
+            match result {
+                TryResult::Won { token, slot } => return self.won(claim, &state, session.as_ref(), token, slot),
+                TryResult::Held { awaited, index, by } if queue != Queue::Leave => {
                     return Ok(Attempt::Contended(self.wake(awaited, index, by)));
                 }
-                Step::Held { by, .. } => {
-                    self.leave(&claim, &place, &mut lease).await?;
+                TryResult::Held { by, .. } => {
+                    self.leave(&claim, &state, &mut session).await?;
                     return Ok(Attempt::Contended(Wake::poll().held_by(by)));
                 }
-                Step::Delayed => {
+                TryResult::Delayed => {
                     if queue == Queue::Leave {
-                        self.leave(&claim, &place, &mut lease).await?;
+                        self.leave(&claim, &state, &mut session).await?;
                     }
                     return Ok(Attempt::Contended(self.ask_again_soon()));
                 }
-                Step::Again => {}
+                TryResult::Retry => {}
             }
         }
         if queue == Queue::Leave {
-            self.leave(&claim, &place, &mut lease).await?;
+            self.leave(&claim, &state, &mut session).await?;
         }
         Ok(Attempt::Contended(self.ask_again_soon()))
     }
 
-    async fn step(&self, claim: &Claim, place: &Place, lease: &mut Option<Lease>) -> Result<Step> {
+    async fn try_once(
+        &self,
+        claim: &Claim,
+        state: &ClaimState,
+        session: &mut Option<ClaimSession>,
+    ) -> Result<TryResult> {
         match claim.mode {
-            Mode::Exclusive => self.lock_step(claim, &place.name, lease).await,
-            Mode::Permits(limit) => self.permit_step(claim, limit.get(), &place.name, lease).await,
+            Mode::Exclusive => self.try_lock(claim, &state.name, session).await,
+            Mode::Permits(limit) => self.try_permit(claim, limit.get(), &state.name, session).await,
             Mode::Read | Mode::Write => {
                 Err(Error::new(ErrorKind::Internal, "readers and writers are not locked in Consul"))
             }
         }
     }
 
-    async fn lock_step(&self, claim: &Claim, name: &Name, lease: &mut Option<Lease>) -> Result<Step> {
-        let seen = kv::read(&self.http, &name.lock, None).await.map_err(|error| unsent(error, lease.as_ref()))?;
+    async fn try_lock(&self, claim: &Claim, name: &Name, session: &mut Option<ClaimSession>) -> Result<TryResult> {
+        let seen = kv::read(&self.http, &name.lock, None).await.map_err(|error| unsent(error, session.as_ref()))?;
         if let Some(entry) = &seen.found {
             check_flags(entry, LOCK)?;
-            let ours = lease.as_ref().is_some_and(|lease| entry.is_held_by(&lease.session));
+            let ours = session.as_ref().is_some_and(|session| entry.is_held_by(&session.id));
             if entry.session.is_some() && !ours {
-                let by = Stamp::read(&entry.text()).map(|stamp| stamp.note);
+                let by = HoldValue::read(&entry.text()).map(|hold_value| hold_value.note);
                 let awaited = Awaited::Lock(name.lock.clone());
-                return Ok(Step::Held { awaited, index: seen.index, by });
+                return Ok(TryResult::Held { awaited, index: seen.index, by });
             }
         }
-        match self.take(claim, name, seen.found.as_ref(), Counter::None, lease).await? {
-            // Permits are, or were, given for this key, or another tool's lock has the name of their count.
-            Taken::Counted => {
+        match self.take(claim, name, seen.found.as_ref(), ExpectedCount::None, session).await? {
+            // There is a count of permits for this key, or another tool's lock has the name of that count.
+            TakeResult::Counted => {
                 let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
                 permits.check_none(&claim.key)?;
-                let counter = if permits.is_foreign() { Counter::Foreign } else { Counter::Unused(permits.index) };
-                Ok(self.take(claim, name, seen.found.as_ref(), counter, lease).await?.into())
+                let counter =
+                    if permits.is_foreign() { ExpectedCount::Foreign } else { ExpectedCount::Unused(permits.index) };
+                Ok(self.take(claim, name, seen.found.as_ref(), counter, session).await?.into())
             }
             taken => Ok(taken.into()),
         }
     }
 
-    /// Takes the lock, if nothing has changed since it was seen.
+    /// Takes the lock, if nothing has changed since the read.
     async fn take(
         &self,
         claim: &Claim,
         name: &Name,
         seen: Option<&Entry>,
-        counter: Counter,
-        lease: &mut Option<Lease>,
-    ) -> Result<Taken> {
+        counter: ExpectedCount,
+        session: &mut Option<ClaimSession>,
+    ) -> Result<TakeResult> {
         let index = seen.map_or(0, |entry| entry.modify_index);
         let is_ours = seen.is_some_and(|entry| entry.session.is_some());
-        let Some(session) = self.session(claim, lease, is_ours).await? else { return Ok(Taken::Again) };
-        let stamp = Stamp::of(claim, None).to_text();
-        let mut ops = vec![Op::unchanged(&name.lock, index), Op::lock(&name.lock, &session, LOCK, &stamp)];
+        let Some(session_id) = self.live_session_id(claim, session, is_ours).await? else {
+            return Ok(TakeResult::Retry);
+        };
+        let hold_value = HoldValue::of(claim, None).to_text();
+        let mut ops = vec![Op::unchanged(&name.lock, index), Op::lock(&name.lock, &session_id, LOCK, &hold_value)];
         match counter {
-            Counter::None => ops.push(Op::unchanged(&name.semaphore, 0)),
-            // Other tools keep a count that nobody uses.
-            Counter::Unused(index) if self.http.settings().literal => ops.push(Op::unchanged(&name.semaphore, index)),
-            Counter::Unused(index) => ops.push(Op::delete_unchanged(&name.semaphore, index)),
-            Counter::Foreign => {}
+            ExpectedCount::None => ops.push(Op::unchanged(&name.semaphore, 0)),
+            // Other tools expect that a count without holders stays.
+            ExpectedCount::Unused(index) if self.http.settings().literal => {
+                ops.push(Op::unchanged(&name.semaphore, index))
+            }
+            ExpectedCount::Unused(index) => ops.push(Op::delete_unchanged(&name.semaphore, index)),
+            ExpectedCount::Foreign => {}
         }
         match txn::run(&self.http, &ops).await? {
-            Outcome::Done(entries) => {
-                // The check before it tells the key as it was.
+            TxnOutcome::Done(entries) => {
+                // The check before it returns the key as it was before. The last entry has the new index.
                 let entry = entries.into_iter().rfind(|entry| entry.key == name.lock);
-                let untold = || Error::new(ErrorKind::Protocol, "a transaction that took a lock does not tell its key");
-                Ok(Taken::Won(entry.ok_or_else(untold)?.modify_index))
+                let untold = || {
+                    Error::new(
+                        ErrorKind::Protocol,
+                        "the answer to a transaction that took a lock does not have its key",
+                    )
+                };
+                Ok(TakeResult::Won(entry.ok_or_else(untold)?.modify_index))
             }
-            Outcome::Refused(failures) => {
-                if failures.iter().any(Failure::is_dead_session) {
-                    *lease = None;
+            TxnOutcome::Refused(failures) => {
+                if failures.iter().any(OpFailure::is_dead_session) {
+                    *session = None;
                 }
                 Ok(match &failures[..] {
-                    failures if failures.iter().any(Failure::is_lock_delay) => Taken::Delayed,
-                    [only] if only.op_index == 2 && counter == Counter::None => Taken::Counted,
-                    _ => Taken::Again,
+                    failures if failures.iter().any(OpFailure::is_lock_delay) => TakeResult::Delayed,
+                    [only] if only.op_index == 2 && counter == ExpectedCount::None => TakeResult::Counted,
+                    _ => TakeResult::Retry,
                 })
             }
         }
     }
 
-    /// The session of a claim, with most of its time left. `None`: the one that it had has ended.
-    pub(crate) async fn session(
+    /// The id of the claim's session, with at least two thirds of its time left. `None`: its session has ended.
+    pub(crate) async fn live_session_id(
         &self,
         claim: &Claim,
-        lease: &mut Option<Lease>,
+        session: &mut Option<ClaimSession>,
         is_held: bool,
     ) -> Result<Option<String>> {
-        let Some(present) = lease else {
-            return Ok(Some(lease.insert(self.new_session(claim).await?).session.clone()));
+        let Some(present) = session else {
+            return Ok(Some(session.insert(self.new_session(claim).await?).id.clone()));
         };
-        // The store may have known this for some time, so the time runs from now.
+        // The grant must be valid from now on, so renew a session that is stale, and one that may hold the lock already.
         let is_fresh = self.http.clock().now() < present.confirmed.after(claim.ttl / 3);
         if (is_fresh && !is_held) || self.keep(present).await? {
-            return Ok(Some(present.session.clone()));
+            return Ok(Some(present.id.clone()));
         }
-        *lease = None;
+        *session = None;
         Ok(None)
     }
 
     fn won(
         &self,
         claim: Arc<Claim>,
-        place: &Place,
-        lease: Option<&Lease>,
+        state: &ClaimState,
+        session: Option<&ClaimSession>,
         token: u64,
         slot: Option<u32>,
     ) -> Result<Attempt> {
-        let lease = lease.ok_or_else(|| Error::new(ErrorKind::Internal, "a lock was won without a session"))?;
-        let validity = Validity::new(lease.confirmed, claim.ttl);
-        let (name, session, watch) = (place.name.clone(), lease.session.clone(), self.watch.clone());
-        let grant = Grant { name, session, is_permit: slot.is_some(), watch };
-        let hold = Hold::new(claim, token, validity)?.with_session(Arc::new(grant));
+        let session = session.ok_or_else(|| Error::new(ErrorKind::Internal, "a lock was won without a session"))?;
+        let validity = Validity::new(session.confirmed, claim.ttl);
+        let (name, session_id, watch) = (state.name.clone(), session.id.clone(), self.watch.clone());
+        let hold_session = HoldSession { name, session_id, is_permit: slot.is_some(), watch };
+        let hold = Hold::new(claim, token, validity)?.with_session(Arc::new(hold_session));
         Ok(Attempt::Acquired(match slot {
             Some(slot) => hold.with_slot(slot),
             None => hold,
@@ -184,46 +199,46 @@ impl Locks {
     }
 }
 
-/// The count of permits for a lock's key, as an attempt for the lock expects it.
+/// The count of permits for a key, as an attempt for the exclusive lock expects it.
 #[derive(Clone, Copy, PartialEq)]
-enum Counter {
-    /// There is none.
+enum ExpectedCount {
+    /// There is no count.
     None,
-    /// Nobody has a permit; it was last changed at this index.
+    /// Nobody has a permit. The count was last changed at this index.
     Unused(u64),
     /// Another tool's lock has its name.
     Foreign,
 }
 
-/// The result of a transaction for a lock.
-enum Taken {
+/// The result of a transaction that takes the exclusive lock.
+enum TakeResult {
     Won(u64),
     Delayed,
     /// There is a count of permits for this key.
     Counted,
-    Again,
+    Retry,
 }
 
-impl From<Taken> for Step {
-    fn from(taken: Taken) -> Self {
+impl From<TakeResult> for TryResult {
+    fn from(taken: TakeResult) -> Self {
         match taken {
-            Taken::Won(token) => Self::Won { token, slot: None },
-            Taken::Delayed => Self::Delayed,
-            Taken::Counted | Taken::Again => Self::Again,
+            TakeResult::Won(token) => Self::Won { token, slot: None },
+            TakeResult::Delayed => Self::Delayed,
+            TakeResult::Counted | TakeResult::Retry => Self::Retry,
         }
     }
 }
 
-/// The failure of a look. A look leaves nothing, and without a session nothing was left before.
-pub(crate) fn unsent(error: Error, lease: Option<&Lease>) -> Error {
-    if lease.is_none() { error.never_sent() } else { error }
+/// The error of a failed read. A read leaves nothing in the store. Without a session, earlier requests left nothing either.
+pub(crate) fn unsent(error: Error, session: Option<&ClaimSession>) -> Error {
+    if session.is_none() { error.never_sent() } else { error }
 }
 
-/// Whether the key is one of locks, or of permits, and no other program's.
+/// Refuses a key without these flags: it does not belong to a lock of this kind.
 pub(crate) fn check_flags(entry: &Entry, flags: u64) -> Result<()> {
     if entry.flags == flags {
         return Ok(());
     }
-    let text = "the Consul key holds something that is no lock of this kind (its flags differ); rename the lock or delete the key";
+    let text = "the Consul key is not a lock of this mode: its flags differ; rename the lock or delete the key";
     Err(Error::new(ErrorKind::KeyConflict, text).with_key(&entry.key))
 }

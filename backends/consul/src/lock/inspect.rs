@@ -7,19 +7,19 @@ use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, Lock
 
 use crate::api::kv::{self, Entry};
 use crate::api::session;
-use crate::api::txn::{self, Op, Outcome};
-use crate::lock::locks::Locks;
-use crate::lock::name::{escaped, lock_of};
+use crate::api::txn::{self, Op, TxnOutcome};
+use crate::lock::name::{lock_of, without_slashes};
 use crate::lock::permits::Permits;
-use crate::lock::value::{LOCK, SEMAPHORE, Stamp};
+use crate::lock::shared::Shared;
+use crate::lock::value::{HoldValue, LOCK, SEMAPHORE};
 
-/// The shortest time for which the record of a broken hold is kept.
-const LEAST: Duration = Duration::from_secs(60);
+/// The record of a broken hold is kept for at least this time.
+const MIN_RECORD_TIME: Duration = Duration::from_secs(60);
 
-/// The beginning of the keys of all records; no namespace has such a character.
-const RECORDS: &str = "dl1:!broken:";
+/// The prefix of the keys of all records. No namespace can contain `!`.
+const RECORD_PREFIX: &str = "dl1:!broken:";
 
-impl Locks {
+impl Shared {
     pub(crate) async fn look(self: Arc<Self>, key: LockKey) -> Result<LockState> {
         let name = self.name(&key)?;
         let seen = kv::read(&self.http, &name.lock, None).await?.found;
@@ -32,28 +32,28 @@ impl Locks {
         Ok(LockState::new(living.iter().map(holder).collect(), None))
     }
 
-    /// Consul has no pages: one request brings all keys with the prefix, or their names.
+    /// One page of a listing. Consul has no pages: each call reads all keys with the prefix, or their names.
     pub(crate) async fn list(self: Arc<Self>, listing: Listing) -> Result<Page> {
         let after = listing.after.as_ref().map_or("", Cursor::as_str);
-        let mut behind = self.held_names(&listing).await?.into_iter().filter(|(name, _)| name.as_str() > after);
+        let mut remaining = self.held_names(&listing).await?.into_iter().filter(|(name, _)| name.as_str() > after);
         let (mut locks, mut last): (Vec<LockKey>, _) = (Vec::new(), None);
-        for (name, lock) in behind.by_ref().take(listing.limit()) {
+        for (name, lock) in remaining.by_ref().take(listing.limit()) {
             last = Some(name);
             if locks.last() != Some(&lock) {
                 locks.push(lock);
             }
         }
-        let next = last.filter(|_| behind.next().is_some()).map(Cursor::new);
+        let next = last.filter(|_| remaining.next().is_some()).map(Cursor::new);
         Ok(Page::new(locks, next))
     }
 
-    /// Each key that somebody holds, with its lock.
+    /// Each held key, with its lock.
     async fn held_names(&self, listing: &Listing) -> Result<Vec<(String, LockKey)>> {
         if !self.http.settings().literal {
-            let names = kv::names(&self.http, &escaped(&listing.name_prefix()?)).await?;
+            let names = kv::names(&self.http, &without_slashes(&listing.name_prefix()?)).await?;
             return Ok(names.into_iter().filter_map(|name| lock_of(&name).map(|lock| (name, lock))).collect());
         }
-        // The names do not tell who is held, nor which keys are locks at all.
+        // Literal names do not tell which keys are locks, nor which are held. So read the entries.
         let entries = kv::read_all(&self.http, &listing.prefix, None).await?.found;
         let lock = |entry: &Entry| match (entry.flags, entry.key.rsplit_once('/')) {
             (LOCK, _) => Some(LockKey(entry.key.as_str().into())),
@@ -66,7 +66,7 @@ impl Locks {
 
     pub(crate) async fn break_hold(self: Arc<Self>, key: LockKey, id: HoldId, record: BreakRecord) -> Result<bool> {
         let name = self.name(&key)?;
-        let of_this_id = |entry: &Entry| Stamp::read(&entry.text()).is_some_and(|stamp| stamp.id == id);
+        let of_this_id = |entry: &Entry| HoldValue::read(&entry.text()).is_some_and(|hold_value| hold_value.id == id);
         let is_literal = self.http.settings().literal;
         let seen = kv::read(&self.http, &name.lock, None).await?.found;
         if let Some((entry, session)) = seen.as_ref().and_then(held).filter(|(entry, _)| of_this_id(entry)) {
@@ -83,7 +83,8 @@ impl Locks {
         self.end_with_record(session, ops, id, &record).await
     }
 
-    /// Ends a hold and leaves the record, in one transaction. The record's own session deletes it later.
+    /// Ends a hold and leaves the record, in one transaction. The record has a session of its own: when that ends, Consul
+    /// deletes the record.
     async fn end_with_record(
         &self,
         session: &str,
@@ -91,14 +92,16 @@ impl Locks {
         id: HoldId,
         record: &BreakRecord,
     ) -> Result<bool> {
-        let told = session::info(&self.http, session).await?;
-        let ttl = told.and_then(|told| told.ttl()).map_or(LEAST, |ttl| ttl.max(LEAST));
+        let session_info = session::info(&self.http, session).await?;
+        let ttl = session_info
+            .and_then(|session_info| session_info.ttl())
+            .map_or(MIN_RECORD_TIME, |ttl| ttl.max(MIN_RECORD_TIME));
         let (timer, key) = (self.new_timer(ttl).await?, record_key(id));
         ops.push(Op::lock(&key, &timer, 0, record.as_str()));
         match txn::run(&self.http, &ops).await? {
-            Outcome::Done(_) => Ok(true),
-            Outcome::Refused(_) => {
-                // The lock was freed meanwhile.
+            TxnOutcome::Done(_) => Ok(true),
+            TxnOutcome::Refused(_) => {
+                // The lock was freed in between.
                 let _ = session::destroy(&self.http, &timer).await;
                 Ok(false)
             }
@@ -112,7 +115,7 @@ impl Locks {
 }
 
 fn record_key(id: HoldId) -> String {
-    format!("{RECORDS}{id}")
+    format!("{RECORD_PREFIX}{id}")
 }
 
 fn held(entry: &Entry) -> Option<(&Entry, &str)> {
@@ -120,10 +123,10 @@ fn held(entry: &Entry) -> Option<(&Entry, &str)> {
 }
 
 fn holder(entry: &Entry) -> Holder {
-    let Some(stamp) = Stamp::read(&entry.text()) else { return Holder::another_tool(None) };
-    Holder::new(stamp.note).with(|holder| {
-        holder.id = Some(stamp.id);
-        holder.slot = stamp.slot;
+    let Some(hold_value) = HoldValue::read(&entry.text()) else { return Holder::another_tool(None) };
+    Holder::new(hold_value.note).with(|holder| {
+        holder.id = Some(hold_value.id);
+        holder.slot = hold_value.slot;
         holder.token = Some(entry.modify_index);
     })
 }

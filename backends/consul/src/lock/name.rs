@@ -7,17 +7,17 @@ use dlock_contract::{Error, ErrorKind, LockKey, Result};
 pub(crate) struct Name {
     /// The key of an exclusive lock.
     pub(crate) lock: String,
-    /// Where permits are counted: `NAME/.lock`.
+    /// The key that counts the permits: `NAME/.lock`.
     pub(crate) semaphore: String,
-    /// Below it each holder of a permit has a key: `NAME/SESSION`.
+    /// The prefix of the permits' keys. Each holder of a permit has the key `NAME/SESSION`.
     pub(crate) below: String,
 }
 
 impl Name {
     /// # Errors
-    /// For a key that has no literal name, or one that Consul's server would change.
+    /// A key that has no literal name, or one whose name Consul's server would change.
     pub(crate) fn of(key: &LockKey, literal: bool) -> Result<Self> {
-        let lock = if literal { as_others_write_it(key)? } else { escaped(key.as_str()) };
+        let lock = if literal { literal_name(key)? } else { without_slashes(key.as_str()) };
         Ok(Self { semaphore: format!("{lock}/.lock"), below: format!("{lock}/"), lock })
     }
 
@@ -27,12 +27,12 @@ impl Name {
     }
 }
 
-/// A slash in a key of ours would make folders, and the server changes paths with `//` in them.
-pub(crate) fn escaped(text: &str) -> String {
+/// The key of a lock with dlock's own name has no slash: the server changes paths that contain `//`.
+pub(crate) fn without_slashes(text: &str) -> String {
     text.replace('/', "%2F")
 }
 
-/// The lock that an own name belongs to: a lock's or a permit's. `None`: nobody holds it by this name.
+/// The lock to which a key with dlock's own name belongs. `None` for the count of permits, which shows no holder.
 pub(crate) fn lock_of(name: &str) -> Option<LockKey> {
     let lock = match name.split_once('/') {
         // The count of permits outlives its last holder for a moment.
@@ -43,7 +43,7 @@ pub(crate) fn lock_of(name: &str) -> Option<LockKey> {
     LockKey::from_stored(&lock.replace("%2F", "/"))
 }
 
-fn as_others_write_it(key: &LockKey) -> Result<String> {
+fn literal_name(key: &LockKey) -> Result<String> {
     let name = key.literal()?.as_str().to_owned();
     if name.split('/').any(|part| matches!(part, "" | "." | "..")) {
         let need = "a key without empty parts, `.` and `..` between its slashes".into();

@@ -1,42 +1,42 @@
-//! Permits, as Consul's own semaphore keeps them: one key counts the holders, and each holder has a key of its session.
+//! Permits, stored as by Consul's own semaphore: one key counts the holders, and each holder has a key of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use dlock_contract::{Claim, Error, ErrorKind, LockKey, Result};
 
-use crate::api::kv::{self, Entry, Seen};
-use crate::api::txn::{self, Failure, Op, Outcome};
-use crate::lock::acquire::{Step, check_flags, unsent};
-use crate::lock::locks::Locks;
+use crate::api::kv::{self, Entry, Indexed};
+use crate::api::txn::{self, Op, OpFailure, TxnOutcome};
+use crate::lock::acquire::{TryResult, check_flags, unsent};
+use crate::lock::claim_state::ClaimSession;
 use crate::lock::name::Name;
-use crate::lock::place::Lease;
-use crate::lock::value::{Count, SEMAPHORE, Stamp};
+use crate::lock::shared::Shared;
+use crate::lock::value::{HoldValue, PermitCount, SEMAPHORE};
 use crate::lock::wait::Awaited;
 
 /// The permits of a lock, as one read shows them.
 pub(crate) struct Permits {
-    /// The entry in the place of the count: the count, or another tool's lock.
+    /// The entry under the name of the count: the count, or another tool's lock.
     pub(crate) counter: Option<Entry>,
-    /// Where it was last changed; zero if there is none.
+    /// The index at which this entry was last changed; zero if there is none.
     pub(crate) index: u64,
-    /// Its content, if it can be read.
-    count: Option<Count>,
-    /// The keys of the sessions that have a permit and live.
+    /// The count, if the entry has one.
+    count: Option<PermitCount>,
+    /// The keys of the holders, by session. The sessions are alive.
     pub(crate) living: BTreeMap<String, Entry>,
 }
 
 impl Permits {
-    /// Of all keys below a lock's name. Deeper ones are of other locks.
+    /// Reads the permits from all keys below the lock's name. Deeper keys belong to other locks.
     pub(crate) fn of(name: &Name, entries: &[Entry]) -> Self {
         let counter = entries.iter().find(|entry| entry.key == name.semaphore).cloned();
         let index = counter.as_ref().map_or(0, |entry| entry.modify_index);
-        let count: Option<Count> = counter.as_ref().and_then(|entry| serde_json::from_str(&entry.text()).ok());
-        let has_permit = |session: &str| count.as_ref().is_some_and(|count| count.holders.contains_key(session));
-        // A session that has ended holds no key.
+        let count: Option<PermitCount> = counter.as_ref().and_then(|entry| serde_json::from_str(&entry.text()).ok());
+        let has_permit = |session_id: &str| count.as_ref().is_some_and(|count| count.holders.contains_key(session_id));
+        // An ended session holds no key, so only sessions that are alive remain.
         let living = entries.iter().filter_map(|entry| {
-            let session = entry.session.clone().filter(|session| has_permit(session))?;
-            (entry.key == name.permit(&session)).then_some(())?;
-            Some((session, entry.clone()))
+            let session_id = entry.session.clone().filter(|session_id| has_permit(session_id))?;
+            (entry.key == name.permit(&session_id)).then_some(())?;
+            Some((session_id, entry.clone()))
         });
         Self { index, living: living.collect(), count, counter }
     }
@@ -46,31 +46,32 @@ impl Permits {
         self.counter.as_ref().is_some_and(|counter| counter.flags != SEMAPHORE)
     }
 
-    /// For another mode: nobody may have a permit.
+    /// Fails if anybody holds a permit.
     pub(crate) fn check_none(&self, key: &LockKey) -> Result<()> {
         if self.living.is_empty() { Ok(()) } else { Err(other_mode(key)) }
     }
 
-    /// The count with these sessions as its holders.
-    fn with(&self, limit: u32, more: Option<&str>, less: Option<&str>) -> Count {
-        let stay = self.living.keys().map(String::as_str).filter(|session| Some(*session) != less);
-        Count { limit, holders: stay.chain(more).map(|session| (session.to_owned(), true)).collect() }
+    /// The count of the present holders, with one session more or less.
+    fn with(&self, limit: u32, more: Option<&str>, less: Option<&str>) -> PermitCount {
+        let stay = self.living.keys().map(String::as_str).filter(|session_id| Some(*session_id) != less);
+        PermitCount { limit, holders: stay.chain(more).map(|session_id| (session_id.to_owned(), true)).collect() }
     }
 
     fn lowest_free_slot(&self) -> u32 {
-        let taken: BTreeSet<u32> = self.living.values().filter_map(|entry| Stamp::read(&entry.text())?.slot).collect();
+        let taken: BTreeSet<u32> =
+            self.living.values().filter_map(|entry| HoldValue::read(&entry.text())?.slot).collect();
         (0..).find(|slot| !taken.contains(slot)).unwrap_or(u32::MAX)
     }
 
-    /// The number of permits that somebody uses.
+    /// The number of permits of the present holders; `None` without holders.
     fn limit(&self) -> Option<u32> {
         self.count.as_ref().map(|count| count.limit).filter(|_| !self.living.is_empty())
     }
 
-    /// The operation that takes a session out of the count; without holders the count goes, if it is ours alone.
-    pub(crate) fn without<'a>(&self, name: &'a Name, session: &str, keeps_count: bool) -> Option<Op<'a>> {
+    /// The operation that removes a session from the count. Deletes the count of the last holder, unless `keeps_count`.
+    pub(crate) fn without<'a>(&self, name: &'a Name, session_id: &str, keeps_count: bool) -> Option<Op<'a>> {
         let limit = self.count.as_ref()?.limit;
-        let count = self.with(limit, None, Some(session));
+        let count = self.with(limit, None, Some(session_id));
         Some(if count.holders.is_empty() && !keeps_count {
             Op::delete_unchanged(&name.semaphore, self.index)
         } else {
@@ -79,41 +80,41 @@ impl Permits {
     }
 }
 
-impl Locks {
-    pub(crate) async fn permit_step(
+impl Shared {
+    pub(crate) async fn try_permit(
         &self,
         claim: &Claim,
         limit: u32,
         name: &Name,
-        lease: &mut Option<Lease>,
-    ) -> Result<Step> {
+        session: &mut Option<ClaimSession>,
+    ) -> Result<TryResult> {
         let seen = kv::read_all(&self.http, &name.below, None).await;
-        let Seen { found, index } = seen.map_err(|error| unsent(error, lease.as_ref()))?;
+        let Indexed { found, index } = seen.map_err(|error| unsent(error, session.as_ref()))?;
         let permits = Permits::of(name, &found);
         if let Some(counter) = &permits.counter {
             check_flags(counter, SEMAPHORE)?;
             if permits.count.is_none() {
-                let text = "the count of permits in Consul cannot be read: delete the key";
+                let text = "the count of permits in Consul cannot be read; delete the key when no holder is left";
                 return Err(Error::new(ErrorKind::CorruptState, text).with_key(&counter.key));
             }
         }
         if permits.limit().is_some_and(|other| other != limit) {
             return Err(other_mode(&claim.key));
         }
-        let ours = lease.as_ref().and_then(|lease| permits.living.get(&lease.session));
+        let ours = session.as_ref().and_then(|session| permits.living.get(&session.id));
         if let Some(entry) = ours {
-            let slot = Stamp::read(&entry.text()).and_then(|stamp| stamp.slot);
-            let lives = self.session(claim, lease, true).await?.is_some();
-            return Ok(if lives { Step::Won { token: entry.modify_index, slot } } else { Step::Again });
+            let slot = HoldValue::read(&entry.text()).and_then(|hold_value| hold_value.slot);
+            let lives = self.live_session_id(claim, session, true).await?.is_some();
+            return Ok(if lives { TryResult::Won { token: entry.modify_index, slot } } else { TryResult::Retry });
         }
         if permits.living.len() >= limit as usize {
-            // The first one that has a note: another tool's has none.
-            let stamps =
-                permits.living.values().filter_map(|entry| Some((entry.modify_index, Stamp::read(&entry.text())?)));
-            let by = stamps.min_by_key(|(index, _)| *index).map(|(_, stamp)| stamp.note);
-            return Ok(Step::Held { awaited: Awaited::Permits(name.clone(), limit), index, by });
+            // The oldest holder that has a note. Holders of another tool have none.
+            let hold_values =
+                permits.living.values().filter_map(|entry| Some((entry.modify_index, HoldValue::read(&entry.text())?)));
+            let by = hold_values.min_by_key(|(index, _)| *index).map(|(_, hold_value)| hold_value.note);
+            return Ok(TryResult::Held { awaited: Awaited::Permits(name.clone(), limit), index, by });
         }
-        self.take_permit(claim, limit, name, &permits, lease).await
+        self.take_permit(claim, limit, name, &permits, session).await
     }
 
     async fn take_permit(
@@ -122,37 +123,41 @@ impl Locks {
         limit: u32,
         name: &Name,
         permits: &Permits,
-        lease: &mut Option<Lease>,
-    ) -> Result<Step> {
-        let Some(session) = self.session(claim, lease, false).await? else { return Ok(Step::Again) };
+        session: &mut Option<ClaimSession>,
+    ) -> Result<TryResult> {
+        let Some(session_id) = self.live_session_id(claim, session, false).await? else { return Ok(TryResult::Retry) };
         let slot = permits.lowest_free_slot();
-        let (key, stamp) = (name.permit(&session), Stamp::of(claim, Some(slot)).to_text());
-        let count = permits.with(limit, Some(&session), None).to_text();
+        let (key, hold_value) = (name.permit(&session_id), HoldValue::of(claim, Some(slot)).to_text());
+        let count = permits.with(limit, Some(&session_id), None).to_text();
         let mut lock_index = 0;
         loop {
             let ops = [
-                Op::lock(&key, &session, SEMAPHORE, &stamp),
+                Op::lock(&key, &session_id, SEMAPHORE, &hold_value),
                 Op::write_unchanged(&name.semaphore, permits.index, SEMAPHORE, &count),
                 Op::unchanged(&name.lock, lock_index),
             ];
             let failures = match txn::run(&self.http, &ops).await? {
-                Outcome::Done(entries) => {
+                TxnOutcome::Done(entries) => {
                     let token = entries.first().map(|entry| entry.modify_index);
-                    let token =
-                        token.ok_or_else(|| Error::new(ErrorKind::Protocol, "a grant does not tell its key"))?;
-                    return Ok(Step::Won { token, slot: Some(slot) });
+                    let token = token.ok_or_else(|| {
+                        Error::new(
+                            ErrorKind::Protocol,
+                            "the answer to a transaction that took a permit does not have its key",
+                        )
+                    })?;
+                    return Ok(TryResult::Won { token, slot: Some(slot) });
                 }
-                Outcome::Refused(failures) => failures,
+                TxnOutcome::Refused(failures) => failures,
             };
-            if failures.iter().any(Failure::is_dead_session) {
-                *lease = None;
+            if failures.iter().any(OpFailure::is_dead_session) {
+                *session = None;
             }
             let only_the_lock = matches!(&failures[..], [only] if only.op_index == 2);
             if !only_the_lock || lock_index != 0 {
-                return Ok(Step::Again);
+                return Ok(TryResult::Retry);
             }
-            // Another tool leaves its lock's key when it frees it.
-            let Some(entry) = kv::read(&self.http, &name.lock, None).await?.found else { return Ok(Step::Again) };
+            // Another tool keeps the key of its lock when it frees the lock.
+            let Some(entry) = kv::read(&self.http, &name.lock, None).await?.found else { return Ok(TryResult::Retry) };
             if entry.session.is_some() {
                 return Err(other_mode(&claim.key));
             }

@@ -1,4 +1,4 @@
-//! The end of a hold: the key first, then its session. Destroying the session first would start the lock-delay.
+//! The end of a hold: first frees the key, then destroys the session. The other order would start Consul's lock-delay.
 
 use std::sync::Arc;
 
@@ -7,120 +7,133 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::api::txn::{self, Op, Outcome};
+use crate::api::txn::{self, Op, TxnOutcome};
 use crate::api::{kv, session};
-use crate::lock::locks::Locks;
+use crate::lock::claim_state::{ClaimSession, ClaimState, StateAccess};
 use crate::lock::name::Name;
 use crate::lock::permits::Permits;
-use crate::lock::place::{Lease, Place, Turn};
-use crate::lock::renew::grant;
+use crate::lock::renew::session_of;
+use crate::lock::shared::Shared;
 use crate::lock::value::LOCK;
 
-/// Others may change the count of permits so many times between a read and the transaction.
-const TRIES: u32 = 8;
+/// How often a release begins again because another claim changed the count of permits.
+const MAX_TRIES: u32 = 8;
 
-impl Locks {
-    /// Frees the lock. The session is destroyed after the answer, since nothing waits for that.
+impl Shared {
+    /// Frees the lock. The session is destroyed after the answer to the caller, because nobody needs to wait for that.
     pub(crate) fn release(self: &Arc<Self>, hold: &Hold) -> BoxFuture<'static, Result<Released>> {
-        let grant = match grant(hold) {
-            Ok(grant) => grant,
+        let held = match session_of(hold) {
+            Ok(held) => held,
             Err(error) => return async { Err(error) }.boxed(),
         };
-        let (locks, owner) = (self.clone(), hold.claim.owner);
-        let (tell, told) = oneshot::channel();
+        let (shared, owner) = (self.clone(), hold.claim.owner);
+        let (sender, answer) = oneshot::channel();
         let work = async move {
-            let freed = locks.free(&grant.name, &grant.session, grant.is_permit).await;
-            let is_over = freed.is_ok();
-            let _ = tell.send(freed);
-            if is_over {
-                locks.forget(owner);
-                // A session without keys ends by itself.
-                let _ = session::destroy(&locks.http, &grant.session).await;
+            let freed = shared.free(&held.name, &held.session_id, held.is_permit).await;
+            let is_confirmed = freed.is_ok();
+            let _ = sender.send(freed);
+            if is_confirmed {
+                shared.forget(owner);
+                // If this fails, the session ends by itself.
+                let _ = session::destroy(&shared.http, &held.session_id).await;
             }
             Ok(())
         };
-        let run = Self::detached(work);
+        let running = Self::detached(work);
         async move {
-            let mut run = run;
+            let mut running = running;
             tokio::select! {
                 biased;
-                freed = told => freed.unwrap_or_else(|_| Err(Error::outage("dlock's own thread has ended"))),
-                Err(error) = &mut run => Err(error),
+                freed = answer => freed.unwrap_or_else(|_| Err(Error::outage("dlock's own thread has ended"))),
+                Err(error) = &mut running => Err(error),
             }
         }
         .boxed()
     }
 
-    /// Ends a claim that may have something in the store, after the attempt that is still under way.
-    pub(crate) async fn abandon(self: Arc<Self>, claim: Arc<Claim>, place: Arc<Place>, turn: Turn) -> Result<()> {
-        let mut lease = turn.await;
-        self.end(&place.name, &mut lease, claim.mode.is_shared()).await?;
-        self.forget_empty(claim.owner, &place);
+    /// Ends a claim that may have something in the store. Runs after the claim's attempt, if one is under way.
+    pub(crate) async fn abandon(
+        self: Arc<Self>,
+        claim: Arc<Claim>,
+        state: Arc<ClaimState>,
+        access: StateAccess,
+    ) -> Result<()> {
+        let mut session = access.await;
+        self.end(&state.name, &mut session, claim.mode.is_shared()).await?;
+        self.forget_empty(claim.owner, &state);
         Ok(())
     }
 
-    /// A refused attempt leaves nothing.
-    pub(crate) async fn leave(&self, claim: &Claim, place: &Arc<Place>, lease: &mut Option<Lease>) -> Result<()> {
-        if let Some(present) = lease {
-            session::destroy(&self.http, &present.session).await?;
+    /// Destroys the session of a refused attempt.
+    pub(crate) async fn leave(
+        &self,
+        claim: &Claim,
+        state: &Arc<ClaimState>,
+        session: &mut Option<ClaimSession>,
+    ) -> Result<()> {
+        if let Some(present) = session {
+            session::destroy(&self.http, &present.id).await?;
         }
-        *lease = None;
-        self.forget_empty(claim.owner, place);
+        *session = None;
+        self.forget_empty(claim.owner, state);
         Ok(())
     }
 
-    /// Ends everything at the end of the store.
+    /// Destroys the sessions of all claims, when the store is closed.
     pub(crate) async fn end_all(&self) {
-        for place in self.drain() {
-            let mut lease = place.lease.lock().await;
-            if let Some(present) = lease.take() {
-                let _ = session::destroy(&self.http, &present.session).await;
+        for state in self.drain() {
+            let mut session = state.session.lock().await;
+            if let Some(present) = session.take() {
+                let _ = session::destroy(&self.http, &present.id).await;
             }
         }
         self.http.close().await;
     }
 
-    async fn end(&self, name: &Name, lease: &mut Option<Lease>, is_permit: bool) -> Result<()> {
-        if let Some(present) = lease {
-            self.free(name, &present.session, is_permit).await?;
-            session::destroy(&self.http, &present.session).await?;
+    async fn end(&self, name: &Name, session: &mut Option<ClaimSession>, is_permit: bool) -> Result<()> {
+        if let Some(present) = session {
+            self.free(name, &present.id, is_permit).await?;
+            session::destroy(&self.http, &present.id).await?;
         }
-        *lease = None;
+        *session = None;
         Ok(())
     }
 
-    async fn free(&self, name: &Name, session: &str, is_permit: bool) -> Result<Released> {
-        if is_permit { self.free_permit(name, session).await } else { self.free_lock(name, session).await }
+    async fn free(&self, name: &Name, session_id: &str, is_permit: bool) -> Result<Released> {
+        if is_permit { self.free_permit(name, session_id).await } else { self.free_lock(name, session_id).await }
     }
 
-    async fn free_lock(&self, name: &Name, session: &str) -> Result<Released> {
-        let held = Op::held(&name.lock, session);
-        // Other tools leave the key, and may count its acquisitions.
-        let end =
-            if self.http.settings().literal { Op::unlock(&name.lock, session, LOCK) } else { Op::delete(&name.lock) };
-        Ok(released(&txn::run(&self.http, &[held, end]).await?))
+    async fn free_lock(&self, name: &Name, session_id: &str) -> Result<Released> {
+        let is_held = Op::held(&name.lock, session_id);
+        // Other tools keep the key of a free lock, and may count its acquisitions.
+        let end = if self.http.settings().literal {
+            Op::unlock(&name.lock, session_id, LOCK)
+        } else {
+            Op::delete(&name.lock)
+        };
+        Ok(released(&txn::run(&self.http, &[is_held, end]).await?))
     }
 
-    async fn free_permit(&self, name: &Name, session: &str) -> Result<Released> {
-        let key = name.permit(session);
-        for _ in 0..TRIES {
+    async fn free_permit(&self, name: &Name, session_id: &str) -> Result<Released> {
+        let key = name.permit(session_id);
+        for _ in 0..MAX_TRIES {
             let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
-            let mut ops = vec![Op::held(&key, session), Op::delete(&key)];
-            ops.extend(permits.without(name, session, self.http.settings().literal));
+            let mut ops = vec![Op::held(&key, session_id), Op::delete(&key)];
+            ops.extend(permits.without(name, session_id, self.http.settings().literal));
             match txn::run(&self.http, &ops).await? {
-                // The count has changed.
-                Outcome::Refused(failures) if failures.iter().all(|failure| failure.op_index == 2) => {}
+                // Only the count has changed: read it again.
+                TxnOutcome::Refused(failures) if failures.iter().all(|failure| failure.op_index == 2) => {}
                 outcome => return Ok(released(&outcome)),
             }
         }
-        // A session without a key has no permit: the next claim takes it out of the count.
-        Ok(released(&txn::run(&self.http, &[Op::held(&key, session), Op::delete(&key)]).await?))
+        // Delete only the key. A session without a key holds no permit, and the next claim removes it from the count.
+        Ok(released(&txn::run(&self.http, &[Op::held(&key, session_id), Op::delete(&key)]).await?))
     }
 }
 
-fn released(outcome: &Outcome) -> Released {
+fn released(outcome: &TxnOutcome) -> Released {
     match outcome {
-        Outcome::Done(_) => Released::Released,
-        Outcome::Refused(_) => Released::NotOwner,
+        TxnOutcome::Done(_) => Released::Released,
+        TxnOutcome::Refused(_) => Released::NotOwner,
     }
 }

@@ -1,4 +1,4 @@
-//! Renews many holds: each session by a request of its own, and all keys together by transactions that only read.
+//! Renews many holds: one request for each session, and transactions that check all keys together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,35 +7,35 @@ use dlock_contract::{Error, ErrorKind, Hold, Result, Standing, Validity};
 use futures::future::{join, join_all};
 
 use crate::api::session;
-use crate::api::txn::{self, MOST, Op, Outcome};
-use crate::lock::locks::Locks;
-use crate::lock::place::Grant;
+use crate::api::txn::{self, MAX_OPS, Op, TxnOutcome};
+use crate::lock::claim_state::HoldSession;
+use crate::lock::shared::Shared;
 
-/// The part of a hold that a renewal needs.
+/// The parts of a hold that a renewal needs.
 pub(crate) struct Renewal {
-    grant: Arc<Grant>,
+    session: Arc<HoldSession>,
     ttl: Duration,
 }
 
 impl Renewal {
     pub(crate) fn of(hold: &Hold) -> Result<Self> {
-        Ok(Self { grant: grant(hold)?, ttl: hold.claim.ttl })
+        Ok(Self { session: session_of(hold)?, ttl: hold.claim.ttl })
     }
 }
 
-/// What a hold of ours lives in.
-pub(crate) fn grant(hold: &Hold) -> Result<Arc<Grant>> {
+/// The session of a hold of this store.
+pub(crate) fn session_of(hold: &Hold) -> Result<Arc<HoldSession>> {
     let foreign = || Error::new(ErrorKind::Internal, "a hold of another backend was given to Consul");
-    hold.shared_session::<Grant>().ok_or_else(foreign)
+    hold.shared_session::<HoldSession>().ok_or_else(foreign)
 }
 
-impl Locks {
+impl Shared {
     pub(crate) async fn renew(self: Arc<Self>, holds: Vec<Renewal>) -> Vec<Result<Standing>> {
-        // A session that lives does not prove that its key is there: an operator may have deleted it.
+        // A session that is alive does not prove that it holds the key: an operator may have deleted the key.
         let kept = join_all(holds.iter().map(|hold| self.keep_alive(hold)));
-        let stand = join_all(holds.chunks(MOST).map(|batch| self.stand(batch)));
-        let (kept, stand) = join(kept, stand).await;
-        let answers = kept.into_iter().zip(stand.into_iter().flatten()).map(|answers| match answers {
+        let keys_held = join_all(holds.chunks(MAX_OPS).map(|batch| self.keys_held(batch)));
+        let (kept, keys_held) = join(kept, keys_held).await;
+        let answers = kept.into_iter().zip(keys_held.into_iter().flatten()).map(|answers| match answers {
             (Ok(None), _) | (_, Ok(false)) => Ok(Standing::Lost),
             (Ok(Some(validity)), Ok(true)) => Ok(Standing::Renewed(validity)),
             (Err(error), _) | (_, Err(error)) => Err(error),
@@ -43,23 +43,23 @@ impl Locks {
         answers.collect()
     }
 
-    /// `None`: the session has ended.
+    /// Renews the session. `None`: it has ended.
     async fn keep_alive(&self, hold: &Renewal) -> Result<Option<Validity>> {
-        let before = self.http.clock().now();
-        let lives = session::renew(&self.http, &hold.grant.session).await?;
-        Ok(lives.then(|| Validity::new(before, hold.ttl)))
+        let since = session::renew(&self.http, &hold.session.session_id).await?;
+        Ok(since.map(|since| Validity::new(since, hold.ttl)))
     }
 
-    /// Whether each hold's key is its session's. The leader answers, after a round with the other servers.
-    async fn stand(&self, holds: &[Renewal]) -> Vec<Result<bool>> {
-        let permits: Vec<String> = holds.iter().map(|hold| hold.grant.name.permit(&hold.grant.session)).collect();
-        let ops = holds.iter().zip(&permits).map(|(Renewal { grant, .. }, permit)| {
-            Op::held(if grant.is_permit { permit } else { &grant.name.lock }, &grant.session)
+    /// Whether each hold's session holds its key. The leader answers after it has confirmed its role with a majority.
+    async fn keys_held(&self, holds: &[Renewal]) -> Vec<Result<bool>> {
+        let permits: Vec<String> =
+            holds.iter().map(|hold| hold.session.name.permit(&hold.session.session_id)).collect();
+        let ops = holds.iter().zip(&permits).map(|(Renewal { session, .. }, permit)| {
+            Op::held(if session.is_permit { permit } else { &session.name.lock }, &session.session_id)
         });
         match txn::run(&self.http, &ops.collect::<Vec<_>>()).await {
-            Ok(Outcome::Done(_)) => holds.iter().map(|_| Ok(true)).collect(),
-            // It names every operation that failed.
-            Ok(Outcome::Refused(lost)) => {
+            Ok(TxnOutcome::Done(_)) => holds.iter().map(|_| Ok(true)).collect(),
+            // The answer names every operation that failed.
+            Ok(TxnOutcome::Refused(lost)) => {
                 (0..holds.len()).map(|at| Ok(lost.iter().all(|failure| failure.op_index != at))).collect()
             }
             Err(error) => holds.iter().map(|_| Err(error.again())).collect(),

@@ -1,24 +1,24 @@
-//! What stands in the keys: marks that Consul's own tools know, the note, and the count of permits.
+//! The flags and values of the keys: flags that Consul's own tools know, the holder's note, and the count of permits.
 
 use std::collections::BTreeMap;
 
 use dlock_contract::{Claim, HoldId, Note};
 use serde::{Deserialize, Serialize};
 
-/// The flags by which Consul's tools know a lock's key.
+/// The flags of an exclusive lock's key, as Consul's own tools set them.
 pub(crate) const LOCK: u64 = 0x2ddc_cbc0_58a5_0c18;
 
-/// The flags by which they know the keys of a semaphore.
+/// The flags of a semaphore's keys, as Consul's own tools set them.
 pub(crate) const SEMAPHORE: u64 = 0xe0f6_9a2b_aa41_4de0;
 
-/// The value beside a hold: which one it is, its slot, and its note. Never its owner.
-pub(crate) struct Stamp {
+/// The value of a held key: the hold's id, slot and note. It never contains the owner, which is a secret.
+pub(crate) struct HoldValue {
     pub(crate) id: HoldId,
     pub(crate) slot: Option<u32>,
     pub(crate) note: Note,
 }
 
-impl Stamp {
+impl HoldValue {
     pub(crate) fn of(claim: &Claim, slot: Option<u32>) -> Self {
         Self { id: HoldId::of(&claim.owner), slot, note: claim.note.clone() }
     }
@@ -29,7 +29,7 @@ impl Stamp {
         format!("dlock {} {slot} {}", self.id, self.note.as_str())
     }
 
-    /// `None`: another tool has written it.
+    /// Reads a value. `None`: another tool has written it.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut parts = text.strip_prefix("dlock ")?.splitn(3, ' ');
         let id = parts.next()?.parse().ok()?;
@@ -44,13 +44,13 @@ impl Stamp {
 /// The count of permits, as Consul's own tools write it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub(crate) struct Count {
+pub(crate) struct PermitCount {
     pub(crate) limit: u32,
     /// The sessions that have a permit.
     pub(crate) holders: BTreeMap<String, bool>,
 }
 
-impl Count {
+impl PermitCount {
     pub(crate) fn to_text(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
@@ -69,17 +69,17 @@ mod tests {
         let key = LockKey::new("shop", Key::text("k")).unwrap();
         let claim = Claim::new(key, Duration::from_secs(10), "site").unwrap();
         for slot in [None, Some(3)] {
-            let text = Stamp::of(&claim, slot).to_text();
+            let text = HoldValue::of(&claim, slot).to_text();
             assert!(!text.contains(&claim.owner.to_hex()), "{text}");
-            let read = Stamp::read(&text).unwrap();
+            let read = HoldValue::read(&text).unwrap();
             assert_eq!((read.id, read.slot, read.note), (HoldId::of(&claim.owner), slot, claim.note.clone()));
         }
-        assert!(Stamp::read("").is_none() && Stamp::read("dlock x - y").is_none());
+        assert!(HoldValue::read("").is_none() && HoldValue::read("dlock x - y").is_none());
     }
 
     #[test]
     fn a_count_is_what_go_writes() {
-        let count = Count { limit: 2, holders: BTreeMap::from([("b".into(), true), ("a".into(), true)]) };
+        let count = PermitCount { limit: 2, holders: BTreeMap::from([("b".into(), true), ("a".into(), true)]) };
         assert_eq!(count.to_text(), r#"{"Limit":2,"Holders":{"a":true,"b":true}}"#);
     }
 }

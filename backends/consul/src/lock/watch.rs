@@ -1,7 +1,7 @@
-//! Tells holds that their sessions have ended: one blocking query for all holds of a process.
+//! Reports to holds that their sessions have ended, by one blocking query for all holds of the store.
 //!
-//! The query lists the sessions of the agent's node, to which all sessions of this process belong. It runs only while
-//! somebody listens. Its news are hints, and the answer to a renewal decides.
+//! The query lists the sessions of the node to which all sessions of the store belong. It runs only while a hold listens. A
+//! missing session is a hint: the answer to a renewal decides.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,15 +18,16 @@ use crate::server::http::Http;
 /// How long one query waits for a change.
 const WAIT: Duration = Duration::from_secs(30);
 
-/// The pause between two lists: sessions come and go with every lock of the node.
+/// The pause between two queries. Each lock creates a session, so the list changes all the time.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The pause after a list that failed.
+/// The pause after a failed query.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// A list may take at most one part in so many of the time.
+/// The transfer of lists may take at most one tenth of the time, so the pause is at least ten times as long.
 const SHARE: u32 = 10;
 
+/// The listeners of a store, and the query that serves them.
 pub(crate) struct Watch {
     http: Arc<Http>,
     node: String,
@@ -41,9 +42,9 @@ struct Listeners {
 
 struct Listener {
     session: String,
-    tell: oneshot::Sender<()>,
+    sender: oneshot::Sender<()>,
     since: BootInstant,
-    /// Whether a list had the session.
+    /// Whether a list has contained the session.
     was_seen: bool,
 }
 
@@ -52,19 +53,19 @@ impl Watch {
         Self { http: http.clone(), node, listeners: Mutex::default() }
     }
 
-    /// Ends when the session may have ended.
+    /// A future that ends when the session may have ended.
     pub(crate) fn listen(self: &Arc<Self>, session: String) -> Option<BoxFuture<'static, ()>> {
-        let (tell, told) = oneshot::channel();
+        let (sender, ended) = oneshot::channel();
         let since = self.http.clock().now();
         let mut listeners = self.listeners();
-        listeners.all.push(Listener { session, tell, since, was_seen: false });
+        listeners.all.push(Listener { session, sender, since, was_seen: false });
         if !std::mem::replace(&mut listeners.is_running, true) {
             let watch = self.clone();
             background().ok()?.spawn(async move { watch.run().await });
         }
         Some(Box::pin(async move {
-            // The sender is dropped only after news.
-            let _ = told.await;
+            // The sender is dropped only after it was used.
+            let _ = ended.await;
         }))
     }
 
@@ -78,7 +79,7 @@ impl Watch {
                     // The answer begins to come when something has changed, so its transfer is the least of this time.
                     let began = clock.now();
                     self.compare(&seen.found, asked);
-                    // An index that goes back is another state: then the next query must not wait.
+                    // If the index went back, the state is another one, and the next query must not wait.
                     let goes_on = index.is_none_or(|(before, _)| seen.index >= before);
                     index = Some((seen.index, WAIT)).filter(|_| goes_on && seen.index > 0);
                     PAUSE.max(clock.now().since(began) * SHARE)
@@ -92,14 +93,14 @@ impl Watch {
         }
     }
 
-    /// Tells those whose session is not in the list any more.
+    /// Informs the listeners whose session is not in the list any more.
     fn compare(&self, living: &HashSet<String>, asked: BootInstant) {
         let mut listeners = self.listeners();
         for listener in std::mem::take(&mut listeners.all) {
             let lives = living.contains(&listener.session);
-            // A session that was made after the question left may be missing from the answer.
+            // A session that was created after the query left may be missing from the answer.
             if !lives && (listener.was_seen || listener.since < asked) {
-                let _ = listener.tell.send(());
+                let _ = listener.sender.send(());
             } else {
                 listeners.all.push(Listener { was_seen: listener.was_seen || lives, ..listener });
             }
@@ -108,7 +109,7 @@ impl Watch {
 
     fn has_listeners(&self) -> bool {
         let mut listeners = self.listeners();
-        listeners.all.retain(|listener| !listener.tell.is_closed());
+        listeners.all.retain(|listener| !listener.sender.is_closed());
         listeners.is_running = !listeners.all.is_empty();
         listeners.is_running
     }

@@ -1,4 +1,4 @@
-//! Opens connections for the HTTP client: name look-up, TCP, TLS.
+//! Opens connections for the HTTP client: host name look-up, TCP, TLS.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -31,9 +31,9 @@ impl Connection for Socket {
 
 /// Connects to the one agent of a store.
 #[derive(Clone)]
-pub(super) struct Connector(Arc<Way>);
+pub(super) struct Connector(Arc<Route>);
 
-struct Way {
+struct Route {
     names: Names,
     host: String,
     port: u16,
@@ -45,11 +45,11 @@ impl Connector {
         let name = settings.tls_name.as_deref().unwrap_or(&settings.host);
         let handshake = settings.tls.as_ref().map(|tls| Handshake::new(tls, name)).transpose()?;
         let (names, host, port) = (Names::default(), settings.host.clone(), settings.port);
-        Ok(Self(Arc::new(Way { names, host, port, handshake })))
+        Ok(Self(Arc::new(Route { names, host, port, handshake })))
     }
 }
 
-impl Way {
+impl Route {
     async fn connect(&self) -> Result<Socket> {
         let unknown = |error: std::io::Error| {
             Error::outage(format!("the host name of the Consul agent cannot be looked up: {}", error.kind()))
@@ -59,7 +59,7 @@ impl Way {
         for address in addresses {
             match TcpStream::connect(address).await {
                 Ok(stream) => {
-                    // A request is one small packet, and the answer waits for it.
+                    // A request is one small packet, and must leave at once.
                     let _ = stream.set_nodelay(true);
                     return match &self.handshake {
                         Some(handshake) => handshake.over(stream).await,
@@ -83,7 +83,7 @@ impl Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let way = self.0.clone();
-        Box::pin(async move { Ok(TokioIo::new(way.connect().await?)) })
+        let route = self.0.clone();
+        Box::pin(async move { Ok(TokioIo::new(route.connect().await?)) })
     }
 }

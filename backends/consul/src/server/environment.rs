@@ -1,6 +1,6 @@
-//! The variables of Consul's own tools: `CONSUL_HTTP_ADDR` and its like.
+//! The environment variables of Consul's own tools, such as `CONSUL_HTTP_ADDR`.
 //!
-//! A variable counts where the URL says nothing. No error repeats a value.
+//! A variable counts only for a setting that the URL does not have. No error repeats a value.
 
 use std::env;
 
@@ -9,16 +9,16 @@ use dlock_contract::{Error, Result};
 /// Reads one variable.
 pub(crate) type Lookup = fn(&str) -> Option<String>;
 
-/// The variables of this process. One that is empty is none.
+/// A variable of this process. An empty variable counts as not set.
 pub(crate) fn of_process(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-/// An address as Consul's tools take it.
+/// An address in the form that Consul's tools accept.
 pub(crate) struct HttpAddress {
     pub(crate) host: String,
     pub(crate) port: Option<u16>,
-    /// Whether it begins with `https://` or `http://`, if it has a scheme.
+    /// Whether the scheme is `https`. `None` without a scheme.
     pub(crate) tls: Option<bool>,
 }
 
@@ -28,7 +28,7 @@ impl HttpAddress {
         let wrong = || {
             Error::config(
                 "CONSUL_HTTP_ADDR",
-                "CONSUL_HTTP_ADDR is host:port, http://host:port or https://host:port; a Unix socket is not supported",
+                "CONSUL_HTTP_ADDR must be host:port, http://host:port or https://host:port; a Unix socket is not supported",
             )
         };
         let (tls, rest) = match text.split_once("://") {
@@ -53,6 +53,6 @@ pub(crate) fn flag(lookup: Lookup, name: &'static str) -> Result<Option<bool>> {
         None => Ok(None),
         Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(Some(true)),
         Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(Some(false)),
-        Some(_) => Err(Error::config(name, format!("{name} is true or false"))),
+        Some(_) => Err(Error::config(name, format!("{name} must be true or false"))),
     }
 }

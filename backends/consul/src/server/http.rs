@@ -1,4 +1,4 @@
-//! HTTP requests to the agent, each with a bound, and the refusals of the server as errors.
+//! HTTP requests to the agent, each with a timeout, and the server's refusals as errors.
 
 use std::error::Error as StdError;
 use std::sync::{Mutex, PoisonError};
@@ -17,19 +17,19 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use crate::server::connector::Connector;
 use crate::server::settings::Settings;
 
-/// The longest time for a request that does not wait on purpose.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of a request. A blocking query has its waiting time in addition.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// So many requests run at a time. An agent accepts 200 connections from one address by default.
+/// The most requests at a time. By default an agent accepts 200 connections from one address.
 const AT_ONCE: u32 = 64;
 
-/// So many connections stay open without a request.
+/// The most idle connections that stay open.
 const IDLE: usize = 8;
 
-/// A longer answer is refused.
+/// The longest answer that is read, in bytes. A longer one is an error.
 const LONGEST_ANSWER: usize = 64 << 20;
 
-/// Everything that could be mistaken in a path or a query.
+/// The characters that have a meaning in a path or a query, and those that it must not contain.
 const ESCAPED: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -51,12 +51,12 @@ const ESCAPED: &AsciiSet = &CONTROLS
     .add(b'}')
     .add(b';');
 
-/// A part of a path, or a value in a query. A slash stays as it is.
+/// Escapes a part of a path, or a value in a query. A slash stays as it is.
 pub(crate) fn escaped(text: &str) -> String {
     utf8_percent_encode(text, ESCAPED).to_string()
 }
 
-/// Asks one agent.
+/// The HTTP client of one agent.
 pub(crate) struct Http {
     settings: Settings,
     connector: Connector,
@@ -65,25 +65,27 @@ pub(crate) struct Http {
     slots: Semaphore,
 }
 
-/// An answer that is not a refusal of the request as such.
-pub(crate) struct Answer {
+/// An answer of the agent: a success, "not found", or "conflict".
+pub(crate) struct ApiAnswer {
     pub(crate) status: StatusCode,
-    /// The index of the state that it shows, for a query that waits for the next one.
+    /// The index of the state that the answer shows. A blocking query waits for a later one.
     pub(crate) index: u64,
     pub(crate) body: Bytes,
+    /// When the request left, after it had waited for its turn.
+    pub(crate) sent: BootInstant,
 }
 
-/// One request: everything behind the host.
-pub(crate) struct Call {
+/// One request to the API.
+pub(crate) struct ApiRequest {
     pub(crate) method: Method,
     /// Path and query, escaped.
     pub(crate) path: String,
     pub(crate) body: Bytes,
-    /// How long the server waits on purpose.
+    /// How long the server may wait before it answers a blocking query.
     pub(crate) waits: Duration,
 }
 
-impl Call {
+impl ApiRequest {
     pub(crate) fn get(path: impl Into<String>) -> Self {
         Self { method: Method::GET, path: path.into(), body: Bytes::new(), waits: Duration::ZERO }
     }
@@ -92,11 +94,11 @@ impl Call {
         Self { method: Method::PUT, path: path.into(), body: body.into(), waits: Duration::ZERO }
     }
 
-    /// Waits until something has changed since `index`, or for this time.
+    /// Makes this a blocking query: the server answers after a change since `index`, or after this time.
     pub(crate) fn until_changed(mut self, index: u64, time: Duration) -> Self {
-        let mark = if self.path.contains('?') { '&' } else { '?' };
-        self.path = format!("{}{mark}index={index}&wait={}ms", self.path, time.as_millis());
-        // The server adds up to a sixteenth.
+        let separator = if self.path.contains('?') { '&' } else { '?' };
+        self.path = format!("{}{separator}index={index}&wait={}ms", self.path, time.as_millis());
+        // The server adds up to a sixteenth of the time.
         self.waits = time + time / 16;
         self
     }
@@ -120,68 +122,71 @@ impl Http {
 
     /// Sends a request. `Ok`: the server has answered with a success, "not found", or "conflict".
     ///
-    /// It runs only on dlock's own thread, where the connections live.
-    pub(crate) async fn call(&self, call: Call) -> Result<Answer> {
-        let end = self.clock.now().after(call.waits + PATIENCE);
-        let _slot = if call.waits.is_zero() { Some(self.slot(end).await?) } else { None };
+    /// Runs only on our thread, where the connections are.
+    pub(crate) async fn send(&self, request: ApiRequest) -> Result<ApiAnswer> {
+        let end = self.clock.now().after(request.waits + REQUEST_TIMEOUT);
+        let _slot = if request.waits.is_zero() { Some(self.slot(end).await?) } else { None };
         let token = self.settings.token.header();
-        let refused = match self.ask(self.request(&call, token.clone())?, end).await {
+        let refused = match self.ask(self.to_http(&request, token.clone())?, end).await {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => error,
             answer => return answer,
         };
-        // A refused request has done nothing, so it may be sent once more.
+        // A refused request has changed nothing, so it may be sent again with the new token.
         if !self.settings.token.was_replaced(token.as_ref()) {
             return Err(refused);
         }
-        self.ask(self.request(&call, self.settings.token.header())?, end).await
+        self.ask(self.to_http(&request, self.settings.token.header())?, end).await
     }
 
-    async fn ask(&self, request: Request<Full<Bytes>>, end: BootInstant) -> Result<Answer> {
+    async fn ask(&self, request: Request<Full<Bytes>>, end: BootInstant) -> Result<ApiAnswer> {
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(answer) = self.clock.timeout_at(end, ask(&client, request)).await else {
-            // The other idle connections may lead to the same silent agent.
-            self.forget();
-            return Err(Error::outage(format!("Consul did not answer within {PATIENCE:?}")));
+        let sent = self.clock.now();
+        let Some(answer) = self.clock.timeout_at(end, ask(&client, request, sent)).await else {
+            // The idle connections may lead to the same silent agent.
+            self.drop_connections();
+            return Err(Error::outage(format!("Consul did not answer within {REQUEST_TIMEOUT:?}")));
         };
         answer
     }
 
-    /// Waits until no request is under way, and closes the connections.
+    /// Waits until no request is under way, for at most the timeout of a request. Then closes the connections.
     pub(crate) async fn close(&self) {
-        let end = self.clock.now().after(PATIENCE);
+        let end = self.clock.now().after(REQUEST_TIMEOUT);
         let _all = self.clock.timeout_at(end, self.slots.acquire_many(AT_ONCE)).await;
-        self.forget();
+        self.drop_connections();
     }
 
-    fn forget(&self) {
+    fn drop_connections(&self) {
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client(&self.connector);
     }
 
-    /// Waits for its turn, but no longer than for an answer: behind a silent agent requests would pile up without end.
+    /// Waits until fewer than the most requests are under way. This is bounded too: if the agent is silent, requests would
+    /// otherwise pile up without end.
     async fn slot(&self, end: BootInstant) -> Result<SemaphorePermit<'_>> {
         let Some(slot) = self.clock.timeout_at(end, self.slots.acquire()).await else {
-            let text =
-                format!("{AT_ONCE} requests to Consul are under way, and none of them ended within {PATIENCE:?}");
+            let text = format!(
+                "{AT_ONCE} requests to Consul are under way, and none of them ended within {REQUEST_TIMEOUT:?}"
+            );
             return Err(Error::outage(text).never_sent());
         };
         slot.map_err(|_| Error::new(ErrorKind::Internal, "the requests to Consul were closed"))
     }
 
-    fn request(&self, call: &Call, token: Option<HeaderValue>) -> Result<Request<Full<Bytes>>> {
+    fn to_http(&self, request: &ApiRequest, token: Option<HeaderValue>) -> Result<Request<Full<Bytes>>> {
         let Settings { host, port, scope, tls, .. } = &self.settings;
         let (scheme, host) = (if tls.is_some() { "https" } else { "http" }, bracketed(host));
-        let mut uri = format!("{scheme}://{host}:{port}/v1/{}", call.path);
+        let mut uri = format!("{scheme}://{host}:{port}/v1/{}", request.path);
         for (name, value) in scope {
             uri.push(if uri.contains('?') { '&' } else { '?' });
             uri.push_str(&format!("{name}={}", escaped(value)));
         }
-        let mut request = Request::builder().method(&call.method).uri(uri);
+        let mut builder = Request::builder().method(&request.method).uri(uri);
         if let Some(token) = token {
-            request = request.header("X-Consul-Token", token);
+            builder = builder.header("X-Consul-Token", token);
         }
-        request
-            .body(Full::new(call.body.clone()))
-            .map_err(|_| Error::config("url", "the host of the Consul URL cannot be reached by HTTP"))
+        builder
+            .body(Full::new(request.body.clone()))
+            .map_err(|_| Error::config("url", "the host of the Consul URL is not valid in an HTTP address"))
     }
 }
 
@@ -195,21 +200,27 @@ fn client(connector: &Connector) -> Client<Connector, Full<Bytes>> {
     builder.build(connector.clone())
 }
 
-async fn ask(client: &Client<Connector, Full<Bytes>>, request: Request<Full<Bytes>>) -> Result<Answer> {
+async fn ask(
+    client: &Client<Connector, Full<Bytes>>,
+    request: Request<Full<Bytes>>,
+    sent: BootInstant,
+) -> Result<ApiAnswer> {
     let answer = client.request(request).await.map_err(broken)?;
     let (head, body) = answer.into_parts();
     let index = head.headers.get("X-Consul-Index").and_then(|index| index.to_str().ok()?.parse().ok());
     let body = Limited::new(body, LONGEST_ANSWER).collect().await;
-    let body = body.map_err(|error| Error::outage("Consul's answer broke off").because(error))?.to_bytes();
+    let body = body
+        .map_err(|error| Error::outage("the connection to Consul broke during the answer").because(error))?
+        .to_bytes();
     match head.status {
         status if status.is_success() => {}
         StatusCode::NOT_FOUND | StatusCode::CONFLICT => {}
         status => return Err(refusal(status, &body)),
     }
-    Ok(Answer { status: head.status, index: index.unwrap_or(0), body })
+    Ok(ApiAnswer { status: head.status, index: index.unwrap_or(0), body, sent })
 }
 
-/// A request that got no answer.
+/// The error of a request without an answer.
 fn broken(error: ClientError) -> Error {
     if !error.is_connect() {
         return Error::outage("the connection to Consul broke").because(error);
@@ -224,12 +235,12 @@ fn broken(error: ClientError) -> Error {
     Error::outage("no connection to the Consul agent").because(error).never_sent()
 }
 
-/// A request that the server refused.
+/// The error of a request that the server refused.
 fn refusal(status: StatusCode, body: &[u8]) -> Error {
     let text: String = String::from_utf8_lossy(body).chars().filter(|c| !c.is_control()).take(200).collect();
     match status {
         StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => denied(&text),
-        // No leader, a server that cannot be reached, too many connections: another try can help.
+        // No leader, an unreachable server, or too many connections: a retry can help.
         status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
             Error::outage(format!("Consul answered {}: {text}", status.as_u16()))
         }
@@ -237,7 +248,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Error {
     }
 }
 
-/// The token lacks a right.
+/// The error of a token without the needed rights.
 pub(crate) fn denied(text: &str) -> Error {
     let needs =
         "a lock needs `session_prefix \"\"` and `key_prefix \"dl1\"` (or the names of literal keys) with policy write";

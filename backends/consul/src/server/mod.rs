@@ -1,4 +1,4 @@
-//! The way to the agent: the URL and the environment, the token, the connections, HTTP requests, and refusals as errors.
+//! Access to the agent: the URL and the environment, the token, connections, HTTP requests, and refusals as errors.
 
 mod connector;
 pub(crate) mod environment;

@@ -1,4 +1,4 @@
-//! What the URL and the environment say: the agent, the token, and how locks are kept.
+//! The settings from the URL and the environment: the agent, the token, and how locks are kept.
 
 use std::fs;
 use std::net::IpAddr;
@@ -11,7 +11,7 @@ use crate::server::token::Token;
 
 const DEFAULT_PORT: u16 = 8500;
 
-/// The lock-delay that Consul's own tools ask for.
+/// The lock-delay that Consul's own tools use.
 const DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
 const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(60);
 
@@ -36,18 +36,18 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     OptionRow::KEY,
 ]);
 
-/// The agent and the token, and what every request says.
+/// The settings of a store.
 pub(crate) struct Settings {
     pub(crate) host: String,
     pub(crate) port: u16,
     pub(crate) token: Token,
-    /// `None`: in clear text.
+    /// `None`: no TLS.
     pub(crate) tls: Option<Tls>,
     /// The name in the server's certificate, if it is not the host.
     pub(crate) tls_name: Option<String>,
-    /// Datacenter, namespace and partition, as parameters of every request.
+    /// Datacenter, namespace and partition, which are parameters of every request.
     pub(crate) scope: Vec<(&'static str, String)>,
-    /// Locks stand under the names that other tools use.
+    /// Whether locks have the names that other tools write.
     pub(crate) literal: bool,
     pub(crate) lock_delay: Duration,
     /// The health checks that end a session.
@@ -57,11 +57,10 @@ pub(crate) struct Settings {
 impl Settings {
     pub(crate) fn of(address: &Address, lookup: Lookup) -> Result<Self> {
         if address.hosts().len() > 1 || !address.path().is_empty() || address.user().is_some() {
-            return Err(address.wrong("it names one agent, and a token stands behind a colon"));
+            return Err(address.wrong("it must name one agent; a token is written after a colon, without a user"));
         }
         if lookup("CONSUL_HTTP_AUTH").is_some() {
-            let text =
-                "dlock speaks no basic authentication to Consul: unset CONSUL_HTTP_AUTH, and give a token instead";
+            let text = "dlock does not support basic authentication to Consul: unset CONSUL_HTTP_AUTH and use a token";
             return Err(Error::config("CONSUL_HTTP_AUTH", text));
         }
         let named = match address.hosts().first() {
@@ -93,13 +92,13 @@ impl Settings {
     }
 }
 
-/// The TLS that the URL asks for, or else the environment.
+/// The TLS settings of the URL, or else of the environment.
 fn tls(address: &Address, named: &HttpAddress, lookup: Lookup) -> Result<Option<Tls>> {
     let wanted = match named.tls {
         Some(tls) => Some(tls),
         None => flag(lookup, "CONSUL_HTTP_SSL")?,
     };
-    // A URL with files for TLS is not for clear text, whatever the variables say.
+    // A URL with TLS files never means clear text, even if a variable says so.
     let has_files = ["ca", "cert", "key"].iter().any(|name| address.option(name).is_some());
     let by_url = address.option("tls").is_some()
         || (wanted.is_none() && !address.hosts().is_empty())
@@ -119,10 +118,10 @@ fn tls(address: &Address, named: &HttpAddress, lookup: Lookup) -> Result<Option<
     }
 }
 
-/// Adds the files that the variables name, where the URL names none.
+/// Adds the files that the variables name, for those that the URL does not name.
 fn with_variables(mut tls: Tls, lookup: Lookup) -> Result<Tls> {
     if flag(lookup, "CONSUL_HTTP_SSL_VERIFY")? == Some(false) {
-        let text = "dlock looks at the agent's certificate in any case: name the authority with ca= or CONSUL_CACERT";
+        let text = "dlock always checks the agent's certificate: name the authority with ca= or CONSUL_CACERT";
         return Err(Error::config("CONSUL_HTTP_SSL_VERIFY", text));
     }
     let file = |name: &'static str| -> Result<Option<Vec<u8>>> {

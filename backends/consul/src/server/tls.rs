@@ -1,4 +1,4 @@
-//! TLS by rustls, and the error without the feature.
+//! TLS with rustls, or an error if the feature is off.
 
 use dlock_contract::{Error, Result, Tls};
 use tokio::net::TcpStream;
@@ -13,12 +13,13 @@ pub(super) struct Handshake(tokio_rustls::TlsConnector, rustls::pki_types::Serve
 #[cfg(feature = "tls")]
 impl Handshake {
     /// # Errors
-    /// For files that hold no certificates or keys, and a host that can have no certificate.
+    /// Files without certificates or keys, and a host that cannot have a certificate.
     pub(super) fn new(tls: &Tls, host: &str) -> Result<Self> {
-        // If another part of the program has chosen a provider, its choice stays.
+        // If another part of the program has chosen a provider, this changes nothing.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let name = rustls::pki_types::ServerName::try_from(host.to_owned())
-            .map_err(|_| Error::config("url", "the host of the Consul URL can have no certificate"))?;
+        let name = rustls::pki_types::ServerName::try_from(host.to_owned()).map_err(|_| {
+            Error::config("url", "the host of the Consul URL is not a name that a certificate can have")
+        })?;
         let config = config(tls).ok_or_else(|| {
             Error::config("ca", "the files for TLS (ca, cert, key) hold no certificates or keys in PEM")
         })?;
@@ -31,7 +32,7 @@ impl Handshake {
     }
 }
 
-/// The TLS settings that the files give. Without an authority the system's are trusted.
+/// The TLS settings from the files. Without a `ca`, the system's authorities are trusted.
 #[cfg(feature = "tls")]
 fn config(tls: &Tls) -> Option<rustls::ClientConfig> {
     use rustls::pki_types::pem::PemObject;
@@ -44,7 +45,7 @@ fn config(tls: &Tls) -> Option<rustls::ClientConfig> {
                 roots.add(certificate.ok()?).ok()?;
             }
         }
-        // An authority that cannot be read has signed no accepted certificate.
+        // An unreadable certificate of the system is passed over: it then verifies nothing.
         None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
     }
     let builder = rustls::ClientConfig::builder().with_root_certificates(roots);
@@ -57,7 +58,7 @@ fn config(tls: &Tls) -> Option<rustls::ClientConfig> {
     }
 }
 
-/// Stands in the place of TLS in a build without it.
+/// The replacement for TLS in a build without the feature.
 #[derive(Clone)]
 #[cfg(not(feature = "tls"))]
 pub(super) enum Handshake {}

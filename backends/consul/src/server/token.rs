@@ -1,5 +1,5 @@
-//! The token that every request carries. One in a file is read again when the server refuses it, so it can be replaced
-//! while the process runs.
+//! The token of every request. A token in a file is read again when the server refuses it, so it can be replaced while the
+//! process runs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,11 +23,11 @@ struct File {
 }
 
 impl Token {
-    /// The token of the URL, or else of the variables. A file is read.
+    /// The token of the URL, or else of the environment variables. Reads the token file, if one is named.
     pub(crate) fn of(address: &Address, lookup: Lookup) -> Result<Self> {
         match (address.password(), address.option("token_file")) {
             (Some(_), Some(_)) => {
-                Err(Error::config("token_file", "the URL has a token, and a file with a token: give one"))
+                Err(Error::config("token_file", "the URL has a token and also names a token file: use one of them"))
             }
             (Some(token), None) => Self::fixed("url", token.reveal()),
             (None, Some(path)) => Self::in_file("token_file", path),
@@ -56,9 +56,9 @@ impl Token {
         Some(value)
     }
 
-    /// After a refusal of this header: whether there is another token by now. The file may have a new one.
+    /// Whether there is another token than the refused one by now. Reads the file again.
     pub(crate) fn was_replaced(&self, refused: Option<&HeaderValue>) -> bool {
-        // Somebody may be writing the file. Then the refusal stands, and the next one looks again.
+        // If the file is being written, the old token stays, and the next refusal reads the file again.
         if let Some(token) = self.file.as_ref().and_then(|file| file.read().ok()) {
             *self.present() = Some(token);
         }
@@ -72,7 +72,7 @@ impl Token {
 
 impl File {
     fn read(&self) -> Result<Secret> {
-        // The path is not repeated: it may be a token in the wrong place.
+        // The error does not contain the path, because it may be a token in the wrong place.
         let read = fs::read_to_string(&self.path).map_err(|error| {
             Error::config(self.named_by, format!("the token file cannot be read: {}", error.kind()))
         })?;
@@ -83,8 +83,8 @@ impl File {
 fn checked(field: &str, text: &str) -> Result<Secret> {
     match text.trim() {
         "" => Err(Error::config(field, "the token is empty")),
-        // So every token can be a header.
+        // Such a token is always valid in a header.
         text if text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(Secret::new(text.to_owned())),
-        _ => Err(Error::config(field, "a token has no blanks, and only ASCII characters")),
+        _ => Err(Error::config(field, "a token must have only visible ASCII characters")),
     }
 }

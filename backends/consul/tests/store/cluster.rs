@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use dlock_contract::{Backend, Standing};
+use dlock_contract::{Attempt, Backend, Queue, Standing};
 use dlock_testkit::holds::{self, claim, take, token};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::wait_until;
@@ -15,6 +15,8 @@ fn three() -> Vec<Instance> {
     let gossip: Vec<_> = servers.iter().map(|server| server.gossip_port).collect();
     let recipes = servers.into_iter().enumerate().map(|(at, mut server)| {
         server.extra = vec!["-bootstrap-expect=3".into(), format!("-node=n{at}"), "-retry-interval=1s".into()];
+        // It would take a killed server's node away, and with it all sessions of that node.
+        server.extra.push("-hcl=autopilot{cleanup_dead_servers=false}".into());
         server.extra.extend(gossip.iter().map(|port| format!("-retry-join=127.0.0.1:{port}")));
         server
     });
@@ -40,6 +42,12 @@ async fn a_dead_holders_lock_is_free_in_time_although_the_leader_is_killed_and_a
     let (store, other) = (open(&url(holder)).await.unwrap(), open(&url(waiter)).await.unwrap());
     let ttl = SECOND * 2;
     let (dying, living) = (claim(&fresh("dies"), ttl), claim(&fresh("lives"), LONG));
+    // At the agent that is killed: its node becomes critical by gossip.
+    let checked = open(&format!("{}&checks=serfHealth", url(leads[0]))).await.unwrap();
+    let unchecked = open(&url(leads[0])).await.unwrap();
+    let (with_check, without) = (claim(&fresh("checked"), LONG), claim(&fresh("unchecked"), LONG));
+    let critical = take(&checked, &with_check).await;
+    take(&unchecked, &without).await;
     let kept = take(&store, &living).await;
     let dead = take(&store, &dying).await;
     let taken = Instant::now();
@@ -61,4 +69,9 @@ async fn a_dead_holders_lock_is_free_in_time_although_the_leader_is_killed_and_a
     assert!(token(&hold) > token(&dead));
     assert_eq!(renewal(&store, &dead).await.unwrap(), Standing::Lost);
     assert!(matches!(renewal(&store, &kept).await.unwrap(), Standing::Renewed(_)));
+    // Long before the ttl of its session.
+    let next = holds::wait(&other, &holds::claim_on(&with_check.key, LONG, |_| ()), SECOND * 30).await;
+    assert!(token(&next) > token(&critical));
+    let refused = other.try_acquire(&holds::claim_on(&without.key, LONG, |_| ()), Queue::Leave).await.unwrap();
+    assert!(matches!(refused, Attempt::Contended(_)), "without a check the node's health ends no hold");
 }

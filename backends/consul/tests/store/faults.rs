@@ -130,6 +130,36 @@ async fn requests_to_a_silent_agent_end_together_and_do_not_pile_up() {
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
+/// On a slow agent the renewals of many holds wait for their turn. Were that time part of the ttl, they would be due again at
+/// once, and be more with each round.
+#[tokio::test]
+async fn a_renewal_that_waited_for_its_turn_counts_from_when_it_left() {
+    let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
+    let clock = Clock::manual();
+    let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
+    let hold = take(&store, &claim(&fresh("turn"), LONG)).await;
+    proxy.set(Mode::BLACKHOLE);
+    let claims: Vec<_> = (0..64).map(|number| claim(&fresh(&format!("before {number}")), LONG)).collect();
+    let mut attempts: Vec<_> = claims.iter().map(|claim| store.try_acquire(claim, Queue::Leave)).collect();
+    for attempt in &mut attempts {
+        assert!(futures::poll!(attempt).is_pending());
+    }
+    wait_until("64 requests", async || proxy.swallowing() >= 64).await.unwrap();
+    clock.advance(SECOND * 3);
+    let holds = [&hold];
+    let mut renewal = store.renew(&holds);
+    assert!(futures::poll!(renewal.as_mut()).is_pending());
+    // It has begun to wait for its turn by now.
+    background().unwrap().run(async {}).await.unwrap();
+    proxy.set(Mode::Pass);
+    // The other requests end.
+    clock.advance(SECOND * 2);
+    let left = clock.now();
+    let Standing::Renewed(validity) = renewal.await.remove(0).unwrap() else { panic!("lost") };
+    assert!(validity.from >= left, "it counts from before its turn");
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
 #[tokio::test]
 async fn a_silent_agent_ends_an_open_in_time() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -170,6 +170,11 @@ async fn processes_take_turns_while_members_die_are_cut_off_and_fall_silent() {
     // So many that some are with each member.
     let churn = Churn::start(&cluster.url(), 6).await;
     churn.goes_on("all members are there").await;
+    let registry = Registry::new();
+    registry.connect("etcd", &cluster.url()).await.unwrap();
+    registry.set_default("etcd").unwrap();
+    // Renewed several times while the leaders change.
+    let held = registry.lock(Key::text("held")).ttl(Duration::from_secs(6)).acquire().await.unwrap();
 
     let leader = blocking(&cluster, |cluster| cluster.leader().unwrap()).await;
     cluster.members[leader].kill9().unwrap();
@@ -189,5 +194,7 @@ async fn processes_take_turns_while_members_die_are_cut_off_and_fall_silent() {
     cluster.members[follower].pause().unwrap();
     churn.goes_on("a follower is silent").await;
     cluster.members[follower].resume().unwrap();
+    held.check().unwrap();
+    held.release().await.unwrap();
     churn.end().await;
 }

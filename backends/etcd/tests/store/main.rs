@@ -3,12 +3,14 @@
 mod cluster;
 mod faults;
 mod fenced;
+mod late;
 mod leases;
 mod line;
 mod modes;
 mod outage;
 mod restored;
 mod server;
+mod slow;
 mod strangers;
 mod streams;
 mod tls;

@@ -1,21 +1,20 @@
 //! Answers that nobody hears: dropped futures, slow networks. Nothing may be left behind that our lease would keep
 //! alive.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::Clock;
-use dlock::backends::etcd::Etcd;
-use dlock_contract::{Backend, Claim, Keeps, Mode, Queue, Released, Standing};
+use dlock_contract::{Backend, Keeps, Mode, Queue, Released, Standing};
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance};
-use dlock_testkit::{Proxy, wait_until};
-use tokio::runtime::Runtime;
+use dlock_testkit::wait_until;
 use tokio::time::timeout;
 
 use crate::faults::{fill, raw};
-use crate::server::{TTL, ask, claim, claim_for, line, lock, process, shared, stand, url};
+use crate::server::{TTL, ask, claim, claim_for, line, lock, process, stand, url};
+use crate::slow::Slow;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -60,54 +59,6 @@ async fn abandons_do_not_disturb_the_attempts_beside_them() {
         });
     }
     tasks.join_all().await;
-}
-
-/// One process with a slow connection on one runtime and a good one on another.
-struct Slow {
-    proxy: Proxy,
-    process: Etcd,
-    slow: Runtime,
-    good: Runtime,
-}
-
-impl Slow {
-    fn start() -> Self {
-        Self::before(&shared())
-    }
-
-    fn before(url: &str) -> Self {
-        let (proxy, url) = Proxy::in_front_of(url).unwrap();
-        let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let good = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let process = slow.block_on(Etcd::open(&url, &Clock::system())).unwrap();
-        Self { proxy, process, slow, good }
-    }
-
-    /// Sends an attempt and gives it up; the network still has it.
-    fn send(&self, claim: &Arc<Claim>) -> Vec<usize> {
-        self.proxy.keep();
-        self.slow.block_on(async { self.left(pin!(stand(&self.process, claim))).await })
-    }
-
-    /// How the network treats a request that was sent.
-    async fn left(&self, mut asked: Pin<&mut impl Future>) -> Vec<usize> {
-        let mut before = Vec::new();
-        loop {
-            // It has left once something has, and nothing more comes.
-            assert!(timeout(Duration::from_millis(200), asked.as_mut()).await.is_err(), "it was answered");
-            let kept = self.proxy.kept();
-            if kept == before && kept.iter().any(|bytes| *bytes > 0) {
-                return kept;
-            }
-            before = kept;
-        }
-    }
-
-    /// The network delivers it at last.
-    fn arrive(&self, sent: &[usize]) {
-        self.proxy.deliver(sent);
-        std::thread::sleep(Duration::from_millis(200));
-    }
 }
 
 #[test]
@@ -266,29 +217,6 @@ fn what_steps_back_late_ends_nothing_that_the_same_claim_has_won() {
             assert_eq!(it.process.release(&next).await.unwrap(), Released::Released);
         });
     }
-}
-
-#[test]
-fn an_abandon_that_arrives_late_deletes_nothing_of_the_next_claim() {
-    let it = Slow::start();
-    let (other, key) = (lock("other"), lock("seat"));
-    let stays = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
-    let given_up = claim(&key);
-    it.slow.block_on(ask(&it.process, &given_up)).unwrap();
-    let name = it.good.block_on(line(&key));
-    it.proxy.keep();
-    it.slow.block_on(async { timeout(Duration::from_millis(100), it.process.abandon(&given_up)).await }).unwrap_err();
-    let sent = it.proxy.kept();
-    it.good.block_on(async {
-        // The renewal deletes what was left behind. Then an abandon has nothing to do, and the name is free again.
-        assert!(matches!(it.process.renew(&[&stays]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
-        assert!(line(&key).await.is_empty());
-        it.process.abandon(&given_up).await.unwrap();
-        let next = ask(&it.process, &claim(&key)).await.unwrap();
-        assert_eq!(line(&key).await, name, "its name is another one, so this test shows nothing");
-        it.arrive(&sent);
-        assert!(matches!(it.process.renew(&[&next]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
-    });
 }
 
 #[test]

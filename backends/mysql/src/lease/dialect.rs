@@ -10,11 +10,11 @@ use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, V
 
 use super::room::NamedLocks;
 use super::{shedlock, tables};
-use crate::server::fault::{fault, is_over, number};
+use crate::server::fault::{fault, has_ended, number};
 use crate::server::{Server, writable_server};
 
-/// The time is universal, so a session's time zone does not move it. It is that of the statement's start. The id of the last
-/// insert comes back in the answer to an update, so a token costs no second request.
+/// The time is UTC, so it does not depend on the session's time zone. It is the start of the statement. The answer to an
+/// update has the last insert id, so reading the token needs no second request.
 fn words(tables: TableNames) -> Words {
     Words {
         kind: "mysql",
@@ -30,9 +30,9 @@ fn words(tables: TableNames) -> Words {
     }
 }
 
-/// Each statement is a transaction, whatever the server's default. A row or a table that another session keeps locked makes it
-/// fail after a second: one that waited on would be done when its caller has given up. A value that does not fit is an error,
-/// and is not cut.
+/// Each statement is a transaction, whatever the server's default is. If another session keeps a row or a table locked, the
+/// statement fails after a second; otherwise the server could execute it after its caller has given up. A value that is too
+/// long is an error and is not cut.
 const SET_UP: &str =
     "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_mode = 'STRICT_ALL_TABLES'";
 
@@ -93,9 +93,9 @@ impl Dialect for MySql {
     ) -> BoxFuture<'a, sqlx::Result<Answer>> {
         Box::pin(async move {
             let mut query = sqlx::query(AssertSqlSafe(statement.sql.clone()));
-            for place in &statement.order {
-                query = match (values[*place], &self.shedlock) {
-                    // A name is compared by the collation of ShedLock's table, which bytes are not.
+            for index in &statement.order {
+                query = match (values[*index], &self.shedlock) {
+                    // ShedLock's table compares names by their collation, which bytes do not have, so bind a text.
                     (Value::Text(text), Some(_)) => query.bind(text),
                     (value, _) => bound(query, value),
                 };
@@ -116,7 +116,7 @@ impl Dialect for MySql {
     }
 
     fn rooms(&self) -> Option<&dyn Rooms<MySqlConnection>> {
-        // A Java node tells nobody when it frees a lock, so waiters ask again.
+        // A Java node does not announce that it has freed a lock, so waiters ask again.
         self.shedlock.is_none().then_some(&self.rooms as &dyn Rooms<_>)
     }
 
@@ -127,9 +127,9 @@ impl Dialect for MySql {
     fn health<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::look(conn, &self.words.tables).await?;
+            tables::check(conn, &self.words.tables).await?;
             if let Some(shed) = &self.shedlock {
-                shedlock::look(conn, &shed.table).await?;
+                shedlock::check(conn, &shed.table).await?;
             }
             tables::health(conn).await
         })
@@ -142,12 +142,12 @@ impl Dialect for MySql {
     fn refusal(&self, error: &sqlx::Error) -> Refusal {
         match number(error) {
             Some(1062) => Refusal::Duplicate,
-            // Also a transaction that a cluster refuses at its commit.
+            // This includes a transaction that a cluster refuses at its commit.
             Some(1213 | 3101) => Refusal::Undone,
             Some(1205 | 3572) => Refusal::RowLocked,
-            // The server is no primary any more. The next connection looks for one.
+            // The server is not the primary any more. The next connection looks for the primary.
             Some(1290 | 1792 | 1836) => Refusal::SessionEnded,
-            _ if is_over(error) => Refusal::SessionEnded,
+            _ if has_ended(error) => Refusal::SessionEnded,
             _ => Refusal::Other,
         }
     }
@@ -159,7 +159,7 @@ impl Dialect for MySql {
 
 type Bound<'q> = Query<'q, sqlx::MySql, MySqlArguments>;
 
-/// Texts are bytes there: a column of characters could fold case, accents and trailing blanks.
+/// Texts are bound as bytes: a column of characters could ignore case, accents and trailing blanks.
 fn bound<'q>(query: Bound<'q>, value: Value<'q>) -> Bound<'q> {
     match value {
         Value::Int(number) => query.bind(number),
@@ -171,16 +171,16 @@ fn bound<'q>(query: Bound<'q>, value: Value<'q>) -> Bound<'q> {
 }
 
 fn cells(row: &MySqlRow) -> sqlx::Result<Vec<Cell>> {
-    let cell = |place: usize| {
-        let value = row.try_get_raw(place)?;
+    let cell = |index: usize| {
+        let value = row.try_get_raw(index)?;
         if value.is_null() {
             return Ok(Cell::Null);
         }
-        let is_number = row.column(place).type_info().name().contains("INT");
+        let is_number = row.column(index).type_info().name().contains("INT");
         if is_number {
-            return row.try_get_unchecked(place).map(Cell::Int);
+            return row.try_get_unchecked(index).map(Cell::Int);
         }
-        row.try_get_unchecked(place).map(Cell::Bytes)
+        row.try_get_unchecked(index).map(Cell::Bytes)
     };
     (0..row.len()).map(cell).collect()
 }

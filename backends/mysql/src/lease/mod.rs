@@ -1,6 +1,7 @@
-//! Locks in rows of a table: the way for most. A lock outlives a restart of the server and of its holder's connection.
+//! Lease rows: locks in rows of a table. This way fits most users: a lock outlives a restart of the server, and the loss of
+//! its holder's connection.
 //!
-//! The algorithm is that of `dlock-sql`; here is what is MySQL's and MariaDB's own.
+//! The algorithm is in `dlock-sql`. This module has the parts that are specific to MySQL and MariaDB.
 
 pub(crate) mod dialect;
 mod room;
@@ -17,8 +18,8 @@ use crate::server::{FORM, Server};
 /// lease rows.
 ///
 /// # Errors
-/// Where the server cannot be reached, refuses the account or is read-only, and where a table is missing and may not be
-/// made, or is not dlock's.
+/// If the server cannot be reached, refuses the account or is read-only; if a table is missing and the account may not
+/// create it; if a table has other columns.
 pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<MySql>> {
     let address = Address::parse(url, &FORM)?;
     open_at(Server::of(&address)?, &address, clock).await

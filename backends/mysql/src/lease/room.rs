@@ -7,15 +7,16 @@ use futures::future::BoxFuture;
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
-/// The server must not end the session while a hold lasts, nor the wait for a room. Some platforms cut a longer silence
-/// (23 days), without an error. A product skips the words of the other one.
+/// The server must end neither the session during a hold nor the wait for a room. 23 days are the longest silence that all
+/// platforms accept; some cut a longer one without an error. Each product skips the comments of the other one.
 const SET_UP: &str =
     "SET SESSION wait_timeout = 2000000 /*M! , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */";
 
-/// The longest wait that the server takes.
-const YEAR: u64 = 365 * 24 * 3600;
+/// The longest wait that the server accepts, in seconds: a year.
+const MAX_WAIT_SECONDS: u64 = 365 * 24 * 3600;
 
-/// Waiting rooms on MySQL and MariaDB. A server that waits for a named lock looks once a second whether its client is there.
+/// Waiting rooms on MySQL and MariaDB. While a session waits for a named lock, the server checks once a second whether its
+/// client is still connected.
 #[derive(Debug)]
 pub(super) struct NamedLocks {
     pub(super) tables: TableNames,
@@ -25,7 +26,7 @@ impl Rooms<MySqlConnection> for NamedLocks {
     fn set_up<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<String>> {
         Box::pin(async {
             sqlx::raw_sql(SET_UP).execute(&mut *conn).await?;
-            // Named locks are the server's, not the database's.
+            // All databases of a server share its named locks, so the room's name needs the database.
             let row = sqlx::raw_sql("SELECT CAST(DATABASE() AS CHAR)").fetch_one(conn).await?;
             Ok(self.tables.place(row.try_get(0)?))
         })
@@ -38,9 +39,9 @@ impl Rooms<MySqlConnection> for NamedLocks {
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).min(YEAR);
+            let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).min(MAX_WAIT_SECONDS);
             let enter = sqlx::query("SELECT CAST(GET_LOCK(?, ?) AS SIGNED)").bind(room.text()).bind(seconds);
-            match number(enter.fetch_one(conn).await?.try_get_unchecked(0)?) {
+            match to_bool(enter.fetch_one(conn).await?.try_get_unchecked(0)?) {
                 Some(entered) => Ok(entered),
                 None => Err(sqlx::Error::Protocol("the server ended the wait for a named lock".into())),
             }
@@ -50,11 +51,11 @@ impl Rooms<MySqlConnection> for NamedLocks {
     fn leave<'a>(&'a self, conn: &'a mut MySqlConnection, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
             let leave = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(room.text());
-            Ok(number(leave.fetch_one(conn).await?.try_get_unchecked(0)?).unwrap_or(false))
+            Ok(to_bool(leave.fetch_one(conn).await?.try_get_unchecked(0)?).unwrap_or(false))
         })
     }
 }
 
-fn number(answer: Option<i64>) -> Option<bool> {
+fn to_bool(answer: Option<i64>) -> Option<bool> {
     answer.map(|answer| answer == 1)
 }

@@ -9,10 +9,10 @@ use crate::server::fault::fault;
 
 const CREATE: &str = include_str!("../../layouts/shedlock.sql");
 
-/// The words for the table with this name.
+/// The SQL of ShedLock's table, for the table with this name.
 ///
-/// What is set in ShedLock's row is read from that row and from values alone: the order in which a server sets the columns of
-/// two tables is not promised.
+/// The columns of ShedLock's row are set only from that row and from bound values, because a server does not promise in which
+/// order it sets the columns of two tables.
 pub(super) fn words(table: String) -> ShedlockWords {
     ShedlockWords {
         table: table.into(),
@@ -34,17 +34,19 @@ pub(super) fn words(table: String) -> ShedlockWords {
     }
 }
 
-/// Makes the table if it is missing, looks at what is there, and tries the rights out.
+/// Creates the table if it is missing, checks its columns, and tests the rights.
 pub(super) async fn prepare(conn: &mut MySqlConnection, table: &str) -> Result<()> {
-    if !look_at(conn, table).await? {
+    if !check_table(conn, table).await? {
         let create = create(table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
-            Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(missing(table, error.kind())),
-            made => {
-                made?;
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
+                return Err(missing(table, error.kind()));
+            }
+            created => {
+                created?;
             }
         }
-        look(conn, table).await?;
+        check(conn, table).await?;
     }
     let probe = format!("{:016x}", fastrand::u64(..));
     for sql in [
@@ -58,13 +60,13 @@ pub(super) async fn prepare(conn: &mut MySqlConnection, table: &str) -> Result<(
     Ok(())
 }
 
-/// Whether the table is there still.
-pub(super) async fn look(conn: &mut MySqlConnection, table: &str) -> Result<()> {
-    if look_at(conn, table).await? { Ok(()) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+/// Checks that the table still exists and can hold locks.
+pub(super) async fn check(conn: &mut MySqlConnection, table: &str) -> Result<()> {
+    if check_table(conn, table).await? { Ok(()) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
 }
 
-/// Whether the table is there and can hold locks. More columns than these are none of our business.
-async fn look_at(conn: &mut MySqlConnection, table: &str) -> Result<bool> {
+/// Whether the table exists and can hold locks. It may have more columns than the four.
+async fn check_table(conn: &mut MySqlConnection, table: &str) -> Result<bool> {
     let (schema, name) =
         table.split_once('.').map_or(("DATABASE()".to_owned(), table), |(schema, name)| (format!("'{schema}'"), name));
     let sql = format!(
@@ -80,20 +82,20 @@ async fn look_at(conn: &mut MySqlConnection, table: &str) -> Result<bool> {
     if rows.is_empty() {
         return Ok(false);
     }
-    let mut fit = 0;
+    let mut usable_columns = 0;
     for row in &rows {
-        fit += usize::from(fits(row).map_err(fault)?);
+        usable_columns += usize::from(is_usable(row).map_err(fault)?);
     }
-    if fit == 4 { Ok(true) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+    if usable_columns == 4 { Ok(true) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
 }
 
-/// Whether it is one of the four columns, in a form that loses nothing.
-fn fits(row: &MySqlRow) -> sqlx::Result<bool> {
-    let (name, kind, key): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+/// Whether this is one of the four columns, with a type that loses nothing.
+fn is_usable(row: &MySqlRow) -> sqlx::Result<bool> {
+    let (name, column_type, key): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let (size, engine, keys): (i64, Option<String>, i64) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
     let is_kept = engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb"));
-    let is_text = kind == "varchar" || kind == "char";
-    let is_time = kind == "timestamp" || kind == "datetime";
+    let is_text = column_type == "varchar" || column_type == "char";
+    let is_time = column_type == "timestamp" || column_type == "datetime";
     Ok(is_kept
         && match name.to_ascii_lowercase().as_str() {
             "name" => is_text && size >= 64 && key == "PRI" && keys == 1,
@@ -107,10 +109,10 @@ fn create(table: &str) -> String {
     CREATE.trim().replacen("CREATE TABLE shedlock", &format!("CREATE TABLE {table}"), 1)
 }
 
-fn missing(table: &str, kind: &ErrorKind) -> Error {
-    let text = match kind {
+fn missing(table: &str, column_type: &ErrorKind) -> Error {
+    let text = match column_type {
         ErrorKind::PermissionDenied => "the account sees no such table and may not make it",
         _ => "it is missing, has no such columns, or is not InnoDB",
     };
-    Error::new(kind.clone(), format!("ShedLock's table {table}: {text}; it can be made so: {}", create(table)))
+    Error::new(column_type.clone(), format!("ShedLock's table {table}: {text}; this creates it: {}", create(table)))
 }

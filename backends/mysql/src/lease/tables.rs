@@ -1,7 +1,7 @@
-//! The tables: lease rows with records of broken holds, named locks, row locks, and what holds for a whole namespace.
+//! The tables of lease rows, records of broken holds, named locks and row locks, and the table of settings of a namespace.
 //!
-//! Names and keys are bytes, so no collation folds them. There is no index on the end of a lease: each change of an indexed
-//! column writes the index too, at every acquisition, renewal and release.
+//! Names and keys are bytes, so no collation changes how they compare. The end of a lease has no index, because every
+//! acquisition, renewal and release would also have to write the index.
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::TableNames;
@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::fault;
 
-/// A table, and its columns as `name:type:key`, in order.
+/// A table, with its columns as `name:type:key`, in order.
 struct Table {
     name: &'static str,
     create: &'static str,
@@ -96,8 +96,8 @@ const ROW_KEYS: Table = Table {
     columns: &["k:varbinary(255):PRI"],
 };
 
-/// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
-/// rolled back. Each opening has a name of its own, so that none waits for another.
+/// Runs the statements of a lock, so that a missing right is reported when the store is opened and not at the first lock. The
+/// transaction is rolled back. Each opening uses a name of its own, so that none waits for another.
 const PROBES: [&str; 6] = [
     "INSERT INTO {t}locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', '')",
     "UPDATE {t}locks SET token = token WHERE k = '{probe}'",
@@ -107,7 +107,7 @@ const PROBES: [&str; 6] = [
     "SELECT 1 FROM {t}meta WHERE name = '{probe}'",
 ];
 
-/// The same for named locks. In the upsert a right that is missing has the name that it has at a lock.
+/// The same for named locks. The upsert reports a missing right by the same name as a lock would.
 const NAMED_PROBES: [&str; 4] = [
     "INSERT INTO {t}named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
      ON DUPLICATE KEY UPDATE token = {t}named.token + 1",
@@ -116,7 +116,7 @@ const NAMED_PROBES: [&str; 4] = [
     "SELECT 1 FROM {t}meta WHERE name = '{probe}'",
 ];
 
-/// The same for row locks. The last two are not for rows of a table of the user's own.
+/// The same for row locks. The last two are skipped for rows of a user's own table.
 const ROW_PROBES: [&str; 6] = [
     "INSERT INTO {t}rows (k, part, token, mode, session, xact, hold, note, long_key) \
      VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON DUPLICATE KEY UPDATE token = {t}rows.token + 1",
@@ -127,10 +127,10 @@ const ROW_PROBES: [&str; 6] = [
     "SELECT 1 FROM {t}row_keys WHERE k = '{probe}' FOR UPDATE",
 ];
 
-/// Writes nothing. A database that is read-only refuses it all the same.
+/// Writes nothing, but a read-only database refuses it too.
 const NO_WRITE: &str = "INSERT INTO {t}meta (name, word, number) SELECT '', '', 0 FROM DUAL WHERE 1 = 0";
 
-/// Makes the tables of lease rows that are missing, and looks at what is there.
+/// Creates missing tables of lease rows, checks their columns and tests the rights.
 pub(super) async fn prepare(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
     prepare_all(conn, names, &LEASES, &PROBES).await
 }
@@ -140,58 +140,60 @@ pub(crate) async fn prepare_named(conn: &mut MySqlConnection, names: &TableNames
     prepare_all(conn, names, &NAMED_LOCKS, &NAMED_PROBES).await
 }
 
-/// The same for row locks: with dlock's own rows, or without.
+/// The same for row locks. `is_own`: the rows are in dlock's own table.
 pub(crate) async fn prepare_rows(conn: &mut MySqlConnection, names: &TableNames, is_own: bool) -> Result<()> {
-    prepare_all(conn, names, of_rows(is_own), if is_own { &ROW_PROBES[..4] } else { &ROW_PROBES }).await
+    prepare_all(conn, names, row_lock_tables(is_own), if is_own { &ROW_PROBES[..4] } else { &ROW_PROBES }).await
 }
 
-fn of_rows(is_own: bool) -> &'static [&'static Table] {
+fn row_lock_tables(is_own: bool) -> &'static [&'static Table] {
     if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
 }
 
 async fn prepare_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Table], probes: &[&str]) -> Result<()> {
     for table in tables {
-        make(conn, names, table).await?;
+        create_if_missing(conn, names, table).await?;
     }
-    probe(conn, names, probes).await
+    test_rights(conn, names, probes).await
 }
 
-async fn make(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<()> {
-    if look_at(conn, names, table).await? {
+async fn create_if_missing(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<()> {
+    if check_table(conn, names, table).await? {
         return Ok(());
     }
-    // Where two programs make it at once, one of them finds it there.
+    // If two programs create the table at once, one of them finds it.
     let create = names.create(table.create).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
-    let made = sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault);
-    made.map_err(|error| if *error.kind() == ErrorKind::PermissionDenied { may_not(names, table) } else { error })?;
-    if look_at(conn, names, table).await? { Ok(()) } else { Err(missing(names, table)) }
+    let created = sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault);
+    created.map_err(
+        |error| if *error.kind() == ErrorKind::PermissionDenied { cannot_create(names, table) } else { error },
+    )?;
+    if check_table(conn, names, table).await? { Ok(()) } else { Err(missing(names, table)) }
 }
 
-/// Whether the tables of lease rows are as they must be.
-pub(super) async fn look(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
-    look_all(conn, names, &LEASES).await
+/// Checks that the tables of lease rows exist with the right columns.
+pub(super) async fn check(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
+    check_all(conn, names, &LEASES).await
 }
 
 /// The same for named locks.
-pub(crate) async fn look_named(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
-    look_all(conn, names, &NAMED_LOCKS).await
+pub(crate) async fn check_named(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
+    check_all(conn, names, &NAMED_LOCKS).await
 }
 
 /// The same for row locks.
-pub(crate) async fn look_rows(conn: &mut MySqlConnection, names: &TableNames, is_own: bool) -> Result<()> {
-    look_all(conn, names, of_rows(is_own)).await
+pub(crate) async fn check_rows(conn: &mut MySqlConnection, names: &TableNames, is_own: bool) -> Result<()> {
+    check_all(conn, names, row_lock_tables(is_own)).await
 }
 
-async fn look_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Table]) -> Result<()> {
+async fn check_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Table]) -> Result<()> {
     for table in tables {
-        if !look_at(conn, names, table).await? {
+        if !check_table(conn, names, table).await? {
             return Err(missing(names, table));
         }
     }
     sqlx::raw_sql(AssertSqlSafe(names.in_text(NO_WRITE))).execute(conn).await.map(drop).map_err(fault)
 }
 
-async fn look_at(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<bool> {
+async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<bool> {
     let sql = "\
         SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key) AS CHAR), CAST(t.engine AS CHAR) \
         FROM information_schema.columns c JOIN information_schema.tables t \
@@ -203,28 +205,28 @@ async fn look_at(conn: &mut MySqlConnection, names: &TableNames, table: &Table) 
         let engine: Option<String> = row.try_get(1).map_err(fault)?;
         if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
             let text = format!(
-                "{} must be an InnoDB table, because other engines may lose rows; it must be made so: {}",
+                "{} must be an InnoDB table, because other engines may lose rows; this creates it: {}",
                 names.full(table.name),
                 names.create(table.create)
             );
             return Err(Error::new(ErrorKind::SchemaMismatch, text));
         }
         let column: String = row.try_get(0).map_err(fault)?;
-        // Some releases give a width.
+        // Some releases add a width to the type.
         found.push(column.replace("bigint(20)", "bigint").replace("smallint(6)", "smallint"));
     }
     if found.is_empty() || found == table.columns {
         return Ok(!found.is_empty());
     }
     let text = format!(
-        "{} does not have the right columns; it must be made so: {}",
+        "{} does not have the right columns; this creates it: {}",
         names.full(table.name),
         names.create(table.create)
     );
     Err(Error::new(ErrorKind::SchemaMismatch, text))
 }
 
-async fn probe(conn: &mut MySqlConnection, names: &TableNames, probes: &[&str]) -> Result<()> {
+async fn test_rights(conn: &mut MySqlConnection, names: &TableNames, probes: &[&str]) -> Result<()> {
     sqlx::raw_sql("START TRANSACTION").execute(&mut *conn).await.map_err(fault)?;
     let name = format!("{:016x}", fastrand::u64(..));
     for probe in probes {
@@ -234,7 +236,7 @@ async fn probe(conn: &mut MySqlConnection, names: &TableNames, probes: &[&str]) 
     sqlx::raw_sql("ROLLBACK").execute(conn).await.map(drop).map_err(fault)
 }
 
-/// The server's version, and the settings that make a promise smaller.
+/// The server's version, and a finding for each setting that weakens a promise.
 pub(crate) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
     let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ( \
         'version', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'group_replication_single_primary_mode')";
@@ -266,10 +268,10 @@ fn missing(names: &TableNames, table: &Table) -> Error {
     Error::new(ErrorKind::SchemaMismatch, text)
 }
 
-fn may_not(names: &TableNames, table: &Table) -> Error {
+fn cannot_create(names: &TableNames, table: &Table) -> Error {
     let text = format!(
-        "the account sees no table {} and may not make it; grant it SELECT, INSERT and UPDATE on that table, which another \
-         one can make: {}",
+        "the account does not see a table {} and may not create it; create the table with another account and grant this one \
+         SELECT, INSERT and UPDATE on it: {}",
         names.full(table.name),
         names.create(table.create)
     );

@@ -1,4 +1,4 @@
-//! How MySQL and MariaDB do named locks.
+//! The words and requests of named locks on MySQL and MariaDB.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -13,17 +13,15 @@ use crate::lease::{MySql, tables};
 use crate::server::fault::fault;
 use crate::server::writable_server;
 
-/// The name is compared as the server's functions do it; the column has bytes, so that no collation folds it.
+/// Compares the name as the server's functions do. The column has bytes, so that no collation changes how names compare.
 const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONVERT(lock_id USING utf8mb4)), 0)";
 
-/// The server's own limits end a statement that waits, which is what a wait does here. Each server knows only its own limit.
+/// Switches off the server's statement timeouts, which would end a wait. Each product knows only its own setting.
 const NO_LIMITS: &str =
     "SET SESSION autocommit = 1 /*M!100101 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */";
 
-/// The most seconds of silence that a server allows: a year.
-const LONGEST: u64 = 365 * 24 * 3600;
-/// Seconds of silence that every platform allows. Some cut a longer time, without an error.
-const ANYWHERE: u64 = 2_000_000;
+/// The longest silence that a server allows, in seconds: a year.
+const MAX_SILENCE_SECONDS: u64 = 365 * 24 * 3600;
 
 impl NamedDialect for MySql {
     fn named_words(&self) -> NamedWords {
@@ -32,7 +30,7 @@ impl NamedDialect for MySql {
             is_held: IS_HELD,
             try_lock: None,
             read_write: None,
-            longest_ttl: Duration::from_secs(LONGEST),
+            longest_ttl: Duration::from_secs(MAX_SILENCE_SECONDS),
         }
     }
 
@@ -71,7 +69,7 @@ impl NamedDialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_clusters(conn).await?;
-            tables::look_named(conn, &self.words().tables).await?;
+            tables::check_named(conn, &self.words().tables).await?;
             tables::health(conn).await
         })
     }
@@ -79,12 +77,13 @@ impl NamedDialect for MySql {
     fn end_after<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let seconds = whole_seconds(silence);
-            let set = AssertSqlSafe(format!("SET SESSION wait_timeout = {seconds}"));
-            sqlx::raw_sql(set).execute(&mut *conn).await.map_err(fault)?;
-            if seconds <= ANYWHERE {
-                return Ok(());
-            }
-            let row = sqlx::raw_sql("SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)").fetch_one(conn).await;
+            // A server may allow less, as by `--maximum-wait-timeout`. A strict session would not hear how much.
+            let set = AssertSqlSafe(format!(
+                "SET @dlock_sql_mode = @@SESSION.sql_mode; SET SESSION sql_mode = ''; \
+                 SET SESSION wait_timeout = {seconds}; SET SESSION sql_mode = @dlock_sql_mode; \
+                 SELECT CAST(@@SESSION.wait_timeout AS UNSIGNED)"
+            ));
+            let row = sqlx::raw_sql(set).fetch_one(conn).await;
             let set: u64 = row.map_err(fault)?.try_get_unchecked(0).map_err(fault)?;
             if set == seconds {
                 return Ok(());
@@ -115,7 +114,7 @@ impl NamedDialect for MySql {
                 _ if number != session.number => NamedAnswer::Elsewhere,
                 Some(1) => NamedAnswer::Granted,
                 Some(0) => NamedAnswer::Taken,
-                Some(_) => return Err(sqlx::Error::Protocol("GET_LOCK gave an invalid answer".into())),
+                Some(_) => return Err(sqlx::Error::Protocol("GET_LOCK returned an invalid answer".into())),
                 None => NamedAnswer::Interrupted,
             })
         })
@@ -141,7 +140,7 @@ impl NamedDialect for MySql {
         })
     }
 
-    /// Names are in hexadecimal digits, so nothing needs to be escaped.
+    /// The names are written as hexadecimal digits, so nothing needs to be escaped.
     fn hold_all<'a>(
         &'a self,
         conn: &'a mut MySqlConnection,
@@ -165,7 +164,7 @@ impl NamedDialect for MySql {
     }
 }
 
-/// In a cluster where every node can be written, each node has named locks of its own: they exclude nobody.
+/// Refuses a cluster in which every node accepts writes: each node has named locks of its own, so they exclude nobody.
 pub(crate) async fn refuse_clusters(conn: &mut MySqlConnection) -> Result<()> {
     let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')";
     let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
@@ -184,7 +183,7 @@ pub(crate) async fn refuse_clusters(conn: &mut MySqlConnection) -> Result<()> {
     Ok(())
 }
 
-/// Never shorter than asked for, but for the server's own limit.
+/// Rounded up to whole seconds, and limited to what the server allows.
 fn whole_seconds(time: Duration) -> u64 {
-    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).min(LONGEST)
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).min(MAX_SILENCE_SECONDS)
 }

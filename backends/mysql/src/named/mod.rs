@@ -1,7 +1,7 @@
 //! Named locks (`GET_LOCK`): each belongs to a session, and ends with it.
 //!
-//! The algorithm is that of `dlock-sql`; here is what is MySQL's and MariaDB's own. Named locks live in the memory of one
-//! server, for all of its databases, and in no replica: after a failover nobody holds anything.
+//! The algorithm is in `dlock-sql`. This module has the parts that are specific to MySQL and MariaDB. A server keeps named
+//! locks in its memory, for all of its databases, and does not replicate them. After a failover nobody holds a lock.
 
 mod dialect;
 
@@ -13,13 +13,13 @@ use crate::lease::MySql;
 use crate::server::{FORM, Server};
 
 /// Opens `mysql://user:password@host:port/database` or `mariadb://…`. Special characters in the account are
-/// percent-encoded. With `?socket=path` the connection goes over a Unix socket. A host that is not this one must say
-/// `tls=verify` (with `ca`, `cert` and `key`, which are files), `tls=require` or `tls=off`; only the first keeps the
+/// percent-encoded. `?socket=path` uses a Unix socket. A URL with another host than this one must have
+/// `tls=verify` (with `ca`, `cert` and `key`, which are files), `tls=require` or `tls=off`. Only `tls=verify` keeps the
 /// password from a rogue server.
 ///
 /// # Errors
-/// Where the server cannot be reached within five seconds, refuses the account, is a replica or one of several
-/// writable nodes, or where the table is missing and may not be made.
+/// If the server cannot be reached within five seconds, refuses the account, is a replica or one of several writable nodes;
+/// if the table is missing and the account may not create it.
 pub async fn open(url: &str, clock: &Clock) -> Result<NamedLock<MySql>> {
     let address = Address::parse(url, &FORM)?;
     open_at(Server::of(&address)?, &address, clock).await

@@ -75,7 +75,7 @@ impl RowDialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_clusters(conn).await?;
-            tables::look_rows(conn, &self.words().tables, table.is_own).await?;
+            tables::check_rows(conn, &self.words().tables, table.is_own).await?;
             table::kind_of(conn, table).await?;
             tables::health(conn).await
         })

@@ -3,18 +3,18 @@
 use dlock_contract::{Error, ErrorKind};
 use sqlx::mysql::MySqlDatabaseError;
 
-/// Turns the server's errors into ours. The server's text is kept only if it cannot name the account.
+/// The error of the contract for an error of the server. The server's text is kept only if it cannot contain the account.
 pub(crate) fn fault(error: sqlx::Error) -> Error {
     let code = number(&error).map(|number| number.to_string());
-    let made = meaning(error);
+    let mapped = map_error(error);
     match code {
-        Some(code) => made.with_code(&code),
-        None => made,
+        Some(code) => mapped.with_code(&code),
+        None => mapped,
     }
 }
 
-fn meaning(error: sqlx::Error) -> Error {
-    let made = match number(&error) {
+fn map_error(error: sqlx::Error) -> Error {
+    let mapped = match number(&error) {
         Some(1142 | 1143) => {
             let missing = missing_rights(&error);
             return Error::new(
@@ -25,15 +25,15 @@ fn meaning(error: sqlx::Error) -> Error {
         Some(1044 | 1045 | 1130 | 1227 | 1370 | 1698) => {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its request");
         }
-        // A table is full where its file cannot grow.
+        // A table is also full if its file cannot grow.
         Some(1021 | 1114) => Error::outage("the server's disk is full"),
         Some(1040 | 1203 | 1226) => Error::outage("the server has no connection left"),
-        Some(1205 | 3572) => Error::outage("another session keeps a row of dlock's table locked"),
-        Some(1213 | 3101) => Error::outage("the server undid the request because of others beside it"),
+        Some(1205 | 3572) => Error::outage("another session has kept a row of dlock's table locked for too long"),
+        Some(1213 | 3101) => Error::outage("the server rolled the request back because of concurrent ones"),
         Some(1317 | 1969 | 3024) => Error::outage("the server interrupted the request"),
         Some(1053 | 1927 | 3169 | 4031) => Error::outage("the server ended the session"),
-        Some(3058) => Error::outage("the server saw a deadlock among named locks"),
-        // The one number that a statement adds to, and that a table may hold at its end, is the token.
+        Some(3058) => Error::outage("the server found a deadlock among named locks"),
+        // The token is the only number that a statement adds to and that can reach the end of its range.
         Some(1690) => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
         Some(1290 | 1792 | 1836) => Error::new(ErrorKind::NotPrimary, "the server is read-only"),
         Some(3989) => Error::new(ErrorKind::NotPrimary, "the database is read-only"),
@@ -56,7 +56,7 @@ fn meaning(error: sqlx::Error) -> Error {
                     "the server does not speak TLS, or a file named by ca, cert or key cannot be used",
                 );
             }
-            // The only thing left unconfigured: how to send a password that the server wants in full.
+            // The server wants the password in full, and the client is not configured to send it so.
             sqlx::Error::Configuration(_) => {
                 return Error::new(
                     ErrorKind::Unsupported { need: "an encrypted connection for this account (tls=verify)".into() },
@@ -67,10 +67,10 @@ fn meaning(error: sqlx::Error) -> Error {
             _ => Error::new(ErrorKind::Protocol, "the server gave an invalid answer"),
         },
     };
-    made.because(error)
+    mapped.because(error)
 }
 
-/// The rights that the server names as missing: nothing else of its text, which names the account.
+/// The missing rights that the server's text names. The rest of the text is not used, because it names the account.
 fn missing_rights(error: &sqlx::Error) -> String {
     let text = error.as_database_error().map_or("", |error| error.message());
     let named = text.split(" command denied").next().unwrap_or_default();
@@ -80,11 +80,11 @@ fn missing_rights(error: &sqlx::Error) -> String {
     if missing.is_empty() { "the server does not say which".into() } else { missing.join(", ") }
 }
 
-/// Whether the session has ended for the server too. A named lock ends with its session.
-pub(crate) fn is_over(error: &sqlx::Error) -> bool {
+/// Whether the session has ended on the server too. Its named locks end with it.
+pub(crate) fn has_ended(error: &sqlx::Error) -> bool {
     match number(error) {
         Some(number) => matches!(number, 1053 | 1927 | 3169 | 4031),
-        // After any error of the socket or of its bytes the socket is closed.
+        // After an error of the socket or of the protocol, the client closes the socket.
         None => true,
     }
 }

@@ -1,4 +1,4 @@
-//! The server, the database and the account of an address.
+//! The servers, the database and the account of a URL.
 
 pub(crate) mod fault;
 
@@ -9,7 +9,7 @@ use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, Way};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Row};
 
-use crate::server::fault::{fault, is_over};
+use crate::server::fault::{fault, has_ended};
 
 const DEFAULT_PORT: u16 = 3306;
 
@@ -42,21 +42,21 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
 
-/// A session whose time stands still, as by `init_connect`, would see all leases of others as over, or none. MariaDB's
-/// `secure_timestamp` refuses this, and then nobody has set the time.
+/// Makes the session use the server's clock. `init_connect` may have fixed the session's time, and then all leases of others
+/// would seem ended, or none. MariaDB's `secure_timestamp` refuses this statement, but then nobody can have fixed the time.
 const OWN_TIME: &str = "SET SESSION timestamp = DEFAULT";
 
-/// How to connect to the servers. `Debug` shows no account.
+/// How to connect to the servers. `Debug` does not show the account.
 #[derive(Clone)]
 pub(crate) struct Server {
-    /// Ready to connect with, one for each host. They hold the password, so they are never printed.
+    /// The connect options, one for each host. They contain the password, so they are never printed.
     hosts: Hosts<MySqlConnectOptions>,
     credentials: Option<Credentials>,
     pub(crate) tables: TableNames,
     shown: String,
 }
 
-/// The way of locking that the URL asks for.
+/// The way of locking that the URL names.
 pub(crate) fn way_of(address: &Address) -> Way {
     match address.option("way") {
         Some("named") => Way::Named,
@@ -83,7 +83,7 @@ impl Server {
         let tls = Tls::by_option(address, socket.is_some())?;
         let (mut shown, mut all) = (Vec::new(), Vec::new());
         for (host, port) in &hosts {
-            let mut options = plain(MySqlConnectOptions::new().host(host).port(*port).database(database));
+            let mut options = base_options(MySqlConnectOptions::new().host(host).port(*port).database(database));
             if let Some(user) = address.user() {
                 options = options.username(user);
             }
@@ -104,25 +104,25 @@ impl Server {
         Ok(Self { hosts, credentials: None, tables: TableNames::of(address, None)?, shown })
     }
 
-    /// The server of these options instead.
+    /// Replaces the server by the one of these options.
     pub(crate) fn at(mut self, options: MySqlConnectOptions, address: &Address) -> Result<Self> {
-        let place = match options.get_socket() {
+        let host = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
-        self.shown = format!("{place}/{}", options.get_database().unwrap_or_default());
-        self.hosts = Hosts::new(vec![plain(options)], Settings::connect_timeout_of(address)?);
+        self.shown = format!("{host}/{}", options.get_database().unwrap_or_default());
+        self.hosts = Hosts::new(vec![base_options(options)], Settings::connect_timeout_of(address)?);
         Ok(self)
     }
 
-    /// With the account that this provider gives at each connect.
+    /// Uses the account that this provider returns at each connect.
     pub(crate) fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
         self.credentials = credentials;
         self
     }
 
-    /// Connects to the first server that can be written to, sets the session up by `set_up`, and tells which server it is. The
-    /// names are looked up anew each time.
+    /// Connects to the first writable server, prepares the session with `set_up`, and returns the server's id too. Host names
+    /// are looked up each time.
     pub(crate) async fn connect(&self, clock: &Clock, set_up: &'static str) -> Result<(MySqlConnection, String)> {
         let login = match &self.credentials {
             Some(credentials) => Some(credentials.get().await?),
@@ -143,7 +143,7 @@ impl Server {
         let mut conn = options.connect().await.map_err(fault)?;
         sqlx::raw_sql(set_up).execute(&mut conn).await.map_err(fault)?;
         if let Err(error) = sqlx::raw_sql(OWN_TIME).execute(&mut conn).await
-            && is_over(&error)
+            && has_ended(&error)
         {
             return Err(fault(error));
         }
@@ -159,8 +159,8 @@ fn with_login(options: &MySqlConnectOptions, login: Option<&Login>) -> MySqlConn
     }
 }
 
-/// Without what would cost a round trip at every connect, and without a log of statements.
-fn plain(options: MySqlConnectOptions) -> MySqlConnectOptions {
+/// Without settings that cost a round trip at each connect, and without a log of statements.
+fn base_options(options: MySqlConnectOptions) -> MySqlConnectOptions {
     let options = options.pipes_as_concat(false).no_engine_substitution(false).timezone(None).set_names(false);
     options.disable_statement_logging()
 }
@@ -175,7 +175,7 @@ fn with_tls(mut options: MySqlConnectOptions, tls: &Tls) -> Result<MySqlConnectO
     options = options.ssl_mode(match tls.mode {
         TlsMode::Off => MySqlSslMode::Disabled,
         TlsMode::Require => MySqlSslMode::Required,
-        // The name too.
+        // Checks the host name too.
         _ => MySqlSslMode::VerifyIdentity,
     });
     if let Some(ca) = &tls.ca {
@@ -187,7 +187,7 @@ fn with_tls(mut options: MySqlConnectOptions, tls: &Tls) -> Result<MySqlConnectO
     Ok(options)
 }
 
-/// Which server it is, if it can be written to. A replica has another id than its primary, as replication needs it.
+/// The server's id, if the server is writable. Replication requires that a replica has another id than its primary.
 pub(crate) async fn writable_server(conn: &mut MySqlConnection) -> Result<String> {
     // MariaDB has no `server_uuid`.
     let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'server_id', 'server_uuid')";

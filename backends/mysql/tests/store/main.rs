@@ -40,6 +40,7 @@ mod faults;
 mod fenced;
 mod lease;
 mod literal;
+mod longest_ttl;
 mod named_kit;
 mod rights;
 mod rogue;

@@ -1,5 +1,4 @@
-//! Remembers that a first store is down which may be passed over. No call waits for it then: our thread asks it now and then
-//! whether it is back.
+//! Bypasses a first store that is down. No call waits for it then. Our thread asks it once a second whether it is back.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,27 +10,27 @@ use dlock_contract::engine::background;
 
 use crate::in_order::InOrder;
 
-/// Between two questions whether the store is back.
-const PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two probes of a store that is down.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
 
-/// The longest time that such a question may take.
-const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+/// The timeout of a probe.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether the first store is down, and who stands in its line.
+/// Whether the first store is down, and which claims may have a place in its queue.
 #[derive(Debug, Default)]
 pub(super) struct Bypass {
     down: AtomicBool,
-    /// The claims that took a place in its line, and neither came through it nor past it yet.
+    /// The claims that joined the first store's queue, and were neither admitted nor bypassed it yet.
     places: Mutex<HashSet<Owner>>,
 }
 
 impl Bypass {
-    /// A claim has a place in the line of the first store.
+    /// Records that a claim has a place in the first store's queue.
     pub(super) fn note_place(&self, owner: Owner) {
         self.lock().insert(owner);
     }
 
-    /// Whether the claim had a place there. From now on somebody else knows it.
+    /// Removes the claim. Returns whether it had a place in the first store's queue.
     pub(super) fn forget_place(&self, owner: &Owner) -> bool {
         self.lock().remove(owner)
     }
@@ -42,13 +41,13 @@ impl Bypass {
 }
 
 impl InOrder {
-    /// Whether the first store is down, and is passed over for that.
-    pub(super) fn first_is_passed_over(&self) -> bool {
+    /// Whether the first store is down and bypassed.
+    pub(super) fn is_first_bypassed(&self) -> bool {
         self.bypass.as_ref().is_some_and(|bypass| bypass.down.load(Ordering::Acquire))
     }
 
-    /// From now on the first store is passed over, until it says that it takes locks.
-    pub(super) fn first_is_down(self: &Arc<Self>) {
+    /// Bypasses the first store from now on, until a probe finds that it grants locks again.
+    pub(super) fn mark_first_down(self: &Arc<Self>) {
         let Some(bypass) = &self.bypass else { return };
         let Ok(background) = background() else { return };
         if bypass.down.swap(true, Ordering::AcqRel) {
@@ -57,9 +56,9 @@ impl InOrder {
         let (stores, clock) = (Arc::downgrade(self), self.clock.clone());
         background.spawn(async move {
             loop {
-                clock.sleep_until(clock.now().after(PAUSE)).await;
+                clock.sleep_until(clock.now().after(PROBE_PAUSE)).await;
                 let Some(stores) = stores.upgrade() else { return };
-                let by = clock.now().after(LONGEST_REQUEST);
+                let by = clock.now().after(REQUEST_TIMEOUT);
                 let is_back = matches!(clock.timeout_at(by, stores.first.ready()).await, Some(Ok(_)));
                 if is_back && let Some(bypass) = &stores.bypass {
                     bypass.down.store(false, Ordering::Release);

@@ -5,34 +5,34 @@ use dlock_contract::Error;
 use crate::in_order::InOrder;
 
 impl InOrder {
-    /// The error of the first store.
-    pub(crate) fn by_first(&self, error: Error) -> Error {
-        told_by(self.kind.names()[0], error)
+    /// An error of the first store, with its name.
+    pub(crate) fn error_of_first(&self, error: Error) -> Error {
+        error_from(self.kind.names()[0], error)
     }
 
-    /// The error of the second store.
-    pub(crate) fn by_second(&self, error: Error) -> Error {
-        told_by(self.kind.names()[1], error)
+    /// An error of the second store, with its name.
+    pub(crate) fn error_of_second(&self, error: Error) -> Error {
+        error_from(self.kind.names()[1], error)
     }
 }
 
-/// The same error, told by the store that has this name in the pair.
-fn told_by(name: &str, error: Error) -> Error {
-    told_after(name, error, true)
+/// The same error, with the name of the store that failed.
+fn error_from(name: &str, error: Error) -> Error {
+    error_after(name, error, true)
 }
 
-/// The same, after a request to the other store, which has left something there or not.
-pub(super) fn told_after(name: &str, error: Error, nothing_left: bool) -> Error {
-    let mut told = Error::new(error.kind().clone(), format!("the {name}: {}", error.message()))
+/// The same error, after an earlier request to the other store. `nothing_left`: that request left nothing there.
+pub(super) fn error_after(name: &str, error: Error, nothing_left: bool) -> Error {
+    let mut named = Error::new(error.kind().clone(), format!("the {name}: {}", error.message()))
         .with_retryable(error.is_retryable())
         .with_retry_after(error.told_after());
     if let Some(code) = error.code() {
-        told = told.with_code(code);
+        named = named.with_code(code);
     }
     if nothing_left && !error.may_have_left() {
-        told = told.never_sent();
+        named = named.never_sent();
     }
-    told.because(error)
+    named.because(error)
 }
 
 #[cfg(test)]
@@ -46,12 +46,12 @@ mod tests {
     #[test]
     fn the_error_of_a_member_keeps_all_that_it_says() {
         let error = Error::outage("no answer").with_code("OOM").never_sent();
-        let told = told_by("gate", error.with_retry_after(Some(Duration::from_secs(2))));
-        assert_eq!((told.message(), told.kind()), ("the gate: no answer", &ErrorKind::Outage));
-        assert_eq!((told.code(), told.may_have_left()), (Some("OOM"), false));
-        assert_eq!((told.told_after(), told.is_retryable()), (Some(Duration::from_secs(2)), true));
-        assert!(told_by("gate", Error::outage("x")).may_have_left());
-        assert!(told_after("authority", Error::outage("x").never_sent(), false).may_have_left());
-        assert!(!told_by("gate", Error::outage("x").with_retryable(false)).is_retryable());
+        let named = error_from("gate", error.with_retry_after(Some(Duration::from_secs(2))));
+        assert_eq!((named.message(), named.kind()), ("the gate: no answer", &ErrorKind::Outage));
+        assert_eq!((named.code(), named.may_have_left()), (Some("OOM"), false));
+        assert_eq!((named.told_after(), named.is_retryable()), (Some(Duration::from_secs(2)), true));
+        assert!(error_from("gate", Error::outage("x")).may_have_left());
+        assert!(error_after("authority", Error::outage("x").never_sent(), false).may_have_left());
+        assert!(!error_from("gate", Error::outage("x").with_retryable(false)).is_retryable());
     }
 }

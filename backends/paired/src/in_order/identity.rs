@@ -1,11 +1,11 @@
-//! Which keys are one lock in two stores: both must say the same.
+//! Checks that two stores agree which keys are one lock.
 
 use dlock_contract::{Backend, Error, Identity, Key, LockKey, Result};
 
-use crate::in_order::{InOrder, Kind};
+use crate::in_order::{InOrder, PairKind};
 
 impl InOrder {
-    /// The lock in the store that decides, with its names in both stores.
+    /// The lock's identity in the second store, with its names in both stores.
     pub(crate) fn identify(&self, key: &LockKey) -> Result<Identity> {
         let (first, second) = (self.first.identify(key)?, self.second.identify(key)?);
         let mut names = second.names();
@@ -14,10 +14,10 @@ impl InOrder {
     }
 }
 
-/// Refuses two stores of which one takes two keys for one lock and the other does not. In the one that merges them, two
-/// locks of the other would wait for each other.
-pub(crate) fn check_that_they_merge_alike(first: &dyn Backend, second: &dyn Backend, kind: Kind) -> Result<()> {
-    for (what, one, other) in examples()? {
+/// Refuses two stores if one of them treats two keys as one lock and the other does not. Otherwise callers of two locks in
+/// one store would wait for each other in the other store.
+pub(crate) fn check_same_identity(first: &dyn Backend, second: &dyn Backend, kind: PairKind) -> Result<()> {
+    for (what, one, other) in key_pairs()? {
         let merges =
             |store: &dyn Backend| Some(store.identify(&one).ok()?.lock() == store.identify(&other).ok()?.lock());
         if let (Some(in_first), Some(in_second)) = (merges(first), merges(second))
@@ -28,8 +28,8 @@ pub(crate) fn check_that_they_merge_alike(first: &dyn Backend, second: &dyn Back
             return Err(Error::config(
                 "keys",
                 format!(
-                    "the {first} and the {second} must agree which keys are one lock: the {merging} takes {what} for one, \
-                     and the {other} does not; open both with the same way of writing keys"
+                    "the {first} and the {second} must agree which keys are one lock: for the {merging}, {what} are one \
+                     lock, and for the {other} they are not; open both with the same form of keys"
                 ),
             ));
         }
@@ -37,8 +37,8 @@ pub(crate) fn check_that_they_merge_alike(first: &dyn Backend, second: &dyn Back
     Ok(())
 }
 
-/// Pairs of keys that some way of writing keys takes for one.
-fn examples() -> Result<Vec<(&'static str, LockKey, LockKey)>> {
+/// Pairs of keys that some store may treat as one lock.
+fn key_pairs() -> Result<Vec<(&'static str, LockKey, LockKey)>> {
     let of = |namespace: &str, key: Key| LockKey::new(namespace, key);
     let value = |text: &str| of("dlock", Key::text("key:").value(text));
     let long = |end: &str| value(&format!("{}{end}", "k".repeat(1000)));

@@ -1,18 +1,18 @@
-//! What two stores can do together.
+//! The profile of two stores together.
 
 use std::time::Duration;
 
 use dlock_contract::{Error, Profile, Result, RunsOn, TtlRange};
 
-/// The profile of a lock that is taken in two stores: what both can do. What decides about a loss, a token and an order is
-/// left to the kinds of pairs.
+/// The profile of a lock that is taken in two stores: what both stores support. `paired` and `migrating` add expiry, fencing,
+/// durability and order.
 pub(crate) fn common(kind: &'static str, first: &Profile, second: &Profile) -> Result<Profile> {
     Ok(Profile::new(kind, common_ttl(first.ttl, second.ttl)?).with(|both| {
         both.expires_alone = first.expires_alone && second.expires_alone;
         both.read_write = first.read_write && second.read_write;
         both.permits = first.permits && second.permits;
         both.silent_ttls = first.silent_ttls.max(second.silent_ttls);
-        // A waiter is first behind the one store and then behind the other.
+        // A waiter may wait for one takeover in each store.
         both.takeover_delay = first.takeover_delay + second.takeover_delay;
         both.max_key_bytes = first.max_key_bytes.min(second.max_key_bytes);
         both.any_key = first.any_key && second.any_key;
@@ -22,7 +22,7 @@ pub(crate) fn common(kind: &'static str, first: &Profile, second: &Profile) -> R
     }))
 }
 
-/// The ttls that both can do.
+/// The ttls that both stores support.
 fn common_ttl(one: TtlRange, other: TtlRange) -> Result<TtlRange> {
     let steps = [one.step, other.step].map(|step| step.as_nanos().max(1));
     let step = steps[0] / greatest_divisor(steps[0], steps[1]) * steps[1];
@@ -32,13 +32,13 @@ fn common_ttl(one: TtlRange, other: TtlRange) -> Result<TtlRange> {
         return Err(Error::config(
             "ttl",
             format!(
-                "there is no ttl that both stores can do: one takes {:?} to {:?}, the other {:?} to {:?}",
+                "no ttl fits both stores: one supports {:?} to {:?}, the other {:?} to {:?}",
                 one.min, one.max, other.min, other.max
             ),
         ));
     }
     let [min, max, step] = [min, max, step].map(duration);
-    // A step of one nanosecond is none.
+    // A step of one nanosecond is no restriction.
     Ok(TtlRange::new(min, max).in_steps_of(if step.as_nanos() > 1 { step } else { Duration::ZERO }))
 }
 

@@ -1,4 +1,4 @@
-//! Whether two stores take locks now.
+//! Whether the two stores grant locks now.
 
 use std::time::Duration;
 
@@ -6,42 +6,42 @@ use dlock_contract::{Error, Health, Result};
 
 use crate::in_order::InOrder;
 
-/// For how long a probe waits for a store that is passed over while it is down.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a probe waits for a first store that can be bypassed.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl InOrder {
-    /// Asks both stores. A first store that is passed over while it is down is a finding then, and no error.
+    /// Asks both stores. If the first store is down and can be bypassed, this is a finding and not an error.
     pub(crate) async fn ready(&self) -> Result<Health> {
         let (first, second) = futures::join!(self.first_ready(), self.second.ready());
-        let second = second.map_err(|error| self.by_second(error))?;
+        let second = second.map_err(|error| self.error_of_second(error))?;
         let [name, _] = self.kind.names();
-        let first = match first.map_err(|error| self.by_first(error)) {
+        let first = match first.map_err(|error| self.error_of_first(error)) {
             Err(error) if self.bypass.is_some() && error.is_retryable() => {
                 let finding = format!("{}; locks are taken without the {name}", error.message());
-                return Ok(self.together(None, second).finding(finding));
+                return Ok(self.merge_health(None, second).finding(finding));
             }
             first => first?,
         };
-        Ok(self.together(Some(first), second))
+        Ok(self.merge_health(Some(first), second))
     }
 
-    /// Where the first store is passed over, its silence must not keep the second one's answer back.
+    /// Asks the first store. If it can be bypassed, its silence must not delay the second store's answer.
     async fn first_ready(&self) -> Result<Health> {
         if self.bypass.is_none() {
             return self.first.ready().await;
         }
-        let by = self.clock.now().after(PATIENCE);
+        let by = self.clock.now().after(PROBE_TIMEOUT);
         let ready = self.clock.timeout_at(by, self.first.ready()).await;
-        ready.unwrap_or_else(|| Err(Error::outage(format!("it did not answer within {PATIENCE:?}"))))
+        ready.unwrap_or_else(|| Err(Error::outage(format!("it did not answer within {PROBE_TIMEOUT:?}"))))
     }
 
-    fn together(&self, first: Option<Health>, second: Health) -> Health {
+    fn merge_health(&self, first: Option<Health>, second: Health) -> Health {
         let names = self.kind.names();
         let parts: Vec<_> = names.into_iter().zip([first, Some(second)]).collect();
         let known = || parts.iter().filter_map(|(name, health)| Some((*name, health.as_ref()?)));
         let listed = |of: fn(&Health) -> Option<&String>| {
-            let said: Vec<_> = known().filter_map(|(name, health)| Some(format!("{name}: {}", of(health)?))).collect();
-            (!said.is_empty()).then(|| said.join(", "))
+            let texts: Vec<_> = known().filter_map(|(name, health)| Some(format!("{name}: {}", of(health)?))).collect();
+            (!texts.is_empty()).then(|| texts.join(", "))
         };
         let mut health = Health::new();
         health.version = listed(|health| health.version.as_ref());

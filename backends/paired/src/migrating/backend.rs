@@ -1,4 +1,4 @@
-//! The requests of the contract. Both stores must agree to each of them.
+//! The requests of the contract. Each goes to both stores, and both answers count.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use dlock_contract::{
 };
 use futures::future::{BoxFuture, Either, select};
 
-use crate::in_order::{Part, Undo};
+use crate::in_order::{HoldSession, Side, Undo};
 use crate::migrating::Migrating;
 
-/// For how long a loss in one store waits for the answers of the other.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a loss in one store is held back for the answers of the other.
+const LOSS_TIMEOUT: Duration = Duration::from_millis(100);
 
 impl Backend for Migrating {
     fn profile(&self) -> &Profile {
@@ -39,16 +39,16 @@ impl Backend for Migrating {
                 Ok(parts) => parts,
                 Err(error) => return holds.iter().map(|_| Err(error.again())).collect(),
             };
-            let in_old: Vec<_> = parts.iter().map(|(old, _)| &**old).collect();
-            let in_new: Vec<_> = parts.iter().map(|(_, new)| new).collect();
+            let in_old: Vec<_> = parts.iter().map(|Parts { old, .. }| &**old).collect();
+            let in_new: Vec<_> = parts.iter().map(|Parts { new, .. }| new).collect();
             let asked = select(self.stores.first.renew(&in_old), self.stores.second.renew(&in_new));
             let (of_old, of_new) = match asked.await {
                 Either::Left((of_old, new)) => {
-                    let of_new = self.answers_beside(&of_old, new).await;
+                    let of_new = self.answers_of_other(&of_old, new).await;
                     (of_old, of_new)
                 }
                 Either::Right((of_new, old)) => {
-                    let of_old = self.answers_beside(&of_new, old).await;
+                    let of_old = self.answers_of_other(&of_new, old).await;
                     (of_old, of_new)
                 }
             };
@@ -57,7 +57,7 @@ impl Backend for Migrating {
                 return holds.iter().map(|_| Err(wrong())).collect();
             }
             let answers = parts.into_iter().zip(of_old.into_iter().zip(of_new));
-            answers.map(|((old, new), (of_old, of_new))| self.standing(old, new, of_old, of_new)).collect()
+            answers.map(|(parts, (of_old, of_new))| self.standing(parts, of_old, of_new)).collect()
         })
     }
 
@@ -69,12 +69,12 @@ impl Backend for Migrating {
         Box::pin(self.stores.abandon(claim))
     }
 
-    /// The holders of both stores. One that has the lock in both is one holder.
+    /// The holders of both stores. A hold that exists in both stores is listed once.
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
             let (old, new) = futures::join!(self.stores.first.look(key), self.stores.second.look(key));
-            let mut state = old.map_err(|error| self.stores.by_first(error))?;
-            let new = new.map_err(|error| self.stores.by_second(error))?;
+            let mut state = old.map_err(|error| self.stores.error_of_first(error))?;
+            let new = new.map_err(|error| self.stores.error_of_second(error))?;
             for holder in new.holders {
                 if holder.id.is_none() || !state.holders.iter().any(|known| known.id == holder.id) {
                     state.holders.push(holder);
@@ -102,16 +102,22 @@ impl Backend for Migrating {
     }
 }
 
+/// A hold, and its parts in both stores.
+struct Parts {
+    session: Arc<HoldSession>,
+    old: Arc<Hold>,
+    new: Hold,
+}
+
 impl Migrating {
-    /// The holds in both stores.
-    fn parts(&self, hold: &Hold) -> Result<(Arc<Hold>, Hold)> {
-        let (both, in_new) = self.stores.parts(hold)?;
-        Ok((both.held_first()?, in_new))
+    fn parts(&self, hold: &Hold) -> Result<Parts> {
+        let (session, new) = self.stores.parts(hold)?;
+        Ok(Parts { old: session.held_first()?, session, new })
     }
 
-    /// The answers of the other store to a renewal. A loss must not wait for a store that is silent: with sessions, the next
-    /// owner is in at once.
-    async fn answers_beside(
+    /// The answers of the other store to a renewal. If a hold is lost in one store, a silent other store must not delay the
+    /// report: where locks live in sessions, the next owner may hold the lock already.
+    async fn answers_of_other(
         &self,
         of_one: &[Result<Standing>],
         other: BoxFuture<'_, Vec<Result<Standing>>>,
@@ -119,65 +125,72 @@ impl Migrating {
         if !of_one.iter().any(|answer| matches!(answer, Ok(Standing::Lost))) {
             return other.await;
         }
-        let answers = self.stores.clock.timeout_at(self.stores.clock.now().after(PATIENCE), other).await;
+        let answers = self.stores.clock.timeout_at(self.stores.clock.now().after(LOSS_TIMEOUT), other).await;
         let silent = || of_one.iter().map(|_| Err(Error::outage("it did not answer in time"))).collect();
         answers.unwrap_or_else(silent)
     }
 
-    /// What two answers to a renewal mean together. Nobody releases a lost hold, so what is left of it is freed here.
+    /// Combines the answers of both stores to a renewal. Nobody releases a lost hold, so this frees its other half. But the
+    /// halves of a hold that is being ended are left to its end, which would not find them.
     fn standing(
         &self,
-        old: Arc<Hold>,
-        new: Hold,
+        Parts { session, old, new }: Parts,
         of_old: Result<Standing>,
         of_new: Result<Standing>,
     ) -> Result<Standing> {
-        if matches!(of_old, Ok(Standing::Lost)) {
-            self.stores.undo_later(&self.stores.second, Undo::Release(Arc::new(new)));
-            return Ok(Standing::Lost);
+        let is_lost = |answer: &Result<Standing>| matches!(answer, Ok(Standing::Lost));
+        match (is_lost(&of_old), is_lost(&of_new)) {
+            (false, false) => {}
+            _ if session.is_ending() => return Ok(Standing::Lost),
+            (true, _) => {
+                self.stores.undo_later(&self.stores.second, Undo::Release(Arc::new(new)));
+                return Ok(Standing::Lost);
+            }
+            (false, true) => {
+                self.stores.undo_later(&self.stores.first, Undo::Release(old));
+                return Ok(Standing::Lost);
+            }
         }
-        if matches!(of_new, Ok(Standing::Lost)) {
-            self.stores.undo_later(&self.stores.first, Undo::Release(old));
-            return Ok(Standing::Lost);
-        }
-        let of_old = of_old.map_err(|error| self.stores.by_first(error))?;
-        let of_new = of_new.map_err(|error| self.stores.by_second(error))?;
+        let of_old = of_old.map_err(|error| self.stores.error_of_first(error))?;
+        let of_new = of_new.map_err(|error| self.stores.error_of_second(error))?;
         Ok(match (of_old, of_new) {
             (Standing::Renewed(old), Standing::Renewed(new)) => Standing::Renewed(earlier(old, new)),
             _ => Standing::Lost,
         })
     }
 
-    /// Ends a hold in the new store, then in the old one: the last who comes is the first who goes. Both are asked in any
-    /// case. It was held to the end only if both say so, and was lost if one of them does.
+    /// Ends a hold in the new store, then in the old one: the reverse of the order in which it was acquired. Both stores are
+    /// always asked. The lock was held to the end only if both confirm it, and was lost if one of them reports it.
     pub(super) async fn end(
         &self,
         hold: &Hold,
         ending: impl for<'a> Fn(&'a dyn Backend, &'a Hold) -> BoxFuture<'a, Result<Released>> + Send,
     ) -> Result<Released> {
-        let (both, in_new) = self.stores.parts(hold)?;
-        let in_old = both.held_first()?;
-        if both.has_ended() {
+        let (session, in_new) = self.stores.parts(hold)?;
+        let in_old = session.held_first()?;
+        if session.has_ended() {
             return Ok(Released::NotOwner);
         }
+        session.begin_end();
         let stores = &self.stores;
         let in_order = async {
-            let mut new = Box::pin(both.end(Part::Second, || ending(&*stores.second, &in_new)));
-            let old = both.end(Part::First, || ending(&*stores.first, &in_old));
-            let by = stores.clock.now().after(stores.patience(hold.claim.ttl));
+            let mut new = Box::pin(session.end(Side::Second, || ending(&*stores.second, &in_new)));
+            let old = session.end(Side::First, || ending(&*stores.first, &in_old));
+            let by = stores.clock.now().after(stores.first_timeout(hold.claim.ttl));
             match stores.clock.timeout_at(by, &mut new).await {
                 Some(of_new) => (of_new, old.await),
-                // A silent store must not keep the other one from being asked: the caller gives up after a while.
+                // Ask the old store too, because the caller gives up after a while.
                 None => futures::join!(new, old),
             }
         };
         let (of_new, of_old) = in_order.await;
-        let of_new = of_new.map_err(|error| stores.by_second(error));
-        let of_old = of_old.map_err(|error| stores.by_first(error));
+        let of_new = of_new.map_err(|error| stores.error_of_second(error));
+        let of_old = of_old.map_err(|error| stores.error_of_first(error));
         match (of_new, of_old) {
             (Ok(Released::Released), Ok(Released::Released)) => Ok(Released::Released),
             (Ok(_), Ok(_)) => Ok(Released::NotOwner),
-            // The engine takes an error for a lease that lasted, and this one did not. So our thread frees the other part.
+            // An error would mean to the engine that the lock may still have been held to the end, and it was not. So our
+            // thread frees the other half, and the answer is `NotOwner`.
             (Ok(Released::NotOwner), Err(_)) => {
                 self.stores.undo_later(&self.stores.first, Undo::Release(in_old));
                 Ok(Released::NotOwner)
@@ -191,7 +204,7 @@ impl Migrating {
     }
 }
 
-/// The one that ends first.
+/// The validity that ends first.
 fn earlier(one: Validity, other: Validity) -> Validity {
     if one.deadline() < other.deadline() { one } else { other }
 }

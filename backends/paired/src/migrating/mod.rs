@@ -1,4 +1,4 @@
-//! An old and a new store, while a fleet moves from one to the other.
+//! A migration: an old and a new store, while a fleet moves from one to the other.
 
 mod backend;
 mod powers;
@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use dlock_contract::{Backend, Clock, Expiry, Profile, Result};
 
-use crate::in_order::{InOrder, Kind, common};
+use crate::in_order::{InOrder, PairKind, common};
 
-/// A store that takes each lock in an old store and then in a new one, and holds it while it has both.
+/// A store that takes each lock in an old store and then in a new one. A lock is held while both stores hold it.
 ///
-/// Processes that know the old store alone, and processes that know the new one alone, are kept out by it. So a fleet moves
-/// in two rolling deployments: from the old store to this one, and from this one to the new store.
+/// It excludes processes that use only the old store, and processes that use only the new one. So a fleet moves in two
+/// rolling deployments: from the old store to this one, and from this one to the new store.
 ///
 /// ```no_run
 /// # fn example(old: std::sync::Arc<dyn dlock_contract::Backend>, new: std::sync::Arc<dyn dlock_contract::Backend>) -> dlock_contract::Result<()> {
@@ -27,10 +27,11 @@ pub struct Migrating {
     profile: Profile,
 }
 
-/// From which store the fencing token and the number of a permit come.
+/// The store from which the fencing token and a permit's slot come.
 ///
-/// Each store counts by itself, and two counts cannot be compared. So all processes that run at a time must take them from
-/// one store: from the old one while a process knows that one alone, and from the new one while a process knows that.
+/// Each store counts its own tokens, and tokens of two stores cannot be compared. So all processes that run at the same time
+/// must use one store's: the old store's while any process uses only the old store, and the new store's while any process
+/// uses only the new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Numbers {
@@ -59,20 +60,19 @@ pub struct MigratingBuilder {
 }
 
 impl MigratingBuilder {
-    /// From which store the fencing token and the number of a permit come. [`Numbers::Old`] unless set.
+    /// The store from which the fencing token and a permit's slot come. [`Numbers::Old`] by default.
     pub fn numbers(mut self, numbers: Numbers) -> Self {
         self.numbers = numbers;
         self
     }
 
-    /// The clock of the stores, where it is not the machine's; for tests.
+    /// The clock of the stores, if it is not the machine's; for tests. The system clock by default.
     pub fn clock(mut self, clock: &Clock) -> Self {
         self.clock = clock.clone();
         self
     }
 
-    /// Leaves both stores open when this one is closed, because somebody else closes them: they are installed under names
-    /// of their own.
+    /// Leaves both stores open when this one is closed, because their owner closes them. By default both are closed.
     pub fn keep_members_open(mut self) -> Self {
         self.closes_members = false;
         self
@@ -91,13 +91,13 @@ impl MigratingBuilder {
             both.durability = old.durability.min(new.durability);
             both.fair = old.fair && new.fair;
         });
-        let kind = Kind::Equals { numbers_of_second: self.numbers == Numbers::New };
+        let kind = PairKind::Equals { numbers_of_second: self.numbers == Numbers::New };
         let stores = InOrder::new([self.old, self.new], &self.clock, kind, self.closes_members)?;
         Ok(Migrating { stores: Arc::new(stores), profile })
     }
 }
 
-/// A hold ends with the first of its parts. If one of them is a session, it may end before the ttl.
+/// A hold ends when it ends in one of the stores. If a session holds it in one store, it may end before the ttl.
 fn shorter(old: Expiry, new: Expiry) -> Expiry {
     match (old, new) {
         (Expiry::Session { told: one }, Expiry::Session { told: other }) => Expiry::Session { told: one.max(other) },

@@ -1,4 +1,4 @@
-//! The requests of the contract. The authority's answer is the answer; the gate follows it.
+//! The requests of the contract. The authority's answer counts, and the gate follows it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,16 +36,16 @@ impl Backend for Paired {
                 Ok(parts) => parts,
                 Err(error) => return holds.iter().map(|_| Err(error.again())).collect(),
             };
-            self.stores.renew_gate(parts.iter().map(|(both, _)| both.clone()));
+            self.stores.renew_gate(parts.iter().map(|(session, _)| session.clone()));
             let in_authority: Vec<_> = parts.iter().map(|(_, hold)| hold).collect();
             let answers = self.stores.second.renew(&in_authority).await;
-            for ((both, hold), answer) in parts.iter().zip(&answers) {
+            for ((session, hold), answer) in parts.iter().zip(&answers) {
                 if matches!(answer, Ok(Standing::Lost)) {
                     // Nobody releases a lost hold.
-                    self.stores.leave_gate_later(both, &hold.claim);
+                    self.stores.leave_gate_later(session, &hold.claim);
                 }
             }
-            answers.into_iter().map(|answer| answer.map_err(|error| self.stores.by_second(error))).collect()
+            answers.into_iter().map(|answer| answer.map_err(|error| self.stores.error_of_second(error))).collect()
         })
     }
 
@@ -57,13 +57,13 @@ impl Backend for Paired {
         Box::pin(self.stores.abandon(claim))
     }
 
-    /// The holders are the authority's. Those who wait do so at both stores; if the gate is silent, nobody knows how many.
+    /// The authority's holders. Waiters wait in both stores, so their number is unknown if the gate is silent.
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
             let by = self.stores.clock.now().after(Duration::from_secs(1));
             let at_gate = self.stores.clock.timeout_at(by, self.stores.first.look(key));
             let (at_gate, state) = futures::join!(at_gate, self.stores.second.look(key));
-            let mut state = state.map_err(|error| self.stores.by_second(error))?;
+            let mut state = state.map_err(|error| self.stores.error_of_second(error))?;
             let at_gate = at_gate.and_then(Result::ok).and_then(|state| state.waiters);
             state.waiters = at_gate.zip(state.waiters).map(|(at_gate, behind)| at_gate + behind);
             Ok(state)
@@ -92,17 +92,17 @@ impl Backend for Paired {
 }
 
 impl Paired {
-    /// Ends a hold in the authority, and then in the gate: so nobody passes the gate and finds the lock still taken. If the
-    /// authority does not answer, the gate stays taken too, until the release is tried again or the ttl ends both.
+    /// Ends a hold in the authority, and then in the gate. So no waiter that the gate admits finds the lock still held. If
+    /// the authority does not answer, the gate stays held too, until a second release or until the ttl.
     pub(super) async fn end(
         &self,
         hold: &Hold,
         ending: impl for<'a> FnOnce(&'a dyn Backend, &'a Hold) -> BoxFuture<'a, Result<Released>> + Send,
     ) -> Result<Released> {
-        let (both, in_authority) = self.stores.parts(hold)?;
+        let (session, in_authority) = self.stores.parts(hold)?;
         let released = ending(&*self.stores.second, &in_authority).await;
-        let released = released.map_err(|error| self.stores.by_second(error))?;
-        self.stores.leave_gate(&both, &hold.claim).await;
+        let released = released.map_err(|error| self.stores.error_of_second(error))?;
+        self.stores.leave_gate(&session, &hold.claim).await;
         Ok(released)
     }
 }

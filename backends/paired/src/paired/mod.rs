@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dlock_contract::{Backend, Clock, Profile, Result};
 
-use crate::in_order::{InOrder, Kind, common};
+use crate::in_order::{InOrder, PairKind, common};
 
 /// A store that takes each lock in a quick gate and then in an authority, which decides.
 ///
@@ -31,11 +31,11 @@ pub struct Paired {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GateDown {
-    /// It fails, as with a store that is down.
+    /// It fails with the gate's error.
     #[default]
     Fail,
-    /// It asks the authority alone, and waits there. `fair` is refused then, since nobody knows the order of those who came
-    /// through the gate and of those who passed it.
+    /// It asks the authority alone, and waits there. `fair` is refused with this setting, because the order between callers
+    /// from the gate and callers that bypassed it is unknown.
     Authority,
 }
 
@@ -57,20 +57,19 @@ pub struct PairedBuilder {
 }
 
 impl PairedBuilder {
-    /// What a call does while the gate is down. [`GateDown::Fail`] unless set.
+    /// What a call does while the gate is down. [`GateDown::Fail`] by default.
     pub fn gate_down(mut self, gate_down: GateDown) -> Self {
         self.gate_down = gate_down;
         self
     }
 
-    /// The clock of the stores, where it is not the machine's; for tests.
+    /// The clock of the stores, if it is not the machine's; for tests. The system clock by default.
     pub fn clock(mut self, clock: &Clock) -> Self {
         self.clock = clock.clone();
         self
     }
 
-    /// Leaves both stores open when the pair is closed, because somebody else closes them: they are installed under names
-    /// of their own.
+    /// Leaves both stores open when the pair is closed, because their owner closes them. By default both are closed.
     pub fn keep_members_open(mut self) -> Self {
         self.closes_members = false;
         self
@@ -90,9 +89,9 @@ impl PairedBuilder {
             pair.fair = gate.fair && self.gate_down == GateDown::Fail;
         });
         let stores = [self.gate, self.authority];
-        let mut stores = InOrder::new(stores, &self.clock, Kind::Gate, self.closes_members)?;
+        let mut stores = InOrder::new(stores, &self.clock, PairKind::Gate, self.closes_members)?;
         if self.gate_down == GateDown::Authority {
-            stores = stores.passing_over();
+            stores = stores.with_bypass();
         }
         Ok(Paired { stores: Arc::new(stores), profile })
     }

@@ -16,16 +16,16 @@ use crate::server::fault::{fault, refusal};
 use crate::server::pooler;
 use crate::server::{Server, writable_server};
 
-/// `now()` would be the start of the transaction. The time of the statement is one value in all of it.
+/// The time at which the statement began, which is the same everywhere in it. `now()` would be the start of the transaction.
 const NOW: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
 
-/// A row that another session keeps locked makes a statement fail after a second. A stricter isolation would refuse what
-/// waits for a row, and without the commit on the disk a restart of the server could forget a lock.
+/// If another session keeps a row locked, a statement fails after a second. A stricter isolation level would refuse a statement
+/// that has waited for a row. Without a commit to disk, a restart of the server could lose a lock.
 const SET_UP: &str = "\
     SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET default_transaction_isolation = 'read committed'; \
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-/// The same for one transaction, where a pooler gives each one another session.
+/// The same for one transaction, behind a pooler that gives each transaction another session.
 const SET_UP_ONCE: &str = "\
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
@@ -37,8 +37,8 @@ pub struct Postgres {
     clock: Clock,
     words: Words,
     rooms: AdvisoryLocks,
-    /// Whether a connection is a session of the server, so that what is set on it stays. False until that is known: what is
-    /// set in a session of a pooler would stay there for other programs.
+    /// Whether a connection has a session of its own, so that settings stay. False until this is known: settings in a pooler's
+    /// session would affect other programs.
     is_direct: AtomicBool,
     shedlock: Option<ShedlockWords>,
 }
@@ -67,12 +67,12 @@ impl Postgres {
         self
     }
 
-    /// A connection without any setting of ours.
+    /// Opens a connection without any settings of dlock.
     pub(crate) async fn connect_directly(&self) -> Result<PgConnection> {
         Ok(self.server.connect(&self.clock).await?.0)
     }
 
-    /// Whether a connection is known to be a session of the server.
+    /// Whether a connection is known to have a session of its own.
     pub(crate) fn is_direct(&self) -> bool {
         self.is_direct.load(Ordering::Relaxed)
     }
@@ -106,7 +106,7 @@ impl Dialect for Postgres {
     fn prepare<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             let (other, _) = self.server.connect(&self.clock).await?;
-            if !pooler::gives_sessions_in_turn(conn, other).await? {
+            if !pooler::shares_sessions(conn, other).await? {
                 set_up(conn).await?;
                 self.note_direct();
             }
@@ -132,7 +132,7 @@ impl Dialect for Postgres {
             if self.is_direct() {
                 return answer(conn, query).await;
             }
-            // One transaction is one session, whatever the pooler does.
+            // A transaction has one session, even behind a pooler.
             let mut transaction = conn.begin().await?;
             sqlx::raw_sql(SET_UP_ONCE).execute(&mut *transaction).await?;
             let answer = answer(&mut transaction, query.persistent(false)).await?;
@@ -142,7 +142,7 @@ impl Dialect for Postgres {
     }
 
     fn rooms(&self) -> Option<&dyn Rooms<PgConnection>> {
-        // A Java node tells nobody when it frees a lock, so waiters ask again.
+        // A Java node does not announce that it has freed a lock, so waiters ask again.
         (self.is_direct() && self.shedlock.is_none()).then_some(&self.rooms as &dyn Rooms<_>)
     }
 
@@ -153,9 +153,9 @@ impl Dialect for Postgres {
     fn health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::look(conn, &self.words.tables).await?;
+            tables::check(conn, &self.words.tables).await?;
             if let Some(shed) = &self.shedlock {
-                shedlock::look(conn, &shed.table).await?;
+                shedlock::check(conn, &shed.table).await?;
             }
             let health = tables::health(conn).await?;
             Ok(match self.is_direct() {
@@ -210,15 +210,15 @@ async fn answer(conn: &mut PgConnection, query: Bound<'_>) -> sqlx::Result<Answe
 }
 
 fn cells(row: &PgRow) -> sqlx::Result<Vec<Cell>> {
-    let cell = |place: usize| {
-        if row.try_get_raw(place)?.is_null() {
+    let cell = |index: usize| {
+        if row.try_get_raw(index)?.is_null() {
             return Ok(Cell::Null);
         }
-        match row.column(place).type_info().name() {
-            "INT8" => row.try_get(place).map(Cell::Int),
-            "BOOL" => row.try_get(place).map(|truth: bool| Cell::Int(truth.into())),
-            "BYTEA" => row.try_get(place).map(Cell::Bytes),
-            _ => row.try_get(place).map(|text: String| Cell::Bytes(text.into_bytes())),
+        match row.column(index).type_info().name() {
+            "INT8" => row.try_get(index).map(Cell::Int),
+            "BOOL" => row.try_get(index).map(|truth: bool| Cell::Int(truth.into())),
+            "BYTEA" => row.try_get(index).map(Cell::Bytes),
+            _ => row.try_get(index).map(|text: String| Cell::Bytes(text.into_bytes())),
         }
     };
     (0..row.len()).map(cell).collect()

@@ -1,4 +1,4 @@
-//! Locks in rows of a table: the way for most. Here is what is PostgreSQL's own.
+//! Lease rows: locks in rows of a table. This module has the parts that are specific to PostgreSQL.
 
 pub(crate) mod dialect;
 mod room;

@@ -7,33 +7,33 @@ use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-/// The server must not end the session while a hold lasts. It looks once a second whether the client of a waiter is there;
-/// before release 14 it could not, and a dead waiter keeps its place until it has entered the room.
+/// The server must not end the session during a hold. It checks once a second whether the client of a waiter is still
+/// connected. Before release 14 it could not, so a dead waiter keeps its place until it has entered the room.
 const SET_UP: &str = "\
     SELECT set_config(name, CASE name WHEN 'client_connection_check_interval' THEN '1s' ELSE '0' END, false) \
     FROM pg_settings \
     WHERE name IN ('client_connection_check_interval', 'idle_session_timeout', 'transaction_timeout')";
 
-/// Where the table is: two schemas of one database have rooms of their own.
-const PLACE: &str = "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('{locks}')";
+/// Reads the schema of the table: the rooms of two schemas of one database are different.
+const SCHEMA_QUERY: &str = "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('{locks}')";
 
-/// The limits of a row's statements, as every session has them.
+/// The limits of statements about a row, which each session has.
 const LIMITS: &str = "SET lock_timeout = '1s'; SET statement_timeout = '5s'";
 
-/// The longest limit that the server takes, in milliseconds.
-const LONGEST: u128 = i32::MAX as u128;
+/// The longest limit that the server accepts, in milliseconds.
+const MAX_LIMIT_MILLIS: u128 = i32::MAX as u128;
 
 /// Waiting rooms on PostgreSQL.
 #[derive(Debug)]
 pub(crate) struct AdvisoryLocks {
-    place: String,
+    schema_query: String,
     tables: TableNames,
 }
 
 impl AdvisoryLocks {
     pub(crate) fn of(words: &Words) -> Self {
         let tables = words.tables.clone();
-        Self { place: PLACE.replace("{locks}", &tables.full(LOCKS)), tables }
+        Self { schema_query: SCHEMA_QUERY.replace("{locks}", &tables.full(LOCKS)), tables }
     }
 }
 
@@ -41,11 +41,11 @@ impl Rooms<PgConnection> for AdvisoryLocks {
     fn set_up<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<String>> {
         Box::pin(async {
             match sqlx::raw_sql(SET_UP).execute(&mut *conn).await {
-                // Some platforms cannot look after a client.
+                // Some platforms cannot check a client.
                 Ok(_) | Err(sqlx::Error::Database(_)) => {}
                 Err(error) => return Err(error),
             }
-            let schema = sqlx::raw_sql(AssertSqlSafe(self.place.as_str())).fetch_one(conn).await?.try_get(0)?;
+            let schema = sqlx::raw_sql(AssertSqlSafe(self.schema_query.as_str())).fetch_one(conn).await?.try_get(0)?;
             Ok(self.tables.place(schema))
         })
     }
@@ -62,9 +62,9 @@ impl Rooms<PgConnection> for AdvisoryLocks {
                 let enter = AssertSqlSafe(format!("SELECT pg_try_advisory_lock({number})"));
                 return sqlx::raw_sql(enter).fetch_one(conn).await?.try_get(0);
             }
-            // The limits of the row's statements must not end the wait. No limit at all, if the wait is longer than limits can be.
+            // The limits of statements about a row must not end the wait. If the wait is longer than any limit, use none.
             let millis = wait.as_millis() + 1;
-            let limit = if millis > LONGEST { 0 } else { millis };
+            let limit = if millis > MAX_LIMIT_MILLIS { 0 } else { millis };
             let enter = format!(
                 "SET statement_timeout = 0; SET lock_timeout = {limit}; SELECT pg_advisory_lock({number}); {LIMITS}"
             );

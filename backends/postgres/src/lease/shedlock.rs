@@ -9,7 +9,7 @@ use crate::server::fault::fault;
 
 const CREATE: &str = include_str!("../../layouts/shedlock.sql");
 
-/// The words for the table with this name.
+/// The SQL of ShedLock's table, for the table with this name.
 pub(super) fn words(table: String) -> ShedlockWords {
     ShedlockWords {
         table: table.into(),
@@ -32,15 +32,17 @@ pub(super) fn words(table: String) -> ShedlockWords {
     }
 }
 
-/// Makes the table if it is missing, looks at what is there, and tries the rights out.
+/// Creates the table if it is missing, checks its columns, and tests the rights.
 pub(super) async fn prepare(conn: &mut PgConnection, table: &str) -> Result<()> {
-    if !look_at(conn, table).await? {
+    if !check_table(conn, table).await? {
         let create = create(table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
-            Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(missing(table, error.kind())),
-            // Where two programs make it at once, one of them may fail by that. What is there is looked at.
-            Err(error) if !look_at(conn, table).await? => return Err(error),
-            Ok(_) if !look_at(conn, table).await? => return Err(missing(table, &ErrorKind::SchemaMismatch)),
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
+                return Err(missing(table, error.kind()));
+            }
+            // If two programs create the table at once, one of them may get an error. Then only the table's columns count.
+            Err(error) if !check_table(conn, table).await? => return Err(error),
+            Ok(_) if !check_table(conn, table).await? => return Err(missing(table, &ErrorKind::SchemaMismatch)),
             _ => {}
         }
     }
@@ -54,19 +56,19 @@ pub(super) async fn prepare(conn: &mut PgConnection, table: &str) -> Result<()> 
     );
     let probe = sqlx::raw_sql(AssertSqlSafe(probe)).execute(&mut *conn).await;
     if probe.is_err() {
-        // The transaction would stay open.
+        // Without this, the transaction would stay open.
         let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
     }
     probe.map(drop).map_err(fault)
 }
 
-/// Whether the table is there still.
-pub(super) async fn look(conn: &mut PgConnection, table: &str) -> Result<()> {
-    if look_at(conn, table).await? { Ok(()) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+/// Checks that the table still exists and can hold locks.
+pub(super) async fn check(conn: &mut PgConnection, table: &str) -> Result<()> {
+    if check_table(conn, table).await? { Ok(()) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
 }
 
-/// Whether the table is there and can hold locks. More columns than these are none of our business.
-async fn look_at(conn: &mut PgConnection, table: &str) -> Result<bool> {
+/// Whether the table exists and can hold locks. It may have more columns than the four.
+async fn check_table(conn: &mut PgConnection, table: &str) -> Result<bool> {
     let sql = format!(
         "SELECT a.attname::text, t.typname::text, a.atttypmod, c.relpersistence = 'p' AND c.relkind IN ('r', 'p'), \
             i.indrelid IS NOT NULL \
@@ -75,27 +77,27 @@ async fn look_at(conn: &mut PgConnection, table: &str) -> Result<bool> {
                 AND a.attnum = i.indkey[0] \
          WHERE c.oid = to_regclass('{table}') AND a.attnum > 0 AND NOT a.attisdropped"
     );
-    // In one message: a pooler could give the parts of a prepared statement to different sessions.
+    // As one message: a pooler could give the parts of a prepared statement to different sessions.
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
     if rows.is_empty() {
         return Ok(false);
     }
-    let mut fit = 0;
+    let mut usable_columns = 0;
     for row in &rows {
-        fit += usize::from(fits(row).map_err(fault)?);
+        usable_columns += usize::from(is_usable(row).map_err(fault)?);
     }
-    if fit == 4 { Ok(true) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+    if usable_columns == 4 { Ok(true) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
 }
 
-/// Whether it is one of the four columns, in a form that loses nothing. Times with a zone would depend on the session.
-fn fits(row: &PgRow) -> sqlx::Result<bool> {
-    let (name, kind, size): (String, String, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
+/// Whether this is one of the four columns, with a type that loses nothing. A time with a zone would depend on the session.
+fn is_usable(row: &PgRow) -> sqlx::Result<bool> {
+    let (name, column_type, size): (String, String, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
     let (is_kept, is_unique): (bool, bool) = (row.try_get(3)?, row.try_get(4)?);
-    let is_text = |least: i32| kind == "text" || kind == "varchar" && (size < 0 || size - 4 >= least);
+    let is_text = |least: i32| column_type == "text" || column_type == "varchar" && (size < 0 || size - 4 >= least);
     Ok(is_kept
         && match name.as_str() {
             "name" => is_text(64) && is_unique,
-            "lock_until" | "locked_at" => kind == "timestamp" && !(0..3).contains(&size),
+            "lock_until" | "locked_at" => column_type == "timestamp" && !(0..3).contains(&size),
             "locked_by" => is_text(100),
             _ => false,
         })
@@ -105,10 +107,10 @@ fn create(table: &str) -> String {
     CREATE.trim().replacen("CREATE TABLE shedlock", &format!("CREATE TABLE {table}"), 1)
 }
 
-fn missing(table: &str, kind: &ErrorKind) -> Error {
-    let text = match kind {
+fn missing(table: &str, column_type: &ErrorKind) -> Error {
+    let text = match column_type {
         ErrorKind::PermissionDenied => "the account sees no such table and may not make it",
         _ => "it is missing, unlogged, or has no such columns",
     };
-    Error::new(kind.clone(), format!("ShedLock's table {table}: {text}; it can be made so: {}", create(table)))
+    Error::new(column_type.clone(), format!("ShedLock's table {table}: {text}; this creates it: {}", create(table)))
 }

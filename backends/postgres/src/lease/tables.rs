@@ -1,7 +1,7 @@
-//! The tables: lease rows with records of broken holds, named locks, row locks, and what holds for a whole namespace.
+//! The tables of lease rows, records of broken holds, named locks and row locks, and the table of settings of a namespace.
 //!
-//! Keys are compared byte by byte. There is no index on the end of a lease: with one, an update could not stay in its page
-//! (HOT), and a busy lock's dead versions would wait for a vacuum, in the table and in its indexes.
+//! Keys are compared byte by byte. The end of a lease has no index: with one, updates could not be heap-only (HOT), and the
+//! dead versions of a busy lock's row would stay in the table and its indexes until a vacuum.
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::TableNames;
@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::fault;
 
-/// A table, and its columns as `name:type:collation:key`, in order.
+/// A table, with its columns as `name:type:collation:key`, in order.
 struct Table {
     name: &'static str,
     create: &'static str,
@@ -112,7 +112,7 @@ const ROW_KEYS: Table = Table {
     columns: &["k:text:C:PRI"],
 };
 
-const LOOK: &str = "\
+const COLUMNS: &str = "\
     SELECT a.attname || ':' || format_type(a.atttypid, a.atttypmod) || ':' || coalesce(l.collname, '') || ':' \
             || CASE WHEN i.indrelid IS NULL THEN '' ELSE 'PRI' END, \
         c.relpersistence = 'p' AND c.relkind IN ('r', 'p') \
@@ -121,8 +121,8 @@ const LOOK: &str = "\
         LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey) \
     WHERE c.oid = to_regclass('{table}') AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
 
-/// Does what locking does, so that a right that is missing is told now and not at the first lock. Nothing stays: it is
-/// rolled back. Each opening has a name of its own, so that none waits for another.
+/// Runs the statements of a lock, so that a missing right is reported when the store is opened and not at the first lock. The
+/// transaction is rolled back. Each opening uses a name of its own, so that none waits for another.
 const PROBE: &str = "\
     BEGIN; \
     INSERT INTO {s}{t}locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', ''); \
@@ -145,7 +145,7 @@ const NAMED_PROBE: &str = "\
     SELECT 1 FROM {s}{t}named, {s}{t}read_write, {s}{t}meta WHERE false; \
     ROLLBACK";
 
-/// The same for row locks. Without its key of two columns the upsert is an error.
+/// The same for row locks. The upsert also fails if the table lacks its key of two columns.
 const ROW_PROBE: &str = "\
     BEGIN; \
     INSERT INTO {s}{t}rows (k, part, token, mode, session, xact, hold, note, long_key) \
@@ -159,7 +159,7 @@ const ROW_KEY_PROBE: &str = "\
     BEGIN; INSERT INTO {s}{t}row_keys (k) VALUES ('{probe}'); \
     SELECT 1 FROM {s}{t}row_keys WHERE k = '{probe}' FOR UPDATE; ROLLBACK";
 
-/// Makes the tables of lease rows that are missing, and looks at what is there.
+/// Creates missing tables of lease rows, checks their columns and tests the rights.
 pub(crate) async fn prepare(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
     prepare_all(conn, names, &LEASES, PROBE).await
 }
@@ -169,76 +169,76 @@ pub(crate) async fn prepare_named(conn: &mut PgConnection, names: &TableNames) -
     prepare_all(conn, names, &NAMED_LOCKS, NAMED_PROBE).await
 }
 
-/// The same for row locks: with dlock's own rows, or without.
+/// The same for row locks. `is_own`: the rows are in dlock's own table.
 pub(crate) async fn prepare_rows(conn: &mut PgConnection, names: &TableNames, is_own: bool) -> Result<()> {
-    prepare_all(conn, names, of_rows(is_own), ROW_PROBE).await?;
-    if is_own { Ok(()) } else { try_out(conn, names, ROW_KEY_PROBE).await }
+    prepare_all(conn, names, row_lock_tables(is_own), ROW_PROBE).await?;
+    if is_own { Ok(()) } else { test_rights(conn, names, ROW_KEY_PROBE).await }
 }
 
-fn of_rows(is_own: bool) -> &'static [&'static Table] {
+fn row_lock_tables(is_own: bool) -> &'static [&'static Table] {
     if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
 }
 
 async fn prepare_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table], probe: &str) -> Result<()> {
     for table in tables {
-        if look_at(conn, names, table).await? {
+        if check_table(conn, names, table).await? {
             continue;
         }
         let create = names.create(table.create).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
-            Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(table.may_not_be_made(names)),
-            // Where two programs make it at once, one of them may fail by that. What is there is looked at.
-            Err(error) if !look_at(conn, names, table).await? => return Err(error),
-            Ok(_) if !look_at(conn, names, table).await? => return Err(table.is_missing(names)),
+            Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(table.cannot_create(names)),
+            // If two programs create the table at once, one of them may get an error. Then only the table's columns count.
+            Err(error) if !check_table(conn, names, table).await? => return Err(error),
+            Ok(_) if !check_table(conn, names, table).await? => return Err(table.missing(names)),
             _ => {}
         }
     }
-    try_out(conn, names, probe).await
+    test_rights(conn, names, probe).await
 }
 
-async fn try_out(conn: &mut PgConnection, names: &TableNames, probe: &str) -> Result<()> {
+async fn test_rights(conn: &mut PgConnection, names: &TableNames, probe: &str) -> Result<()> {
     let probe = names.in_text(probe).replace("{probe}", &format!("{:016x}", fastrand::u64(..)));
     let probe = sqlx::raw_sql(AssertSqlSafe(probe)).execute(&mut *conn).await;
     if probe.is_err() {
-        // The transaction would stay open.
+        // Without this, the transaction would stay open.
         let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
     }
     probe.map(drop).map_err(fault)
 }
 
-/// Whether the tables of lease rows are as they must be.
-pub(crate) async fn look(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
-    look_all(conn, names, &LEASES).await
+/// Checks that the tables of lease rows exist with the right columns.
+pub(crate) async fn check(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
+    check_all(conn, names, &LEASES).await
 }
 
 /// The same for named locks.
-pub(crate) async fn look_named(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
-    look_all(conn, names, &NAMED_LOCKS).await
+pub(crate) async fn check_named(conn: &mut PgConnection, names: &TableNames) -> Result<()> {
+    check_all(conn, names, &NAMED_LOCKS).await
 }
 
 /// The same for row locks.
-pub(crate) async fn look_rows(conn: &mut PgConnection, names: &TableNames, is_own: bool) -> Result<()> {
-    look_all(conn, names, of_rows(is_own)).await
+pub(crate) async fn check_rows(conn: &mut PgConnection, names: &TableNames, is_own: bool) -> Result<()> {
+    check_all(conn, names, row_lock_tables(is_own)).await
 }
 
-async fn look_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table]) -> Result<()> {
+async fn check_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table]) -> Result<()> {
     for table in tables {
-        if !look_at(conn, names, table).await? {
-            return Err(table.is_missing(names));
+        if !check_table(conn, names, table).await? {
+            return Err(table.missing(names));
         }
     }
     Ok(())
 }
 
-async fn look_at(conn: &mut PgConnection, names: &TableNames, table: &Table) -> Result<bool> {
+async fn check_table(conn: &mut PgConnection, names: &TableNames, table: &Table) -> Result<bool> {
     let named = names.full(table.name);
-    // In one message: a pooler could give the parts of a prepared statement to different sessions.
-    let rows = sqlx::raw_sql(AssertSqlSafe(LOOK.replace("{table}", &named))).fetch_all(conn).await.map_err(fault)?;
+    // As one message: a pooler could give the parts of a prepared statement to different sessions.
+    let rows = sqlx::raw_sql(AssertSqlSafe(COLUMNS.replace("{table}", &named))).fetch_all(conn).await.map_err(fault)?;
     let row = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
     let rows: Vec<(String, bool)> = rows.iter().map(row).collect::<sqlx::Result<_>>().map_err(fault)?;
     if rows.iter().any(|(_, is_kept)| !is_kept) {
         let text = format!(
-            "{named} must be an ordinary table: an unlogged one loses its rows when the server fails; it must be made so: {}",
+            "{named} must be an ordinary table: an unlogged one loses its rows when the server fails; this creates it: {}",
             names.create(table.create)
         );
         return Err(Error::new(ErrorKind::SchemaMismatch, text));
@@ -246,11 +246,11 @@ async fn look_at(conn: &mut PgConnection, names: &TableNames, table: &Table) -> 
     if rows.is_empty() || rows.iter().map(|(column, _)| column.as_str()).eq(table.columns.iter().copied()) {
         return Ok(!rows.is_empty());
     }
-    let text = format!("{named} does not have the right columns; it must be made so: {}", names.create(table.create));
+    let text = format!("{named} does not have the right columns; this creates it: {}", names.create(table.create));
     Err(Error::new(ErrorKind::SchemaMismatch, text))
 }
 
-/// The server's version, and the settings that make a promise smaller.
+/// The server's version, and a finding for each setting that weakens a promise.
 pub(crate) async fn health(conn: &mut PgConnection) -> Result<Health> {
     let sql = "SELECT current_setting('server_version'), current_setting('fsync') = 'on' AND \
         current_setting('full_page_writes') = 'on'";
@@ -266,12 +266,12 @@ pub(crate) async fn health(conn: &mut PgConnection) -> Result<Health> {
 }
 
 impl Table {
-    fn is_missing(&self, names: &TableNames) -> Error {
+    fn missing(&self, names: &TableNames) -> Error {
         let text = format!("the table {} is missing: {}", names.full(self.name), names.create(self.create));
         Error::new(ErrorKind::SchemaMismatch, text)
     }
 
-    fn may_not_be_made(&self, names: &TableNames) -> Error {
+    fn cannot_create(&self, names: &TableNames) -> Error {
         let text = format!(
             "the account sees no table {} and may not make it; grant it SELECT, INSERT and UPDATE on that table, \
              which another one can make: {}",

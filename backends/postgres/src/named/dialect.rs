@@ -1,4 +1,4 @@
-//! How PostgreSQL does named locks.
+//! The words and requests of named locks on PostgreSQL.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::server::fault::{fault, state};
 use crate::server::pooler;
 use crate::server::writable_server;
 
-/// The session of the row holds the lock of the row. A lock of one number has its two halves in two columns; one of two numbers
-/// has each in a column, without a sign. The end of the text is the mode.
+/// Whether the row's session holds the row's lock. The server shows a lock of one number as two halves in two columns. It shows a
+/// lock of two numbers as one unsigned number in each column. The end of the text is the lock mode.
 macro_rules! is_held {
     ($mode:literal) => {
         concat!(
@@ -31,20 +31,20 @@ macro_rules! is_held {
     };
 }
 
-/// A limit of the server's own would end a wait.
+/// Switches off the server's own limits, which would end a wait.
 const NO_LIMITS: &str = "\
     SELECT set_config(name, '0', false) FROM pg_settings \
     WHERE name IN ('transaction_timeout', 'idle_in_transaction_session_timeout')";
 
-/// The server sees by it that a caller who waits has gone. Not every system can do that.
-const SEE_THE_END: &str = "SET client_connection_check_interval = '250ms'";
+/// Lets the server notice that the client of a waiting statement is gone. Not every system supports this.
+const CHECK_CLIENT: &str = "SET client_connection_check_interval = '250ms'";
 
-const WHO: &str = "\
+const SESSION_ID: &str = "\
     SELECT pg_backend_pid()::bigint, (extract(epoch FROM backend_start) * 1000000)::bigint \
     FROM pg_stat_get_activity(pg_backend_pid())";
 
-/// A setting takes 2^31 milliseconds at most, which is a little more.
-const LONGEST: Duration = Duration::from_secs(24 * 24 * 3600);
+/// The longest wait of one statement. A setting can have 2^31 milliseconds at most, which is a little more.
+const MAX_WAIT: Duration = Duration::from_secs(24 * 24 * 3600);
 
 impl NamedDialect for Postgres {
     fn named_words(&self) -> NamedWords {
@@ -56,7 +56,7 @@ impl NamedDialect for Postgres {
                 try_read: "pg_try_advisory_lock_shared($7)",
                 is_held: is_held!("CASE WHEN is_write THEN 'ExclusiveLock' ELSE 'ShareLock' END"),
             }),
-            longest_ttl: LONGEST,
+            longest_ttl: MAX_WAIT,
         }
     }
 
@@ -80,7 +80,7 @@ impl NamedDialect for Postgres {
             if self.is_direct() {
                 set_up_named(&mut conn).await?;
             }
-            let row = sqlx::raw_sql(WHO).fetch_one(&mut conn).await.map_err(fault)?;
+            let row = sqlx::raw_sql(SESSION_ID).fetch_one(&mut conn).await.map_err(fault)?;
             let id = SessionId { number: row.try_get(0).map_err(fault)?, began: row.try_get(1).map_err(fault)? };
             Ok((conn, id))
         })
@@ -88,7 +88,7 @@ impl NamedDialect for Postgres {
 
     fn prepare_named<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
-            if pooler::gives_sessions_in_turn(conn, self.connect_directly().await?).await? {
+            if pooler::shares_sessions(conn, self.connect_directly().await?).await? {
                 return Err(Error::new(
                     ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
                     "a pooler before the server gives each transaction another session, so an advisory lock cannot be held: \
@@ -96,6 +96,7 @@ impl NamedDialect for Postgres {
                 ));
             }
             self.note_direct();
+            refuse_endless_silence(conn).await?;
             set_up_named(conn).await?;
             tables::prepare_named(conn, &self.words().tables).await
         })
@@ -104,7 +105,8 @@ impl NamedDialect for Postgres {
     fn named_health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::look_named(conn, &self.words().tables).await?;
+            refuse_endless_silence(conn).await?;
+            tables::check_named(conn, &self.words().tables).await?;
             tables::health(conn).await
         })
     }
@@ -112,14 +114,10 @@ impl NamedDialect for Postgres {
     fn end_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let millis = silence.as_millis();
-            // Also while a request or its answer is on its way.
+            // The second setting covers the time while a request or its answer is on its way.
             let set = format!("SET idle_session_timeout = {millis}; SET tcp_user_timeout = {millis}");
             match sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await {
-                Err(error) if state(&error).as_deref() == Some("42704") => Err(Error::new(
-                    ErrorKind::Unsupported { need: "PostgreSQL 14 or later".into() },
-                    "this server does not end silent sessions, so the lock of a host that vanished would be held for ever: \
-                     use way=lease",
-                )),
+                Err(error) if state(&error).as_deref() == Some("42704") => Err(endless_silence()),
                 set => set.map(drop).map_err(fault),
             }
         })
@@ -134,11 +132,11 @@ impl NamedDialect for Postgres {
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
             let (granted, number) = if wait.is_zero() {
-                let sql = format!("SELECT pg_try_advisory_lock{}, pg_backend_pid()::bigint", call(lock, mode));
+                let sql = format!("SELECT pg_try_advisory_lock{}, pg_backend_pid()::bigint", function_call(lock, mode));
                 let row = bound(&sql, lock).fetch_one(conn).await?;
                 (row.try_get(0)?, row.try_get(1)?)
             } else {
-                match waited(conn, (lock, mode), wait).await {
+                match lock_with_wait(conn, (lock, mode), wait).await {
                     Ok(number) => (true, number),
                     Err(error) => match state(&error).as_deref() {
                         Some("55P03") => return Ok(NamedAnswer::Taken),
@@ -166,7 +164,7 @@ impl NamedDialect for Postgres {
         mode: Mode,
     ) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let sql = format!("SELECT pg_advisory_unlock{}", call(lock, mode));
+            let sql = format!("SELECT pg_advisory_unlock{}", function_call(lock, mode));
             bound(&sql, lock).fetch_one(conn).await?.try_get(0)
         })
     }
@@ -175,8 +173,8 @@ impl NamedDialect for Postgres {
         Box::pin(async move { sqlx::query("SELECT pg_backend_pid()::bigint").fetch_one(conn).await?.try_get(0) })
     }
 
-    /// A session has its locks until it frees them itself, or ends. So the sessions are looked at, and not the locks: a look
-    /// at the locks stops all locking of the server for a moment.
+    /// A session holds its locks until it frees them itself or ends. So this reads the sessions and not the locks: reading the
+    /// locks blocks all locking on the server for a moment.
     fn hold_all<'a>(
         &'a self,
         conn: &'a mut PgConnection,
@@ -195,7 +193,7 @@ impl NamedDialect for Postgres {
     }
 }
 
-/// A number, or two with a comma between. Each number has one way to be written.
+/// Reads a number, or two numbers with a comma between. Only one spelling of each number is accepted.
 fn literal(text: &str) -> Option<LockName> {
     let number = match text.split_once(',') {
         None => text.parse().ok()?,
@@ -212,18 +210,18 @@ fn literal(text: &str) -> Option<LockName> {
     (written == text).then_some(name)
 }
 
-/// Whether the lock is one of two numbers, which are other locks than those of one number.
+/// Whether the lock has two numbers. PostgreSQL keeps such locks apart from those with one number.
 fn is_pair(lock: &LockName) -> bool {
     lock.id.contains(',')
 }
 
-/// The end of the function's name, and its places for the numbers of the lock.
-fn call(lock: &LockName, mode: Mode) -> String {
+/// The end of the function's name, and the placeholders of its arguments.
+fn function_call(lock: &LockName, mode: Mode) -> String {
     let shared = if mode == Mode::Read { "_shared" } else { "" };
     shared.to_owned() + if is_pair(lock) { "($1, $2)" } else { "($1)" }
 }
 
-/// The statement with the numbers of the lock.
+/// The statement, with the numbers of the lock as its arguments.
 fn bound(sql: &str, lock: &LockName) -> Query<'static, sqlx::Postgres, PgArguments> {
     let query = sqlx::query(AssertSqlSafe(sql.to_owned()));
     match is_pair(lock) {
@@ -237,17 +235,34 @@ fn halves(lock: &LockName) -> (i32, i32) {
     (high.cast_signed(), low.cast_signed())
 }
 
+/// Refuses a server that does not end silent sessions.
+async fn refuse_endless_silence(conn: &mut PgConnection) -> Result<()> {
+    let sql = "SELECT current_setting('idle_session_timeout', true) IS NOT NULL";
+    if sqlx::raw_sql(sql).fetch_one(conn).await.map_err(fault)?.try_get(0).map_err(fault)? {
+        return Ok(());
+    }
+    Err(endless_silence())
+}
+
+fn endless_silence() -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: "PostgreSQL 14 or later".into() },
+        "this server does not end silent sessions, so the lock of a host that vanished would be held for ever: \
+         use way=lease",
+    )
+}
+
 async fn set_up_named(conn: &mut PgConnection) -> Result<()> {
     set_up(conn).await?;
     sqlx::raw_sql(NO_LIMITS).execute(&mut *conn).await.map_err(fault)?;
-    let _ = sqlx::raw_sql(SEE_THE_END).execute(conn).await;
+    let _ = sqlx::raw_sql(CHECK_CLIENT).execute(conn).await;
     Ok(())
 }
 
-/// Waits for a lock. In one message, which is one transaction: so the limits hold for it alone.
-async fn waited(conn: &mut PgConnection, (lock, mode): (&LockName, Mode), wait: Duration) -> sqlx::Result<i64> {
-    // Zero would be no limit.
-    let millis = wait.min(LONGEST).as_millis().max(1);
+/// Waits for a lock. It sends one message, which is one transaction, so the limits apply to it alone.
+async fn lock_with_wait(conn: &mut PgConnection, (lock, mode): (&LockName, Mode), wait: Duration) -> sqlx::Result<i64> {
+    // Zero would mean no limit.
+    let millis = wait.min(MAX_WAIT).as_millis().max(1);
     let shared = if mode == Mode::Read { "_shared" } else { "" };
     let sql = format!(
         "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; \

@@ -1,7 +1,7 @@
 //! Named locks: advisory locks of a session, which end with it.
 //!
-//! The algorithm is that of `dlock-sql`; here is what is PostgreSQL's own. Advisory locks live in the memory of one server, for
-//! one of its databases, and in no standby: after a failover nobody holds anything.
+//! The algorithm is in `dlock-sql`. This module has the parts that are specific to PostgreSQL. A server keeps advisory locks in its
+//! memory, for each database, and no standby has them. After a failover nobody holds a lock.
 
 mod dialect;
 
@@ -15,7 +15,7 @@ use crate::server::{FORM, Server};
 /// sessions.
 ///
 /// # Errors
-/// As [`open`](crate::open), and behind a pooler that gives each transaction another session.
+/// As [`open`](crate::open). Also fails behind a pooler that gives each transaction another session.
 pub async fn open(url: &str, clock: &Clock) -> Result<NamedLock<Postgres>> {
     let address = Address::parse(url, &FORM)?;
     open_at(Server::of(&address)?, &address, clock).await

@@ -36,9 +36,9 @@ const SET_UP: &str = "\
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
 /// The server sees by it that a caller has gone, also while a statement runs. Not every system can do that.
-const SEE_THE_END: &str = "SET client_connection_check_interval = '250ms'";
+const CHECK_CLIENT: &str = "SET client_connection_check_interval = '250ms'";
 
-const WHO: &str = "SELECT pg_backend_pid()::bigint";
+const SESSION_ID: &str = "SELECT pg_backend_pid()::bigint";
 
 impl RowDialect for Postgres {
     fn row_words(&self) -> RowWords {
@@ -56,8 +56,9 @@ impl RowDialect for Postgres {
         Box::pin(async {
             let (mut conn, server) = self.connect().await?;
             sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
-            let _ = sqlx::raw_sql(SEE_THE_END).execute(&mut conn).await;
-            let number = sqlx::raw_sql(WHO).fetch_one(&mut conn).await.and_then(|row| row.try_get(0)).map_err(fault)?;
+            let _ = sqlx::raw_sql(CHECK_CLIENT).execute(&mut conn).await;
+            let number =
+                sqlx::raw_sql(SESSION_ID).fetch_one(&mut conn).await.and_then(|row| row.try_get(0)).map_err(fault)?;
             std::mem::forget(conn.begin().await.map_err(fault)?);
             sqlx::raw_sql("ROLLBACK").execute(&mut conn).await.map_err(fault)?;
             Ok((conn, number, server))
@@ -66,7 +67,7 @@ impl RowDialect for Postgres {
 
     fn prepare_row<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
         Box::pin(async move {
-            if pooler::gives_sessions_in_turn(conn, self.connect_directly().await?).await? {
+            if pooler::shares_sessions(conn, self.connect_directly().await?).await? {
                 return Err(Error::new(
                     ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
                     "a pooler before the server gives each transaction another session, so a row lock cannot be watched: connect \
@@ -83,7 +84,7 @@ impl RowDialect for Postgres {
     fn row_health<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::look_rows(conn, &self.words().tables, table.is_own).await?;
+            tables::check_rows(conn, &self.words().tables, table.is_own).await?;
             table::kind_of(conn, table).await?;
             tables::health(conn).await
         })

@@ -3,23 +3,23 @@
 use dlock_contract::{Error, ErrorKind};
 use dlock_sql::Refusal;
 
-/// Turns the server's errors into ours. The server's text is kept only if it cannot name the account.
+/// The error of the contract for an error of the server. The server's text is kept only if it cannot contain the account.
 pub(crate) fn fault(error: sqlx::Error) -> Error {
     let code = state(&error);
-    let made = meaning(error, code.as_deref());
+    let mapped = map_error(error, code.as_deref());
     match code {
-        Some(code) => made.with_code(&code),
-        None => made,
+        Some(code) => mapped.with_code(&code),
+        None => mapped,
     }
 }
 
-fn meaning(error: sqlx::Error, code: Option<&str>) -> Error {
-    let made = match code {
+fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
+    let mapped = match code {
         Some("42501") => Error::new(
             ErrorKind::PermissionDenied,
             "the account lacks a right on dlock's tables or on their schema; locks need SELECT, INSERT and UPDATE",
         ),
-        // Their texts name the account.
+        // The server's text names the account.
         Some("28000" | "28P01") => {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its password");
         }
@@ -27,11 +27,11 @@ fn meaning(error: sqlx::Error, code: Option<&str>) -> Error {
         Some("3F000") => return Error::config("schema", "the database does not have the schema that the URL names"),
         Some("53300") => Error::outage("the server has no connection left"),
         Some("53100") => Error::outage("the server's disk is full"),
-        Some("55P03") => Error::outage("another session keeps a row of dlock's table locked"),
-        Some("40001" | "40P01") => Error::outage("the server undid the request because of others beside it"),
+        Some("55P03") => Error::outage("another session has kept a row of dlock's table locked for too long"),
+        Some("40001" | "40P01") => Error::outage("the server rolled the request back because of concurrent ones"),
         Some("57014") => Error::outage("the server interrupted the request"),
         Some("57P01" | "57P02" | "57P03" | "57P05") => Error::outage("the server ends the session, or is starting"),
-        // The one number that a statement adds to, and that a table may hold at its end, is the token.
+        // The token is the only number that a statement adds to and that can reach the end of its range.
         Some("22003") => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
         Some("25006") => Error::new(ErrorKind::NotPrimary, "the server is read-only"),
         Some("26000" | "42P05") => Error::outage(
@@ -55,7 +55,7 @@ fn meaning(error: sqlx::Error, code: Option<&str>) -> Error {
                     "the server does not speak TLS, or a file named by ca, cert or key cannot be used",
                 );
             }
-            // Its text has a character of the password.
+            // The client's text contains a character of the password.
             sqlx::Error::Configuration(_) => {
                 return Error::new(
                     ErrorKind::Unsupported { need: "a user and a password of characters that SASLprep takes".into() },
@@ -66,20 +66,20 @@ fn meaning(error: sqlx::Error, code: Option<&str>) -> Error {
             _ => Error::new(ErrorKind::Protocol, "the server gave an invalid answer"),
         },
     };
-    made.because(error)
+    mapped.because(error)
 }
 
-/// The class of an error, by which the algorithm acts.
+/// The class of an error, for the algorithms of `dlock-sql`.
 pub(crate) fn refusal(error: &sqlx::Error) -> Refusal {
     match state(error).as_deref() {
         Some("23505") => Refusal::Duplicate,
         Some("40001" | "40P01") => Refusal::Undone,
         Some("55P03") => Refusal::RowLocked,
         Some(code) if code.starts_with("08") || code.starts_with("57P") => Refusal::SessionEnded,
-        // A transaction that was left open, or a pooler that has another session behind it by now.
+        // A transaction was left open, or a pooler has changed the session.
         Some(code) if code.starts_with("25") || code.starts_with("26") => Refusal::SessionEnded,
         Some(_) => Refusal::Other,
-        // After any error of the socket or of its bytes nothing is known of the session.
+        // After an error of the socket or of the protocol, the state of the session is unknown.
         None => Refusal::SessionEnded,
     }
 }

@@ -1,4 +1,4 @@
-//! The servers, the database and the account of an address.
+//! The servers, the database and the account of a URL.
 
 pub(crate) mod fault;
 pub(crate) mod pooler;
@@ -47,17 +47,17 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     ("target_session_attrs", "of several hosts, the one that can be written to is used in any case"),
 ]);
 
-/// How to connect to the servers. `Debug` shows no account.
+/// How to connect to the servers. `Debug` does not show the account.
 #[derive(Clone)]
 pub(crate) struct Server {
-    /// Ready to connect with, one for each host. They hold the password, so they are never printed.
+    /// The connect options, one for each host. They contain the password, so they are never printed.
     hosts: Hosts<PgConnectOptions>,
     credentials: Option<Credentials>,
     pub(crate) tables: TableNames,
     shown: String,
 }
 
-/// The way of locking that the URL asks for.
+/// The way of locking that the URL names.
 pub(crate) fn way_of(address: &Address) -> Way {
     match address.option("way") {
         Some("named") => Way::Named,
@@ -73,7 +73,9 @@ impl Server {
             _ => return Err(address.wrong("name the database for dlock's tables")),
         };
         let user = address.user().filter(|user| !user.is_empty());
-        let user = user.ok_or_else(|| address.wrong("name the account: its default would be this program's user"))?;
+        let user = user.ok_or_else(|| {
+            address.wrong("it must name the account, because the default would be the user of this process")
+        })?;
         let socket = address.option("socket");
         let hosts: Vec<_> = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect();
         let hosts = match (hosts.is_empty(), socket) {
@@ -85,7 +87,7 @@ impl Server {
         let mut shown = Vec::new();
         let mut all = Vec::new();
         for (host, port) in &hosts {
-            // The account's own file of passwords is not read. Some variables of the environment are, by the client.
+            // The user's password file is not read. The client library does read some environment variables.
             let mut options = PgConnectOptions::new_without_pgpass()
                 .host(host)
                 .port(*port)
@@ -93,7 +95,7 @@ impl Server {
                 .username(user)
                 .password(address.password().map(Secret::reveal).unwrap_or_default())
                 .application_name("dlock");
-            options = with_tls(plain(options), &tls)?;
+            options = with_tls(base_options(options), &tls)?;
             if let Some(socket) = socket {
                 options = options.socket(socket);
                 shown.push(socket.to_owned());
@@ -107,24 +109,25 @@ impl Server {
         Ok(Self { hosts, credentials: None, tables: TableNames::of(address, schema(address)?.as_deref())?, shown })
     }
 
-    /// The server of these options instead.
+    /// Replaces the server by the one of these options.
     pub(crate) fn at(mut self, options: PgConnectOptions, address: &Address) -> Result<Self> {
-        let place = match options.get_socket() {
+        let host = match options.get_socket() {
             Some(socket) => socket.display().to_string(),
             None => format!("{}:{}", options.get_host(), options.get_port()),
         };
-        self.shown = format!("{place}/{}", options.get_database().unwrap_or_default());
-        self.hosts = Hosts::new(vec![plain(options.application_name("dlock"))], Settings::connect_timeout_of(address)?);
+        self.shown = format!("{host}/{}", options.get_database().unwrap_or_default());
+        self.hosts =
+            Hosts::new(vec![base_options(options.application_name("dlock"))], Settings::connect_timeout_of(address)?);
         Ok(self)
     }
 
-    /// With the account that this provider gives at each connect.
+    /// Uses the account that this provider returns at each connect.
     pub(crate) fn with_credentials(mut self, credentials: Option<Credentials>) -> Self {
         self.credentials = credentials;
         self
     }
 
-    /// Connects to the first server that can be written to. The names are looked up anew each time.
+    /// Connects to the first writable server, and returns its id too. Host names are looked up each time.
     pub(crate) async fn connect(&self, clock: &Clock) -> Result<(PgConnection, String)> {
         let login = match &self.credentials {
             Some(credentials) => Some(credentials.get().await?),
@@ -151,18 +154,18 @@ fn with_login(options: &PgConnectOptions, login: Option<&Login>) -> PgConnectOpt
     }
 }
 
-/// Without what a pooler would refuse, and without a log of statements.
-fn plain(options: PgConnectOptions) -> PgConnectOptions {
+/// Without settings that a pooler would refuse, and without a log of statements.
+fn base_options(options: PgConnectOptions) -> PgConnectOptions {
     options.extra_float_digits(None).disable_statement_logging()
 }
 
-/// Which server it is, if it can be written to: a lock taken on a standby excludes nobody on the primary. The first part is that of
-/// the database's files, which a standby shares; the second is the timeline, which every promotion raises.
+/// The server's id, if the server is writable: a lock on a standby would exclude nobody on the primary. The first part of the id
+/// belongs to the database's files, which a standby shares. The second part is the timeline, which each promotion raises.
 pub(crate) async fn writable_server(conn: &mut PgConnection) -> Result<String> {
     const WRITABLE: &str = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
     const SERVER: &str = "SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) \
          FROM pg_control_system()";
-    // In one message each: a pooler could give the parts of a prepared statement to different sessions.
+    // As one message each: a pooler could give the parts of a prepared statement to different sessions.
     let row = sqlx::raw_sql(WRITABLE).fetch_one(&mut *conn).await.map_err(fault)?;
     if !row.try_get::<bool, _>(0).map_err(fault)? {
         return Err(Error::new(
@@ -172,13 +175,13 @@ pub(crate) async fn writable_server(conn: &mut PgConnection) -> Result<String> {
     }
     match sqlx::raw_sql(SERVER).fetch_one(conn).await.map_err(fault) {
         Ok(row) => row.try_get(0).map_err(fault),
-        // Some operators take this right away. A failover is then not seen.
+        // Some operators revoke this right. Then a failover is not noticed.
         Err(error) if *error.kind() == ErrorKind::PermissionDenied => Ok(String::new()),
         Err(error) => Err(error),
     }
 }
 
-/// The schema's name stands in the statements, so it may have nothing that would need quotes.
+/// The schema's name becomes a part of statements, so it must not need quotes.
 fn schema(address: &Address) -> Result<Option<String>> {
     address.read("schema", |text| is_identifier(text).then(|| text.to_owned()))
 }
@@ -193,7 +196,7 @@ fn with_tls(mut options: PgConnectOptions, tls: &Tls) -> Result<PgConnectOptions
     options = options.ssl_mode(match tls.mode {
         TlsMode::Off => PgSslMode::Disable,
         TlsMode::Require => PgSslMode::Require,
-        // The name too.
+        // Checks the host name too.
         _ => PgSslMode::VerifyFull,
     });
     if let Some(ca) = &tls.ca {

@@ -29,6 +29,12 @@ pub(crate) const SET_REMAINING: &str = "remaining = $1";
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
+/// The zone of sessions.
+pub(crate) const SUMMER_TIME: &str = "ALTER DATABASE {database} SET timezone = 'Europe/Berlin'";
+
+/// The seconds of the local time. The client of the tests has a zone of its own.
+pub(crate) const LOCAL_NOW: &str = "SELECT extract(epoch FROM clock_timestamp() AT TIME ZONE 'Europe/Berlin')::bigint";
+
 /// Whether a session may end because the server's clock was set forward.
 pub(crate) const JUMPS_END_SESSIONS: bool = true;
 

@@ -1,15 +1,13 @@
 //! Settings of the server that must make no difference, and those that must be told.
 
-use std::time::Duration;
-
 use dlock::{Error, ErrorKind, Key, LockKey};
-use dlock_contract::{Attempt, Backend, Keeps, Periods, Queue, Released, RunEnd, Standing};
-use dlock_testkit::holds::{claim_on, confirm, take, token};
+use dlock_contract::{Backend, Queue, Released, Standing};
+use dlock_testkit::holds::{claim_on, confirm, take};
 use dlock_testkit::servers::Postgres;
 
 use crate::cases::crowds::{all_ask, crowd};
-use crate::cases::support::{EXPIRE, attempt, is_refused};
-use crate::kit::{Database, Store, TTL, start, try_open};
+use crate::cases::support::{EXPIRE, attempt, is_refused, lease_cycle};
+use crate::kit::{Database, TTL, start, try_open};
 use crate::named::support::named_cycle;
 use crate::{named_kit, row_kit};
 
@@ -19,8 +17,6 @@ row_cases! {
     a_read_only_database_is_refused_and_told_when_it_becomes_one
     a_database_without_a_free_connection_is_an_outage_with_its_code
 }
-
-const HOUR: Duration = Duration::from_secs(3600);
 
 async fn settings_of_the_database_make_no_difference_to_a_session(database: Database) {
     let before = database.store().await;
@@ -43,7 +39,7 @@ async fn settings_of_the_database_make_no_difference_to_a_session(database: Data
     {
         database.change(&format!("ALTER DATABASE {} SET {setting}", database.name)).await;
         let (one, other) = (database.store().await, database.store().await);
-        a_cycle(&one, &other, &before, &database, &number.to_string()).await;
+        lease_cycle(&one, &other, &before, &database, &number.to_string()).await;
         is_refused(&one, &database.claim("held", TTL)).await;
         named_cycle(&database.url(), &number.to_string()).await;
     }
@@ -58,29 +54,6 @@ async fn a_database_that_is_serializable_refuses_no_asker_of_a_crowd(database: D
         all_ask(&database, &stores, "a").await;
         database.change(EXPIRE).await;
     }
-}
-
-/// The stores see the same leases and the same tokens at once, also the one whose session is older than the setting.
-async fn a_cycle(one: &Store, other: &Store, before: &Store, database: &Database, text: &str) {
-    let hold = take(one, &database.claim(text, TTL)).await;
-    for store in [other, before] {
-        let Attempt::Contended(wake) = store.try_acquire(&database.claim(text, TTL), Queue::Leave).await.unwrap()
-        else {
-            panic!("two holders")
-        };
-        let left = wake.lease_left.unwrap();
-        assert!(left <= TTL && left > TTL / 2, "{left:?} are left of {TTL:?}");
-    }
-    assert!(matches!(confirm(one, &hold).await, Standing::Renewed(_)));
-    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-    let next = take(other, &database.claim(text, TTL)).await;
-    assert!(token(&next) > token(&hold));
-    assert_eq!(other.keep(&next, HOUR, None).await.unwrap(), Released::Released);
-    is_refused(one, &database.claim(text, TTL)).await;
-    let run = take(one, &database.run_claim(&format!("run {text}"), HOUR)).await;
-    one.end_run(&run, RunEnd::Succeeded { took: TTL }).await.unwrap();
-    let again = before.try_acquire(&database.run_claim(&format!("run {text}"), HOUR), Queue::Leave).await.unwrap();
-    assert!(matches!(again, Attempt::AlreadyRun), "{again:?}");
 }
 
 async fn a_read_only_database_is_refused_and_told_when_it_becomes_one(database: Database) {

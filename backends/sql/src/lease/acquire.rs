@@ -11,7 +11,7 @@ use crate::lease::store::LeaseRow;
 use crate::lease::{attempt, ending};
 
 /// How long an abandon waits for the attempt that it undoes.
-const LANDING: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: Dialect> LeaseRow<D> {
     /// Asks once for the lock. If others have it and the caller waits, it stands in the waiting room from now on.
@@ -56,15 +56,22 @@ impl<D: Dialect> LeaseRow<D> {
 
     /// Asks for the row, outside of the room.
     async fn ask_for_row(&self, claim: &Arc<Claim>, stands: Option<(RowTurn, Arc<Ticket>)>) -> Result<Attempt> {
-        let (flight, ways) = (self.flights.begin(claim.owner), self.ways.clone());
+        let (pending_attempt, ways) = (self.pending_attempts.begin(claim.owner), self.ways.clone());
         self.run_for(claim, move |session, claim| {
             Box::pin(async move {
-                let _flight = flight;
-                if !ways.has(&claim.key) {
-                    let way = session.site.way();
-                    ways.agree(session, &claim.key, way).await?;
-                }
-                let attempt = attempt::acquire(session, claim).await?;
+                let given_up = pending_attempt.given_up();
+                let asking = async {
+                    if !ways.has(&claim.key) {
+                        let way = session.context.way();
+                        ways.agree(session, &claim.key, way).await?;
+                    }
+                    attempt::acquire(session, claim).await
+                };
+                let attempt = tokio::select! {
+                    biased;
+                    () = given_up => Err(Error::outage("the attempt was given up")),
+                    attempt = asking => attempt,
+                }?;
                 if let (Attempt::Acquired(_), Some((_, ticket))) = (&attempt, &stands) {
                     // Before its turn ends: the task in the room would take the row once more, perhaps after its release.
                     drop(ticket.waiter.give_up());
@@ -77,24 +84,28 @@ impl<D: Dialect> LeaseRow<D> {
 
     /// Frees what a claim may have won, and ends its wait.
     pub(crate) async fn undo(&self, claim: &Arc<Claim>) -> Result<()> {
-        if self.site.row_name(&claim.key).is_err() {
+        if self.context.row_name(&claim.key).is_err() {
             // The claim was refused, so nothing of it is in the server.
             return Ok(());
         }
-        let clock = &self.site.clock;
-        let until = clock.now().after(LANDING);
-        let mut landed = clock.timeout_at(until, self.flights.landed(&claim.owner)).await;
+        let clock = &self.context.clock;
+        let until = clock.now().after(ATTEMPT_TIMEOUT);
+        let mut answered = clock.timeout_at(until, self.pending_attempts.wait_for(&claim.owner)).await;
         let left = self.room.ticket_of(&claim.owner).and_then(|ticket| ticket.waiter.give_up());
-        if landed.is_some() {
+        if answered.is_some() {
             // The task in the room may have sent its statement meanwhile.
-            landed = clock.timeout_at(until, self.flights.landed(&claim.owner)).await;
+            answered = clock.timeout_at(until, self.pending_attempts.wait_for(&claim.owner)).await;
         }
-        // Also if it has not landed: the server may have done what it asked for.
+        if answered.is_none() {
+            // It may stand still with its runtime. It must send nothing more when that goes on: nobody would undo it.
+            self.pending_attempts.give_up(&claim.owner);
+        }
+        // Even without an answer to the attempt: the server may have done what it asked for.
         self.run_for(claim, |session, claim| Box::pin(ending::abandon(session, claim))).await?;
         if let Some(inside) = left.as_ref().and_then(inside_of::<D>) {
             // The row is free now.
             inside.sessions.place.clone().spawn(inside.leave());
         }
-        landed.ok_or_else(|| Error::outage("the attempt that is to be undone has no answer yet"))
+        answered.ok_or_else(|| Error::outage("the attempt that must be undone has no answer yet"))
     }
 }

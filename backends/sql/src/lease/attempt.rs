@@ -10,33 +10,33 @@ use dlock_contract::{
 use crate::dialect::{Answer, Cell, Dialect, Statement, Value};
 use crate::numbers::{MOST_TOKEN, micros};
 use crate::row::RowName;
-use crate::session::{Session, Site, corrupt};
+use crate::session::{Session, StoreContext, corrupt};
 use crate::shedlock;
 use crate::statements::Statements;
 
 /// Asks once for the lock.
 pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Claim>) -> Result<Attempt> {
-    let site = session.site.clone();
-    let request = Request::new(&site, claim)?;
-    let (update, refused, create) = request.statements(&site.statements);
+    let context = session.context.clone();
+    let request = Request::new(&context, claim)?;
+    let (update, refused, create) = request.statements(&context.statements);
     // The second time, somebody has made the row between two statements of the first.
     for _ in 0..2 {
-        let from = site.clock.now();
+        let from = context.clock.now();
         let answer = session.ask(update, &request.of_update()).await?;
         if answer.changed > 0 {
             return request.acquired(&answer, from, session);
         }
-        let asked = site.clock.now();
+        let asked = context.clock.now();
         if let Some(row) = session.ask(refused, &request.of_refused()).await?.rows.first() {
             return request.refused(row, asked);
         }
-        for make in &site.statements.make {
+        for make in &context.statements.make {
             session.insert(make, &[Value::Text(&request.row.name)]).await?;
         }
-        if !site.statements.make.is_empty() {
+        if !context.statements.make.is_empty() {
             continue;
         }
-        let from = site.clock.now();
+        let from = context.clock.now();
         if let Some(answer) = session.insert(create, &request.of_insert()).await? {
             return request.acquired(&answer, from, session);
         }
@@ -51,12 +51,12 @@ pub(crate) async fn pass<D: Dialect>(
     holder: &Claim,
     next: &Arc<Claim>,
 ) -> Result<Option<Hold>> {
-    let site = session.site.clone();
-    let request = Request::new(&site, next)?;
+    let context = session.context.clone();
+    let request = Request::new(&context, next)?;
     let mut values = request.of_grant();
     values.insert(1, Value::Bytes(holder.owner.as_bytes()));
-    let from = site.clock.now();
-    let answer = session.ask(&site.statements.pass, &values).await?;
+    let from = context.clock.now();
+    let answer = session.ask(&context.statements.pass, &values).await?;
     if answer.changed == 0 {
         return Ok(None);
     }
@@ -72,12 +72,12 @@ struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    fn new<D: Dialect>(site: &Site<D>, claim: &'a Arc<Claim>) -> Result<Self> {
-        let hold = match site.dialect.shedlock() {
+    fn new<D: Dialect>(context: &StoreContext<D>, claim: &'a Arc<Claim>) -> Result<Self> {
+        let hold = match context.dialect.shedlock() {
             Some(_) => shedlock::locked_by(claim),
             None => HoldId::of(&claim.owner).to_string(),
         };
-        Ok(Self { claim, row: site.row_name(&claim.key)?, hold, once: claim.once_per.as_deref().copied() })
+        Ok(Self { claim, row: context.row_name(&claim.key)?, hold, once: claim.once_per.as_deref().copied() })
     }
 
     fn statements<'s>(&self, all: &'s Statements) -> (&'s Statement, &'s Statement, &'s Statement) {

@@ -20,8 +20,8 @@ impl<D: Dialect> Backend for LeaseRow<D> {
     }
 
     fn identify(&self, key: &LockKey) -> Result<Identity> {
-        let row = self.site.row_name(key)?;
-        Ok(match self.site.dialect.shedlock() {
+        let row = self.context.row_name(key)?;
+        Ok(match self.context.dialect.shedlock() {
             // Keys of one name are one lock.
             Some(_) => Identity::of(&key.literal()?),
             None => Identity::of(key).named(row.name),
@@ -34,7 +34,7 @@ impl<D: Dialect> Backend for LeaseRow<D> {
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
-            let renewals: Result<Vec<_>> = holds.iter().map(|hold| Renewal::of(&self.site, hold)).collect();
+            let renewals: Result<Vec<_>> = holds.iter().map(|hold| Renewal::of(&self.context, hold)).collect();
             let renewals = match renewals {
                 Ok(renewals) => renewals,
                 Err(error) => return holds.iter().map(|_| Err(unknown(&error))).collect(),

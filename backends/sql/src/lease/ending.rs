@@ -10,10 +10,10 @@ use crate::session::{Asked, Session, corrupt};
 
 /// Frees the lock if it is this owner's.
 pub(crate) async fn release<D: Dialect>(session: &mut Session<D>, claim: &Claim) -> Result<Released> {
-    let site = session.site.clone();
-    let row = site.row_name(&claim.key)?;
+    let context = session.context.clone();
+    let row = context.row_name(&claim.key)?;
     let values = [Value::Text(&row.name), Value::Bytes(claim.owner.as_bytes())];
-    ended(&site.dialect, session.ask_for_change(&site.statements.release, &values).await?)
+    ended(&context.dialect, session.ask_for_change(&context.statements.release, &values).await?)
 }
 
 /// Frees the lock, or keeps it for some time, and records how the run went.
@@ -23,8 +23,8 @@ pub(crate) async fn end<D: Dialect>(
     keep: Duration,
     run: Option<RunEnd>,
 ) -> Result<Released> {
-    let site = session.site.clone();
-    let row = site.row_name(&claim.key)?;
+    let context = session.context.clone();
+    let row = context.row_name(&claim.key)?;
     let took = match run {
         Some(RunEnd::Succeeded { took }) => Some(i64::try_from(took.as_nanos()).unwrap_or(i64::MAX)),
         Some(RunEnd::Failed) | None => None,
@@ -37,7 +37,7 @@ pub(crate) async fn end<D: Dialect>(
         Value::Maybe(took),
         Value::Int(ends_run.into()),
     ];
-    ended(&site.dialect, session.ask_for_change(&site.statements.end, &values).await?)
+    ended(&context.dialect, session.ask_for_change(&context.statements.end, &values).await?)
 }
 
 /// A hold that a second request does not find may have been ended by the first.
@@ -51,18 +51,18 @@ fn ended<D: Dialect>(dialect: &D, asked: Asked) -> Result<Released> {
 
 /// Frees what the claim may have won, and gives its period back.
 pub(crate) async fn abandon<D: Dialect>(session: &mut Session<D>, claim: &Claim) -> Result<()> {
-    let site = session.site.clone();
-    let row = site.row_name(&claim.key)?;
+    let context = session.context.clone();
+    let row = context.row_name(&claim.key)?;
     let gives_back = claim.once_per.as_ref().is_some_and(|once| !once.rerun);
     let values = [Value::Text(&row.name), Value::Bytes(claim.owner.as_bytes()), Value::Int(gives_back.into())];
-    session.ask(&site.statements.abandon, &values).await.map(drop)
+    session.ask(&context.statements.abandon, &values).await.map(drop)
 }
 
 /// The last run under this key that was a success.
 pub(crate) async fn last_success<D: Dialect>(session: &mut Session<D>, key: &LockKey) -> Result<Option<LastSuccess>> {
-    let site = session.site.clone();
-    let row = site.row_name(key)?;
-    let answer = session.ask(&site.statements.last_success, &[Value::Text(&row.name)]).await?;
+    let context = session.context.clone();
+    let row = context.row_name(key)?;
+    let answer = session.ask(&context.statements.last_success, &[Value::Text(&row.name)]).await?;
     let Some(row) = answer.rows.first() else { return Ok(None) };
     let [started, took, note] = &row[..] else { return Err(corrupt("it has too few columns")) };
     let number = |cell: Option<i64>| cell.and_then(|number| u64::try_from(number).ok());

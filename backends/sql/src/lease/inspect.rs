@@ -14,9 +14,9 @@ use crate::shedlock;
 const SHORTEST_KEEP: Duration = Duration::from_secs(60);
 
 pub(crate) async fn look<D: Dialect>(session: &mut Session<D>, key: &LockKey) -> Result<LockState> {
-    let site = session.site.clone();
-    let row = site.row_name(key)?;
-    let answer = session.ask(&site.statements.look, &[Value::Text(&row.name)]).await?;
+    let context = session.context.clone();
+    let row = context.row_name(key)?;
+    let answer = session.ask(&context.statements.look, &[Value::Text(&row.name)]).await?;
     let holders = answer.rows.iter().map(|row| {
         let [left, token, note, hold] = &row[..] else { return Err(corrupt("it has too few columns")) };
         let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
@@ -31,14 +31,14 @@ pub(crate) async fn look<D: Dialect>(session: &mut Session<D>, key: &LockKey) ->
 }
 
 pub(crate) async fn list<D: Dialect>(session: &mut Session<D>, listing: &Listing) -> Result<Page> {
-    let site = session.site.clone();
-    let is_literal = site.dialect.shedlock().is_some();
+    let context = session.context.clone();
+    let is_literal = context.dialect.shedlock().is_some();
     let (prefix, start, end) = if is_literal { shedlock::range_of(listing) } else { range_of(listing)? };
     let after = listing.after.as_ref().map_or("", Cursor::as_str);
     let limit = Value::Int(i64::try_from(listing.limit()).unwrap_or(i64::MAX));
     let values = [Value::Text(after), Value::Text(&start), Value::Text(&end), limit];
     let key = if is_literal { shedlock::listed_key } else { LockKey::from_stored };
-    page_of(listing, &prefix, &session.ask(&site.statements.list, &values).await?.rows, key)
+    page_of(listing, &prefix, &session.ask(&context.statements.list, &values).await?.rows, key)
 }
 
 /// The record comes first, so that a holder which hears of its loss finds it.
@@ -48,26 +48,26 @@ pub(crate) async fn break_hold<D: Dialect>(
     id: HoldId,
     record: &BreakRecord,
 ) -> Result<bool> {
-    let (hold, site) = (id.to_string(), session.site.clone());
-    let row = site.row_name(key)?;
+    let (hold, context) = (id.to_string(), session.context.clone());
+    let row = context.row_name(key)?;
     let named = [Value::Text(&row.name), Value::Text(&hold)];
     let left = [named[0], named[1], Value::Text(record.as_str()), Value::Int(micros(SHORTEST_KEEP))];
-    let is_new = session.insert(&site.statements.leave_record, &left).await?.is_some();
-    let asked = session.ask_for_change(&site.statements.break_hold, &named).await?;
+    let is_new = session.insert(&context.statements.leave_record, &left).await?.is_some();
+    let asked = session.ask_for_change(&context.statements.break_hold, &named).await?;
     let is_broken = asked.answer.changed > 0;
     if let Some(error) = asked.again.filter(|_| !is_broken) {
         // The first request may have broken it. The record stays: it names a hold that was to be broken.
-        return Err(site.dialect.fault(error));
+        return Err(context.dialect.fault(error));
     }
     if is_new && !is_broken {
-        session.ask(&site.statements.take_back, &named[1..]).await?;
+        session.ask(&context.statements.take_back, &named[1..]).await?;
     }
     Ok(is_broken)
 }
 
 pub(crate) async fn record_of<D: Dialect>(session: &mut Session<D>, id: HoldId) -> Result<Option<BreakRecord>> {
-    let (hold, site) = (id.to_string(), session.site.clone());
-    let answer = session.ask(&site.statements.record, &[Value::Text(&hold)]).await?;
+    let (hold, context) = (id.to_string(), session.context.clone());
+    let answer = session.ask(&context.statements.record, &[Value::Text(&hold)]).await?;
     let record = answer.rows.first().and_then(|row| row.first());
     Ok(record.map(|record| BreakRecord::from_stored(record.text())))
 }

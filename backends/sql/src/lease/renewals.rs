@@ -9,7 +9,7 @@ use dlock_contract::{Error, Hold, Result, Standing, Validity};
 use crate::dialect::{Cell, Dialect, Statement, Value};
 use crate::lease::room::granting_server_of;
 use crate::numbers::micros;
-use crate::session::{GrantingServer, Session, Site};
+use crate::session::{GrantingServer, Session, StoreContext};
 use crate::statements::{BATCHES, of_size};
 
 /// A hold to prolong, without what the server need not know.
@@ -22,9 +22,9 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    pub(crate) fn of<D: Dialect>(site: &Site<D>, hold: &Hold) -> Result<Self> {
+    pub(crate) fn of<D: Dialect>(context: &StoreContext<D>, hold: &Hold) -> Result<Self> {
         Ok(Self {
-            row: site.row_name(&hold.claim.key)?.name,
+            row: context.row_name(&hold.claim.key)?.name,
             owner: *hold.claim.owner.as_bytes(),
             ttl: hold.claim.ttl,
             granting_server: granting_server_of::<D>(hold),
@@ -85,9 +85,9 @@ async fn renew_apart<D: Dialect>(
     batch: &[Renewal],
     error: &Error,
 ) -> Result<Vec<Result<Standing>>> {
-    let site = session.site.clone();
-    let held = owners(session, &site.statements.renewed, batch).await?;
-    let unlocked = owners(session, &site.statements.unlocked, batch).await?;
+    let context = session.context.clone();
+    let held = owners(session, &context.statements.renewed, batch).await?;
+    let unlocked = owners(session, &context.statements.unlocked, batch).await?;
     let free: Vec<_> = batch.iter().filter(|renewal| unlocked.contains(&renewal.owner[..])).cloned().collect();
     let mut renewed = renew_together(session, &free).await?.into_iter();
     let answer = |renewal: &Renewal| {
@@ -102,12 +102,12 @@ async fn renew_apart<D: Dialect>(
 }
 
 async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Result<Vec<Standing>> {
-    let site = session.site.clone();
+    let context = session.context.clone();
     let Some(ttl) = batch.first().map(|renewal| renewal.ttl) else { return Ok(Vec::new()) };
-    let (size, renew) = of_size(&site.statements.renew, batch.len());
+    let (size, renew) = of_size(&context.statements.renew, batch.len());
     let mut values = vec![Value::Int(micros(ttl))];
     values.extend(names_and_owners(batch, size));
-    let from = site.clock.now();
+    let from = context.clock.now();
     let granting_server = session.granting_server.clone();
     let prolonged = session.ask(renew, &values).await?.changed;
     // The statement may have been sent once more, over a new connection.
@@ -116,12 +116,12 @@ async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal])
     }
     let standing = Standing::Renewed(Validity::new(from, ttl));
     // Of a statement that changes two tables, some servers count the rows of both.
-    let counts_holds = site.dialect.shedlock().is_none();
+    let counts_holds = context.dialect.shedlock().is_none();
     if counts_holds && usize::try_from(prolonged).is_ok_and(|count| count == batch.len()) {
         return Ok(vec![standing; batch.len()]);
     }
     // A hold that stands now also stood then, so it was prolonged.
-    let held = owners(session, &site.statements.renewed, batch).await?;
+    let held = owners(session, &context.statements.renewed, batch).await?;
     let of = |renewal: &Renewal| if held.contains(&renewal.owner[..]) { standing } else { Standing::Lost };
     Ok(batch.iter().map(of).collect())
 }

@@ -10,11 +10,11 @@ use futures::future::BoxFuture;
 
 use crate::collisions::Collisions;
 use crate::dialect::Dialect;
-use crate::flights::Flights;
 use crate::lease::room::WaitingRoom;
 use crate::lease::sweep::sweep_for_ever;
+use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
-use crate::session::{Session, Site};
+use crate::session::{Session, StoreContext};
 use crate::settings::Settings;
 use crate::shedlock;
 use crate::statements::Statements;
@@ -26,8 +26,8 @@ const RENEWING: usize = 2;
 /// Locks in rows of an SQL table.
 pub struct LeaseRow<D: Dialect> {
     pub(crate) profile: Profile,
-    pub(crate) site: Arc<Site<D>>,
-    pub(crate) flights: Arc<Flights>,
+    pub(crate) context: Arc<StoreContext<D>>,
+    pub(crate) pending_attempts: Arc<PendingAttempts>,
     pub(crate) ways: Arc<Ways>,
     pub(crate) room: Arc<WaitingRoom<D>>,
     pools: PerRuntime<Arc<Pool<D>>>,
@@ -48,26 +48,31 @@ impl<D: Dialect> LeaseRow<D> {
             None => Statements::new(dialect.words()),
         };
         let kind = dialect.words().kind;
-        let site =
-            Arc::new(Site { dialect, clock: clock.clone(), settings, statements, collisions: Collisions::default() });
-        let at = site.clone();
+        let context = Arc::new(StoreContext {
+            dialect,
+            clock: clock.clone(),
+            settings,
+            statements,
+            collisions: Collisions::default(),
+        });
+        let at = context.clone();
         let renewals = background()?.run(async move { Pool::here(&at, RENEWING).map(Arc::new) }).await??;
         renewals.run(|session| Box::pin(session.prepare())).await?;
-        let sweep = background()?.run(sweep_for_ever(site.clone(), renewals.clone()));
-        let (flights, ways, pools) = (Arc::default(), Arc::default(), PerRuntime::new());
-        let room = Arc::new(WaitingRoom::new(&site, &flights));
+        let sweep = background()?.run(sweep_for_ever(context.clone(), renewals.clone()));
+        let (pending_attempts, ways, pools) = (Arc::default(), Arc::default(), PerRuntime::new());
+        let room = Arc::new(WaitingRoom::new(&context, &pending_attempts));
         // Known since the tables were prepared.
         let mut profile = profile(kind, room.is_open());
-        if site.dialect.shedlock().is_some() {
+        if context.dialect.shedlock().is_some() {
             (profile.any_key, profile.ttl) = (false, shedlock::TTL);
         }
-        Ok(Self { profile, site, flights, ways, room, pools, renewals, _sweep: sweep })
+        Ok(Self { profile, context, pending_attempts, ways, room, pools, renewals, _sweep: sweep })
     }
 
     /// The pool of the runtime that we are in.
     async fn pool(&self) -> Result<Arc<Pool<D>>> {
-        let site = self.site.clone();
-        let open = || async move { Pool::here(&site, site.settings.max_connections).map(Arc::new) };
+        let context = self.context.clone();
+        let open = || async move { Pool::here(&context, context.settings.max_connections).map(Arc::new) };
         Ok(self.pools.get(open).await?.value)
     }
 
@@ -99,7 +104,7 @@ impl<D: Dialect> LeaseRow<D> {
 
 impl<D: Dialect> fmt::Debug for LeaseRow<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LeaseRow").field("site", &self.site).finish_non_exhaustive()
+        f.debug_struct("LeaseRow").field("context", &self.context).finish_non_exhaustive()
     }
 }
 

@@ -12,7 +12,7 @@ use dlock_contract::{ErrorKind, Result};
 use crate::dialect::{Dialect, Value};
 use crate::numbers::micros;
 use crate::pool::Pool;
-use crate::session::{Session, Site};
+use crate::session::{Session, StoreContext};
 use crate::statements::{PAGE, of_size};
 
 /// The pause between two pages.
@@ -22,13 +22,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 const RUNS: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// Sweeps now and then, for as long as the store lives.
-pub(crate) async fn sweep_for_ever<D: Dialect>(site: Arc<Site<D>>, pool: Arc<Pool<D>>) {
-    let clock = site.clock.clone();
+pub(crate) async fn sweep_for_ever<D: Dialect>(context: Arc<StoreContext<D>>, pool: Arc<Pool<D>>) {
+    let clock = context.clock.clone();
     loop {
         // Processes that were started together do not ask together.
-        let every = site.settings.sweep_every.mul_f64(0.75 + fastrand::f64() / 2.0);
+        let every = context.settings.sweep_every.mul_f64(0.75 + fastrand::f64() / 2.0);
         clock.sleep_until(clock.now().after(every)).await;
-        match sweep(&site, &pool).await {
+        match sweep(&context, &pool).await {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
                 tracing::info!("rows of unused locks are not swept: the account may not DELETE from dlock's tables");
                 return;
@@ -39,45 +39,45 @@ pub(crate) async fn sweep_for_ever<D: Dialect>(site: Arc<Site<D>>, pool: Arc<Poo
     }
 }
 
-async fn sweep<D: Dialect>(site: &Arc<Site<D>>, pool: &Arc<Pool<D>>) -> Result<()> {
+async fn sweep<D: Dialect>(context: &Arc<StoreContext<D>>, pool: &Arc<Pool<D>>) -> Result<()> {
     if !pool.run(|session| Box::pin(takes_turn(session))).await? {
         return Ok(());
     }
     let mut after = Some(String::new());
     while let Some(place) = after {
         after = pool.run(move |session| Box::pin(async move { sweep_page(session, &place).await })).await?;
-        site.clock.sleep_until(site.clock.now().after(PAUSE)).await;
+        context.clock.sleep_until(context.clock.now().after(PAUSE)).await;
     }
     Ok(())
 }
 
 /// Whether no other process has swept in this period.
 async fn takes_turn<D: Dialect>(session: &mut Session<D>) -> Result<bool> {
-    let site = session.site.clone();
-    let period = Value::Int(micros(site.settings.sweep_every / 2));
+    let context = session.context.clone();
+    let period = Value::Int(micros(context.settings.sweep_every / 2));
     for name in ["sweep", "swept"] {
-        session.insert(&site.statements.write_meta, &[Value::Text(name), Value::Text("")]).await?;
+        session.insert(&context.statements.write_meta, &[Value::Text(name), Value::Text("")]).await?;
     }
-    Ok(session.ask(&site.statements.take_sweep, &[period]).await?.changed > 0)
+    Ok(session.ask(&context.statements.take_sweep, &[period]).await?.changed > 0)
 }
 
 /// Sweeps the rows of one page, and gives the last name of it if there are more.
 async fn sweep_page<D: Dialect>(session: &mut Session<D>, after: &str) -> Result<Option<String>> {
-    let site = session.site.clone();
+    let context = session.context.clone();
     if after.is_empty() {
-        session.ask(&site.statements.sweep_breaks, &[]).await?;
+        session.ask(&context.statements.sweep_breaks, &[]).await?;
     }
-    let limits = [Value::Int(micros(site.settings.sweep_after)), Value::Int(micros(RUNS))];
-    let page = session.ask(&site.statements.sweep_page, &[limits[0], limits[1], Value::Text(after)]).await?.rows;
+    let limits = [Value::Int(micros(context.settings.sweep_after)), Value::Int(micros(RUNS))];
+    let page = session.ask(&context.statements.sweep_page, &[limits[0], limits[1], Value::Text(after)]).await?.rows;
     let unused: Vec<_> = page.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true())).collect();
     if let Some(token) = unused.iter().filter_map(|row| row.get(1)?.int()).max() {
         // First, so that no row is gone whose token is not noted.
-        session.ask(&site.statements.note_swept, &[Value::Int(token)]).await?;
+        session.ask(&context.statements.note_swept, &[Value::Int(token)]).await?;
     }
     let names: Vec<&str> = unused.iter().filter_map(|row| Some(row.first()?.text())).collect();
-    let largest = site.statements.sweep.last().map_or(1, |(size, _)| *size);
+    let largest = context.statements.sweep.last().map_or(1, |(size, _)| *size);
     for names in names.chunks(largest) {
-        let (size, sweep) = of_size(&site.statements.sweep, names.len());
+        let (size, sweep) = of_size(&context.statements.sweep, names.len());
         let mut values = limits.to_vec();
         values.extend((0..size).map(|place| Value::Text(names[place.min(names.len() - 1)])));
         session.ask(sweep, &values).await?;

@@ -14,7 +14,7 @@ use super::held::Held;
 use super::store::NamedLock;
 
 /// How long an abandon waits for the attempt that it undoes.
-const LANDING: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: NamedDialect> Backend for NamedLock<D> {
     fn profile(&self) -> &Profile {
@@ -22,9 +22,9 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
     }
 
     fn identify(&self, key: &LockKey) -> Result<Identity> {
-        let site = &self.shared.site;
-        let id = site.lock_of(key)?.name.id;
-        if !site.settings.is_literal {
+        let context = &self.shared.context;
+        let id = context.lock_of(key)?.name.id;
+        if !context.settings.is_literal {
             return Ok(Identity::of(key).named(id));
         }
         Ok(Identity::of(&key.literal()?).named(id))
@@ -52,12 +52,13 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
     /// An attempt whose caller has gone frees by itself what it wins, and a wait ends; this waits for that.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let (clock, flights) = (&self.shared.site.clock, &self.shared.flights);
-            let landed = clock.timeout_at(clock.now().after(LANDING), flights.landed(&claim.owner)).await;
+            let (clock, pending_attempts) = (&self.shared.context.clock, &self.shared.pending_attempts);
+            let answered =
+                clock.timeout_at(clock.now().after(ATTEMPT_TIMEOUT), pending_attempts.wait_for(&claim.owner)).await;
             if let Some(held) = self.shared.monitor.held_by(&claim.owner) {
                 self.shared.free(&held).await?;
             }
-            landed.ok_or_else(|| Error::outage("the attempt that is to be undone has no answer yet"))
+            answered.ok_or_else(|| Error::outage("the attempt that must be undone has no answer yet"))
         })
     }
 

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::dialect::NamedDialect;
-use super::session::{Shared, Site};
+use super::session::{NamedContext, Shared};
 use crate::dialect::Dialect;
 
 /// How long a goodbye may take.
@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// Runs the requests of a session, one after another, until it ends or nobody needs it.
 pub(super) async fn drive<D: NamedDialect>(
-    site: Arc<Site<D>>,
+    context: Arc<NamedContext<D>>,
     mut conn: D::Conn,
     shared: Arc<Shared>,
     mut queue: mpsc::UnboundedReceiver<Job<D>>,
@@ -30,11 +30,11 @@ pub(super) async fn drive<D: NamedDialect>(
         _ = ended.wait_for(|ended| *ended) => false,
         is_clean = async {
             loop {
-                match site.clock.timeout_at(site.clock.now().after(idle), queue.recv()).await {
+                match context.clock.timeout_at(context.clock.now().after(idle), queue.recv()).await {
                     Some(Some(job)) => {
                         // After so much silence the server has ended it too.
-                        let until = site.clock.now().after(job.wait + shared.ttl);
-                        let done = site.clock.timeout_at(until, (job.request)(&site, &mut conn)).await;
+                        let until = context.clock.now().after(job.wait + shared.ttl);
+                        let done = context.clock.timeout_at(until, (job.request)(&context, &mut conn)).await;
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
                         let Some((after, tell)) = done else { return false };
                         if after == AfterRequest::EndSession {
@@ -54,7 +54,7 @@ pub(super) async fn drive<D: NamedDialect>(
     };
     drop(end);
     if is_clean {
-        let _ = site.clock.timeout_at(site.clock.now().after(GOODBYE), site.dialect.close(conn)).await;
+        let _ = context.clock.timeout_at(context.clock.now().after(GOODBYE), context.dialect.close(conn)).await;
     }
 }
 
@@ -74,8 +74,9 @@ pub(super) enum AfterRequest {
     EndSession,
 }
 
-pub(super) type Request<D> =
-    Box<dyn for<'a> FnOnce(&'a Site<D>, &'a mut <D as Dialect>::Conn) -> BoxFuture<'a, (AfterRequest, Tell)> + Send>;
+pub(super) type Request<D> = Box<
+    dyn for<'a> FnOnce(&'a NamedContext<D>, &'a mut <D as Dialect>::Conn) -> BoxFuture<'a, (AfterRequest, Tell)> + Send,
+>;
 
 /// Tells the caller. It is called when the session has noted the end of the request, so that the caller's next one finds an idle
 /// session.

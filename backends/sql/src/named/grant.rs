@@ -7,7 +7,7 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result}
 use super::dialect::{NamedAnswer, NamedDialect, SessionId};
 use super::drive::AfterRequest;
 use super::requests::{Failure, judged, run};
-use super::session::{Lock, Site};
+use super::session::{Lock, NamedContext};
 use crate::dialect::{Answer, Statement, Value};
 use crate::numbers::MOST_TOKEN;
 use crate::session::corrupt;
@@ -19,7 +19,7 @@ type Answered = std::result::Result<Granted, Failure>;
 
 /// Asks for a lock, and waits for it that long. If anything fails once it is granted, it is freed again.
 pub(super) async fn ask<D: NamedDialect>(
-    site: &Site<D>,
+    context: &NamedContext<D>,
     conn: &mut D::Conn,
     session: SessionId,
     claim: &Claim,
@@ -37,42 +37,42 @@ pub(super) async fn ask<D: NamedDialect>(
         Value::Int(lock.name.number),
     ];
     if wait.is_zero()
-        && let Some(take) = site.statements.take(mode).filter(|_| site.dialect.takes_at_once(&lock.name))
+        && let Some(take) = context.statements.take(mode).filter(|_| context.dialect.takes_at_once(&lock.name))
     {
-        let answer = ask_at_once(site, conn, session, (lock, mode), (take, &values)).await;
-        return refused_by_family(site, conn, (lock, mode), answer).await;
+        let answer = ask_at_once(context, conn, session, (lock, mode), (take, &values)).await;
+        return refused_by_family(context, conn, (lock, mode), answer).await;
     }
-    let asked = site.clock.now();
-    match site.dialect.lock(conn, session, (&lock.name, mode), wait).await {
+    let asked = context.clock.now();
+    match context.dialect.lock(conn, session, (&lock.name, mode), wait).await {
         Ok(NamedAnswer::Granted) => {}
         Ok(NamedAnswer::Taken) if wait.is_zero() => {
-            return refused_by_family(site, conn, (lock, mode), (Ok(None), AfterRequest::KeepSession)).await;
+            return refused_by_family(context, conn, (lock, mode), (Ok(None), AfterRequest::KeepSession)).await;
         }
         Ok(NamedAnswer::Taken) => return (Ok(None), AfterRequest::KeepSession),
         Ok(NamedAnswer::Interrupted) => return (Err(Failure::interrupted()), AfterRequest::KeepSession),
         Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), AfterRequest::EndSession),
-        Err(error) => return judged(site, Err(error)),
+        Err(error) => return judged(context, Err(error)),
     }
     // After a wait the server counts the silence anew: it has the session when it answers.
-    let since = if wait.is_zero() { asked } else { site.clock.now() };
-    match run(site, conn, site.statements.stamp(mode), &values[..6]).await {
+    let since = if wait.is_zero() { asked } else { context.clock.now() };
+    match run(context, conn, context.statements.stamp(mode), &values[..6]).await {
         Ok(answer) => (Ok(Some((token_of(&answer), since))), AfterRequest::KeepSession),
-        Err(error) => freed(site, conn, (lock, mode), error).await,
+        Err(error) => freed(context, conn, (lock, mode), error).await,
     }
 }
 
 /// The same without a wait, in one statement.
 async fn ask_at_once<D: NamedDialect>(
-    site: &Site<D>,
+    context: &NamedContext<D>,
     conn: &mut D::Conn,
     session: SessionId,
     lock: (&Lock, Mode),
     (take, values): (&Statement, &[Value<'_>]),
 ) -> (Answered, AfterRequest) {
-    let since = site.clock.now();
+    let since = context.clock.now();
     // Not again if the server undid it: the lock is not undone with it.
-    let answer = match site.dialect.run(conn, take, values).await {
-        Err(error) => return freed(site, conn, lock, error).await,
+    let answer = match context.dialect.run(conn, take, values).await {
+        Err(error) => return freed(context, conn, lock, error).await,
         Ok(answer) => answer,
     };
     let Some([is_granted, token, number]) = answer.rows.first().map(Vec::as_slice) else {
@@ -88,14 +88,14 @@ async fn ask_at_once<D: NamedDialect>(
 /// Looks who holds a lock that was refused: a holder of another family is a conflict, and no wait helps. Of the server's
 /// locks, those of readers and writers are no others than exclusive ones.
 async fn refused_by_family<D: NamedDialect>(
-    site: &Site<D>,
+    context: &NamedContext<D>,
     conn: &mut D::Conn,
     (lock, mode): (&Lock, Mode),
     answer: (Answered, AfterRequest),
 ) -> (Answered, AfterRequest) {
-    let ((Ok(None), _), Some(read_write)) = (&answer, &site.statements.read_write) else { return answer };
-    let held = run(site, conn, read_write.held_otherwise(mode), &[Value::Text(&lock.row.name)]).await;
-    match judged(site, held) {
+    let ((Ok(None), _), Some(read_write)) = (&answer, &context.statements.read_write) else { return answer };
+    let held = run(context, conn, read_write.held_otherwise(mode), &[Value::Text(&lock.row.name)]).await;
+    match judged(context, held) {
         (Ok(found), _) if found.rows.is_empty() => answer,
         (Ok(_), after) => (Err(Failure::of_another_family()), after),
         (Err(failure), after) => (Err(failure), after),
@@ -104,14 +104,14 @@ async fn refused_by_family<D: NamedDialect>(
 
 /// Frees a lock that may have been granted before this error.
 async fn freed<D: NamedDialect>(
-    site: &Site<D>,
+    context: &NamedContext<D>,
     conn: &mut D::Conn,
     (lock, mode): (&Lock, Mode),
     error: sqlx::Error,
 ) -> (Answered, AfterRequest) {
-    let (answer, after) = judged(site, Err(error));
+    let (answer, after) = judged(context, Err(error));
     match after {
-        AfterRequest::KeepSession if site.dialect.unlock(conn, &lock.name, mode).await.is_ok() => {
+        AfterRequest::KeepSession if context.dialect.unlock(conn, &lock.name, mode).await.is_ok() => {
             (answer, AfterRequest::KeepSession)
         }
         _ => (answer, AfterRequest::EndSession),

@@ -13,7 +13,7 @@ use super::dialect::NamedDialect;
 use super::name::LockName;
 use super::requests::Failure;
 use super::session::{Place, Session};
-use crate::flights::Flights;
+use crate::pending_attempts::PendingAttempts;
 
 /// How long a broken hold waits until its holder has heard of it. The holds that are looked at next wait too.
 const HEARD: Duration = Duration::from_millis(50);
@@ -38,7 +38,7 @@ pub(super) struct Held<D: NamedDialect> {
     told: Notify,
     /// When the monitor looked last.
     looked: AtomicU64,
-    flights: Arc<Flights>,
+    pending_attempts: Arc<PendingAttempts>,
 }
 
 /// Whether an operator broke the hold.
@@ -74,7 +74,7 @@ impl<D: NamedDialect> dlock_contract::Session for Held<D> {
 }
 
 impl<D: NamedDialect> Held<D> {
-    pub(super) fn new(granted: Granted, place: Place<D>, flights: &Arc<Flights>) -> Self {
+    pub(super) fn new(granted: Granted, place: Place<D>, pending_attempts: &Arc<PendingAttempts>) -> Self {
         let Granted { owner, lock, mode, row, token, since } = granted;
         Self {
             owner,
@@ -89,7 +89,7 @@ impl<D: NamedDialect> Held<D> {
             ending: watch::Sender::new(Ending::Lives),
             told: Notify::new(),
             looked: AtomicU64::new(since.as_nanos()),
-            flights: flights.clone(),
+            pending_attempts: pending_attempts.clone(),
         }
     }
 
@@ -177,8 +177,8 @@ impl<D: NamedDialect> Drop for Held<D> {
     fn drop(&mut self) {
         if let Some(place) = self.place().take() {
             // An abandon that follows waits for it.
-            let flight = self.flights.begin(self.owner);
-            drop(self.session.unlock(&self.lock, self.mode, (place, flight)));
+            let pending_attempt = self.pending_attempts.begin(self.owner);
+            drop(self.session.unlock(&self.lock, self.mode, (place, pending_attempt)));
         }
     }
 }

@@ -56,7 +56,7 @@ enum Owned {
 
 impl<D: NamedDialect> Shared<D> {
     pub(super) async fn holder(&self, key: &LockKey) -> Result<LockState> {
-        let answer = self.about_holders(|of| &of.look, vec![Owned::Text(self.site.lock_of(key)?.row.name)]).await?;
+        let answer = self.about_holders(|of| &of.look, vec![Owned::Text(self.context.lock_of(key)?.row.name)]).await?;
         let holders = answer.rows.iter().map(|row| {
             let [note, hold, token, ..] = &row[..] else { return Err(corrupt("it has too few columns")) };
             Ok(Holder::new(Note::from_stored(note.text())).with(|holder| {
@@ -70,12 +70,12 @@ impl<D: NamedDialect> Shared<D> {
 
     /// Over a connection of its own: a session that fails here may have locks.
     pub(super) async fn health(&self) -> Result<Health> {
-        let site = self.site.clone();
+        let context = self.context.clone();
         let asking = background()?.run(async move {
-            let (mut conn, _) = site.dialect.connect_named().await?;
-            let health = site.dialect.named_health(&mut conn).await?;
-            site.dialect.close(conn).await;
-            Ok(site.collisions.told_in(health))
+            let (mut conn, _) = context.dialect.connect_named().await?;
+            let health = context.dialect.named_health(&mut conn).await?;
+            context.dialect.close(conn).await;
+            Ok(context.collisions.told_in(health))
         });
         asking.await?
     }
@@ -89,12 +89,12 @@ impl<D: NamedDialect> Shared<D> {
     }
 
     async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
-        let row = self.site.lock_of(key)?.row.name;
+        let row = self.context.lock_of(key)?.row.name;
         let hold = || vec![Owned::Text(row.clone()), Owned::Text(id.to_string())];
         let mut request = hold();
         request.push(Owned::Text(record.as_str().to_owned()));
         let requested = self.about_holders(|of| &of.request, request).await?.changed > 0;
-        let (mut stands, clock) = (requested, &self.site.clock);
+        let (mut stands, clock) = (requested, &self.context.clock);
         let end = clock.now().after(ANSWER);
         while stands && clock.now() < end {
             clock.sleep_until(clock.now().after(AGAIN)).await;
@@ -115,18 +115,18 @@ impl<D: NamedDialect> Shared<D> {
 
     async fn record_of(&self, hold: &Hold) -> Result<Option<BreakRecord>> {
         let id = HoldId::of(&hold.claim.owner).to_string();
-        let values = vec![Owned::Text(self.site.lock_of(&hold.claim.key)?.row.name), Owned::Text(id)];
+        let values = vec![Owned::Text(self.context.lock_of(&hold.claim.key)?.row.name), Owned::Text(id)];
         let answer = self.about_holders(|of| &of.record, values).await?;
         let record = answer.rows.first().and_then(|row| row.first());
         Ok(record.map(|record| BreakRecord::from_stored(record.text())))
     }
 
     async fn list_rows(&self, values: Vec<Owned>) -> Result<Answer> {
-        self.look(move |site, conn| {
+        self.look(move |context, conn| {
             let values = values.clone();
             Box::pin(async move {
                 let values: Vec<_> = values.iter().map(Owned::value).collect();
-                run(site, conn, &site.statements.list, &values).await
+                run(context, conn, &context.statements.list, &values).await
             })
         })
         .await
@@ -134,13 +134,13 @@ impl<D: NamedDialect> Shared<D> {
 
     /// Runs one statement on any session: about exclusive holders, and if that finds nothing, about readers and writers.
     async fn about_holders(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
-        self.look(move |site, conn| {
+        self.look(move |context, conn| {
             let values = values.clone();
             Box::pin(async move {
                 let values: Vec<_> = values.iter().map(Owned::value).collect();
                 let mut answer = Answer::default();
-                for holders in site.statements.all_holders() {
-                    answer = run(site, conn, which(holders), &values).await?;
+                for holders in context.statements.all_holders() {
+                    answer = run(context, conn, which(holders), &values).await?;
                     if answer.changed > 0 || !answer.rows.is_empty() {
                         break;
                     }

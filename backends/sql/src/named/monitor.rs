@@ -16,7 +16,7 @@ use super::dialect::{NamedDialect, SessionId};
 use super::held::Held;
 use super::name::LockName;
 use super::requests::run;
-use super::session::Site;
+use super::session::NamedContext;
 use crate::dialect::Value;
 use crate::statements::of_size;
 
@@ -33,7 +33,7 @@ const ASKED: usize = 256;
 
 /// Knows which session holds for whom, and watches them.
 pub(super) struct Monitor<D: NamedDialect> {
-    site: Arc<Site<D>>,
+    context: Arc<NamedContext<D>>,
     table: Mutex<Table<D>>,
     /// There is a hold again.
     wake: Notify,
@@ -96,10 +96,10 @@ struct Standings {
 
 impl<D: NamedDialect> Monitor<D> {
     /// A monitor with a connection that was opened just now.
-    pub(super) fn new(site: &Arc<Site<D>>, conn: D::Conn) -> Self {
-        let connection = MonitorConnection { conn, opened: site.clock.now() };
+    pub(super) fn new(context: &Arc<NamedContext<D>>, conn: D::Conn) -> Self {
+        let connection = MonitorConnection { conn, opened: context.clock.now() };
         Self {
-            site: site.clone(),
+            context: context.clone(),
             table: Mutex::new(Table { holding: HashMap::new(), idle: false }),
             wake: Notify::new(),
             connection: tokio::sync::Mutex::new(Some(connection)),
@@ -142,7 +142,7 @@ impl<D: NamedDialect> Monitor<D> {
         loop {
             match self.next_look() {
                 Some(at) => {
-                    self.site.clock.sleep_until(at).await;
+                    self.context.clock.sleep_until(at).await;
                     self.look_around().await;
                 }
                 None => self.wake.notified().await,
@@ -162,7 +162,7 @@ impl<D: NamedDialect> Monitor<D> {
     /// Looks once at all holds that are not young. Ends the sessions that have ended in the server, and gives up those holds
     /// that are broken.
     async fn look_around(&self) {
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         let now = clock.now();
         let (holds, watched): (Vec<_>, Vec<_>) = self.due(now).into_iter().unzip();
         if watched.is_empty() {
@@ -216,7 +216,7 @@ impl<D: NamedDialect> Monitor<D> {
             *connection = Some(seen);
             Ok::<_, Error>((opened, standings))
         };
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         let Some(Ok((opened, Standings { held, broken }))) = clock.timeout_at(clock.now().after(LOOK), asking).await
         else {
             return vec![Seen::Unknown; watched.len()];
@@ -244,16 +244,16 @@ impl<D: NamedDialect> Monitor<D> {
         {
             return Ok((connection, standings));
         }
-        let (mut conn, _) = self.site.dialect.connect_named().await?;
-        let opened = self.site.clock.now();
-        let standings = self.standings(&mut conn, watched).await.map_err(|error| self.site.dialect.fault(error))?;
+        let (mut conn, _) = self.context.dialect.connect_named().await?;
+        let opened = self.context.clock.now();
+        let standings = self.standings(&mut conn, watched).await.map_err(|error| self.context.dialect.fault(error))?;
         Ok((MonitorConnection { conn, opened }, standings))
     }
 
     async fn standings(&self, conn: &mut D::Conn, watched: &[Watched]) -> sqlx::Result<Standings> {
-        let site = &self.site;
+        let context = &self.context;
         let holds: Vec<_> = watched.iter().map(|watched| (watched.lock.clone(), watched.session)).collect();
-        let held = site.dialect.hold_all(conn, &holds).await?;
+        let held = context.dialect.hold_all(conn, &holds).await?;
         if held.len() != watched.len() {
             return Err(sqlx::Error::Protocol("the server did not answer for each hold".into()));
         }
@@ -268,14 +268,14 @@ impl<D: NamedDialect> Monitor<D> {
 
     /// Which of these holds of one family an operator asks to break.
     async fn broken(&self, conn: &mut D::Conn, watched: &[&Watched]) -> sqlx::Result<Vec<(HoldId, BreakRecord)>> {
-        let (site, mut broken) = (&self.site, Vec::new());
+        let (context, mut broken) = (&self.context, Vec::new());
         let Some(first) = watched.first() else { return Ok(broken) };
-        let statements = &site.statements.holders(first.mode).broken;
+        let statements = &context.statements.holders(first.mode).broken;
         let largest = statements.last().map_or(1, |(size, _)| *size);
         for watched in watched.chunks(largest) {
             let (size, statement) = of_size(statements, watched.len());
             let names = (0..size).map(|place| Value::Text(&watched[place.min(watched.len() - 1)].row));
-            let rows = run(site, conn, statement, &names.collect::<Vec<_>>()).await?.rows;
+            let rows = run(context, conn, statement, &names.collect::<Vec<_>>()).await?.rows;
             for row in &rows {
                 if let [hold, record, ..] = &row[..]
                     && let Ok(id) = hold.text().parse()
@@ -291,10 +291,10 @@ impl<D: NamedDialect> Monitor<D> {
     pub(super) async fn close(&self) {
         let closing = async {
             if let Some(connection) = self.connection.lock().await.take() {
-                self.site.dialect.close(connection.conn).await;
+                self.context.dialect.close(connection.conn).await;
             }
         };
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         let _ = clock.timeout_at(clock.now().after(LOOK), closing).await;
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::dialect::NamedDialect;
 use super::drive::{AfterRequest, Request, Tell};
 use super::name::LockName;
-use super::session::{Session, Site};
+use super::session::{NamedContext, Session};
 use crate::dialect::{Answer, Refusal, Statement, Value};
 use crate::session::refused;
 
@@ -24,17 +24,17 @@ impl<D: NamedDialect> Session<D> {
     pub(super) async fn ask<T, R>(&self, request: R) -> std::result::Result<T, Failure>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a Site<D>, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a NamedContext<D>, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
         self.push(
             Duration::ZERO,
-            Box::new(move |site, conn| {
+            Box::new(move |context, conn| {
                 Box::pin(async move {
                     if sender.is_closed() {
                         return (AfterRequest::KeepSession, nobody());
                     }
-                    let (answer, after) = judged(site, request(site, conn).await);
+                    let (answer, after) = judged(context, request(context, conn).await);
                     (after, telling(sender, answer))
                 })
             }),
@@ -54,7 +54,7 @@ impl<D: NamedDialect> Session<D> {
     where
         T: Send + 'static,
         R: for<'a> FnOnce(
-                &'a Site<D>,
+                &'a NamedContext<D>,
                 &'a mut D::Conn,
             ) -> BoxFuture<'a, (std::result::Result<T, Failure>, AfterRequest)>
             + Send
@@ -63,15 +63,15 @@ impl<D: NamedDialect> Session<D> {
         let (mut sender, receiver) = oneshot::channel();
         self.push(
             wait,
-            Box::new(move |site, conn| {
+            Box::new(move |context, conn| {
                 Box::pin(async move {
                     if sender.is_closed() {
                         return (AfterRequest::KeepSession, nobody());
                     }
                     let (answer, after) = match wait.is_zero() {
-                        true => request(site, conn).await,
+                        true => request(context, conn).await,
                         false => tokio::select! {
-                            done = request(site, conn) => done,
+                            done = request(context, conn) => done,
                             () = sender.closed() => return (AfterRequest::EndSession, nobody()),
                         },
                     };
@@ -100,9 +100,9 @@ impl<D: NamedDialect> Session<D> {
         let lock = lock.clone();
         self.push(
             Duration::ZERO,
-            Box::new(move |site, conn| {
+            Box::new(move |context, conn| {
                 Box::pin(async move {
-                    let (answer, mut after) = judged(site, site.dialect.unlock(conn, &lock, mode).await);
+                    let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
                     if !matches!(answer, Ok(true)) {
                         after = AfterRequest::EndSession;
                     }
@@ -139,10 +139,10 @@ impl<D: NamedDialect> Session<D> {
 
     fn question(&self) -> Request<D> {
         let shared = self.shared.clone();
-        Box::new(move |site, conn| {
+        Box::new(move |context, conn| {
             Box::pin(async move {
-                let from = site.clock.now();
-                let (answer, mut after) = judged(site, site.dialect.who_answers(conn).await);
+                let from = context.clock.now();
+                let (answer, mut after) = judged(context, context.dialect.who_answers(conn).await);
                 let mut state = shared.state();
                 state.is_asked = false;
                 let refused = match answer {
@@ -211,14 +211,14 @@ fn nobody() -> Tell {
 }
 
 pub(super) fn judged<D: NamedDialect, T>(
-    site: &Site<D>,
+    context: &NamedContext<D>,
     answer: sqlx::Result<T>,
 ) -> (std::result::Result<T, Failure>, AfterRequest) {
     match answer {
         Ok(answer) => (Ok(answer), AfterRequest::KeepSession),
         Err(error) => {
-            let is_over = site.dialect.refusal(&error) == Refusal::SessionEnded;
-            let failure = Failure { error: refused(&site.dialect, error), is_over };
+            let is_over = context.dialect.refusal(&error) == Refusal::SessionEnded;
+            let failure = Failure { error: refused(&context.dialect, error), is_over };
             (Err(failure), if is_over { AfterRequest::EndSession } else { AfterRequest::KeepSession })
         }
     }
@@ -226,21 +226,21 @@ pub(super) fn judged<D: NamedDialect, T>(
 
 /// Runs one statement, and again if the server undid it.
 pub(super) async fn run<D: NamedDialect>(
-    site: &Site<D>,
+    context: &NamedContext<D>,
     conn: &mut D::Conn,
     statement: &Statement,
     values: &[Value<'_>],
 ) -> sqlx::Result<Answer> {
     let mut left = AGAIN;
     loop {
-        let answer = site.dialect.run(conn, statement, values).await;
-        let refusal = answer.as_ref().err().map(|error| site.dialect.refusal(error));
-        refusal.into_iter().for_each(|refusal| site.collisions.note(refusal));
+        let answer = context.dialect.run(conn, statement, values).await;
+        let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));
+        refusal.into_iter().for_each(|refusal| context.collisions.note(refusal));
         if refusal != Some(Refusal::Undone) || left == 0 {
             return answer;
         }
         left -= 1;
         let pause = Duration::from_micros(fastrand::u64(0..20_000));
-        site.clock.sleep_until(site.clock.now().after(pause)).await;
+        context.clock.sleep_until(context.clock.now().after(pause)).await;
     }
 }

@@ -23,7 +23,7 @@ const MOST_LOCKS: usize = 64;
 
 /// The parts that all sessions of a store share.
 #[derive(Debug)]
-pub(super) struct Site<D> {
+pub(super) struct NamedContext<D> {
     pub(super) dialect: D,
     pub(super) clock: Clock,
     pub(super) settings: Settings,
@@ -40,7 +40,7 @@ pub(super) struct Lock {
     pub(super) row: RowName,
 }
 
-impl<D: NamedDialect> Site<D> {
+impl<D: NamedDialect> NamedContext<D> {
     /// The lock of a key.
     ///
     /// # Errors
@@ -92,10 +92,10 @@ pub(super) struct Heard {
 
 impl<D: NamedDialect> Session<D> {
     /// Opens a session that the server ends after so much silence.
-    pub(super) async fn open(site: &Arc<Site<D>>, ttl: Duration) -> Result<Arc<Self>> {
-        let timeout = site.settings.connect_timeout;
-        let from = site.clock.now();
-        let opened = site.clone();
+    pub(super) async fn open(context: &Arc<NamedContext<D>>, ttl: Duration) -> Result<Arc<Self>> {
+        let timeout = context.settings.connect_timeout;
+        let from = context.clock.now();
+        let opened = context.clone();
         // On our thread, whoever asks: a connection lives no longer than the runtime in which it was opened.
         let opening = background()?.run(async move {
             let opening = async {
@@ -116,7 +116,7 @@ impl<D: NamedDialect> Session<D> {
             heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
         });
         let (jobs, queue) = mpsc::unbounded_channel();
-        background()?.spawn(drive(site.clone(), conn, shared.clone(), queue));
+        background()?.spawn(drive(context.clone(), conn, shared.clone(), queue));
         Ok(Arc::new(Self { shared, jobs }))
     }
 

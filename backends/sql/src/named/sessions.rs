@@ -7,7 +7,7 @@ use dlock_contract::Result;
 
 use super::dialect::NamedDialect;
 use super::name::LockName;
-use super::session::{Place, Session, Site};
+use super::session::{NamedContext, Place, Session};
 
 /// So many sessions are asked at once before requests queue behind one another. With more, callers would have to wait for the
 /// server's disk less often, and the server would have more connections.
@@ -20,15 +20,15 @@ const LOOKING: Duration = Duration::from_secs(60);
 /// The sessions of a store.
 #[derive(Debug)]
 pub(super) struct Sessions<D: NamedDialect> {
-    site: Arc<Site<D>>,
+    context: Arc<NamedContext<D>>,
     all: Mutex<Vec<Arc<Session<D>>>>,
     /// One session at a time is opened to be shared. Otherwise many callers who come at once would open one each.
     opening: tokio::sync::Mutex<()>,
 }
 
 impl<D: NamedDialect> Sessions<D> {
-    pub(super) fn new(site: &Arc<Site<D>>) -> Self {
-        Self { site: site.clone(), all: Mutex::default(), opening: tokio::sync::Mutex::default() }
+    pub(super) fn new(context: &Arc<NamedContext<D>>) -> Self {
+        Self { context: context.clone(), all: Mutex::default(), opening: tokio::sync::Mutex::default() }
     }
 
     /// A place for a lock that is asked for without waiting; true beside it if its session was opened just now. One that is idle
@@ -71,7 +71,7 @@ impl<D: NamedDialect> Sessions<D> {
     /// A place in a new session.
     pub(super) async fn fresh(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<Place<D>> {
         loop {
-            let session = Session::open(&self.site, ttl).await?;
+            let session = Session::open(&self.context, ttl).await?;
             // Nobody has it yet, so this takes a second round only if it ended at once.
             let place = session.place(lock, alone);
             self.keep(session);
@@ -92,7 +92,7 @@ impl<D: NamedDialect> Sessions<D> {
 
     /// A new session to look at something.
     pub(super) async fn looking(&self) -> Result<Arc<Session<D>>> {
-        let session = Session::open(&self.site, LOOKING).await?;
+        let session = Session::open(&self.context, LOOKING).await?;
         self.keep(session.clone());
         Ok(session)
     }

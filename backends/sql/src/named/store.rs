@@ -15,13 +15,13 @@ use super::grant;
 use super::held::{Granted, Held};
 use super::monitor::{Monitor, TOLD};
 use super::requests::{Failure, run};
-use super::session::{Lock, Place, Site};
+use super::session::{Lock, NamedContext, Place};
 use super::sessions::Sessions;
 use super::statements::Statements;
 use super::sweep::sweep_for_ever;
 use crate::collisions::Collisions;
 use crate::dialect::{Refusal, Value};
-use crate::flights::Flights;
+use crate::pending_attempts::PendingAttempts;
 use crate::session::PATIENCE;
 use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
@@ -38,9 +38,9 @@ pub struct NamedLock<D: NamedDialect> {
 /// The parts of the store that waiters share. A waiter outlives its borrow of the store.
 #[derive(Debug)]
 pub(super) struct Shared<D: NamedDialect> {
-    pub(super) site: Arc<Site<D>>,
+    pub(super) context: Arc<NamedContext<D>>,
     ways: Ways,
-    pub(super) flights: Arc<Flights>,
+    pub(super) pending_attempts: Arc<PendingAttempts>,
     pub(super) sessions: Sessions<D>,
     /// Which session holds for whom: an owner that asks again is told so, and one that gives up is found.
     pub(super) monitor: Arc<Monitor<D>>,
@@ -57,7 +57,7 @@ impl<D: NamedDialect> NamedLock<D> {
         let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl)
             .with(|profile| profile.any_key = !settings.is_literal)
             .with(|profile| profile.read_write = statements.read_write.is_some());
-        let site = Arc::new(Site {
+        let context = Arc::new(NamedContext {
             dialect,
             clock: clock.clone(),
             settings,
@@ -66,26 +66,26 @@ impl<D: NamedDialect> NamedLock<D> {
             collisions: Collisions::default(),
         });
         let preparing = {
-            let site = site.clone();
+            let context = context.clone();
             async move {
                 let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
                 let preparing = async {
-                    let (mut conn, _) = site.dialect.connect_named().await?;
-                    site.dialect.prepare_named(&mut conn).await?;
+                    let (mut conn, _) = context.dialect.connect_named().await?;
+                    context.dialect.prepare_named(&mut conn).await?;
                     Ok(conn)
                 };
-                site.clock.timeout_at(site.clock.now().after(PATIENCE), preparing).await.ok_or_else(late)?
+                context.clock.timeout_at(context.clock.now().after(PATIENCE), preparing).await.ok_or_else(late)?
             }
         };
         // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
         let conn = background()?.run(preparing).await??;
-        let monitor = Arc::new(Monitor::new(&site, conn));
+        let monitor = Arc::new(Monitor::new(&context, conn));
         let shared = Arc::new(Shared {
             ways: Ways::default(),
-            flights: Arc::default(),
-            sessions: Sessions::new(&site),
+            pending_attempts: Arc::default(),
+            sessions: Sessions::new(&context),
             monitor: monitor.clone(),
-            site,
+            context,
         });
         let watch = background()?.run(monitor.watch());
         let sweep = background()?.run(sweep_for_ever(Arc::downgrade(&shared)));
@@ -96,7 +96,7 @@ impl<D: NamedDialect> NamedLock<D> {
 impl<D: NamedDialect> Shared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
     }
 
@@ -114,11 +114,11 @@ impl<D: NamedDialect> Shared<D> {
             return Ok(Attempt::Acquired(hold_of(held, claim)?));
         }
         let Queue::Join { until, .. } = queue else { return Ok(Attempt::Contended(Wake::poll())) };
-        let lock = self.site.lock_of(&claim.key)?;
+        let lock = self.context.lock_of(&claim.key)?;
         let place = self.sessions.place_to_wait(claim.ttl, &lock.name).await?;
         let (shared, claim) = (self.clone(), claim.clone());
         Ok(Attempt::Contended(Wake::on(async move {
-            let wait = until.since(shared.site.clock.now());
+            let wait = until.since(shared.context.clock.now());
             let held = shared.lock(place, lock, &claim, wait).await.map_err(|failure| failure.error)?;
             held.map_or(Ok(Signal::Ask), |held| hold_of(held, &claim).map(Signal::Granted))
         })))
@@ -126,7 +126,7 @@ impl<D: NamedDialect> Shared<D> {
 
     /// Asks for the lock without waiting.
     async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<Held<D>>>> {
-        let lock = self.site.lock_of(&claim.key)?;
+        let lock = self.context.lock_of(&claim.key)?;
         loop {
             let (place, is_fresh) = self.sessions.place(claim.ttl, &lock.name, !claim.renewed).await?;
             match self.lock(place, lock.clone(), claim, Duration::ZERO).await {
@@ -146,10 +146,10 @@ impl<D: NamedDialect> Shared<D> {
         wait: Duration,
     ) -> std::result::Result<Option<Arc<Held<D>>>, Failure> {
         let (session, shared, claim) = (place.session().clone(), self.clone(), claim.clone());
-        let flight = self.flights.begin(claim.owner);
-        let asked = session.lock(wait, flight, move |site, conn| {
+        let pending_attempt = self.pending_attempts.begin(claim.owner);
+        let asked = session.lock(wait, pending_attempt, move |context, conn| {
             Box::pin(async move {
-                let (answer, after) = grant::ask(site, conn, place.session().id(), &claim, &lock, wait).await;
+                let (answer, after) = grant::ask(context, conn, place.session().id(), &claim, &lock, wait).await;
                 (answer.map(|granted| granted.map(|granted| shared.hold(place, lock, &claim, granted))), after)
             })
         });
@@ -169,7 +169,8 @@ impl<D: NamedDialect> Shared<D> {
         }
         let Lock { name, row } = lock;
         let (owner, mode, row, number) = (claim.owner, claim.mode, row.name, token.as_ref().map_or(0, |token| *token));
-        let held = Held::new(Granted { owner, lock: name, mode, row, token: number, since }, place, &self.flights);
+        let held =
+            Held::new(Granted { owner, lock: name, mode, row, token: number, since }, place, &self.pending_attempts);
         token?;
         let held = Arc::new(held);
         self.monitor.add(&held);
@@ -192,21 +193,21 @@ impl<D: NamedDialect> Shared<D> {
     /// Notes the way of the key's namespace in the table, or fails if another one stands there.
     async fn agree(&self, key: &LockKey) -> Result<()> {
         let name = way_name(key);
-        let found = self.look(move |site, conn| {
+        let found = self.look(move |context, conn| {
             let name = name.clone();
             Box::pin(async move {
                 let values = [Value::Text(&name), Value::Text(Way::Named.word())];
                 for _ in 0..2 {
-                    let rows = run(site, conn, &site.common.read_meta, &values[..1]).await?.rows;
+                    let rows = run(context, conn, &context.common.read_meta, &values[..1]).await?.rows;
                     if let Some(word) = rows.first().and_then(|row| row.first()) {
                         return Ok(word.text().to_owned());
                     }
-                    match run(site, conn, &site.common.write_meta, &values).await {
-                        Err(error) if site.dialect.refusal(&error) != Refusal::Duplicate => return Err(error),
+                    match run(context, conn, &context.common.write_meta, &values).await {
+                        Err(error) if context.dialect.refusal(&error) != Refusal::Duplicate => return Err(error),
                         _ => {}
                     }
                 }
-                let rows = run(site, conn, &site.common.read_meta, &values[..1]).await?.rows;
+                let rows = run(context, conn, &context.common.read_meta, &values[..1]).await?.rows;
                 Ok(rows.first().and_then(|row| row.first()).map_or("", |word| word.text()).to_owned())
             })
         });
@@ -217,7 +218,7 @@ impl<D: NamedDialect> Shared<D> {
     pub(super) async fn look<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> Fn(&'a Site<D>, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>> + Clone + Send + 'static,
+        R: for<'a> Fn(&'a NamedContext<D>, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>> + Clone + Send + 'static,
     {
         match self.sessions.any().await?.ask(request.clone()).await {
             Err(failure) if failure.is_over => {

@@ -10,7 +10,7 @@ use dlock_contract::{ErrorKind, Result};
 
 use super::dialect::NamedDialect;
 use super::requests::run;
-use super::session::Site;
+use super::session::NamedContext;
 use super::store::Shared;
 use crate::dialect::{Refusal, Value};
 use crate::numbers::micros;
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Sweeps now and then, for as long as the store lives.
 pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<Shared<D>>) {
     while let Some((clock, every)) =
-        store.upgrade().map(|store| (store.site.clock.clone(), store.site.settings.sweep_every))
+        store.upgrade().map(|store| (store.context.clock.clone(), store.context.settings.sweep_every))
     {
         // Processes that were started together do not ask together.
         clock.sleep_until(clock.now().after(every.mul_f64(0.75 + fastrand::f64() / 2.0))).await;
@@ -39,57 +39,61 @@ pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<Shared<D>>) {
 }
 
 async fn sweep<D: NamedDialect>(store: &Shared<D>) -> Result<()> {
-    if !store.look(|site, conn| Box::pin(takes_turn(site, conn))).await? {
+    if !store.look(|context, conn| Box::pin(takes_turn(context, conn))).await? {
         return Ok(());
     }
-    store.look(|site, conn| Box::pin(sweep_read_write(site, conn))).await?;
+    store.look(|context, conn| Box::pin(sweep_read_write(context, conn))).await?;
     let mut after = Some(String::new());
     while let Some(place) = after {
         after = store
-            .look(move |site, conn| {
+            .look(move |context, conn| {
                 let place = place.clone();
-                Box::pin(async move { sweep_page(site, conn, &place).await })
+                Box::pin(async move { sweep_page(context, conn, &place).await })
             })
             .await?;
-        store.site.clock.sleep_until(store.site.clock.now().after(PAUSE)).await;
+        store.context.clock.sleep_until(store.context.clock.now().after(PAUSE)).await;
     }
     Ok(())
 }
 
 /// Whether no other process has swept in this period.
-async fn takes_turn<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn) -> sqlx::Result<bool> {
+async fn takes_turn<D: NamedDialect>(context: &NamedContext<D>, conn: &mut D::Conn) -> sqlx::Result<bool> {
     for name in ["sweep_named", "swept"] {
-        let made = run(site, conn, &site.common.write_meta, &[Value::Text(name), Value::Text("")]).await;
+        let made = run(context, conn, &context.common.write_meta, &[Value::Text(name), Value::Text("")]).await;
         if let Err(error) = made
-            && site.dialect.refusal(&error) != Refusal::Duplicate
+            && context.dialect.refusal(&error) != Refusal::Duplicate
         {
             return Err(error);
         }
     }
-    let period = Value::Int(micros(site.settings.sweep_every / 2));
-    Ok(run(site, conn, &site.statements.take_sweep, &[period]).await?.changed > 0)
+    let period = Value::Int(micros(context.settings.sweep_every / 2));
+    Ok(run(context, conn, &context.statements.take_sweep, &[period]).await?.changed > 0)
 }
 
 /// Sweeps a page of the rows that readers and writers have left. The tokens are not theirs alone: each is in the key's row too.
-async fn sweep_read_write<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn) -> sqlx::Result<()> {
-    let Some(read_write) = &site.statements.read_write else { return Ok(()) };
-    run(site, conn, &read_write.sweep, &[Value::Int(micros(site.settings.sweep_after))]).await.map(drop)
+async fn sweep_read_write<D: NamedDialect>(context: &NamedContext<D>, conn: &mut D::Conn) -> sqlx::Result<()> {
+    let Some(read_write) = &context.statements.read_write else { return Ok(()) };
+    run(context, conn, &read_write.sweep, &[Value::Int(micros(context.settings.sweep_after))]).await.map(drop)
 }
 
 /// Sweeps the rows of one page, and gives the last name of it if there are more.
-async fn sweep_page<D: NamedDialect>(site: &Site<D>, conn: &mut D::Conn, after: &str) -> sqlx::Result<Option<String>> {
-    let limits = [Value::Int(micros(site.settings.sweep_after)), Value::Text(after)];
-    let page = run(site, conn, &site.statements.sweep_page, &limits).await?.rows;
+async fn sweep_page<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    after: &str,
+) -> sqlx::Result<Option<String>> {
+    let limits = [Value::Int(micros(context.settings.sweep_after)), Value::Text(after)];
+    let page = run(context, conn, &context.statements.sweep_page, &limits).await?.rows;
     let unused = || page.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true()));
     if let Some(token) = unused().filter_map(|row| row.get(1)?.int()).max() {
         // First, so that no row is gone whose token is not noted.
-        run(site, conn, &site.common.note_swept, &[Value::Int(token)]).await?;
+        run(context, conn, &context.common.note_swept, &[Value::Int(token)]).await?;
     }
     for row in unused() {
         if let [name, token, ..] = &row[..]
             && let Some(token) = token.int()
         {
-            run(site, conn, &site.statements.sweep, &[Value::Text(name.text()), Value::Int(token)]).await?;
+            run(context, conn, &context.statements.sweep, &[Value::Text(name.text()), Value::Int(token)]).await?;
         }
     }
     let last = page.last().filter(|_| page.len() >= PAGE).and_then(|row| row.first());

@@ -15,7 +15,7 @@ use super::held::HeldRow;
 use super::store::RowLock;
 
 /// How long an abandon waits for the attempt that it undoes.
-const LANDING: Duration = Duration::from_secs(1);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: RowDialect> Backend for RowLock<D> {
     fn profile(&self) -> &Profile {
@@ -54,12 +54,13 @@ impl<D: RowDialect> Backend for RowLock<D> {
     /// An attempt whose caller has gone rolls back by itself what it wins, and a wait ends; this waits for that.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let (clock, flights) = (&self.shared.site.clock, &self.shared.flights);
-            let landed = clock.timeout_at(clock.now().after(LANDING), flights.landed(&claim.owner)).await;
+            let (clock, pending_attempts) = (&self.shared.context.clock, &self.shared.pending_attempts);
+            let answered =
+                clock.timeout_at(clock.now().after(ATTEMPT_TIMEOUT), pending_attempts.wait_for(&claim.owner)).await;
             if let Some(held) = self.shared.monitor.held_by(&claim.owner) {
                 self.shared.free(held).await?;
             }
-            landed.ok_or_else(|| Error::outage("the attempt that is to be undone has no answer yet"))
+            answered.ok_or_else(|| Error::outage("the attempt that must be undone has no answer yet"))
         })
     }
 

@@ -48,12 +48,12 @@ impl<D: RowDialect> Circle<D> {
         if self.holds.is_empty() {
             return std::future::pending().await;
         }
-        let site = self.shared.site.clone();
+        let context = self.shared.context.clone();
         loop {
-            site.clock.sleep_until(site.clock.now().after(EVERY)).await;
+            context.clock.sleep_until(context.clock.now().after(EVERY)).await;
             // What has failed is done by the next look, and the end of the wait is there too.
             if let Ok(true) = self.is_youngest().await {
-                site.collisions.note(Refusal::Undone);
+                context.collisions.note(Refusal::Undone);
                 return conflict();
             }
         }

@@ -26,7 +26,7 @@ impl<D: RowDialect> Shared<D> {
         if held.has_ended() {
             return Ok(None);
         }
-        let clock = self.site.clock.clone();
+        let clock = self.context.clock.clone();
         let from = clock.now();
         // No statement of the body is under way, so its own session is asked. That also keeps the server from ending it for
         // its silence.
@@ -70,8 +70,8 @@ impl<D: RowDialect> Shared<D> {
             return Ok(Released::Released);
         }
         let ended = held.has_ended();
-        let clock = &self.site.clock;
-        let open = match held.begin_end(&self.site.clock, STATEMENT).await {
+        let clock = &self.context.clock;
+        let open = match held.begin_end(&self.context.clock, STATEMENT).await {
             Some(mut slot) => match slot.take() {
                 Some(open) => Some(open),
                 // The end before this one could not ask the server to end the session.
@@ -82,7 +82,7 @@ impl<D: RowDialect> Shared<D> {
             None => None,
         };
         if let Some(mut open) = open {
-            let dialect = &self.site.dialect;
+            let dialect = &self.context.dialect;
             let undoing = async {
                 let is_held = dialect.is_in(&mut open.conn, &held.id).await?;
                 dialect.rollback(&mut open.conn, &held.id).await?;
@@ -108,7 +108,7 @@ impl<D: RowDialect> Shared<D> {
         if seen == Seen::Ended {
             return Ok(Released::NotOwner);
         }
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         let until = clock.now().after(KILLED);
         let killed = self.monitor.kill(held.id.session, &held.server).await;
         held.is_left.store(killed.is_err(), Ordering::Release);

@@ -15,7 +15,7 @@ use super::record::Record;
 use super::sessions::{Open, Sessions};
 use super::table::RowKey;
 use crate::dialect::Refusal;
-use crate::flights::{Flight, Flights};
+use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::session::refused;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
@@ -51,7 +51,7 @@ pub struct HeldRow<D: RowDialect> {
     /// A look has seen that it has ended, while the body used its connection.
     seems_ended: AtomicBool,
     pub(super) sessions: Arc<Sessions<D>>,
-    flights: Arc<Flights>,
+    pending_attempts: Arc<PendingAttempts>,
 }
 
 /// A hold as it was granted.
@@ -75,7 +75,11 @@ impl<D: RowDialect> dlock_contract::Session for HeldRow<D> {
 }
 
 impl<D: RowDialect> HeldRow<D> {
-    pub(super) fn new(granted: Granted<D>, sessions: &Arc<Sessions<D>>, flights: &Arc<Flights>) -> Self {
+    pub(super) fn new(
+        granted: Granted<D>,
+        sessions: &Arc<Sessions<D>>,
+        pending_attempts: &Arc<PendingAttempts>,
+    ) -> Self {
         let Granted { owner, id, record, row, token, since, open } = granted;
         Self {
             owner,
@@ -97,7 +101,7 @@ impl<D: RowDialect> HeldRow<D> {
             looked: AtomicU64::new(since.as_nanos()),
             seems_ended: AtomicBool::new(false),
             sessions: sessions.clone(),
-            flights: flights.clone(),
+            pending_attempts: pending_attempts.clone(),
         }
     }
 
@@ -166,7 +170,7 @@ impl<D: RowDialect> HeldRow<D> {
 
     /// Whether its session is still in the transaction with the row.
     pub(super) async fn is_in(&self, conn: &mut D::Conn) -> Result<bool> {
-        let dialect = &self.sessions.site.dialect;
+        let dialect = &self.sessions.context.dialect;
         match dialect.is_in(conn, &self.id).await {
             Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => Ok(false),
             answer => answer.map_err(|error| refused(dialect, error)),
@@ -185,11 +189,12 @@ impl<D: RowDialect> Drop for HeldRow<D> {
         let Ok(background) = background() else { return };
         let Some(mut open) = self.slot.clone().try_lock_owned().ok().and_then(|mut slot| slot.take()) else { return };
         // An abandon that follows waits for it.
-        let (flight, id, sessions) = (self.flights.begin(self.owner), self.id.clone(), self.sessions.clone());
+        let (pending_attempt, id, sessions) =
+            (self.pending_attempts.begin(self.owner), self.id.clone(), self.sessions.clone());
         background.spawn(async move {
-            let _flight: Flight = flight;
-            let clock = &sessions.site.clock;
-            let undoing = sessions.site.dialect.rollback(&mut open.conn, &id);
+            let _pending_attempt: PendingAttempt = pending_attempt;
+            let clock = &sessions.context.clock;
+            let undoing = sessions.context.dialect.rollback(&mut open.conn, &id);
             if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
                 sessions.put(open);
             }

@@ -47,12 +47,12 @@ impl<D: RowDialect> Shared<D> {
 
     /// Over a connection of its own: a session that fails here may be the monitor's.
     pub(super) async fn health(&self) -> Result<Health> {
-        let (site, table) = (self.site.clone(), self.table.clone());
+        let (context, table) = (self.context.clone(), self.table.clone());
         let asking = background()?.run(async move {
-            let (mut conn, _) = site.dialect.connect().await?;
-            let health = site.dialect.row_health(&mut conn, &table).await?;
-            site.dialect.close(conn).await;
-            Ok(site.collisions.told_in(health))
+            let (mut conn, _) = context.dialect.connect().await?;
+            let health = context.dialect.row_health(&mut conn, &table).await?;
+            context.dialect.close(conn).await;
+            Ok(context.collisions.told_in(health))
         });
         asking.await?
     }
@@ -89,7 +89,7 @@ impl<D: RowDialect> Shared<D> {
             let _ = self.statement(|all| &all.take_back, hold()).await;
             return Err(error);
         }
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         let until = clock.now().after(ANSWER);
         while self.is_living(key, id).await? {
             if clock.now() >= until {

@@ -15,7 +15,7 @@ use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
 use super::table::RowTable;
 use crate::dialect::{Statement, Value};
-use crate::session::{Site, refused};
+use crate::session::{StoreContext, refused};
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);
@@ -31,7 +31,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// Knows the holds of a store, and watches them.
 pub(super) struct Monitor<D: RowDialect> {
-    site: Arc<Site<D>>,
+    context: Arc<StoreContext<D>>,
     table: RowTable,
     holds: Mutex<Holds<D>>,
     /// There is a hold again.
@@ -62,9 +62,9 @@ pub(super) enum Seen {
 
 impl<D: RowDialect> Monitor<D> {
     /// A monitor with a connection that was opened just now.
-    pub(super) fn new(site: &Arc<Site<D>>, table: &RowTable, conn: D::Conn, server: String) -> Self {
+    pub(super) fn new(context: &Arc<StoreContext<D>>, table: &RowTable, conn: D::Conn, server: String) -> Self {
         Self {
-            site: site.clone(),
+            context: context.clone(),
             table: table.clone(),
             holds: Mutex::new(Holds { by_owner: HashMap::new(), is_idle: false }),
             wake: Notify::new(),
@@ -108,7 +108,7 @@ impl<D: RowDialect> Monitor<D> {
         loop {
             match self.next_look() {
                 Some(at) => {
-                    self.site.clock.sleep_until(at).await;
+                    self.context.clock.sleep_until(at).await;
                     self.look_around().await;
                 }
                 None => self.wake.notified().await,
@@ -127,7 +127,7 @@ impl<D: RowDialect> Monitor<D> {
 
     /// Looks once at all holds that are not young, and tells the holders of those that have ended.
     async fn look_around(&self) {
-        let now = self.site.clock.now();
+        let now = self.context.clock.now();
         let due: Vec<_> = {
             let holds = self.holds();
             let living = holds.by_owner.values().filter_map(Weak::upgrade);
@@ -229,7 +229,7 @@ impl<D: RowDialect> Monitor<D> {
     where
         R: for<'a> Fn(&'a D, &'a mut D::Conn, &str) -> BoxFuture<'a, sqlx::Result<T>>,
     {
-        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
+        let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let asking = async {
             let mut place = self.connection.lock().await;
             if let Some(mut connection) = place.take()
@@ -252,10 +252,10 @@ impl<D: RowDialect> Monitor<D> {
     pub(super) async fn close(&self) {
         let closing = async {
             if let Some(connection) = self.connection.lock().await.take() {
-                self.site.dialect.close(connection.conn).await;
+                self.context.dialect.close(connection.conn).await;
             }
         };
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         let _ = clock.timeout_at(clock.now().after(LOOK), closing).await;
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error, Result};
 
 use super::dialect::RowDialect;
-use crate::session::Site;
+use crate::session::StoreContext;
 
 /// The most sessions without a hold that are kept.
 const MOST: usize = 16;
@@ -28,13 +28,13 @@ pub(super) struct Open<D: RowDialect> {
 
 /// The sessions without a hold.
 pub(super) struct Sessions<D: RowDialect> {
-    pub(super) site: Arc<Site<D>>,
+    pub(super) context: Arc<StoreContext<D>>,
     idle: Mutex<Vec<Open<D>>>,
 }
 
 impl<D: RowDialect> Sessions<D> {
-    pub(super) fn new(site: &Arc<Site<D>>) -> Self {
-        Self { site: site.clone(), idle: Mutex::default() }
+    pub(super) fn new(context: &Arc<StoreContext<D>>) -> Self {
+        Self { context: context.clone(), idle: Mutex::default() }
     }
 
     /// One that was used before, or a new one, and whether it is new. The server may have ended one that was used.
@@ -52,8 +52,8 @@ impl<D: RowDialect> Sessions<D> {
 
     /// A new one.
     pub(super) async fn open(&self, ttl: Duration) -> Result<Open<D>> {
-        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
-        let timeout = self.site.settings.connect_timeout;
+        let (clock, dialect) = (&self.context.clock, &self.context.dialect);
+        let timeout = self.context.settings.connect_timeout;
         let opening = async {
             let (mut conn, number, server) = dialect.connect_row().await?;
             dialect.end_row_after(&mut conn, ttl).await?;
@@ -68,7 +68,7 @@ impl<D: RowDialect> Sessions<D> {
 
     /// Keeps a session for the next hold. It must be in no transaction.
     pub(super) fn put(&self, mut open: Open<D>) {
-        open.used = self.site.clock.now();
+        open.used = self.context.clock.now();
         let mut idle = self.idle();
         if idle.len() < MOST && self.is_fresh(&open) {
             idle.push(open);
@@ -91,14 +91,14 @@ impl<D: RowDialect> Sessions<D> {
     }
 
     async fn close(&self, sessions: Vec<Open<D>>) {
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         for open in sessions {
-            let _ = clock.timeout_at(clock.now().after(GOODBYE), self.site.dialect.close(open.conn)).await;
+            let _ = clock.timeout_at(clock.now().after(GOODBYE), self.context.dialect.close(open.conn)).await;
         }
     }
 
     fn is_fresh(&self, open: &Open<D>) -> bool {
-        let (now, settings) = (self.site.clock.now(), &self.site.settings);
+        let (now, settings) = (self.context.clock.now(), &self.context.settings);
         now.since(open.used) < (open.ttl / 2).min(settings.idle_timeout)
             && now.since(open.opened) < settings.max_lifetime
     }

@@ -36,7 +36,7 @@ impl<D: RowDialect> Settle for RowLock<D> {
 
 impl<D: RowDialect> Shared<D> {
     async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
-        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
+        let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         // As long as for an answer: a renewal of ours may be under way, on a server that is slow.
         let Some(mut slot) = held.begin_end(clock, PATIENCE).await else {
             return Err(refusal("its session is still in use, such as by a statement of the body on another task"));
@@ -67,7 +67,7 @@ impl<D: RowDialect> Shared<D> {
             Err(error) => error,
         };
         let kind = dialect.refusal(&error);
-        self.site.collisions.note(kind);
+        self.context.collisions.note(kind);
         let error = dialect.fault(error);
         if kind != Refusal::SessionEnded {
             // The server has rolled back. The session is not used again: what it still has of ours is not known.
@@ -97,7 +97,7 @@ impl<D: RowDialect> Shared<D> {
 
     /// What became of a commit without an answer, if the server can tell. It may still be at it for a moment.
     async fn was_committed(&self, held: &HeldRow<D>) -> Option<bool> {
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         let until = clock.now().after(OUTCOME);
         loop {
             match self.outcome(held).await {

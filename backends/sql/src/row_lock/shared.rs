@@ -9,19 +9,19 @@ use super::monitor::Monitor;
 use super::sessions::Sessions;
 use super::statements::Statements;
 use super::table::{RowKind, RowTable};
-use crate::flights::Flights;
+use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
-use crate::session::{PATIENCE, Site};
+use crate::session::{PATIENCE, StoreContext};
 use crate::ways::Ways;
 
 /// The parts of the store that waiters share. A waiter outlives its borrow of the store.
 pub(super) struct Shared<D: RowDialect> {
-    pub(super) site: Arc<Site<D>>,
+    pub(super) context: Arc<StoreContext<D>>,
     pub(super) statements: Arc<Statements>,
     pub(super) table: RowTable,
     pub(super) kind: RowKind,
     pub(super) ways: Arc<Ways>,
-    pub(super) flights: Arc<Flights>,
+    pub(super) pending_attempts: Arc<PendingAttempts>,
     pub(super) sessions: Arc<Sessions<D>>,
     /// For records: each statement is a transaction of its own.
     pub(super) pool: Pool<D>,
@@ -31,7 +31,7 @@ pub(super) struct Shared<D: RowDialect> {
 impl<D: RowDialect> Shared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
-        let clock = &self.site.clock;
+        let clock = &self.context.clock;
         clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
     }
 }
@@ -39,7 +39,7 @@ impl<D: RowDialect> Shared<D> {
 impl<D: RowDialect> std::fmt::Debug for Shared<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RowLock")
-            .field("dialect", &self.site.dialect)
+            .field("dialect", &self.context.dialect)
             .field("table", &self.table)
             .finish_non_exhaustive()
     }

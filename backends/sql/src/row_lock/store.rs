@@ -23,7 +23,7 @@ use super::taking::{Asked, Found};
 use crate::collisions::Collisions;
 use crate::dialect::Value;
 use crate::pool::Pool;
-use crate::session::{PATIENCE, Site};
+use crate::session::{PATIENCE, StoreContext};
 use crate::settings::Settings;
 use crate::ways::Way;
 
@@ -49,7 +49,7 @@ impl<D: RowDialect> RowLock<D> {
             .with(|profile| profile.any_key = !table.is_own);
         let statements = Arc::new(Statements::new(&dialect));
         let common = crate::statements::Statements::new(dialect.words());
-        let site = Arc::new(Site {
+        let context = Arc::new(StoreContext {
             dialect,
             clock: clock.clone(),
             settings,
@@ -57,32 +57,32 @@ impl<D: RowDialect> RowLock<D> {
             collisions: Collisions::default(),
         });
         let preparing = {
-            let (site, table) = (site.clone(), table.clone());
+            let (context, table) = (context.clone(), table.clone());
             async move {
                 let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
                 let preparing = async {
-                    let (mut conn, server) = site.dialect.connect().await?;
-                    let kind = site.dialect.prepare_row(&mut conn, &table).await?;
+                    let (mut conn, server) = context.dialect.connect().await?;
+                    let kind = context.dialect.prepare_row(&mut conn, &table).await?;
                     Ok((conn, server, kind))
                 };
-                let until = site.clock.now().after(PATIENCE);
-                let (conn, server, kind) = site.clock.timeout_at(until, preparing).await.ok_or_else(late)??;
-                Ok::<_, Error>((conn, server, kind, Pool::here(&site, site.settings.max_connections)?))
+                let until = context.clock.now().after(PATIENCE);
+                let (conn, server, kind) = context.clock.timeout_at(until, preparing).await.ok_or_else(late)??;
+                Ok::<_, Error>((conn, server, kind, Pool::here(&context, context.settings.max_connections)?))
             }
         };
         // On our thread: all connections live there, and must not end with the caller's runtime.
         let (conn, server, kind, pool) = background()?.run(preparing).await??;
-        let monitor = Arc::new(Monitor::new(&site, &table, conn, server));
+        let monitor = Arc::new(Monitor::new(&context, &table, conn, server));
         let shared = Arc::new(Shared {
             statements,
             table,
             kind,
             ways: Arc::default(),
-            flights: Arc::default(),
-            sessions: Arc::new(Sessions::new(&site)),
+            pending_attempts: Arc::default(),
+            sessions: Arc::new(Sessions::new(&context)),
             pool,
             monitor: monitor.clone(),
-            site,
+            context,
         });
         let watch = background()?.run(monitor.watch());
         let sweep = background()?.run(sweep_for_ever(Arc::downgrade(&shared)));
@@ -119,12 +119,12 @@ impl<D: RowDialect> Shared<D> {
     /// what it wins for nobody is rolled back.
     async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<HeldRow<D>>>> {
         let (shared, claim) = (self.clone(), claim.clone());
-        let flight = self.flights.begin(claim.owner);
+        let pending_attempt = self.pending_attempts.begin(claim.owner);
         let asking = ask_aside(async move {
             let found = shared.take(&claim, None, &Asked::default()).await;
-            (found, flight)
+            (found, pending_attempt)
         })?;
-        let (found, _flight) = asking.await.map_err(|_| failed())?;
+        let (found, _pending_attempt) = asking.await.map_err(|_| failed())?;
         Ok(match found? {
             Found::Held(held) => Some(held),
             Found::Busy => None,
@@ -185,7 +185,7 @@ impl<D: RowDialect> Shared<D> {
 }
 
 async fn tidy_for_ever<D: RowDialect>(store: Weak<Shared<D>>) {
-    while let Some(clock) = store.upgrade().map(|store| store.site.clock.clone()) {
+    while let Some(clock) = store.upgrade().map(|store| store.context.clock.clone()) {
         clock.sleep_until(clock.now().after(TIDY)).await;
         let Some(store) = store.upgrade() else { return };
         store.sessions.tidy().await;

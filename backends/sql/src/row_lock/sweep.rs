@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Sweeps now and then, for as long as the store lives.
 pub(super) async fn sweep_for_ever<D: RowDialect>(store: Weak<Shared<D>>) {
     while let Some((clock, every)) =
-        store.upgrade().map(|store| (store.site.clock.clone(), store.site.settings.sweep_every))
+        store.upgrade().map(|store| (store.context.clock.clone(), store.context.settings.sweep_every))
     {
         // Processes that were started together do not ask together.
         clock.sleep_until(clock.now().after(every.mul_f64(0.75 + fastrand::f64() / 2.0))).await;
@@ -50,18 +50,18 @@ async fn sweep<D: RowDialect>(store: &Shared<D>) -> Result<()> {
             .pool
             .run(move |session| Box::pin(async move { sweep_page(&statements, session, &place, is_own).await }));
         after = page.await?;
-        store.site.clock.sleep_until(store.site.clock.now().after(PAUSE)).await;
+        store.context.clock.sleep_until(store.context.clock.now().after(PAUSE)).await;
     }
     Ok(())
 }
 
 /// Whether no other process has swept in this period.
 async fn takes_turn<D: RowDialect>(statements: &Arc<Statements>, session: &mut Session<D>) -> Result<bool> {
-    let site = session.site.clone();
+    let context = session.context.clone();
     for name in ["sweep_rows", "swept"] {
-        session.insert(&site.statements.write_meta, &[Value::Text(name), Value::Text("")]).await?;
+        session.insert(&context.statements.write_meta, &[Value::Text(name), Value::Text("")]).await?;
     }
-    let period = Value::Int(micros(site.settings.sweep_every / 2));
+    let period = Value::Int(micros(context.settings.sweep_every / 2));
     Ok(session.ask(&statements.take_sweep, &[period]).await?.changed > 0)
 }
 
@@ -72,13 +72,13 @@ async fn sweep_page<D: RowDialect>(
     (name, part): &(String, String),
     is_own: bool,
 ) -> Result<Option<(String, String)>> {
-    let site = session.site.clone();
-    let limits = [Value::Int(micros(site.settings.sweep_after)), Value::Text(name), Value::Text(part)];
+    let context = session.context.clone();
+    let limits = [Value::Int(micros(context.settings.sweep_after)), Value::Text(name), Value::Text(part)];
     let page = session.ask(&statements.sweep_page, &limits).await?.rows;
     let unused = || page.iter().filter(|row| row.get(3).is_some_and(|is_unused| is_unused.is_true()));
     if let Some(token) = unused().filter_map(|row| row.get(2)?.int()).max() {
         // First, so that no record is gone whose token is not noted.
-        session.ask(&site.statements.note_swept, &[Value::Int(token)]).await?;
+        session.ask(&context.statements.note_swept, &[Value::Int(token)]).await?;
     }
     for row in unused() {
         if let [name, part, token, ..] = &row[..]

@@ -56,7 +56,7 @@ impl<D: RowDialect> Shared<D> {
         let (mut tell, told) = oneshot::channel();
         let (shared, claim) = (self.clone(), claim.clone());
         let mut circle = Circle::of(self, &claim)?;
-        let flight = self.flights.begin(claim.owner);
+        let pending_attempt = self.pending_attempts.begin(claim.owner);
         background()?.spawn(async move {
             let session = Asked::default();
             let (found, waits) = tokio::select! {
@@ -70,10 +70,10 @@ impl<D: RowDialect> Shared<D> {
             }
             circle.end().await;
             if let Some(found) = found {
-                let _ = tell.send((found, flight));
+                let _ = tell.send((found, pending_attempt));
             }
         });
-        let (found, _flight) = told.await.map_err(|_| failed())?;
+        let (found, _pending_attempt) = told.await.map_err(|_| failed())?;
         Ok(match found? {
             Found::Held(held) => Some(held),
             Found::Busy => None,
@@ -92,7 +92,7 @@ impl<D: RowDialect> Shared<D> {
         let hold = HoldId::of(&claim.owner).to_string();
         let mut made = 0;
         loop {
-            let wait = until.map(|until| until.since(self.site.clock.now()));
+            let wait = until.map(|until| until.since(self.context.clock.now()));
             let (open, since, taken) = self.lock((&row, &hold), claim, wait, session).await?;
             session.take();
             let id = |transaction| RowId { session: open.number, transaction, hold: hold.clone() };
@@ -128,7 +128,7 @@ impl<D: RowDialect> Shared<D> {
         wait: Option<Duration>,
         session: &Asked,
     ) -> Result<(Open<D>, BootInstant, Taken)> {
-        let (clock, dialect) = (&self.site.clock, &self.site.dialect);
+        let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let (mut open, mut is_new) = self.sessions.get(claim.ttl).await?;
         loop {
             let ask = RowAsk { table: &self.table, key: row, hold, is_shared: claim.mode == Mode::Read, wait };
@@ -152,7 +152,7 @@ impl<D: RowDialect> Shared<D> {
                 }
                 // The connection is dropped, and the transaction with it.
                 Err(error) => {
-                    self.site.collisions.note(dialect.refusal(&error));
+                    self.context.collisions.note(dialect.refusal(&error));
                     return Err(refused(dialect, error));
                 }
             }
@@ -184,7 +184,7 @@ impl<D: RowDialect> Shared<D> {
         let held = Arc::new(HeldRow::new(
             Granted { owner: claim.owner, id, record, row, token, since, open },
             &self.sessions,
-            &self.flights,
+            &self.pending_attempts,
         ));
         self.monitor.add(&held);
         Ok(held)
@@ -192,7 +192,7 @@ impl<D: RowDialect> Shared<D> {
 
     /// Rolls back a transaction that is no hold.
     async fn give_up(&self, mut open: Open<D>, id: &RowId) {
-        if self.site.dialect.rollback(&mut open.conn, id).await.is_ok() {
+        if self.context.dialect.rollback(&mut open.conn, id).await.is_ok() {
             self.sessions.put(open);
         }
     }

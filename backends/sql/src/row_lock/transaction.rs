@@ -79,18 +79,18 @@ impl<D: RowDialect> RowConnection<'_, D> {
     ///
     /// `ready()` counts what was asked here. See `docs/backends.md` for an example.
     pub fn statement_error<E: From<Error> + From<sqlx::Error>>(&self, error: sqlx::Error) -> E {
-        let site = &self.held.sessions.site;
-        if site.dialect.is_elsewhere(&error) {
+        let context = &self.held.sessions.context;
+        if context.dialect.is_elsewhere(&error) {
             return unknown(ENDED).because(error).into();
         }
-        let refusal = site.dialect.refusal(&error);
-        site.collisions.note(refusal);
+        let refusal = context.dialect.refusal(&error);
+        context.collisions.note(refusal);
         if refusal != Refusal::Undone {
             return error.into();
         }
         let text = "the server has undone the transaction of the lock because of another one beside it, such as at a deadlock: \
                     nothing of its work stays, so begin the whole call anew";
-        Error::new(ErrorKind::Conflict, text).because(site.dialect.fault(error)).into()
+        Error::new(ErrorKind::Conflict, text).because(context.dialect.fault(error)).into()
     }
 }
 

@@ -1,14 +1,14 @@
 //! A server whose wall clock is set forward and back. Lease rows count by it. Locks of a session
 //! do not, unless the server counts the silence of a session by it.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_contract::{Attempt, Backend, Keeps, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::servers::WallClock;
 use futures::FutureExt;
 
-use super::kit::{Database, JUMPS_END_SESSIONS, NOW, TTL, key};
+use super::kit::{Database, JUMPS_END_SESSIONS, LOCAL_NOW, NOW, SUMMER_TIME, TTL, key};
 use super::support::is_refused;
 use crate::named_kit;
 
@@ -53,6 +53,40 @@ async fn a_clock_that_is_set_forward_ends_leases_and_one_that_is_set_back_keeps_
     let third = take(&one, &database.claim("a", TTL)).await;
     assert!(token(&third) > token(&second), "{} after {}", token(&third), token(&second));
     assert_eq!(one.release(&third).await.unwrap(), Released::Released);
+    one.close().await;
+    other.close().await;
+    // On the same server, since each start costs more than this.
+    summer_time_moves_no_lease(&clock, &database).await;
+}
+
+/// The end of summer time in 2026 and its begin in 2027, where the server lives: the local clock jumps by an hour.
+const CHANGES: [i64; 2] = [1_792_890_000, 1_806_195_600];
+
+async fn summer_time_moves_no_lease(clock: &WallClock, database: &Database) {
+    database.change(&SUMMER_TIME.replace("{database}", &database.name)).await;
+    let local_time = async || database.number(LOCAL_NOW).await;
+    for change in CHANGES {
+        let go_to = |seconds: i64| {
+            let machine = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+            clock.set_ahead(change - machine.cast_signed() + seconds).unwrap();
+        };
+        go_to(-12);
+        let (one, other) = (database.store().await, database.store().await);
+        let hold = take(&one, &database.claim("b", TTL)).await;
+        let before = local_time().await;
+        go_to(8);
+        let moved = local_time().await - before;
+        assert!(!(-1800..1800).contains(&moved), "the local clock has moved by {moved} s, so nothing is proven");
+        let Attempt::Contended(wake) = other.try_acquire(&database.claim("b", TTL), Queue::Leave).await.unwrap() else {
+            panic!("two holders")
+        };
+        assert!(wake.lease_left.unwrap() <= TTL - Duration::from_secs(8), "{:?}", wake.lease_left);
+        assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
+        go_to(8 + TTL.as_secs().cast_signed() + 60);
+        assert!(token(&take(&other, &database.claim("b", TTL)).await) > token(&hold), "a lease has an hour more");
+        one.close().await;
+        other.close().await;
+    }
 }
 
 async fn a_jump_of_the_clock_takes_no_lock_of_a_session_in_silence_and_tokens_rise(

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dlock_contract::engine::background;
 use dlock_contract::{Backend, Queue, Standing};
-use dlock_testkit::drop_after;
 use dlock_testkit::holds::{confirm, take, token};
+use dlock_testkit::{Proxy, drop_after};
 use tokio::runtime::{Builder, Runtime};
 
 use super::kit::{Database, TTL, try_open};
@@ -17,6 +17,7 @@ row_cases! {
     one_store_serves_callers_of_several_runtimes
     callers_whose_runtimes_end_in_the_middle_hold_nothing_once_they_are_undone
     an_attempt_on_a_runtime_that_stands_still_is_undone_by_our_own_thread
+    an_attempt_that_was_undone_sends_nothing_more_when_its_runtime_goes_on
     a_runtime_that_stands_still_does_not_keep_its_holds_from_being_renewed
 }
 
@@ -118,6 +119,40 @@ async fn an_attempt_on_a_runtime_that_stands_still_is_undone_by_our_own_thread(d
         let next = attempt(&store, &database.claim("a", TTL)).await.unwrap();
         store.release(&next.expect("held by a caller that is gone")).await.unwrap();
     }
+}
+
+async fn an_attempt_that_was_undone_sends_nothing_more_when_its_runtime_goes_on(database: Database) {
+    let proxy = Arc::new(Proxy::start(database.addr()).unwrap());
+    let store = Arc::new(try_open(&database.url_at(proxy.port())).await.unwrap());
+    let claim = database.claim("a", TTL);
+    let (blocked, is_blocked) = mpsc::channel();
+    let (go_on, may_go_on) = mpsc::channel::<()>();
+    let (asking, by, network) = (store.clone(), claim.clone(), proxy.clone());
+    let standing = thread::spawn(move || {
+        runtime().block_on(async {
+            asking.ready().await.unwrap();
+            let sent = network.sent();
+            let mut attempt = asking.try_acquire(&by, Queue::Leave);
+            while network.sent() == sent {
+                assert!(futures::poll!(attempt.as_mut()).is_pending(), "it has its answer, so nothing is proven");
+                tokio::task::yield_now().await;
+            }
+            drop(attempt);
+            blocked.send(()).unwrap();
+            may_go_on.recv().unwrap();
+            // The tasks of this runtime get their turn.
+            asking.ready().await.unwrap();
+        });
+    });
+    tokio::task::block_in_place(|| is_blocked.recv()).unwrap();
+    let (undoing, by) = (store.clone(), claim.clone());
+    background().unwrap().run(async move { undoing.abandon(&by).await }).await.unwrap().unwrap_err();
+    proxy.keep();
+    go_on.send(()).unwrap();
+    tokio::task::block_in_place(|| standing.join()).unwrap();
+    assert!(proxy.kept().iter().all(|bytes| *bytes == 0), "it goes on: {:?}", proxy.kept());
+    abandon(&store, &claim).await;
+    assert_eq!(database.held().await, [""; 0]);
 }
 
 async fn a_runtime_that_stands_still_does_not_keep_its_holds_from_being_renewed(database: Database) {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Backend, Claim, Hold, OncePer, Queue};
-use dlock_testkit::holds::claim_on;
+use dlock_contract::{Attempt, Backend, Claim, Hold, Keeps, OncePer, Periods, Queue, Released, RunEnd, Standing};
+use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::wait_until;
 
 use super::kit::{Database, NOW, Store, TTL, key};
@@ -58,4 +58,28 @@ pub(crate) async fn is_refused(store: &Store, claim: &Arc<Claim>) {
 /// Undoes an attempt. The engine asks again too, as long as the answer is not known.
 pub(crate) async fn abandon(store: &Store, claim: &Arc<Claim>) {
     wait_until("the attempt is undone", async || store.abandon(claim).await.is_ok()).await.unwrap();
+}
+
+/// The stores see the same leases and the same tokens at once, also the one whose session is older than the setting.
+pub(crate) async fn lease_cycle(one: &Store, other: &Store, before: &Store, database: &Database, text: &str) {
+    let hour = Duration::from_secs(3600);
+    let hold = take(one, &database.claim(text, TTL)).await;
+    for store in [other, before] {
+        let Attempt::Contended(wake) = store.try_acquire(&database.claim(text, TTL), Queue::Leave).await.unwrap()
+        else {
+            panic!("two holders")
+        };
+        let left = wake.lease_left.unwrap();
+        assert!(left <= TTL && left > TTL / 2, "{left:?} are left of {TTL:?}");
+    }
+    assert!(matches!(confirm(one, &hold).await, Standing::Renewed(_)));
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    let next = take(other, &database.claim(text, TTL)).await;
+    assert!(token(&next) > token(&hold));
+    assert_eq!(other.keep(&next, hour, None).await.unwrap(), Released::Released);
+    is_refused(one, &database.claim(text, TTL)).await;
+    let run = take(one, &database.run_claim(&format!("run {text}"), hour)).await;
+    one.end_run(&run, RunEnd::Succeeded { took: TTL }).await.unwrap();
+    let again = before.try_acquire(&database.run_claim(&format!("run {text}"), hour), Queue::Leave).await.unwrap();
+    assert!(matches!(again, Attempt::AlreadyRun), "{again:?}");
 }

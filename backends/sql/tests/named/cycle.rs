@@ -1,13 +1,14 @@
 //! One lock from its grant to its end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::Clock;
 use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
+use dlock_testkit::{Mode, Proxy};
 
 use super::support::{take_soon, until};
-use crate::named_kit::{Database, TTL, key, open, session_of};
+use crate::named_kit::{Database, TTL, key, open, open_at, session_of};
 
 named_cases! {
     a_lock_is_taken_renewed_and_freed
@@ -74,14 +75,23 @@ async fn a_killed_session_frees_its_lock_and_is_lost(database: Database) {
     assert!(matches!(confirm(&other, &next).await, Standing::Renewed(_)), "the late release freed another's lock");
 }
 
+/// Of two kinds: one that asks for nothing more, and one whose host has vanished without a word.
 async fn a_silent_session_ends_at_its_ttl_and_not_earlier(database: Database) {
-    let (one, other) = (open(&database).await, open(&database).await);
-    let hold = take(&one, &database.claim("a", Duration::from_secs(1))).await;
-    let (_, after) = take_soon(&other, &database.claim("a", TTL)).await;
-    assert!(after > Duration::from_millis(950), "the lock was granted again after {after:?}");
-    let bound = Duration::from_secs(1) + one.profile().takeover_delay;
-    assert!(after < bound, "the lock was granted again only after {after:?}");
-    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    let ttl = Duration::from_secs(1);
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let (one, far, other) = (open(&database).await, open_at(&url).await, open(&database).await);
+    let began = Instant::now();
+    let claims = ["a", "b"].map(|text| database.claim(text, ttl));
+    let (silent, vanished) = tokio::join!(take(&one, &claims[0]), take(&far, &claims[1]));
+    proxy.set(Mode::BLACKHOLE);
+    let again = async |text: &str| {
+        let (_, after) = take_soon(&other, &database.claim(text, TTL)).await;
+        assert!(began.elapsed() > ttl, "the lock was granted again {:?} after it was asked for", began.elapsed());
+        assert!(after < ttl + one.profile().takeover_delay, "the lock was granted again only after {after:?}");
+    };
+    tokio::join!(again("a"), again("b"));
+    assert_eq!(confirm(&one, &silent).await, Standing::Lost);
+    assert_eq!(confirm(&far, &vanished).await, Standing::Lost);
 }
 
 async fn a_renewal_never_creates(database: Database) {

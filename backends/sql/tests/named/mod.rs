@@ -4,6 +4,7 @@
 mod cycle;
 mod dropped;
 mod inspect;
+mod releases;
 mod session_end;
 pub(crate) mod support;
 mod sweep;

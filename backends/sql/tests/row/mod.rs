@@ -8,5 +8,6 @@ mod late;
 mod records;
 mod rights;
 mod table;
+mod timeouts;
 mod undone;
 pub(crate) mod world;

@@ -76,23 +76,15 @@ async fn a_file_system_that_is_not_known_to_be_local_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn a_file_that_others_own_or_may_write_is_refused_unless_the_url_allows_it() {
-    let mode = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+async fn a_file_that_others_may_write_is_refused_unless_the_url_allows_it() {
     let store = Store::on_real_time();
     let folder = store.folder.path();
-    let refused = async |path: &Path, why: &str| {
-        let error = Sqlite::open(&url(path), &store.clock).await.unwrap_err();
-        assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
-        assert!(error.to_string().contains(why) && error.to_string().contains("?shared=allow"), "{error}");
-        let shared = Sqlite::open(&format!("{}?shared=allow", url(path)), &store.clock).await.unwrap();
-        shared.close().await;
-    };
 
     let writable = folder.join("writable.db");
     for bits in [0o666, 0o660] {
         std::fs::write(&writable, "").unwrap();
         mode(&writable, bits);
-        refused(&writable, "may be written by other users").await;
+        refused(&store, &writable, "may be written by other users").await;
         std::fs::remove_file(&writable).unwrap();
     }
     // A link to such a file is as good as the file.
@@ -100,28 +92,49 @@ async fn a_file_that_others_own_or_may_write_is_refused_unless_the_url_allows_it
     std::fs::write(&target, "").unwrap();
     mode(&target, 0o666);
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    refused(&link, "may be written by other users").await;
+    refused(&store, &link, "may be written by other users").await;
     // Only we can write the file, but others can write the file beside it.
     drop(store.open().await);
     let companion = folder.join("locks.db-wal");
     std::fs::write(&companion, "").unwrap();
     mode(&companion, 0o666);
-    refused(&store.path(), "-wal may be written by other users").await;
+    refused(&store, &store.path(), "-wal may be written by other users").await;
+}
 
-    // Only root can give a file away; elsewhere this half is not tested.
-    let foreign = folder.join("foreign.db");
+#[cfg(target_os = "linux")]
+#[test]
+fn a_file_of_another_user_is_refused_unless_the_url_allows_it() {
+    crate::users::as_several("file::a_file_of_another_user_is_refused_unless_the_url_allows_it", give_files_away);
+}
+
+#[cfg(target_os = "linux")]
+#[tokio::main(flavor = "current_thread")]
+async fn give_files_away() {
+    let store = Store::on_real_time();
+    let foreign = store.folder.path().join("foreign.db");
     std::fs::write(&foreign, "").unwrap();
     mode(&foreign, 0o600);
-    if std::os::unix::fs::chown(&foreign, Some(12345), None).is_ok() {
-        refused(&foreign, "belongs to another user").await;
-    }
-    let (target, link) = (folder.join("mine"), folder.join("theirs.db"));
+    std::os::unix::fs::chown(&foreign, Some(12345), None).unwrap();
+    refused(&store, &foreign, "belongs to another user").await;
+    let (target, link) = (store.folder.path().join("mine"), store.folder.path().join("theirs.db"));
     std::fs::write(&target, "").unwrap();
     mode(&target, 0o600);
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    if std::os::unix::fs::lchown(&link, Some(12345), None).is_ok() {
-        refused(&link, "link that another user made").await;
-    }
+    std::os::unix::fs::lchown(&link, Some(12345), None).unwrap();
+    refused(&store, &link, "link that another user made").await;
+}
+
+fn mode(path: &Path, mode: u32) {
+    std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+}
+
+/// The file is refused for this reason, and opened if the URL allows it.
+async fn refused(store: &Store, path: &Path, why: &str) {
+    let error = Sqlite::open(&url(path), &store.clock).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+    assert!(error.to_string().contains(why) && error.to_string().contains("?shared=allow"), "{error}");
+    let shared = Sqlite::open(&format!("{}?shared=allow", url(path)), &store.clock).await.unwrap();
+    shared.close().await;
 }
 
 #[tokio::test]

@@ -10,11 +10,15 @@ mod dropped;
 mod fenced;
 mod file;
 mod files;
+#[cfg(target_os = "linux")]
+mod index;
 mod kept;
 mod permits;
 mod readers;
 mod runs;
 mod tokens;
+#[cfg(target_os = "linux")]
+mod users;
 #[cfg(target_os = "linux")]
 mod wake_limits;
 #[cfg(target_os = "linux")]
@@ -29,6 +33,8 @@ fn child_main() {
         Some("disks") => disks::fill_the_disk(),
         #[cfg(target_os = "linux")]
         Some("commits") => disks::commit_for_ever(),
+        #[cfg(target_os = "linux")]
+        Some("new index") => index::hold_in_child(),
         #[cfg(target_os = "linux")]
         Some("wakes") => wakes::release_in_child(),
         #[cfg(target_os = "linux")]

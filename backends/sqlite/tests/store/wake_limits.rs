@@ -15,6 +15,7 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_gid, set_thread_uid};
 
 use crate::store::{Store, TTL, url};
+use crate::users::as_several;
 use crate::wakes::{LIMIT, say, woken};
 
 /// In a child with a user name space of its own, in which the kernel counts anew.
@@ -55,12 +56,13 @@ pub(crate) async fn wait_with_one_watch() {
     std::process::exit(0);
 }
 
-/// Only root can be two users; elsewhere this is not tested.
-#[tokio::test]
-async fn users_who_share_a_file_wake_each_other() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
+#[test]
+fn users_who_share_a_file_wake_each_other() {
+    as_several("wake_limits::users_who_share_a_file_wake_each_other", share_a_file);
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn share_a_file() {
     let store = Store::on_real_time();
     std::fs::write(store.path(), "").unwrap();
     open_to_all(store.folder.path(), 0o777);

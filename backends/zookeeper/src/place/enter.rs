@@ -1,4 +1,4 @@
-//! One attempt: the claim's node is made, and the line is read right behind it.
+//! One attempt: makes the claim's node, and reads the queue right after it.
 
 use std::sync::Arc;
 
@@ -6,160 +6,160 @@ use dlock_contract::{Attempt, Claim, Error, ErrorKind, Note, Queue, Result, Wake
 use futures::future::join;
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
-use super::{Known, Node, Place, Turn};
-use crate::line::{Line, Sight};
-use crate::place::Core;
+use super::{Node, Place, PlaceState, StateAccess};
+use crate::place::Shared;
+use crate::queue::{Position, WaitQueue};
+use crate::server::fault::fault;
+use crate::server::node_data;
 use crate::session::Lease;
-use crate::wire::data;
-use crate::wire::fault::fault;
 
-/// How often an attempt begins again, if a node was deleted under it.
-const TRIES: usize = 4;
+/// How often an attempt begins again after somebody deleted its node.
+const MAX_TRIES: usize = 4;
 
 impl Place {
-    /// Asks once, on our thread.
+    /// Makes one attempt. Runs on our thread.
     pub(crate) async fn attempt(
         self: &Arc<Self>,
-        core: &Arc<Core>,
+        shared: &Arc<Shared>,
         claim: &Arc<Claim>,
         queue: Queue,
-        turn: Turn,
+        access: StateAccess,
     ) -> Result<Attempt> {
-        let mut known = turn.await;
+        let mut state = access.await;
         let answer = async {
-            let lease = self.lease(core, claim, &mut known).await?;
+            let lease = self.lease(shared, claim, &mut state).await?;
             let client = lease.client().await?;
-            lease.while_connected(self.ask(core, &client, &lease, claim, queue, &mut known)).await
+            lease.while_connected(self.ask(shared, &client, &lease, claim, queue, &mut state)).await
         };
         let answer = answer.await;
-        if answer.is_err() && known.node.is_none() && known.slot.is_none() && !known.unsure {
-            // Nobody has to abandon what never left.
-            core.forget_empty(claim.owner, self);
+        if answer.is_err() && state.node.is_none() && state.slot.is_none() && !state.in_doubt {
+            // No request left, so the engine does not abandon this claim.
+            shared.forget_empty(claim.owner, self);
         }
         answer
     }
 
     async fn ask(
         self: &Arc<Self>,
-        core: &Arc<Core>,
+        shared: &Arc<Shared>,
         client: &Client,
         lease: &Arc<Lease>,
         claim: &Arc<Claim>,
         queue: Queue,
-        known: &mut Known,
+        state: &mut PlaceState,
     ) -> Result<Attempt> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_TRIES {
             if !lease.lives() {
                 return Err(Error::outage("the ZooKeeper session has ended"));
             }
-            if known.unsure {
-                self.find(client, lease, known).await?;
+            if state.in_doubt {
+                self.find_nodes(client, lease, state).await?;
             }
-            let line = if known.node.is_some() {
-                match self.confirm(client, lease, known).await? {
-                    Some(line) => line,
+            let wait_queue = if state.node.is_some() {
+                match self.confirm(client, lease, state).await? {
+                    Some(wait_queue) => wait_queue,
                     None => continue,
                 }
             } else {
                 if queue == Queue::Leave
-                    && let Some(refused) = self.refused(client, claim).await?
+                    && let Some(refused) = self.check_free(client, claim).await?
                 {
-                    core.forget_empty(claim.owner, self);
+                    shared.forget_empty(claim.owner, self);
                     return refused;
                 }
-                match self.enter(core, client, lease, claim, known).await? {
-                    Some(line) => line,
+                match self.enter(shared, client, lease, claim, state).await? {
+                    Some(wait_queue) => wait_queue,
                     None => continue,
                 }
             };
-            return match self.seen(&line, known) {
-                Sight::First => match self.grant(client, lease, claim, known).await? {
+            return match self.position(&wait_queue, state) {
+                Position::First => match self.grant(client, lease, claim, state).await? {
                     Some(hold) => Ok(Attempt::Acquired(hold)),
                     None => continue,
                 },
-                Sight::Outside => {
-                    known.node = None;
+                Position::Absent => {
+                    state.node = None;
                     continue;
                 }
-                Sight::Conflict => {
-                    self.clear(client, lease, known).await?;
-                    core.forget_empty(claim.owner, self);
-                    Err(conflict())
+                Position::Conflict => {
+                    self.delete_nodes(client, lease, state).await?;
+                    shared.forget_empty(claim.owner, self);
+                    Err(mode_conflict())
                 }
-                Sight::Uncounted => {
-                    self.clear(client, lease, known).await?;
-                    if self.count_anew(client).await? {
+                Position::CounterEnded => {
+                    self.delete_nodes(client, lease, state).await?;
+                    if self.reset_counter(client).await? {
                         continue;
                     }
-                    core.forget_empty(claim.owner, self);
+                    shared.forget_empty(claim.owner, self);
                     Ok(Attempt::Contended(Wake::poll()))
                 }
                 _ if queue == Queue::Leave => {
-                    self.clear(client, lease, known).await?;
-                    core.forget_empty(claim.owner, self);
+                    self.delete_nodes(client, lease, state).await?;
+                    shared.forget_empty(claim.owner, self);
                     Ok(Attempt::Contended(Wake::poll()))
                 }
-                sight => {
-                    known.waited = true;
-                    Ok(Attempt::Contended(self.stand(claim, lease, sight)?))
+                position => {
+                    state.waited = true;
+                    Ok(Attempt::Contended(self.wake(claim, lease, position)?))
                 }
             };
         }
-        Err(Error::outage("the nodes of the lock were deleted while it was asked for"))
+        Err(Error::outage("somebody deleted the nodes of the lock during the attempt"))
     }
 
-    /// The claim's lease. A node of an earlier session is of no use any more.
-    async fn lease(&self, core: &Arc<Core>, claim: &Claim, known: &mut Known) -> Result<Arc<Lease>> {
-        if let Some(lease) = known.lease.clone().filter(|lease| lease.lives()) {
+    /// The claim's lease. If its session has ended, the state of the place begins anew.
+    async fn lease(&self, shared: &Arc<Shared>, claim: &Claim, state: &mut PlaceState) -> Result<Arc<Lease>> {
+        if let Some(lease) = state.lease.clone().filter(|lease| lease.lives()) {
             return Ok(lease);
         }
-        *known = Known::default();
+        *state = PlaceState::default();
         let lease =
-            if claim.renewed { core.leases.shared(claim.ttl).await? } else { core.leases.own(claim.ttl).await? };
-        known.lease = Some(lease.clone());
+            if claim.renewed { shared.leases.shared(claim.ttl).await? } else { shared.leases.own(claim.ttl).await? };
+        state.lease = Some(lease.clone());
         Ok(lease)
     }
 
-    /// Makes the node, and reads the line in the same breath: the server answers a session's requests in their order.
-    /// `None`: the parent was missing, and is there now.
+    /// Makes the node and reads the queue, without waiting in between: the server answers a session's requests in order.
+    /// `None`: the parent did not exist, and was made now.
     pub(super) async fn enter(
         &self,
-        core: &Core,
+        shared: &Shared,
         client: &Client,
         lease: &Lease,
         claim: &Claim,
-        known: &mut Known,
-    ) -> Result<Option<Line>> {
-        let (from, prefix, data) = (lease.clock().now(), self.child(&self.prefix), data::of(&claim.note));
-        known.unsure = true;
-        let create = client.create(&prefix, &data, &CreateMode::EphemeralSequential.with_acls(core.acls));
+        state: &mut PlaceState,
+    ) -> Result<Option<WaitQueue>> {
+        let (from, prefix, data) = (lease.clock().now(), self.child(&self.prefix), node_data::of(&claim.note));
+        state.in_doubt = true;
+        let create = client.create(&prefix, &data, &CreateMode::EphemeralSequential.with_acls(shared.acls));
         let list = client.list_children(&self.path);
         let (made, listed) = join(create, list).await;
         let (stat, sequence) = match made {
             Ok(made) => made,
             Err(ClientError::NoNode) => {
-                known.unsure = false;
-                client.mkdir(&self.path, &core.parents()).await.map_err(|error| fault(&error))?;
+                state.in_doubt = false;
+                client.mkdir(&self.path, &shared.parents()).await.map_err(|error| fault(&error))?;
                 return Ok(None);
             }
             Err(error) => {
-                known.unsure = leaves_doubt(&error);
+                state.in_doubt = leaves_in_doubt(&error);
                 return Err(fault(&error));
             }
         };
-        known.unsure = false;
+        state.in_doubt = false;
         lease.confirm(from);
-        known.node = Some(Node { name: format!("{}{sequence}", self.prefix), token: stat.czxid, since: Some(from) });
+        state.node = Some(Node { name: format!("{}{sequence}", self.prefix), token: stat.czxid, since: Some(from) });
         match listed {
-            Ok(children) => Ok(Some(Line::of(&children))),
-            Err(ClientError::NoNode) => Ok(Some(Line::default())),
+            Ok(children) => Ok(Some(WaitQueue::of(&children))),
+            Err(ClientError::NoNode) => Ok(Some(WaitQueue::default())),
             Err(error) => Err(fault(&error)),
         }
     }
 
-    /// Deletes the lock's node, so that the next one counts from zero. False: others stand below it. The counter stops at
-    /// 2 147 483 647, and from then on the server gives this number to all.
-    async fn count_anew(&self, client: &Client) -> Result<bool> {
+    /// Deletes the lock's node, so that the next one counts from zero. False: it has children. The server's counter stops at
+    /// 2 147 483 647, and from then on all new nodes get this number.
+    async fn reset_counter(&self, client: &Client) -> Result<bool> {
         match client.delete(&self.path, None).await {
             Ok(()) | Err(ClientError::NoNode) => Ok(true),
             Err(ClientError::NotEmpty) => Ok(false),
@@ -167,18 +167,18 @@ impl Place {
         }
     }
 
-    /// Whether the line is taken, for a caller who does not join it. So nothing has to be undone.
-    async fn refused(&self, client: &Client, claim: &Claim) -> Result<Option<Result<Attempt>>> {
-        let line = match client.list_children(&self.path).await {
-            Ok(children) => Line::of(&children),
+    /// For a caller that does not join the queue: its answer, if the lock is not free. Then no node has to be deleted.
+    async fn check_free(&self, client: &Client, claim: &Claim) -> Result<Option<Result<Attempt>>> {
+        let queue = match client.list_children(&self.path).await {
+            Ok(children) => WaitQueue::of(&children),
             Err(ClientError::NoNode) => return Ok(None),
             Err(error) => return Err(fault(&error).never_sent()),
         };
-        match line.at_the_end(self.kind) {
-            Sight::First => Ok(None),
-            Sight::Conflict => Ok(Some(Err(conflict().with_key(claim.key.as_str())))),
+        match queue.position_at_end(self.mode) {
+            Position::First => Ok(None),
+            Position::Conflict => Ok(Some(Err(mode_conflict().with_key(claim.key.as_str())))),
             _ => {
-                let first = line.contenders.first();
+                let first = queue.contenders.first();
                 let note = match first {
                     Some(first) => self.note(client, &first.name).await?,
                     None => None,
@@ -190,22 +190,22 @@ impl Place {
 
     async fn note(&self, client: &Client, name: &str) -> Result<Option<Note>> {
         match client.get_data(&self.child(name)).await {
-            Ok((data, _)) => Ok(Some(data::note(&data).unwrap_or_else(|| Note::from_stored(Note::ANOTHER_TOOL)))),
+            Ok((data, _)) => Ok(Some(node_data::note(&data).unwrap_or_else(|| Note::from_stored(Note::ANOTHER_TOOL)))),
             Err(ClientError::NoNode) => Ok(None),
             Err(error) => Err(fault(&error).never_sent()),
         }
     }
 
-    pub(super) fn seen(&self, line: &Line, known: &Known) -> Sight {
-        known.node.as_ref().map_or(Sight::Outside, |node| line.sight(&node.name, self.kind))
+    pub(super) fn position(&self, queue: &WaitQueue, state: &PlaceState) -> Position {
+        state.node.as_ref().map_or(Position::Absent, |node| queue.position(&node.name, self.mode))
     }
 }
 
-/// Can the request have been done, although its answer is an error?
-pub(super) fn leaves_doubt(error: &ClientError) -> bool {
+/// Whether the server may have done the request although its answer is an error.
+pub(super) fn leaves_in_doubt(error: &ClientError) -> bool {
     fault(error).kind() == &ErrorKind::Outage || fault(error).kind() == &ErrorKind::Protocol
 }
 
-fn conflict() -> Error {
-    Error::new(ErrorKind::KeyConflict, "the key is locked in another mode, which does not mix with this one")
+fn mode_conflict() -> Error {
+    Error::new(ErrorKind::KeyConflict, "the key is locked in another mode, which excludes this one")
 }

@@ -1,4 +1,4 @@
-//! The end of a place: release, abandon, and leaving the line.
+//! The end of a place: release, abandon, and leaving the queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,79 +6,79 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error, Released, Result};
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
-use super::{Held, Known, Place, Turn};
-use crate::place::Core;
+use super::{HoldSession, Place, PlaceState, StateAccess};
+use crate::place::Shared;
+use crate::server::fault::fault;
 use crate::session::Lease;
-use crate::wire::fault::fault;
 
-/// What became of nodes that were to be deleted in one step.
+/// The result of deleting nodes in one step.
 pub(super) enum Deleted {
     All,
-    /// One was not there, so nothing was deleted.
+    /// One of them did not exist, so nothing was deleted.
     Missing,
 }
 
 /// A release that is under way.
-pub(super) struct Leaving {
+pub(super) struct PendingRelease {
     from: BootInstant,
-    /// Whether an earlier one had no answer.
-    tried_before: bool,
+    /// Whether an earlier release got no answer.
+    was_leaving: bool,
 }
 
-impl Leaving {
-    /// Before the request leaves: it may be given up, and be done all the same.
-    pub(super) fn begin(known: &mut Known, lease: &Lease) -> Self {
-        Self { from: lease.clock().now(), tried_before: std::mem::replace(&mut known.leaving, true) }
+impl PendingRelease {
+    /// Records the release before its request leaves: the caller may give it up, and the server may still do it.
+    pub(super) fn begin(state: &mut PlaceState, lease: &Lease) -> Self {
+        Self { from: lease.clock().now(), was_leaving: std::mem::replace(&mut state.leaving, true) }
     }
 }
 
-impl Held {
+impl HoldSession {
     /// Deletes the nodes of the hold.
-    pub(crate) async fn release(self: Arc<Self>, turn: Turn) -> Result<Released> {
-        let mut known = turn.await;
+    pub(crate) async fn release(self: Arc<Self>, access: StateAccess) -> Result<Released> {
+        let mut state = access.await;
         if !self.lease.lives() {
             return Ok(Released::NotOwner);
         }
         let client = self.lease.client().await?;
-        self.lease.while_connected(self.free(&client, &mut known)).await
+        self.lease.while_connected(self.delete_hold_nodes(&client, &mut state)).await
     }
 
-    async fn free(&self, client: &Client, known: &mut Known) -> Result<Released> {
+    async fn delete_hold_nodes(&self, client: &Client, state: &mut PlaceState) -> Result<Released> {
         let has_slot = self.has_slot(client).await?;
-        let leaving = Leaving::begin(known, &self.lease);
+        let pending = PendingRelease::begin(state, &self.lease);
         let deleted = if has_slot { delete(client, &self.nodes).await } else { Ok(Deleted::Missing) };
-        self.settle(client, leaving, deleted, known).await
+        self.finish_release(client, pending, deleted, state).await
     }
 
-    /// Draws the consequences of a delete.
-    pub(super) async fn settle(
+    /// Turns the result of a delete into the result of the release.
+    pub(super) async fn finish_release(
         &self,
         client: &Client,
-        leaving: Leaving,
+        pending: PendingRelease,
         deleted: Result<Deleted, ClientError>,
-        known: &mut Known,
+        state: &mut PlaceState,
     ) -> Result<Released> {
-        // The claim may have another node by now, if an operator deleted this one.
-        let is_present = self.place.nodes(known).first() == self.nodes.first();
+        // If an operator deleted this node, the claim may have another one by now.
+        let is_current = self.place.nodes(state).first() == self.nodes.first();
         let released = match deleted {
             Ok(Deleted::All) => Released::Released,
-            Ok(Deleted::Missing) if leaving.tried_before => {
+            Ok(Deleted::Missing) if pending.was_leaving => {
                 return Err(Error::outage("the answer to an earlier release was lost"));
             }
             Ok(Deleted::Missing) => {
-                if is_present {
-                    // One of two may be left.
-                    self.place.clear(client, &self.lease, known).await?;
+                if is_current {
+                    // One of the two nodes may be left.
+                    self.place.delete_nodes(client, &self.lease, state).await?;
                 }
                 Released::NotOwner
             }
             Err(ClientError::SessionExpired) => return Ok(Released::NotOwner),
             Err(error) => return Err(fault(&error)),
         };
-        self.lease.confirm(leaving.from);
-        known.leaving = false;
-        if is_present {
-            (known.node, known.slot, known.waited) = (None, None, false);
+        self.lease.confirm(pending.from);
+        state.leaving = false;
+        if is_current {
+            (state.node, state.slot, state.waited) = (None, None, false);
         }
         if !self.lease.shared {
             self.lease.end();
@@ -88,39 +88,45 @@ impl Held {
 }
 
 impl Place {
-    /// Deletes all that the claim may have left, in whatever session.
-    pub(crate) async fn abandon(self: &Arc<Self>, core: &Arc<Core>, ttl: Duration, turn: Turn) -> Result<()> {
-        let mut known = turn.await;
-        if known.node.is_none() && known.slot.is_none() && !known.unsure {
-            self.end_own(&known);
+    /// Deletes all nodes that the claim may have left, also those of an ended session.
+    pub(crate) async fn abandon(
+        self: &Arc<Self>,
+        shared: &Arc<Shared>,
+        ttl: Duration,
+        access: StateAccess,
+    ) -> Result<()> {
+        let mut state = access.await;
+        if state.node.is_none() && state.slot.is_none() && !state.in_doubt {
+            self.end_own_lease(&state);
             return Ok(());
         }
-        // The nodes of a session that ended here may stand for some time.
-        let lease = match known.lease.clone().filter(|lease| lease.lives()) {
+        // If the claim's session was given up here, the server may keep its nodes for some time. Another session deletes
+        // them now.
+        let lease = match state.lease.clone().filter(|lease| lease.lives()) {
             Some(lease) => lease,
-            None => core.leases.shared(ttl).await?,
+            None => shared.leases.shared(ttl).await?,
         };
         let client = lease.client().await?;
-        lease.while_connected(self.clear(&client, &lease, &mut known)).await?;
-        self.end_own(&known);
+        lease.while_connected(self.delete_nodes(&client, &lease, &mut state)).await?;
+        self.end_own_lease(&state);
         Ok(())
     }
 
-    fn end_own(&self, known: &Known) {
-        if let Some(lease) = known.lease.as_ref().filter(|lease| !lease.shared) {
+    fn end_own_lease(&self, state: &PlaceState) {
+        if let Some(lease) = state.lease.as_ref().filter(|lease| !lease.shared) {
             lease.end();
         }
     }
 
-    /// Deletes the nodes of the place, also those of which nothing is known.
-    pub(super) async fn clear(&self, client: &Client, lease: &Lease, known: &mut Known) -> Result<()> {
-        if known.unsure {
-            self.find(client, lease, known).await?;
+    /// Deletes the nodes of the place, also those that a request without an answer may have made.
+    pub(super) async fn delete_nodes(&self, client: &Client, lease: &Lease, state: &mut PlaceState) -> Result<()> {
+        if state.in_doubt {
+            self.find_nodes(client, lease, state).await?;
         }
-        if !self.has_slot(client, known.slot).await? {
-            known.slot = None;
+        if !self.has_slot(client, state.slot).await? {
+            state.slot = None;
         }
-        for node in self.nodes(known) {
+        for node in self.nodes(state) {
             let from = lease.clock().now();
             match client.delete(&node, None).await {
                 Ok(()) => lease.confirm(from),
@@ -128,7 +134,7 @@ impl Place {
                 Err(error) => return Err(fault(&error)),
             }
         }
-        (known.node, known.slot, known.waited) = (None, None, false);
+        (state.node, state.slot, state.waited) = (None, None, false);
         Ok(())
     }
 }

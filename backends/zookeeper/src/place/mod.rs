@@ -1,13 +1,13 @@
-//! The place of one claim: what this process knows of its nodes, and the requests that make and delete them.
+//! The place of one claim in the queue: the state of its nodes, and the requests that make and delete them.
 
-mod core;
 mod enter;
+mod exchange;
 mod find;
 mod grant;
 mod leave;
-mod pass;
-mod slot;
-mod stand;
+mod shared;
+mod slots;
+mod wait;
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -19,60 +19,60 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use zookeeper_client::Acls;
 
-pub(crate) use self::core::Core;
-use crate::line::Kind;
+pub(crate) use self::shared::Shared;
+use crate::queue::NodeMode;
 use crate::session::Lease;
 
-/// The place of one claim. The requests of one place follow each other, also if their callers do not wait for them.
+/// The place of one claim in the queue. Its requests run one after the other, even if their callers do not wait for them.
 pub(crate) struct Place {
     /// The path of the lock.
     pub(crate) path: String,
-    /// The name of the claim's node, without the server's digits.
+    /// The name of the claim's node, without the digits that the server adds.
     prefix: String,
-    kind: Kind,
+    mode: NodeMode,
     acls: Acls<'static>,
-    known: Arc<Mutex<Known>>,
+    state: Arc<Mutex<PlaceState>>,
 }
 
-/// What is known of the nodes of a place.
+/// What this process knows about the nodes of a place.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct PlaceState {
     pub(crate) lease: Option<Arc<Lease>>,
     pub(crate) node: Option<Node>,
-    /// The permit's number, and the token of its node.
+    /// The permit's slot, and the token of its node.
     slot: Option<(u32, i64)>,
-    /// Whether a node may have been made of which nothing is known.
-    unsure: bool,
-    /// Whether it stood behind others. Then the number of its node is older than its grant.
+    /// Whether a request without an answer may have made a node.
+    in_doubt: bool,
+    /// Whether it has waited behind others. Then its node's transaction is older than its grant.
     waited: bool,
-    /// Whether a release was sent that had no answer.
+    /// Whether a release was sent and got no answer.
     leaving: bool,
 }
 
-/// A node of ours, which the store has confirmed.
+/// A node of this place, which the store has confirmed.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
-    /// The transaction that granted, or that made the node as long as nothing is granted.
+    /// The transaction of the grant; before that, the transaction that made the node.
     token: i64,
-    /// When the request left by which a majority has confirmed it, for the attempt of now.
+    /// When the request left with which a majority confirmed the node; only during the attempt that sent it.
     since: Option<BootInstant>,
 }
 
-/// A turn that has come, or will come in the order of the calls.
-pub(crate) type Turn = Pin<Box<dyn Future<Output = OwnedMutexGuard<Known>> + Send>>;
+/// Access to the state of a place, for one request at a time, in the order of the calls.
+pub(crate) type StateAccess = Pin<Box<dyn Future<Output = OwnedMutexGuard<PlaceState>> + Send>>;
 
-/// The session of a hold, and its node there.
-pub(crate) struct Held {
+/// The session of a hold, and the hold's nodes.
+pub(crate) struct HoldSession {
     pub(crate) place: Arc<Place>,
     pub(crate) lease: Arc<Lease>,
-    /// The node in the line, and the node of the permit's number.
+    /// The node in the queue, and the node of the permit's slot.
     pub(crate) nodes: Vec<String>,
-    /// The transaction that made the node of the permit's number: others may have one of that name later.
+    /// The permit's slot, and the transaction that made its node. Another holder may have a node of that name later.
     slot: Option<(u32, i64)>,
 }
 
-impl Session for Held {
+impl Session for HoldSession {
     fn group(&self) -> Option<u64> {
         Some(self.lease.id() as u64)
     }
@@ -83,16 +83,16 @@ impl Session for Held {
 }
 
 impl Place {
-    pub(crate) fn new(path: String, prefix: String, kind: Kind, acls: Acls<'static>) -> Self {
-        Self { path, prefix, kind, acls, known: Arc::default() }
+    pub(crate) fn new(path: String, prefix: String, mode: NodeMode, acls: Acls<'static>) -> Self {
+        Self { path, prefix, mode, acls, state: Arc::default() }
     }
 
-    /// The next turn among the requests of this place. It is taken by the call, and not by the task that does the request:
-    /// an abandon is called on our thread, and its task may run before one that another thread has spawned.
-    pub(crate) async fn turn(&self) -> Turn {
-        let mut waiting = Box::pin(self.known.clone().lock_owned());
+    /// Takes the next access to the state. The caller takes it before it spawns the request's task. Otherwise the task of
+    /// an abandon, which is spawned on our thread, could run before that of an earlier attempt from another thread.
+    pub(crate) async fn next_access(&self) -> StateAccess {
+        let mut waiting = Box::pin(self.state.clone().lock_owned());
         match futures::poll!(waiting.as_mut()) {
-            Poll::Ready(known) => Box::pin(ready(known)),
+            Poll::Ready(state) => Box::pin(ready(state)),
             Poll::Pending => waiting,
         }
     }

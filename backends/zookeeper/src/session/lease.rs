@@ -1,5 +1,5 @@
-//! One session, used as a lease: it ends when nothing was confirmed in it for a ttl, although the client library would
-//! keep it alive for as long as the process runs.
+//! One session, used as a lease: it is closed when nothing was confirmed in it for a ttl. The client library alone would keep
+//! it alive for as long as the process runs.
 
 use std::fmt;
 use std::future::Future;
@@ -14,26 +14,26 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 use zookeeper_client::{Client, SessionInfo, SessionState, StateWatcher};
 
-/// How long a request waits for a connection that is broken. Then it fails, and was never sent.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a request waits for a broken connection to come back.
+const RECONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A session of the server.
 pub(crate) struct Lease {
-    /// Dropping the last one closes the session.
+    /// Dropping the last clone closes the session.
     client: Mutex<Option<Client>>,
     state: StateWatcher,
     id: i64,
     ttl: Duration,
-    /// Whether several holds may live in it.
+    /// Whether several holds share it.
     pub(crate) shared: bool,
-    /// When the last request left that a majority has confirmed.
+    /// When the last request left that a majority has confirmed, in nanoseconds.
     confirmed: AtomicU64,
-    over: watch::Sender<bool>,
+    is_over: watch::Sender<bool>,
     clock: Clock,
 }
 
 impl Lease {
-    /// The lease begins with the opening of the session, which was asked for at `confirmed`.
+    /// Begins the lease of a new session. `confirmed` is the time at which the request to open it left.
     pub(crate) fn begin(
         client: Client,
         ttl: Duration,
@@ -48,7 +48,7 @@ impl Lease {
             ttl,
             shared,
             confirmed: AtomicU64::new(confirmed.as_nanos()),
-            over: watch::Sender::new(false),
+            is_over: watch::Sender::new(false),
             clock: clock.clone(),
         });
         let (watched, clock) = (Arc::downgrade(&lease), clock.clone());
@@ -64,12 +64,12 @@ impl Lease {
         Ok(lease)
     }
 
-    /// The session as another client would take it over.
+    /// The session's id and password, with which another client can take it over.
     pub(crate) fn session(&self) -> Option<SessionInfo> {
         self.client.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|client| client.session().clone())
     }
 
-    /// The number of the session.
+    /// The id of the session.
     pub(crate) fn id(&self) -> i64 {
         self.id
     }
@@ -87,31 +87,34 @@ impl Lease {
         BootInstant::from_nanos(self.confirmed.load(Ordering::Acquire))
     }
 
-    /// A request that left then was answered, and a majority stands behind the answer.
+    /// Records that a majority has confirmed a request which left at this time.
     pub(crate) fn confirm(&self, since: BootInstant) {
         self.confirmed.fetch_max(since.as_nanos(), Ordering::AcqRel);
     }
 
-    /// Whether the next grant should be confirmed again, so that it has most of its ttl before it.
+    /// Whether the next grant must be confirmed anew, so that most of its ttl remains.
     pub(crate) fn is_stale(&self) -> bool {
         self.clock.now().since(self.confirmed()) > self.ttl / 4
     }
 
-    /// The end, if nothing more is confirmed.
+    /// The end of the lease if nothing more is confirmed.
     pub(crate) fn ends(&self) -> BootInstant {
         self.confirmed().after(self.ttl)
     }
 
-    /// Whether a new claim should have another session: this one may be given up while the claim asks in it.
+    /// Whether a new claim should use another session: this one may be closed during the claim's attempt.
     pub(crate) fn ends_soon(&self) -> bool {
         self.clock.now().after(self.ttl / 4) >= self.ends()
     }
 
     pub(crate) fn lives(&self) -> bool {
-        !*self.over.borrow() && !self.state.peek_state().is_terminated() && self.clock.now() < self.ends()
+        !*self.is_over.borrow() && !self.state.peek_state().is_terminated() && self.clock.now() < self.ends()
     }
 
-    /// The client of a session that lives, and has a connection.
+    /// The client, once it has a connection.
+    ///
+    /// # Errors
+    /// If the session has ended, or has no connection for 500 ms. Then no request was sent.
     pub(crate) async fn client(&self) -> Result<Client> {
         let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let ended = || Error::outage("the ZooKeeper session has ended").never_sent();
@@ -119,18 +122,18 @@ impl Lease {
         let mut state = client.state_watcher();
         if client.state() != SessionState::SyncConnected {
             let connected = async { while state.changed().await != SessionState::SyncConnected {} };
-            let until = self.clock.now().after(PATIENCE);
-            let late = || Error::outage("there is no connection to ZooKeeper").never_sent();
-            // Looked at again, since the change may have come before the watcher.
+            let until = self.clock.now().after(RECONNECT_TIMEOUT);
+            let not_connected = || Error::outage("there is no connection to ZooKeeper").never_sent();
+            // Checked again, because the state may have changed before the watcher was made.
             if client.state() != SessionState::SyncConnected {
-                self.clock.timeout_at(until, connected).await.ok_or_else(late)?;
+                self.clock.timeout_at(until, connected).await.ok_or_else(not_connected)?;
             }
         }
         Ok(client)
     }
 
-    /// Gives a request up when the connection has been broken for a while: the client library would keep it until there is
-    /// a connection again. It may still be sent then.
+    /// Gives a request up when the connection has been broken for 500 ms. The client library alone would keep the request
+    /// until there is a connection again, and may still send it then.
     pub(crate) async fn while_connected<T>(&self, request: impl Future<Output = Result<T>>) -> Result<T> {
         let mut state = self.state.clone();
         let cut_off = async {
@@ -138,7 +141,7 @@ impl Lease {
                 while state.peek_state() != SessionState::Disconnected {
                     state.changed().await;
                 }
-                let until = self.clock.now().after(PATIENCE);
+                let until = self.clock.now().after(RECONNECT_TIMEOUT);
                 let other = async { while state.changed().await == SessionState::Disconnected {} };
                 if self.clock.timeout_at(until, other).await.is_none() {
                     return;
@@ -152,13 +155,13 @@ impl Lease {
         }
     }
 
-    /// Closes the session, with all that lives in it.
+    /// Closes the session. The server deletes its nodes.
     pub(crate) fn end(&self) {
-        self.over.send_replace(true);
+        self.is_over.send_replace(true);
         drop(self.client.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
-    /// Closes the session, and waits until the server has heard of it.
+    /// Closes the session, and waits until the client library has done so.
     pub(crate) async fn close(&self) {
         self.end();
         let mut state = self.state.clone();
@@ -167,9 +170,9 @@ impl Lease {
         }
     }
 
-    /// Ends when the session has ended.
+    /// A future that ends when the session has ended.
     pub(crate) fn ended(&self) -> BoxFuture<'static, ()> {
-        let (mut state, mut over) = (self.state.clone(), self.over.subscribe());
+        let (mut state, mut is_over) = (self.state.clone(), self.is_over.subscribe());
         async move {
             let terminated = async {
                 while !state.peek_state().is_terminated() {
@@ -178,7 +181,7 @@ impl Lease {
             };
             tokio::select! {
                 () = terminated => {}
-                _ = over.wait_for(|over| *over) => {}
+                _ = is_over.wait_for(|is_over| *is_over) => {}
             }
         }
         .boxed()

@@ -1,4 +1,4 @@
-//! Which session a claim uses, and the opening of sessions.
+//! The sessions of a store: which one a claim uses, and how they are opened.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,21 +11,23 @@ use futures::future::{BoxFuture, Shared};
 use zookeeper_client::{Client, Error as ClientError};
 
 use super::lease::Lease;
-use crate::wire::cluster::{Cluster, ConnectError};
-use crate::wire::fault::fault;
-use crate::wire::words;
+use crate::server::cluster::{Cluster, ConnectError};
+use crate::server::fault::fault;
+use crate::server::four_letter;
 
 /// How long the opening of a session may take.
-const PATIENCE: Duration = Duration::from_secs(4);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 /// The pause before a member that did not answer is tried again.
-const PAUSE: Duration = Duration::from_millis(100);
-/// The shortest session that is asked for. A connection has to be made within a part of it.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// How long a failed opening may look for its reason. A server that is silent must leave time for another try.
+const REASON_TIMEOUT: Duration = Duration::from_millis(500);
+/// The shortest session timeout that is requested. A connection must be made within a part of it.
 const SHORTEST: Duration = Duration::from_millis(500);
 
-/// How long a session is that is opened for a look at locks.
-const VISIT: Duration = Duration::from_secs(10);
+/// The ttl of a session that is opened only to look at locks.
+const LOOK_TTL: Duration = Duration::from_secs(10);
 
-/// A session that is being opened, or was.
+/// A session that is being opened, or has been opened.
 type Opening = Shared<BoxFuture<'static, Result<Arc<Lease>, Arc<Error>>>>;
 
 /// The sessions of a store.
@@ -33,13 +35,14 @@ pub(crate) struct Leases {
     cluster: Cluster,
     clock: Clock,
     range: TtlRange,
-    /// By how much a session is longer than its ttl.
+    /// A session's timeout is longer than its ttl by this time.
     extra: Duration,
     shared: Mutex<HashMap<Duration, Opening>>,
 }
 
 impl Leases {
-    /// Learns which sessions the servers grant. Gives the client of the longest one too, to try the rights with.
+    /// Measures which session timeouts the servers grant. Also returns the client of the longest session, to test the rights
+    /// with it.
     pub(crate) async fn measure(cluster: Cluster, clock: &Clock) -> Result<(Arc<Self>, Client)> {
         let longest = Duration::from_millis(i32::MAX as u64);
         let long = match connect(&cluster, clock, longest).await {
@@ -53,8 +56,8 @@ impl Leases {
         let whole =
             |client: &Client| Duration::from_millis(u64::try_from(client.session_timeout().as_millis()).unwrap_or(0));
         let (min, max) = (whole(&short), whole(&long));
-        // A member tells the leader of its sessions each half tick, and the shortest session has two ticks, unless the
-        // servers say otherwise. So the leader may know of a request this much later.
+        // A member reports its sessions to the leader every half tick. Unless configured otherwise, the shortest session
+        // timeout is two ticks. So the leader may learn of a request a quarter of that time later.
         let extra = Duration::from_millis(u64::try_from(min.as_millis()).unwrap_or(0) / 4);
         let range = TtlRange::new(min.saturating_sub(extra), max.saturating_sub(extra));
         let range = range.in_steps_of(Duration::from_millis(1));
@@ -67,7 +70,7 @@ impl Leases {
         self.range
     }
 
-    /// The session that all holds of this ttl share.
+    /// The session that all holds with this ttl share.
     pub(crate) async fn shared(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Lease>> {
         let opening = {
             let mut shared = self.openings();
@@ -76,7 +79,7 @@ impl Leases {
                 None => {
                     let all = self.clone();
                     let opening = async move { all.open(ttl, true).await.map_err(Arc::new) }.boxed().shared();
-                    // No caller's future has to be polled for the others' sake.
+                    // On our thread, so that the opening goes on even if its first caller is not polled.
                     background()?.spawn(opening.clone().map(drop));
                     shared.insert(ttl, opening.clone());
                     opening
@@ -86,22 +89,22 @@ impl Leases {
         opening.await.map_err(|error| error.again())
     }
 
-    /// Some session, for a request that makes no lock.
+    /// Any session, for a request that takes no lock.
     pub(crate) async fn any(self: &Arc<Self>) -> Result<Arc<Lease>> {
         let opened = |opening: &Opening| opening.peek()?.as_ref().ok().filter(|lease| lease.lives()).cloned();
         let present = self.openings().values().find_map(opened);
         match present {
             Some(lease) => Ok(lease),
-            None => self.shared(VISIT.clamp(self.range.min, self.range.max)).await,
+            None => self.shared(LOOK_TTL.clamp(self.range.min, self.range.max)).await,
         }
     }
 
-    /// A session for one hold alone.
+    /// A session for one hold only.
     pub(crate) async fn own(&self, ttl: Duration) -> Result<Arc<Lease>> {
         self.open(ttl, false).await
     }
 
-    /// Closes the sessions that are shared.
+    /// Closes the shared sessions.
     pub(crate) async fn close(&self) {
         let openings: Vec<_> = self.openings().drain().map(|(_, opening)| opening).collect();
         let leases = openings.iter().filter_map(|opening| opening.peek()?.as_ref().ok());
@@ -120,9 +123,9 @@ impl Leases {
         Lease::begin(client, ttl, shared, began, &self.clock)
     }
 
-    /// The version and role that a server tells.
+    /// The version and role that a server reports.
     pub(crate) async fn health(&self) -> Health {
-        words::health(self.cluster.talking(), &self.clock).await
+        four_letter::health(self.cluster.plain_text_hosts(), &self.clock).await
     }
 
     fn openings(&self) -> MutexGuard<'_, HashMap<Duration, Opening>> {
@@ -130,31 +133,38 @@ impl Leases {
     }
 }
 
-/// Whether a server says that it has lost its majority. To a client that wants a session it says nothing.
+/// Whether a server reports that it has lost its majority. It does not answer a client that asks for a session.
 async fn is_read_only(cluster: &Cluster, clock: &Clock) -> bool {
-    words::health(cluster.talking(), clock).await.role.as_deref() == Some(words::READ_ONLY)
+    four_letter::health(cluster.plain_text_hosts(), clock).await.role.as_deref() == Some(four_letter::READ_ONLY)
 }
 
 fn is_usable(opening: &Opening) -> bool {
     opening.peek().is_none_or(|opened| opened.as_ref().is_ok_and(|lease| lease.lives() && !lease.ends_soon()))
 }
 
-/// Opens a session. On our thread: the client library starts its own tasks on the runtime that it finds.
+/// Opens a session. It must run on our thread, because the client library spawns its tasks on the current runtime.
 async fn connect(cluster: &Cluster, clock: &Clock, timeout: Duration) -> Result<Client> {
-    let end = clock.now().after(PATIENCE);
+    let end = clock.now().after(OPEN_TIMEOUT);
     let mut last = ClientError::Timeout;
     while clock.now() < end {
         match clock.timeout_at(end, cluster.connect(timeout)).await {
             Some(Ok(client)) => return Ok(client),
             Some(Err(ConnectError::Wrong(error))) => return Err(error),
-            Some(Err(ConnectError::Failed(error))) if fault(&error).is_retryable() => last = error,
+            Some(Err(ConnectError::Failed(error))) if fault(&error).is_retryable() => {
+                // Another try would fail in the same way.
+                let looks_until = clock.now().after(REASON_TIMEOUT).min(end);
+                if let Some(Some(failure)) = clock.timeout_at(looks_until, cluster.tls_failure()).await {
+                    return Err(failure.never_sent());
+                }
+                last = error;
+            }
             Some(Err(ConnectError::Failed(error))) => return Err(fault(&error).never_sent()),
             None => break,
         }
-        clock.sleep_until(clock.now().after(PAUSE).min(end)).await;
-        if clock.now().after(PATIENCE / 2) > end {
+        clock.sleep_until(clock.now().after(RETRY_PAUSE).min(end)).await;
+        if clock.now().after(OPEN_TIMEOUT / 2) > end {
             break;
         }
     }
-    Err(Error::outage(format!("no ZooKeeper server gives a session: {last}")).never_sent())
+    Err(Error::outage(format!("no ZooKeeper server opened a session: {last}")).never_sent())
 }

@@ -1,10 +1,11 @@
-//! A process that holds in each mode is killed.
+//! A process that holds in each mode is killed, and one that waits.
 
 use std::time::Duration;
 
 use dlock::{Guard, Key, LockKey, Mode, Registry, Wait};
-use dlock_contract::Backend;
+use dlock_contract::{Backend, Signal};
 use dlock_testkit::child::{Child, role};
+use dlock_testkit::holds::{self, claim_on, stand, token};
 use dlock_testkit::wait_until;
 use futures::future::join_all;
 
@@ -35,12 +36,14 @@ async fn registry() -> Registry {
 }
 
 pub(crate) fn child() {
-    if role().is_none() {
-        return;
-    }
+    let Some(role) = role() else { return };
     let id = std::env::var("ID").unwrap().parse().unwrap();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
         let registry = registry().await;
+        if role == "waiter" {
+            let _guard = take(&registry, 0, Mode::Exclusive, id).await;
+            panic!("the lock was granted while its holder lived");
+        }
         let guards = join_all((0..).zip(modes()).map(|(at, (mode, _))| take(&registry, at, mode, id))).await;
         let tokens: Vec<_> = guards.iter().map(|guard| guard.fence().unwrap().get().to_string()).collect();
         println!("held {}", tokens.join(" "));
@@ -73,4 +76,31 @@ async fn each_mode_goes_on_after_its_holder_was_killed() {
     for guard in guards {
         guard.release().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_killed_waiter_lets_nobody_in_behind_a_living_holder() {
+    let id = fastrand::u64(..);
+    let key = LockKey::new(NAMESPACE, key(0, id)).unwrap();
+    let (one, last) = (process().await, process().await);
+    let claim = || claim_on(&key, Duration::from_secs(30), |_| ());
+    let waiters = async |wanted| {
+        let seen = wait_until("the waiters", async || one.look(&key).await.unwrap().waiters == Some(wanted));
+        seen.await.unwrap();
+    };
+    let hold = holds::take(&one, &claim()).await;
+    let mut child = Child::spawn("waiter", &[("ID", &id.to_string())]).unwrap();
+    waiters(1).await;
+    let waiter = claim();
+    let mut signal = stand(&last, &waiter).await.signal.unwrap();
+    waiters(2).await;
+    child.kill9().unwrap();
+    // Its session has ended.
+    waiters(1).await;
+    let early = tokio::time::timeout(Duration::from_millis(300), signal.as_mut()).await;
+    assert!(early.is_err(), "a waiter came in behind a living holder");
+    one.release(&hold).await.unwrap();
+    let Signal::Granted(next) = signal.await.unwrap() else { panic!("no grant") };
+    assert!(token(&next) > token(&hold));
+    last.release(&next).await.unwrap();
 }

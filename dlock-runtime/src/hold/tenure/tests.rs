@@ -19,7 +19,7 @@ struct Looks {
 
 impl Wake for Looks {
     fn wake(self: Arc<Self>) {
-        self.found_it_free.store(self.tenure.local.try_lock().is_ok(), Ordering::SeqCst);
+        self.found_it_free.store(self.tenure.neighbours.try_lock().is_ok(), Ordering::SeqCst);
     }
 }
 

@@ -1,64 +1,22 @@
 //! The memory store with faults on demand: it lies, hangs and fails.
 
+mod offers;
+mod powers;
+
 use std::collections::{HashMap, VecDeque};
-use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, BreakRecord, Claim, Exchange, Expiry, Health, Hold, Inspect, Keeps, Listing,
-    Page, Periods, Profile, Queue, Released, Reservation, Reserved, RunEnd, Settle, Signal, Standing, Together, Tokens,
-    Wake, WakeStyle,
+    Attempt, Backend, Batch, Claim, Exchange, Expiry, Health, Hold, Inspect, Keeps, Periods, Profile, Queue, Released,
+    Settle, Signal, Standing, Tokens, Wake, WakeStyle,
 };
 use dlock_memory::Memory;
-use dlock_runtime::{Clock, Error, ErrorKind, HoldId, LastSuccess, LockKey, LockState, Result};
+use dlock_runtime::{Clock, Error, ErrorKind, LockKey, LockState, Result};
 use futures::future::{BoxFuture, pending};
 
+pub(crate) use self::offers::Offers;
 use super::line::Line;
 use super::steps::{Op, Step};
-
-/// The profile and the powers of the store. A test switches off what it does not want.
-pub(crate) struct Offers {
-    profile: Profile,
-    pub(crate) keeps: bool,
-    pub(crate) periods: bool,
-    pub(crate) tokens: bool,
-    pub(crate) exchange: bool,
-    pub(crate) batch: bool,
-    /// Off unless a test asks for it: with it, the end of a hold decides.
-    pub(crate) settle: bool,
-    /// The group of all holds, where holds live in sessions.
-    pub(crate) group: Option<u64>,
-}
-
-impl Offers {
-    fn all(profile: Profile) -> Self {
-        Self {
-            profile,
-            keeps: true,
-            periods: true,
-            tokens: true,
-            exchange: true,
-            batch: true,
-            settle: false,
-            group: None,
-        }
-    }
-}
-
-impl Deref for Offers {
-    type Target = Profile;
-
-    fn deref(&self) -> &Profile {
-        &self.profile
-    }
-}
-
-impl DerefMut for Offers {
-    fn deref_mut(&mut self) -> &mut Profile {
-        &mut self.profile
-    }
-}
 
 /// A store that misbehaves on demand. Clones are one store.
 #[derive(Clone)]
@@ -176,6 +134,10 @@ impl Faulty {
             Step::Fail => Err(Error::outage("scripted outage")),
             Step::NeverSent => Err(Error::outage("scripted refusal of a connection").never_sent()),
             Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
+            Step::RefuseTtl => {
+                let (min, max) = (Duration::from_secs(1), Duration::from_secs(9));
+                Err(Error::new(ErrorKind::TtlOutOfRange { min, max }, "scripted refusal"))
+            }
             Step::Hang | Step::Stall => pending().await,
             Step::LostReply => {
                 call.await;
@@ -198,7 +160,7 @@ fn panic_if(step: Step) {
 
 impl Backend for Faulty {
     fn profile(&self) -> &Profile {
-        &self.offers.profile
+        &self.offers
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
@@ -220,12 +182,12 @@ impl Backend for Faulty {
                 return Ok(Attempt::Contended(Wake::on(signal)));
             }
             // A store that can only be polled has no line.
-            let queue = if let WakeStyle::Poll { .. } = self.offers.profile.wake { Queue::Leave } else { queue };
+            let queue = if let WakeStyle::Poll { .. } = self.offers.wake { Queue::Leave } else { queue };
             let mut attempt = self.fault(step, self.memory.try_acquire(claim, queue)).await??;
             match &mut attempt {
                 Attempt::AlreadyRun => {}
                 Attempt::Acquired(hold) => {
-                    if self.offers.profile.expiry != Expiry::Lease {
+                    if self.offers.expiry != Expiry::Lease {
                         hold.session = Some(self.session());
                     }
                     let meanwhile = self.state.lock().unwrap().meanwhile.take();
@@ -237,7 +199,7 @@ impl Backend for Faulty {
                     }
                 }
                 Attempt::Contended(wake) => {
-                    if let WakeStyle::Poll { .. } = self.offers.profile.wake {
+                    if let WakeStyle::Poll { .. } = self.offers.wake {
                         (wake.signal, wake.ask_by) = (None, None);
                     }
                 }
@@ -330,99 +292,5 @@ impl Backend for Faulty {
         Box::pin(async move {
             let _ = self.fault(step, async {}).await;
         })
-    }
-}
-
-impl Keeps for Faulty {
-    fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
-        let step = self.step(Op::Release);
-        panic_if(step);
-        Box::pin(async move { self.fault(step, self.memory.keep(hold, time, run)).await? })
-    }
-}
-
-impl Periods for Faulty {
-    fn end_run<'a>(&'a self, hold: &'a Hold, run: RunEnd) -> BoxFuture<'a, Result<Released>> {
-        let step = self.step(Op::Release);
-        panic_if(step);
-        Box::pin(async move { self.fault(step, self.memory.end_run(hold, run)).await? })
-    }
-
-    fn last_success<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Option<LastSuccess>>> {
-        self.memory.last_success(key)
-    }
-}
-
-impl Tokens for Faulty {
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        let step = self.step(Op::Reserve);
-        panic_if(step);
-        Box::pin(async move { self.fault(step, self.memory.reserve(hold, asked)).await? })
-    }
-}
-
-impl Exchange for Faulty {
-    fn release_to<'a>(
-        &'a self,
-        hold: &'a Hold,
-        next: &'a Arc<Claim>,
-        until: BootInstant,
-    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        self.step(Op::Carry);
-        let step = self.step(Op::Release);
-        panic_if(step);
-        Box::pin(async move { self.fault(step, self.memory.release_to(hold, next, until)).await? })
-    }
-}
-
-impl Settle for Faulty {
-    fn has_work(&self, hold: &Hold) -> bool {
-        self.state.lock().unwrap().worked.contains(&hold.claim.key)
-    }
-
-    fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>> {
-        let step = self.step(Op::Settle);
-        panic_if(step);
-        Box::pin(async move {
-            if let Step::Refuse = step {
-                return Err(Error::new(ErrorKind::CommitRefused, "scripted refusal"));
-            }
-            let settle = async { self.state.lock().unwrap().settled.push(hold.claim.key.clone()) };
-            self.fault(step, settle).await
-        })
-    }
-}
-
-impl Batch for Faulty {
-    fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
-        let step = self.step(Op::Together);
-        panic_if(step);
-        Box::pin(async move {
-            let mut answer = self.fault(step, self.memory.try_acquire_all(claims)).await??;
-            if let Together::Acquired(holds) = &mut answer {
-                let meanwhile = self.state.lock().unwrap().meanwhile.take();
-                meanwhile.into_iter().for_each(|work| work());
-                if let Step::Fewer = step {
-                    holds.pop();
-                }
-            }
-            Ok(answer)
-        })
-    }
-}
-
-impl Inspect for Faulty {
-    fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
-        Inspect::list(&self.memory, listing)
-    }
-
-    fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
-        self.memory.break_hold(key, id, record)
-    }
-
-    fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
-        let step = self.step(Op::Record);
-        panic_if(step);
-        Box::pin(async move { self.fault(step, self.memory.record_of(hold)).await? })
     }
 }

@@ -31,6 +31,8 @@ pub(crate) enum Step {
     NeverSent,
     /// Fails for good.
     Refuse,
+    /// Fails for good, because of the ttl.
+    RefuseTtl,
     /// Nothing is done and no answer comes.
     Hang,
     /// Of a release or an abandon: no answer comes, and it is done when the test [delivers](super::Faulty::deliver) it.

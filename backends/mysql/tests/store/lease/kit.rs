@@ -26,6 +26,12 @@ pub(crate) const SET_REMAINING: &str = "remaining = ?";
 /// The server's time, as the rows have it.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
+/// The zone of sessions. Here it is the server's, which has summer time where the server has a clock of its own.
+pub(crate) const SUMMER_TIME: &str = "SET GLOBAL time_zone = 'SYSTEM'";
+
+/// The seconds of the local time, in a session with the server's zone.
+pub(crate) const LOCAL_NOW: &str = "SET time_zone = DEFAULT; SELECT TIMESTAMPDIFF(SECOND, '1970-01-01', NOW())";
+
 /// Whether a session may end because the server's clock was set forward.
 pub(crate) const JUMPS_END_SESSIONS: bool = false;
 

@@ -1,15 +1,14 @@
 //! Settings of the server that must make no difference, and those that must be told.
 
 use dlock::{ErrorKind, Key, LockKey};
-use dlock_contract::{Attempt, Backend, Keeps, Queue, Released, RunEnd, Standing};
-use dlock_contract::{Error, Periods};
+use dlock_contract::{Backend, Error, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::servers::{Instance, MariaDb};
 use sqlx::ConnectOptions;
 use sqlx::mysql::MySqlConnectOptions;
 
-use super::cases::support::{attempt, is_refused};
-use super::kit::{Database, Kind, Store, TTL, try_open};
+use super::cases::support::{attempt, is_refused, lease_cycle};
+use super::kit::{Database, Kind, TTL, try_open};
 use crate::named::support::named_cycle;
 use crate::{named_kit, row_kit};
 
@@ -19,8 +18,6 @@ cases_with_own_server! {
     a_server_without_a_free_connection_is_an_outage_with_its_code
     a_server_that_does_not_write_its_log_at_each_commit_is_told
 }
-
-const HOUR: std::time::Duration = std::time::Duration::from_secs(3600);
 
 async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instance, database: Database) {
     let before = database.store().await;
@@ -49,7 +46,7 @@ async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instanc
         // An ordinary account, since the words for each connection are not said to one that may do everything.
         let url = database.account_with(&[("SELECT, INSERT, UPDATE, CREATE", "*")]).await;
         let (one, other) = (try_open(&url).await.unwrap(), try_open(&url).await.unwrap());
-        a_cycle(&one, &other, &before, &database, &number.to_string()).await;
+        lease_cycle(&one, &other, &before, &database, &number.to_string()).await;
         is_refused(&one, &database.claim("held", TTL)).await;
         named_cycle(&url, &number.to_string()).await;
     }
@@ -102,37 +99,22 @@ async fn is_mariadb(database: &Database) -> bool {
     database.lines("SELECT VERSION()").await[0].contains("MariaDB")
 }
 
-/// The stores see the same leases and the same tokens at once, also the one whose session is older than the setting.
-async fn a_cycle(one: &Store, other: &Store, before: &Store, database: &Database, text: &str) {
-    let hold = take(one, &database.claim(text, TTL)).await;
-    for store in [other, before] {
-        let Attempt::Contended(wake) = store.try_acquire(&database.claim(text, TTL), Queue::Leave).await.unwrap()
-        else {
-            panic!("two holders")
-        };
-        let left = wake.lease_left.unwrap();
-        assert!(left <= TTL && left > TTL / 2, "{left:?} are left of {TTL:?}");
-    }
-    assert!(matches!(confirm(one, &hold).await, Standing::Renewed(_)));
-    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-    let next = take(other, &database.claim(text, TTL)).await;
-    assert!(token(&next) > token(&hold));
-    assert_eq!(other.keep(&next, HOUR, None).await.unwrap(), Released::Released);
-    is_refused(one, &database.claim(text, TTL)).await;
-    let run = take(one, &database.run_claim(&format!("run {text}"), HOUR)).await;
-    one.end_run(&run, RunEnd::Succeeded { took: TTL }).await.unwrap();
-    let again = before.try_acquire(&database.run_claim(&format!("run {text}"), HOUR), Queue::Leave).await.unwrap();
-    assert!(matches!(again, Attempt::AlreadyRun), "{again:?}");
-}
-
 async fn a_read_only_server_is_refused_and_told_when_it_becomes_one(_server: Instance, database: Database) {
     // One that may do everything may write in spite of it.
     let url = database.account_with(&[("SELECT, INSERT, UPDATE, CREATE", "*")]).await;
-    let store = try_open(&url).await.unwrap();
+    a_server_becomes_read_only(&database, "read_only", &url).await;
+    // This one stops everybody. MariaDB does not have it.
+    if !is_mariadb(&database).await {
+        a_server_becomes_read_only(&database, "super_read_only", &database.url()).await;
+    }
+}
+
+async fn a_server_becomes_read_only(database: &Database, setting: &str, url: &str) {
+    let store = try_open(url).await.unwrap();
     let hold = take(&store, &database.claim("a", TTL)).await;
-    database.change("SET GLOBAL read_only = 1").await;
-    let is_told = |error: Error| assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
-    is_told(try_open(&url).await.unwrap_err());
+    database.change(&format!("SET GLOBAL {setting} = 1")).await;
+    let is_told = |error: Error| assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{setting}: {error}");
+    is_told(try_open(url).await.unwrap_err());
     is_told(try_open(&database.url()).await.unwrap_err());
     is_told(store.ready().await.unwrap_err());
     // On the sessions that there are.
@@ -140,6 +122,7 @@ async fn a_read_only_server_is_refused_and_told_when_it_becomes_one(_server: Ins
     is_told(store.renew(&[&hold]).await.remove(0).unwrap_err());
     is_told(store.release(&hold).await.unwrap_err());
     is_told(store.abandon(&hold.claim).await.unwrap_err());
+    // It ends the other one too.
     database.change("SET GLOBAL read_only = 0").await;
     assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)), "a switch and back lost the lock");
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);

@@ -30,7 +30,7 @@ pub(crate) async fn release<D: Dialect>(mut inside: Box<Inside<D>>, claim: &Arc<
     run(inside.sessions.clone(), move |sender| {
         Box::pin(async move {
             let session = &mut inside.session.session;
-            let released = bounded(&session.site.clone(), ending::release(session, &claim)).await;
+            let released = bounded(&session.context.clone(), ending::release(session, &claim)).await;
             let _ = sender.send(known(released, session.broken));
             inside.leave().await;
         })
@@ -48,13 +48,13 @@ pub(crate) async fn pass<D: Dialect>(
     until: BootInstant,
 ) -> Option<Result<Passed>> {
     let (room, holder, next) = (room.clone(), holder.clone(), next.clone());
-    let flight = room.flight(next.owner);
+    let pending_attempt = room.pending_attempt(next.owner);
     run(inside.sessions.clone(), move |sender| {
         Box::pin(async move {
             let (sessions, may_go_on) = (inside.sessions.clone(), inside.may_go_on());
-            let (site, session) = (sessions.site.clone(), &mut inside.session.session);
+            let (context, session) = (sessions.context.clone(), &mut inside.session.session);
             let (released, begin) = if may_go_on {
-                match bounded(&site, attempt::pass(session, &holder, &next)).await {
+                match bounded(&context, attempt::pass(session, &holder, &next)).await {
                     Ok(Some(hold)) => {
                         let passed = (Released::Released, Some(Attempt::Acquired(inside.lends(hold))));
                         // If nobody hears of it, the engine abandons the claim.
@@ -68,7 +68,7 @@ pub(crate) async fn pass<D: Dialect>(
                     }
                 }
             } else {
-                match bounded(&site, ending::release(session, &holder)).await {
+                match bounded(&context, ending::release(session, &holder)).await {
                     Ok(released) => {
                         let left = inside.leave_with_session().await.map(|session| Seat::Used(Box::new(session)));
                         (released, left.or_else(|| sessions.seat().ok()).map(Begin::Perhaps))
@@ -83,7 +83,7 @@ pub(crate) async fn pass<D: Dialect>(
                 let _ = sender.send(Some(Ok((released, None))));
                 return;
             };
-            let answer = room.begin(&sessions, &next, until, begin, Some(flight)).answer().await;
+            let answer = room.begin(&sessions, &next, until, begin, Some(pending_attempt)).answer().await;
             let _ = sender.send(Some(Ok((released, answer.for_next()))));
         })
     })
@@ -106,7 +106,7 @@ async fn run<D: Dialect, T: Send + 'static>(
     if Origin::here() == Some(sessions.place.origin()) {
         return receiver.await.ok().flatten();
     }
-    let clock = &sessions.site.clock;
+    let clock = &sessions.context.clock;
     match clock.timeout_at(clock.now().after(ELSEWHERE), receiver).await {
         Some(answer) => answer.ok().flatten(),
         None => {

@@ -10,7 +10,7 @@ use dlock_contract::{BootInstant, Error, Result};
 
 use crate::dialect::Dialect;
 use crate::room_name::RoomName;
-use crate::session::{PATIENCE, Session, Site};
+use crate::session::{PATIENCE, Session, StoreContext};
 
 /// After a failure in a room no other waiter enters one for so long. Otherwise each poll would open a connection that the
 /// server refuses.
@@ -18,7 +18,7 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The sessions of one runtime.
 pub(crate) struct RoomSessions<D: Dialect> {
-    pub(crate) site: Arc<Site<D>>,
+    pub(crate) context: Arc<StoreContext<D>>,
     pub(crate) place: CallerRuntime,
     max: usize,
     /// How many there are, idle ones included.
@@ -71,12 +71,12 @@ impl Drop for Permit {
 
 impl<D: Dialect> RoomSessions<D> {
     /// Those of the present runtime.
-    pub(crate) fn here(site: &Arc<Site<D>>) -> Result<Self> {
+    pub(crate) fn here(context: &Arc<StoreContext<D>>) -> Result<Self> {
         let state =
             State { idle: Vec::new(), is_watched: false, closed_until: BootInstant::from_nanos(0), is_over: false };
-        let max = site.settings.max_connections;
+        let max = context.settings.max_connections;
         Ok(Self {
-            site: site.clone(),
+            context: context.clone(),
             place: CallerRuntime::here()?,
             max,
             open: Arc::default(),
@@ -87,7 +87,7 @@ impl<D: Dialect> RoomSessions<D> {
     /// The right to have a session now.
     pub(crate) fn seat(&self) -> Result<Seat<D>, NoSeat> {
         let mut state = self.lock();
-        if state.closed_until > self.site.clock.now() {
+        if state.closed_until > self.context.clock.now() {
             return Err(NoSeat::Closed);
         }
         if let Some(idle) = state.idle.pop() {
@@ -113,14 +113,14 @@ impl<D: Dialect> RoomSessions<D> {
                 _permit
             }
         };
-        let mut session = Session::open(&self.site).await?;
+        let mut session = Session::open(&self.context).await?;
         session.is_bound = true;
         let place = session.request(|dialect, conn| match dialect.rooms() {
             Some(rooms) => rooms.set_up(conn),
             None => Box::pin(async { Ok(String::new()) }),
         });
-        let place = bounded(&self.site, place).await?;
-        Ok(RoomSession { session, place, idle_since: self.site.clock.now(), _permit: permit })
+        let place = bounded(&self.context, place).await?;
+        Ok(RoomSession { session, place, idle_since: self.context.clock.now(), _permit: permit })
     }
 
     /// Keeps a session that is in no room.
@@ -128,7 +128,7 @@ impl<D: Dialect> RoomSessions<D> {
         if session.session.broken {
             return;
         }
-        session.idle_since = self.site.clock.now();
+        session.idle_since = self.context.clock.now();
         let mut state = self.lock();
         if state.is_over {
             drop(state);
@@ -145,7 +145,7 @@ impl<D: Dialect> RoomSessions<D> {
 
     /// Closes sessions that were idle for too long, until none is left.
     async fn close_idle(self: Arc<Self>) {
-        let (clock, most) = (&self.site.clock, self.site.settings.idle_timeout);
+        let (clock, most) = (&self.context.clock, self.context.settings.idle_timeout);
         loop {
             let now = clock.now();
             let (old, next) = {
@@ -165,7 +165,7 @@ impl<D: Dialect> RoomSessions<D> {
 
     /// Lets no more waiters in for a while.
     pub(crate) fn close_for_a_while(&self) {
-        self.lock().closed_until = self.site.clock.now().after(AFTER_FAILURE);
+        self.lock().closed_until = self.context.clock.now().after(AFTER_FAILURE);
     }
 
     /// Closes the sessions that are in no room.
@@ -192,16 +192,16 @@ impl<D: Dialect> RoomSession<D> {
 
     /// Enters a room that is empty. False if it is not.
     pub(crate) async fn try_to_enter(&mut self, room: &RoomName) -> Result<bool> {
-        let site = self.session.site.clone();
-        bounded(&site, self.enter(room, Duration::ZERO)).await
+        let context = self.session.context.clone();
+        bounded(&context, self.enter(room, Duration::ZERO)).await
     }
 
     /// Enters a room, and waits for that until then.
     pub(crate) async fn enter_by(&mut self, room: &RoomName, until: BootInstant) -> Result<bool> {
-        let site = self.session.site.clone();
-        let wait = until.since(site.clock.now());
+        let context = self.session.context.clone();
+        let wait = until.since(context.clock.now());
         // A server whose answer does not come may be gone. The waiter's own time is over then, too.
-        let entered = site.clock.timeout_at(until.after(PATIENCE), self.enter(room, wait)).await;
+        let entered = context.clock.timeout_at(until.after(PATIENCE), self.enter(room, wait)).await;
         entered.unwrap_or(Ok(false))
     }
 
@@ -220,7 +220,7 @@ impl<D: Dialect> RoomSession<D> {
 
     /// Leaves a room. If that fails, the session must be dropped, which ends its stay too.
     pub(crate) async fn leave(&mut self, room: &RoomName) -> Result<()> {
-        let (site, room) = (self.session.site.clone(), room.clone());
+        let (context, room) = (self.session.context.clone(), room.clone());
         let leave = self.session.request(move |dialect, conn| {
             Box::pin(async move {
                 match dialect.rooms() {
@@ -229,7 +229,7 @@ impl<D: Dialect> RoomSession<D> {
                 }
             })
         });
-        if bounded(&site, leave).await? {
+        if bounded(&context, leave).await? {
             return Ok(());
         }
         self.session.broken = true;
@@ -238,7 +238,10 @@ impl<D: Dialect> RoomSession<D> {
 }
 
 /// Ends a request that the server does not answer. Its session is broken then.
-pub(crate) async fn bounded<D: Dialect, T>(site: &Site<D>, request: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn bounded<D: Dialect, T>(
+    context: &StoreContext<D>,
+    request: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
-    site.clock.timeout_at(site.clock.now().after(PATIENCE), request).await.unwrap_or_else(|| Err(late()))
+    context.clock.timeout_at(context.clock.now().after(PATIENCE), request).await.unwrap_or_else(|| Err(late()))
 }

@@ -65,7 +65,7 @@ async fn wait<D: Dialect>(
     let room = session.room(row);
     if is_surely_behind || !session.try_to_enter(&room).await? {
         if !is_surely_behind {
-            recent.note(row, sessions.site.clock.now());
+            recent.note(row, sessions.context.clock.now());
             waiter.is_contended(Told::default());
         }
         if !session.enter_by(&room, waiter.until).await? {
@@ -84,13 +84,13 @@ async fn take<D: Dialect>(
     recent: &Recent,
     row: &str,
 ) -> Result<Outcome> {
-    let (site, mut longest) = (inside.sessions.site.clone(), PAUSES.0);
+    let (context, mut longest) = (inside.sessions.context.clone(), PAUSES.0);
     loop {
         let Some(taking) = waiter.begin_to_take(waiter.row_turn().await) else {
             inside.leave().await;
             return Ok(Outcome::Ask);
         };
-        let attempt = bounded(&site, acquire(&mut inside.session.session, &waiter.claim)).await?;
+        let attempt = bounded(&context, acquire(&mut inside.session.session, &waiter.claim)).await?;
         let wake = match attempt {
             Attempt::Acquired(hold) => return Ok(Outcome::Granted(inside.lends(hold))),
             Attempt::AlreadyRun => {
@@ -101,7 +101,7 @@ async fn take<D: Dialect>(
             Attempt::Contended(wake) => wake,
         };
         drop(taking);
-        let now = site.clock.now();
+        let now = context.clock.now();
         recent.note(row, now);
         if now >= waiter.until {
             inside.leave().await;
@@ -111,6 +111,6 @@ async fn take<D: Dialect>(
         waiter.is_contended(Told::of(wake));
         let pause = longest.mul_f64(fastrand::f64()).max(SHORTEST_PAUSE);
         longest = (longest * 2).min(PAUSES.1);
-        site.clock.sleep_until(end.min(now.after(pause)).max(now.after(SHORTEST_PAUSE)).min(waiter.until)).await;
+        context.clock.sleep_until(end.min(now.after(pause)).max(now.after(SHORTEST_PAUSE)).min(waiter.until)).await;
     }
 }

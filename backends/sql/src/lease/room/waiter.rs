@@ -8,14 +8,14 @@ use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Claim, Hold, Note, Owner, Signal, Wake};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
-use crate::flights::{Flight, Flights};
 use crate::lease::room::work::Work;
+use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 
 /// One waiter.
 pub(crate) struct Waiter {
     pub(crate) claim: Arc<Claim>,
     pub(crate) until: BootInstant,
-    flights: Arc<Flights>,
+    pending_attempts: Arc<PendingAttempts>,
     /// One of the two asks for the row: the task in the room, or an attempt that the engine makes meanwhile.
     row: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<State>,
@@ -55,11 +55,11 @@ pub(crate) enum Outcome {
 pub(crate) type RowTurn = OwnedMutexGuard<()>;
 
 impl Waiter {
-    pub(crate) fn new(claim: &Arc<Claim>, until: BootInstant, flights: &Arc<Flights>) -> Self {
+    pub(crate) fn new(claim: &Arc<Claim>, until: BootInstant, pending_attempts: &Arc<PendingAttempts>) -> Self {
         Self {
             claim: claim.clone(),
             until,
-            flights: flights.clone(),
+            pending_attempts: pending_attempts.clone(),
             row: Arc::default(),
             state: Mutex::default(),
             news: watch::Sender::new(()),
@@ -103,7 +103,11 @@ impl Waiter {
             return None;
         }
         state.is_taking = true;
-        Some(Taking { waiter: self.clone(), _flight: self.flights.begin(self.claim.owner), _turn: turn })
+        Some(Taking {
+            waiter: self.clone(),
+            _pending_attempt: self.pending_attempts.begin(self.claim.owner),
+            _turn: turn,
+        })
     }
 
     /// Notes that others have the lock.
@@ -197,7 +201,7 @@ impl Drop for Ends {
 /// The statement that takes the row is under way.
 pub(crate) struct Taking {
     waiter: Arc<Waiter>,
-    _flight: Flight,
+    _pending_attempt: PendingAttempt,
     _turn: RowTurn,
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 use dlock_contract::{Attempt, BootInstant, Claim, Owner, PerRuntime, Queue, Result, Signal, Wake};
 
 use crate::dialect::Dialect;
-use crate::flights::{Flight, Flights};
 use crate::lease::room::recent::Recent;
 use crate::lease::room::sessions::{NoSeat, RoomSessions};
 use crate::lease::room::stand::{Begin, stand};
 use crate::lease::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
+use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::row::row_name;
-use crate::session::Site;
+use crate::session::StoreContext;
 
 /// The longest pause of a waiter for which there is no session.
 const WITHOUT_SESSION: Duration = Duration::from_secs(1);
@@ -22,8 +22,8 @@ const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
 /// The waiting room of a store.
 pub(crate) struct WaitingRoom<D: Dialect> {
-    site: Arc<Site<D>>,
-    flights: Arc<Flights>,
+    context: Arc<StoreContext<D>>,
+    pending_attempts: Arc<PendingAttempts>,
     tickets: Arc<Tickets>,
     recent: Arc<Recent>,
     sessions: PerRuntime<Arc<RoomSessions<D>>>,
@@ -39,14 +39,14 @@ pub(crate) enum Asked {
 }
 
 impl<D: Dialect> WaitingRoom<D> {
-    pub(crate) fn new(site: &Arc<Site<D>>, flights: &Arc<Flights>) -> Self {
+    pub(crate) fn new(context: &Arc<StoreContext<D>>, pending_attempts: &Arc<PendingAttempts>) -> Self {
         let (tickets, recent, sessions) = (Arc::default(), Arc::default(), PerRuntime::new());
-        Self { site: site.clone(), flights: flights.clone(), tickets, recent, sessions }
+        Self { context: context.clone(), pending_attempts: pending_attempts.clone(), tickets, recent, sessions }
     }
 
     /// Whether waiters of this store stand in rooms.
     pub(crate) fn is_open(&self) -> bool {
-        self.site.dialect.rooms().is_some()
+        self.context.dialect.rooms().is_some()
     }
 
     /// This owner's waiter.
@@ -56,7 +56,7 @@ impl<D: Dialect> WaitingRoom<D> {
 
     /// Whether others had the lock a moment ago.
     pub(crate) fn is_contended(&self, claim: &Claim) -> bool {
-        self.recent.has(&row_name(&claim.key).name, self.site.clock.now())
+        self.recent.has(&row_name(&claim.key).name, self.context.clock.now())
     }
 
     /// Asks for the lock in the room, and waits there from now on if others have it.
@@ -69,7 +69,7 @@ impl<D: Dialect> WaitingRoom<D> {
     /// Waits in the room from now on, after an attempt that found the row taken. Returns the news of that.
     pub(crate) async fn stand(&self, claim: &Arc<Claim>, queue: Queue, wake: Wake) -> Wake {
         let Queue::Join { until, asks_again_within } = queue else { return wake };
-        let now = self.site.clock.now();
+        let now = self.context.clock.now();
         self.recent.note(&row_name(&claim.key).name, now);
         let seat = match self.here().await {
             Ok(sessions) => sessions.seat().map(|seat| (sessions, seat)),
@@ -92,7 +92,7 @@ impl<D: Dialect> WaitingRoom<D> {
 
     /// News that come at that time, or at the end of the lease.
     fn poll(&self, again: BootInstant, mut wake: Wake) -> Wake {
-        let clock = self.site.clock.clone();
+        let clock = self.context.clock.clone();
         let again = wake.ask_by.map_or(again, |end| end.after(Duration::from_millis(1)).min(again));
         let signal = async move {
             clock.sleep_until(again).await;
@@ -102,30 +102,30 @@ impl<D: Dialect> WaitingRoom<D> {
         wake
     }
 
-    /// Begins to wait. The flight of the request before lands only when this owner's waiter can be found.
+    /// Begins to wait. The earlier request of this owner counts as under way until its waiter can be found.
     pub(crate) fn begin(
         &self,
         sessions: &Arc<RoomSessions<D>>,
         claim: &Arc<Claim>,
         until: BootInstant,
         begin: Begin<D>,
-        flight: Option<Flight>,
+        pending_attempt: Option<PendingAttempt>,
     ) -> Arc<Ticket> {
-        let waiter = Arc::new(Waiter::new(claim, until, &self.flights));
+        let waiter = Arc::new(Waiter::new(claim, until, &self.pending_attempts));
         let ticket = self.tickets.add(&waiter);
-        drop(flight);
+        drop(pending_attempt);
         waiter.begin(&sessions.place, stand(sessions.clone(), waiter.clone(), begin, self.recent.clone()));
         ticket
     }
 
-    /// The flight of a request about this owner.
-    pub(crate) fn flight(&self, owner: Owner) -> Flight {
-        self.flights.begin(owner)
+    /// Records that a request of this owner is under way.
+    pub(crate) fn pending_attempt(&self, owner: Owner) -> PendingAttempt {
+        self.pending_attempts.begin(owner)
     }
 
     async fn here(&self) -> Result<Arc<RoomSessions<D>>> {
-        let site = self.site.clone();
-        Ok(self.sessions.get(|| async move { RoomSessions::here(&site).map(Arc::new) }).await?.value)
+        let context = self.context.clone();
+        Ok(self.sessions.get(|| async move { RoomSessions::here(&context).map(Arc::new) }).await?.value)
     }
 
     /// Closes the sessions that are in no room. The others close with their waiters and holds.

@@ -1,0 +1,171 @@
+//! The order of the contenders, from the list of the lock's children.
+
+use super::contender::{Contender, NodeMode};
+
+/// The wait queue of one lock: its contenders in order, and the slots that are taken.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WaitQueue {
+    pub(crate) contenders: Vec<Contender>,
+    slots: Vec<u32>,
+}
+
+/// The position of a contender in the queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// It holds the lock.
+    First,
+    /// Behind this node.
+    Behind(String),
+    /// All permits are taken. If any holder leaves, the contender may get one.
+    PermitsTaken,
+    /// Contenders of another lock mode are ahead, and that mode excludes this one.
+    Conflict,
+    /// It has no node.
+    Absent,
+    /// It has the counter's last number. The server gives that number to all later nodes too.
+    CounterEnded,
+}
+
+impl WaitQueue {
+    pub(crate) fn of(children: &[String]) -> Self {
+        let mut contenders: Vec<_> = children.iter().filter_map(|name| Contender::read(name)).collect();
+        // By the distance from one of them. This is a total order even for numbers that no server has counted, and a sort
+        // without a total order may panic.
+        let one = contenders.first().map_or(0, |contender| contender.sequence);
+        contenders.sort_by_key(|contender| contender.distance(one));
+        let slots = children.iter().filter_map(|name| name.strip_prefix(SLOT)?.parse().ok()).collect();
+        Self { contenders, slots }
+    }
+
+    /// The position of the node with this name.
+    pub(crate) fn position(&self, name: &str, mode: NodeMode) -> Position {
+        match self.contenders.iter().position(|contender| contender.name == name) {
+            Some(at) if self.contenders[at].sequence == i32::MAX => Position::CounterEnded,
+            Some(at) => position_behind(&self.contenders[..at], mode),
+            None => Position::Absent,
+        }
+    }
+
+    /// The position that a new node would get.
+    pub(crate) fn position_at_end(&self, mode: NodeMode) -> Position {
+        position_behind(&self.contenders, mode)
+    }
+
+    /// The contenders that hold the lock.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = &Contender> {
+        let holds = |(at, contender): &(usize, &Contender)| {
+            position_behind(&self.contenders[..*at], contender.mode) == Position::First
+        };
+        self.contenders.iter().enumerate().filter(holds).map(|(_, contender)| contender)
+    }
+
+    /// The slots of permits that are taken.
+    pub(crate) fn slots(&self) -> &[u32] {
+        &self.slots
+    }
+}
+
+/// The beginning of the name of a slot's node.
+const SLOT: &str = "slot-";
+
+/// The name of this slot's node.
+pub(crate) fn slot_name(slot: u32) -> String {
+    format!("{SLOT}{slot}")
+}
+
+fn position_behind(ahead: &[Contender], mode: NodeMode) -> Position {
+    let Some(first) = ahead.first() else { return Position::First };
+    if !first.mode.mixes_with(mode) {
+        return Position::Conflict;
+    }
+    match mode {
+        NodeMode::Permit(limit) => {
+            let before = ahead.iter().filter(|contender| contender.mode == mode).count();
+            if before < limit as usize { Position::First } else { Position::PermitsTaken }
+        }
+        NodeMode::Read => match ahead.iter().rfind(|contender| contender.mode != NodeMode::Read) {
+            Some(writer) => Position::Behind(writer.name.clone()),
+            None => Position::First,
+        },
+        NodeMode::Exclusive | NodeMode::Write | NodeMode::Alone => match ahead.last() {
+            Some(last) => Position::Behind(last.name.clone()),
+            None => Position::First,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(names: &[&str]) -> WaitQueue {
+        WaitQueue::of(&names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn exclusive_locks_queue_by_their_number_alone() {
+        let queue = queue(&["zz-lock-0000000001", "aa-lock-0000000003", "mm__lock__0000000002", "stray"]);
+        assert_eq!(queue.position("zz-lock-0000000001", NodeMode::Exclusive), Position::First);
+        assert_eq!(
+            queue.position("mm__lock__0000000002", NodeMode::Alone),
+            Position::Behind("zz-lock-0000000001".into())
+        );
+        assert_eq!(
+            queue.position("aa-lock-0000000003", NodeMode::Exclusive),
+            Position::Behind("mm__lock__0000000002".into())
+        );
+        assert_eq!(queue.position("gone-lock-0000000009", NodeMode::Exclusive), Position::Absent);
+        assert_eq!(queue.holders().count(), 1);
+    }
+
+    #[test]
+    fn numbers_that_no_server_has_counted_are_put_into_some_order() {
+        let names: Vec<_> = (0..200_i64).map(|at| format!("lock-{:010}", (at * 1_500_000_001) as i32)).collect();
+        assert_eq!(WaitQueue::of(&names).contenders.len(), 200);
+        assert_eq!(WaitQueue::of(&names).holders().count(), 1);
+    }
+
+    #[test]
+    fn the_last_number_of_the_counter_is_no_position() {
+        let queue = queue(&["a-lock-2147483646", "b-lock-2147483647", "c-lock-2147483647"]);
+        assert_eq!(queue.position("a-lock-2147483646", NodeMode::Exclusive), Position::First);
+        for counter_ended in ["b-lock-2147483647", "c-lock-2147483647"] {
+            assert_eq!(queue.position(counter_ended, NodeMode::Exclusive), Position::CounterEnded);
+        }
+    }
+
+    #[test]
+    fn readers_queue_behind_writers_and_writers_behind_all() {
+        let names = ["a-__READ__0000000001", "b-__WRIT__0000000002", "c-__READ__0000000003", "d-__WRIT__0000000004"];
+        let queue = queue(&names);
+        assert_eq!(queue.position(names[0], NodeMode::Read), Position::First);
+        assert_eq!(queue.position(names[1], NodeMode::Write), Position::Behind(names[0].into()));
+        assert_eq!(queue.position(names[2], NodeMode::Read), Position::Behind(names[1].into()));
+        assert_eq!(queue.position(names[3], NodeMode::Write), Position::Behind(names[2].into()));
+        assert_eq!(queue.position_at_end(NodeMode::Read), Position::Behind(names[3].into()));
+    }
+
+    #[test]
+    fn only_as_many_contenders_hold_a_permit_as_there_are_permits() {
+        let queue = queue(&["a-permit2-0000000001", "b-permit2-0000000002", "c-permit2-0000000003", "slot-1"]);
+        let two = NodeMode::Permit(2);
+        assert_eq!(queue.position("b-permit2-0000000002", two), Position::First);
+        assert_eq!(queue.position("c-permit2-0000000003", two), Position::PermitsTaken);
+        assert_eq!(queue.position_at_end(NodeMode::Permit(3)), Position::Conflict);
+        assert_eq!((queue.holders().count(), queue.slots()), (2, &[1][..]));
+    }
+
+    #[test]
+    fn the_first_contender_decides_which_modes_may_join() {
+        let read = queue(&["a-__READ__0000000001", "b-lock-0000000002"]);
+        assert_eq!(read.position("b-lock-0000000002", NodeMode::Exclusive), Position::Conflict);
+        assert_eq!(read.position_at_end(NodeMode::Permit(1)), Position::Conflict);
+        // Who came after us and will leave is nothing to us.
+        let ours = queue(&["b-lock-0000000002", "a-__READ__0000000003"]);
+        assert_eq!(ours.position("b-lock-0000000002", NodeMode::Exclusive), Position::First);
+        let kazoo = queue(&["a__lock__0000000001"]);
+        assert_eq!(kazoo.position_at_end(NodeMode::Exclusive), Position::Behind("a__lock__0000000001".into()));
+        assert_eq!(kazoo.position_at_end(NodeMode::Read), Position::Behind("a__lock__0000000001".into()));
+        assert_eq!(kazoo.position_at_end(NodeMode::Permit(2)), Position::Conflict);
+    }
+}

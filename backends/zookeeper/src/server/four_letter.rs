@@ -1,0 +1,76 @@
+//! The version and role that a server reports, by a four-letter word.
+//!
+//! The client library does not offer them, so dlock sends the word `srvr` on a connection of its own. Servers answer this
+//! word by default. If it is switched off, version and role are unknown.
+
+use std::time::Duration;
+
+use dlock_contract::{Clock, Health};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// The role of a server that has lost its majority.
+pub(crate) const READ_ONLY: &str = "read-only";
+
+/// The time that all servers together have for an answer.
+const TIMEOUT: Duration = Duration::from_millis(500);
+/// The longest answer that is read, in bytes; a `srvr` answer is shorter.
+const MAX_ANSWER_BYTES: u64 = 4096;
+
+/// The first usable answer of these servers; an empty one if there is none.
+pub(crate) async fn health(hosts: &str, clock: &Clock) -> Health {
+    let asking = async {
+        for host in hosts.split(',') {
+            if let Some(health) = ask(host).await.ok().and_then(|answer| read(&answer)) {
+                return health;
+            }
+        }
+        Health::new()
+    };
+    clock.timeout_at(clock.now().after(TIMEOUT), asking).await.unwrap_or_default()
+}
+
+async fn ask(host: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(host).await?;
+    stream.write_all(b"srvr").await?;
+    let mut answer = String::new();
+    stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer).await?;
+    Ok(answer)
+}
+
+fn read(answer: &str) -> Option<Health> {
+    let value_of = |begin: &str| answer.lines().find_map(|line| line.strip_prefix(begin));
+    let health =
+        Health::new().version(format!("ZooKeeper {}", value_of("Zookeeper version: ")?.split(['-', ',']).next()?));
+    Some(match value_of("Mode: ")? {
+        // A single server has no role.
+        "standalone" => health,
+        role => health.role(role),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read() {
+        let of = |version: &str, mode: &str| {
+            format!(
+                "Zookeeper version: {version}\nLatency min/avg/max: 0/0.0/0\nZxid: 0x1\nMode: {mode}\nNode count: 5\n"
+            )
+        };
+        let new = of("3.8.0-${mvngit.commit.id}, built on 2022-02-25 08:49 UTC", "follower");
+        assert_eq!(read(&new), Some(Health::new().version("ZooKeeper 3.8.0").role("follower")));
+        let alone = of("3.9.2, built on 2024-02-12", "standalone");
+        assert_eq!(read(&of("3.9.2", READ_ONLY)).and_then(|health| health.role), Some("read-only".into()));
+        assert_eq!(read(&alone), Some(Health::new().version("ZooKeeper 3.9.2")));
+        for other in [
+            "srvr is not executed because it is not in the whitelist.\n",
+            "This ZooKeeper instance is not currently serving requests\n",
+            "",
+        ] {
+            assert_eq!(read(other), None);
+        }
+    }
+}

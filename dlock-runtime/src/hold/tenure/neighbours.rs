@@ -1,0 +1,74 @@
+//! A hold and its neighbours, the other callers of this process that want the key: the turn, and passing the hold on.
+
+use std::sync::{MutexGuard, PoisonError};
+
+use super::Tenure;
+use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
+
+/// The relation of a hold to its neighbours: the other callers of this process that want the key.
+#[derive(Debug)]
+pub(super) struct Neighbours {
+    /// Kept as long as the hold, so that no neighbour asks before the lock is free in the store.
+    pub(super) turn: Option<Turn>,
+    /// Present while the hold may be passed on.
+    pub(super) cohort: Option<Box<CohortState>>,
+}
+
+impl Tenure {
+    /// The waiter of this process for which the release must ask.
+    pub(crate) fn next(&self) -> Option<Next> {
+        self.neighbours().turn.as_mut()?.next()
+    }
+
+    /// Lets the next caller of this process ask.
+    pub(crate) fn pass_turn(&self) {
+        drop(self.take_turn());
+    }
+
+    /// Lets the next caller of this process join the store's wait queue while this hold goes on. If the release of this
+    /// hold will ask for the next caller, only callers that must queue by themselves may join.
+    pub(crate) fn share_turn(&self) {
+        let Some(mut turn) = self.take_turn() else { return };
+        let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
+        turn.begin_hold(LocalHold { sole_thread: self.sole_thread, serves });
+        self.neighbours().turn = Some(turn);
+    }
+
+    /// Whether its release can ask for the next caller of this process.
+    fn release_serves_next(&self) -> bool {
+        let plainly = self.end_plan.is_none() && !self.hold.claim.mode.is_shared();
+        plainly && self.store.backend.exchange().is_some()
+    }
+
+    /// Keeps every other caller of this process from asking while this hold goes on.
+    pub(crate) fn keep_turn(&self) {
+        if let Some(turn) = &mut self.neighbours().turn {
+            turn.begin_sole_hold(self.sole_thread);
+        }
+    }
+
+    /// Takes the state that is needed to pass the hold on. `None` if the hold was lost.
+    pub(crate) fn take_cohort(&self) -> Option<Box<CohortState>> {
+        let cohort = self.neighbours().cohort.take();
+        cohort.filter(|_| self.is_released())
+    }
+
+    /// Gives the hold to the next caller of this process. False if no waiter can have it.
+    pub(crate) fn pass_turn_with(&self, handover: Handover) -> bool {
+        let Some(own) = self.take_turn() else { return false };
+        let kept = own.pass(handover);
+        let passed = kept.is_none();
+        self.neighbours().turn = kept;
+        passed
+    }
+
+    /// Takes the turn out of the mutex, because the caller wakes others with it and a waker may do anything. No other
+    /// caller can put it back meanwhile: only the holder, or its release, does.
+    fn take_turn(&self) -> Option<Turn> {
+        self.neighbours().turn.take()
+    }
+
+    fn neighbours(&self) -> MutexGuard<'_, Neighbours> {
+        self.neighbours.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
