@@ -50,6 +50,9 @@ pub async fn try_lock_in(transaction: &mut Transaction<'_>, key: impl Into<Key>)
 /// [`CommitRefused`](crate::ErrorKind::CommitRefused), and if nobody knows, with
 /// [`CommitUnknown`](crate::ErrorKind::CommitUnknown).
 ///
+/// If the server has undone the transaction because of another one beside it (a deadlock), the call may be run again:
+/// [`statement_error`](RowConnection::statement_error) tells.
+///
 /// `held` is what the body has of its lock: its `guard` parameter, [`current`](crate::current), or a [`Guard`](crate::Guard). A
 /// guard commits by [`release`](crate::Guard::release), and rolls back when it is dropped.
 ///

@@ -18,7 +18,10 @@ mod paired;
 mod peers;
 mod renewals;
 mod sql;
+mod sql_crowd;
+mod sql_floor;
 mod sqlite;
+mod sqlite_uncontended;
 mod strangers;
 mod table;
 mod uncontended;
@@ -32,7 +35,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 81] = [
+const ROWS: [(&str, Run); 90] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -72,6 +75,14 @@ const ROWS: [(&str, Run); 81] = [
     ("named-contended-16-mariadb", || named_contended::row(sql::Make::MariaDb, 16)),
     ("named-contended-16-mysql", || named_contended::row(sql::Make::MySql, 16)),
     ("named-contended-16-postgres", || named_contended::row(sql::Make::Postgres, 16)),
+    ("row-1-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Row, 1)),
+    ("row-1-mysql", || sql::row(sql::Make::MySql, sql::Way::Row, 1)),
+    ("row-1-postgres", || sql::row(sql::Make::Postgres, sql::Way::Row, 1)),
+    ("row-16-mariadb", || sql::row(sql::Make::MariaDb, sql::Way::Row, 16)),
+    ("row-16-mysql", || sql::row(sql::Make::MySql, sql::Way::Row, 16)),
+    ("row-16-postgres", || sql::row(sql::Make::Postgres, sql::Way::Row, 16)),
+    ("lease-crowd-mariadb", || sql_crowd::row(sql::Make::MariaDb)),
+    ("lease-crowd-mysql", || sql_crowd::row(sql::Make::MySql)),
     ("lease-contended-2-mariadb", || lease_contended::row(sql::Make::MariaDb, 1, 2)),
     ("lease-contended-2-mysql", || lease_contended::row(sql::Make::MySql, 1, 2)),
     ("lease-contended-2-postgres", || lease_contended::row(sql::Make::Postgres, 1, 2)),
@@ -87,6 +98,7 @@ const ROWS: [(&str, Run); 81] = [
     ("lease-contended-16x1-mariadb", || lease_contended::row(sql::Make::MariaDb, 16, 1)),
     ("lease-contended-16x1-mysql", || lease_contended::row(sql::Make::MySql, 16, 1)),
     ("lease-contended-16x1-postgres", || lease_contended::row(sql::Make::Postgres, 16, 1)),
+    ("sqlite-1", sqlite_uncontended::row),
     ("sqlite-1x16", || sqlite::row(1, 16)),
     ("sqlite-4x4", || sqlite::row(4, 4)),
     ("sqlite-16x1", || sqlite::row(16, 1)),

@@ -1,15 +1,14 @@
 //! Locks in SQL servers that nobody else wants: acquire, an empty body, release; each task has its own key. The floor is the
-//! statements alone, by the same client over as many connections.
+//! statements alone, by the same client over as many connections ([`sql_floor`](crate::sql_floor)).
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use dlock::{Registry, distributed_lock};
 use dlock_testkit::servers::{Instance, MariaDb, MySql, Postgres};
-use sqlx::{Connection, MySqlConnection, PgConnection, Row as _};
-use tokio::sync::Mutex;
 
 use crate::Failed;
+use crate::sql_floor::Floor;
 use crate::table::{Contender, Row, median, percentile};
 
 #[distributed_lock(key = "lease:<id>", ttl = "30s", backend = "bench-mariadb")]
@@ -19,6 +18,11 @@ async fn on_mariadb(id: usize) -> Result<(), dlock::Error> {
 
 #[distributed_lock(key = "named:<id>", ttl = "30s", backend = "bench-mariadb-named")]
 async fn named_on_mariadb(id: usize) -> Result<(), dlock::Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "row:<id>", ttl = "30s", backend = "bench-mariadb-row")]
+async fn row_on_mariadb(id: usize) -> Result<(), dlock::Error> {
     Ok(())
 }
 
@@ -32,6 +36,11 @@ async fn named_on_mysql(id: usize) -> Result<(), dlock::Error> {
     Ok(())
 }
 
+#[distributed_lock(key = "row:<id>", ttl = "30s", backend = "bench-mysql-row")]
+async fn row_on_mysql(id: usize) -> Result<(), dlock::Error> {
+    Ok(())
+}
+
 #[distributed_lock(key = "lease:<id>", ttl = "30s", backend = "bench-postgres")]
 async fn on_postgres(id: usize) -> Result<(), dlock::Error> {
     Ok(())
@@ -39,6 +48,11 @@ async fn on_postgres(id: usize) -> Result<(), dlock::Error> {
 
 #[distributed_lock(key = "named:<id>", ttl = "30s", backend = "bench-postgres-named")]
 async fn named_on_postgres(id: usize) -> Result<(), dlock::Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "row:<id>", ttl = "30s", backend = "bench-postgres-row")]
+async fn row_on_postgres(id: usize) -> Result<(), dlock::Error> {
     Ok(())
 }
 
@@ -65,6 +79,7 @@ impl Make {
 pub(crate) enum Way {
     Lease,
     Named,
+    Row,
 }
 
 impl Way {
@@ -73,6 +88,15 @@ impl Way {
         match self {
             Self::Lease => &["the two statements, raw", "dlock"],
             Self::Named => &["lock and unlock, raw", "the same, and the row of the token", "dlock"],
+            Self::Row => &["the row's transaction and the record's, raw", "dlock"],
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Lease => "lease",
+            Self::Named => "named",
+            Self::Row => "row",
         }
     }
 
@@ -80,7 +104,7 @@ impl Way {
     const fn aim(self) -> f64 {
         match self {
             Self::Lease => 1.10,
-            Self::Named => 1.15,
+            Self::Named | Self::Row => 1.15,
         }
     }
 }
@@ -88,7 +112,7 @@ impl Way {
 const ROUNDS: usize = 15;
 const ROUND: Duration = Duration::from_millis(400);
 /// As many as dlock opens for one runtime by default.
-const CONNECTIONS: usize = 8;
+pub(crate) const CONNECTIONS: usize = 8;
 
 pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
     let name = make.name();
@@ -97,7 +121,7 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
     let url = server.url();
     let (backend, opened) = match way {
         Way::Lease => (format!("bench-{name}"), url.clone()),
-        Way::Named => (format!("bench-{name}-named"), format!("{url}?way=named")),
+        Way::Named | Way::Row => (format!("bench-{name}-{}", way.name()), format!("{url}?way={}", way.name())),
     };
     if let Err(error) = runtime.block_on(Registry::global().connect(&backend, &opened))
         && *error.kind() != dlock::ErrorKind::AlreadyRegistered
@@ -121,7 +145,7 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
         }
     }
     let mut row = Row {
-        name: format!("{}-{tasks}-{name}", if way == Way::Lease { "lease" } else { "named" }),
+        name: format!("{}-{tasks}-{name}", way.name()),
         about: match way {
             Way::Lease => format!(
                 "Acquire and release by lease rows on {name}, {tasks} task(s) with a key each, {CONNECTIONS} connections."
@@ -131,6 +155,9 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
                     "Acquire and release by `way=named` on {name}, {tasks} task(s) with a key each, at most 8 sessions."
                 )
             }
+            Way::Row => format!(
+                "Acquire and release by `way=row` on {name}, {tasks} task(s) with a key each, and no work in the transaction."
+            ),
         },
         contenders: Vec::new(),
         aims: Vec::new(),
@@ -161,8 +188,8 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
 
 /// One for all rows of a way, since the registry keeps to its address, and a namespace is locked in one way.
 pub(crate) fn server_of(make: Make, way: Way) -> Result<&'static Instance, Failed> {
-    static SERVERS: [OnceLock<Instance>; 6] = [const { OnceLock::new() }; 6];
-    let kept = &SERVERS[2 * make as usize + way as usize];
+    static SERVERS: [OnceLock<Instance>; 9] = [const { OnceLock::new() }; 9];
+    let kept = &SERVERS[3 * make as usize + way as usize];
     if kept.get().is_none() {
         let _ = kept.set(match make {
             Make::MariaDb => Instance::start(MariaDb::default())?,
@@ -200,6 +227,9 @@ async fn measure(
                         (Way::Named, Make::MariaDb) => named_on_mariadb(task).await?,
                         (Way::Named, Make::MySql) => named_on_mysql(task).await?,
                         (Way::Named, Make::Postgres) => named_on_postgres(task).await?,
+                        (Way::Row, Make::MariaDb) => row_on_mariadb(task).await?,
+                        (Way::Row, Make::MySql) => row_on_mysql(task).await?,
+                        (Way::Row, Make::Postgres) => row_on_postgres(task).await?,
                     }
                     times.push(begun.elapsed().as_nanos() as u64);
                 }
@@ -214,136 +244,4 @@ async fn measure(
     times.sort_unstable();
     let micros = |share| percentile(&times, share) as f64 / 1000.0;
     Ok((times.len() as f64 / wall, micros(0.5), micros(0.99)))
-}
-
-/// Connections of the client, and rows in dlock's own table.
-struct Floor(Vec<Mutex<Conn>>);
-
-enum Conn {
-    MySql(MySqlConnection),
-    Postgres(PgConnection),
-}
-
-const MYSQL: [&str; 2] = [
-    "UPDATE dlock_locks SET token = LAST_INSERT_ID(token + 1), owner = ?, note = 'floor', hold = 'floor', \
-     expires_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + 30000000 \
-     WHERE k = ? AND (owner IS NULL OR expires_us <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))",
-    "UPDATE dlock_locks SET owner = NULL, expires_us = 0 WHERE owner = ? AND k = ?",
-];
-
-const POSTGRES: [&str; 2] = [
-    "UPDATE dlock_locks SET token = token + 1, owner = $1, note = 'floor', hold = 'floor', \
-     expires_us = (extract(epoch FROM statement_timestamp()) * 1000000)::bigint + 30000000 \
-     WHERE k = $2 AND (owner IS NULL OR expires_us <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) \
-     RETURNING token",
-    "UPDATE dlock_locks SET owner = NULL, expires_us = 0 WHERE owner = $1 AND k = $2 RETURNING token",
-];
-
-/// The middle one draws a token; its bytes are the key.
-const MYSQL_NAMED: [&str; 3] = [
-    "SELECT CAST(GET_LOCK(?, 0) AS SIGNED)",
-    "UPDATE dlock_named SET token = LAST_INSERT_ID(token + 1), note = 'floor' WHERE k = ?",
-    "SELECT CAST(RELEASE_LOCK(?) AS SIGNED)",
-];
-
-const POSTGRES_NAMED: [&str; 3] = [
-    "SELECT pg_try_advisory_lock(hashtextextended($1, 0))",
-    "UPDATE dlock_named SET token = token + 1, note = 'floor' WHERE k = $1 RETURNING token",
-    "SELECT pg_advisory_unlock(hashtextextended($1, 0))",
-];
-
-impl Floor {
-    async fn connect(make: Make, way: Way, url: &str) -> Result<Self, Failed> {
-        let mut connections = Vec::new();
-        for _ in 0..CONNECTIONS {
-            connections.push(Mutex::new(match make {
-                Make::Postgres => Conn::Postgres(PgConnection::connect(url).await?),
-                _ => Conn::MySql(MySqlConnection::connect(url).await?),
-            }));
-        }
-        let floor = Self(connections);
-        for task in 0..64 {
-            let key = key_of(task);
-            let (insert, zeros) = match way {
-                Way::Lease => ("INSERT INTO dlock_locks (k, token, expires_us, note, hold) VALUES", "0, 0, '', ''"),
-                Way::Named => {
-                    ("INSERT INTO dlock_named (k, token, session, lock_id, note, hold) VALUES", "0, 0, '', '', ''")
-                }
-            };
-            match &mut *floor.of(task).lock().await {
-                Conn::MySql(conn) => {
-                    let insert =
-                        sqlx::AssertSqlSafe(format!("{insert} (?, {zeros}) ON DUPLICATE KEY UPDATE hold = ''"));
-                    sqlx::query(insert).bind(key.as_bytes()).execute(conn).await?;
-                }
-                Conn::Postgres(conn) => {
-                    let insert = sqlx::AssertSqlSafe(format!("{insert} ($1, {zeros}) ON CONFLICT DO NOTHING"));
-                    sqlx::query(insert).bind(key).execute(conn).await?;
-                }
-            }
-        }
-        Ok(floor)
-    }
-
-    fn of(&self, task: usize) -> &Mutex<Conn> {
-        &self.0[task % self.0.len()]
-    }
-
-    async fn cycle(&self, way: Way, contender: usize, task: usize) -> Result<(), Failed> {
-        match way {
-            Way::Lease => self.lease_cycle(task).await,
-            Way::Named => self.named_cycle(contender > 0, task).await,
-        }
-    }
-
-    async fn named_cycle(&self, draws: bool, task: usize) -> Result<(), Failed> {
-        let key = key_of(task);
-        // One task at a time has the connection, as a session that is shared would have.
-        let mut conn = self.of(task).lock().await;
-        for step in (0..3).filter(|step| draws || *step != 1) {
-            let is_done = match &mut *conn {
-                Conn::MySql(conn) if step == 1 => {
-                    sqlx::query(MYSQL_NAMED[1]).bind(key.as_bytes()).execute(conn).await?.rows_affected() == 1
-                }
-                Conn::MySql(conn) => {
-                    let row = sqlx::query(MYSQL_NAMED[step]).bind(&key).fetch_one(conn).await?;
-                    row.try_get_unchecked::<Option<i64>, _>(0)? == Some(1)
-                }
-                Conn::Postgres(conn) if step == 1 => {
-                    sqlx::query(POSTGRES_NAMED[1]).bind(&key).fetch_all(conn).await?.len() == 1
-                }
-                Conn::Postgres(conn) => {
-                    sqlx::query(POSTGRES_NAMED[step]).bind(&key).fetch_one(conn).await?.try_get(0)?
-                }
-            };
-            if !is_done {
-                return Err("the floor's lock was not free, or not its own".into());
-            }
-        }
-        Ok(())
-    }
-
-    async fn lease_cycle(&self, task: usize) -> Result<(), Failed> {
-        let (key, owner) = (key_of(task), fastrand::u128(..).to_be_bytes());
-        for step in 0..2 {
-            let changed = match &mut *self.of(task).lock().await {
-                Conn::MySql(conn) => {
-                    let query = sqlx::query(MYSQL[step]).bind(&owner[..]).bind(key.as_bytes());
-                    query.execute(conn).await?.rows_affected()
-                }
-                Conn::Postgres(conn) => {
-                    let query = sqlx::query(POSTGRES[step]).bind(&owner[..]).bind(&key);
-                    query.fetch_all(conn).await?.len() as u64
-                }
-            };
-            if changed != 1 {
-                return Err("the floor's lock was not free, or not its own".into());
-            }
-        }
-        Ok(())
-    }
-}
-
-fn key_of(task: usize) -> String {
-    format!("floor:{task}")
 }

@@ -78,7 +78,8 @@ impl Wake {
         Self { signal: None, ask_by: None, lease_left: None, held_by: None }
     }
 
-    /// News will come by `signal`.
+    /// News will come by `signal`. If it fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), the caller gives up: it
+    /// would wait for what waits for it. Any other failure is no news.
     #[must_use]
     pub fn on(signal: impl Future<Output = Result<Signal>> + Send + 'static) -> Self {
         Self { signal: Some(Box::pin(signal)), ..Self::poll() }

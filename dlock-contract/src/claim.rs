@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Result;
+use crate::inspect::HoldId;
 use crate::key::LockKey;
 use crate::mode::Mode;
 use crate::note::Note;
@@ -48,6 +49,10 @@ pub struct Claim {
     /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
     /// `rerun` it may stay as a start that has not ended.
     pub once_per: Option<Box<OncePer>>,
+    /// The innermost holds of the enclosing calls in the same store, where that offers [`Settle`](crate::Settle). The caller
+    /// keeps them while it waits for this claim, so a store may find calls that wait for each other's locks. It tells that by a
+    /// [signal](crate::Wake::on) that fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+    pub inside: Vec<HoldId>,
     /// The note that the store keeps beside the owner.
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
@@ -76,6 +81,17 @@ impl Claim {
     #[doc(hidden)]
     #[must_use]
     pub const fn plain(key: LockKey, owner: Owner, ttl: Duration, note: Note) -> Self {
-        Self { key, owner, ttl, renewed: true, mode: Mode::Exclusive, fair: false, once_per: None, note, origin: None }
+        Self {
+            key,
+            owner,
+            ttl,
+            renewed: true,
+            mode: Mode::Exclusive,
+            fair: false,
+            once_per: None,
+            inside: Vec::new(),
+            note,
+            origin: None,
+        }
     }
 }

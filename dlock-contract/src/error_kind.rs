@@ -86,7 +86,8 @@ pub enum ErrorKind {
     CommitRefused,
     /// The body came to its end, and nobody knows whether the store has made its work final.
     CommitUnknown,
-    /// Every attempt of an optimistic function met a conflict with another writer.
+    /// Every attempt of an optimistic function met a conflict with another writer. Also: this call and others wait for each
+    /// other's locks or rows, and this one has to give way: nothing of its work in the store stays, and it may begin anew.
     Conflict,
     /// A fault inside dlock or the operating system; please report it.
     Internal,

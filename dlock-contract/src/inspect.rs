@@ -17,7 +17,7 @@ use crate::owner::Owner;
 ///
 /// The owner itself is a secret, since whoever knows it can release the lock. A fencing token cannot name a hold: some
 /// stores have none, and Redis keeps none beside the lock.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId([u8; 8]);
 
 impl HoldId {

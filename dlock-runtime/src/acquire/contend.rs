@@ -118,6 +118,12 @@ impl Acquisition {
                     }
                 }
                 Ok(_) => true,
+                // Waiting on would not help: the caller has to end its enclosing holds.
+                Err(error) if *error.kind() == ErrorKind::Conflict => {
+                    drop(last);
+                    self.give_up().await;
+                    return Err(error);
+                }
                 Err(_) => false,
             };
             if !has_news {

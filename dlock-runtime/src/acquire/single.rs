@@ -110,6 +110,10 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     claim.mode = request.options.mode;
     claim.fair = request.options.fair;
     claim.once_per = request.options.once_per.map(Box::new);
+    // Where holds are transactions, a store may see who waits for whom.
+    if store.backend.settle().is_some() {
+        claim.inside = scope::holds_in(&store);
+    }
     claim.origin = origin.filter(|_| profile.runs_on == RunsOn::Caller);
     supported::check(&*store.backend, &claim, &request.options).map_err(named)?;
     // A run that is passed on would be recorded under another owner's name.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
-use dlock_contract::{Error, ErrorKind, Fence, LockKey, Result};
+use dlock_contract::{Error, ErrorKind, Fence, HoldId, LockKey, Result};
 use tokio::task;
 
 use crate::guard::Held;
@@ -100,6 +100,13 @@ pub(crate) fn innermost() -> Option<Arc<Tenure>> {
 /// The hold of this lock by the enclosing call, or by one around it.
 pub(crate) fn holding(store: &Arc<Store>, lock: &LockKey) -> Option<Arc<Tenure>> {
     chain().find(|held| Arc::ptr_eq(&held.store, store) && held.lock == *lock)
+}
+
+/// The holds of the enclosing calls in one store, the innermost first, as far as a claim tells them: a call with very many keys
+/// has very many.
+pub(crate) fn holds_in(store: &Arc<Store>) -> Vec<HoldId> {
+    let holds = chain().take(8).filter(|held| Arc::ptr_eq(&held.store, store));
+    holds.map(|held| HoldId::of(&held.hold.claim.owner)).collect()
 }
 
 /// The holds of the enclosing calls in one store, for a caller that requests many locks.

@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use dlock_runtime::{Error, ErrorKind, Held, LockKey, current, inherit};
+use dlock_runtime::{Clock, Error, ErrorKind, Held, LockKey, Wait, current, inherit};
 use futures::FutureExt;
 
-use crate::support::{LONG, Op, SECOND, World, calm, full, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
 
 fn would_deadlock<T>(result: Result<T, Error>) {
     let error = result.err().expect("told at once");
@@ -139,6 +139,35 @@ fn a_child_task_that_outlives_the_hold_may_take_the_lock() {
             .unwrap();
         go.send(()).unwrap();
         child.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_nested_call_that_has_to_give_way_does_so_at_once() {
+    test(async {
+        let world = World::with(&Clock::manual(), |offers| offers.settle = true);
+        world.registry.install("other", dlock_memory::Memory::with_clock(&world.clock)).unwrap();
+        let elsewhere = world.lock("k").backend("other");
+        let (middle, inner) = (world.lock("middle"), world.lock("inner").wait(LONG));
+        let outer = world.lock("outer").run(|_| {
+            elsewhere.run(|_| async {
+                let world = &world;
+                let inside = middle.run(|_| async move {
+                    world.store.always(Op::Acquire, Step::GiveWay);
+                    inner.acquire().await.unwrap_err()
+                });
+                inside.await
+            })
+        });
+        let error = outer.await.unwrap().unwrap().unwrap();
+        assert_eq!(error.kind(), &ErrorKind::Conflict);
+        assert!(error.to_string().contains("inside of 2"), "only the holds of this store count: {error}");
+        assert_eq!((error.key(), error.is_retryable()), (Some(full("inner").as_str()), true));
+        calm().await;
+        world.empty().await;
+        // A call without enclosing holds waits on.
+        let alone = world.lock("inner").wait(Wait::UpTo(SECOND)).acquire();
+        assert_eq!(world.pass_until(SECOND / 10, alone).await.unwrap_err().kind(), &ErrorKind::WaitTimeout);
     });
 }
 

@@ -25,7 +25,7 @@ use crate::server::writable_server;
 /// The named lock of a hold begins so.
 const MARK: &str = "dlr";
 
-const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONCAT('dlr', CONVERT(hold USING utf8mb4))), 0)";
+const IS_HELD: &str = "COALESCE({session} = IS_USED_LOCK(CONCAT('dlr', CONVERT({hold} USING utf8mb4))), 0)";
 
 /// The body's statements run here, so all is as sqlx sets it up for others, and no limit is dlock's. Without `autocommit` a
 /// statement after the server has undone the transaction cannot be committed by itself. A transaction that the body has begun by
@@ -46,6 +46,8 @@ impl RowDialect for MySql {
         RowWords {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
+            lives: IS_HELD,
+            from_nothing: " FROM DUAL",
             any: "MAX",
             longest_ttl: self.named_words().longest_ttl,
         }
@@ -116,6 +118,10 @@ impl RowDialect for MySql {
                 Err(error) => Err(error),
             }
         })
+    }
+
+    fn is_elsewhere(&self, error: &sqlx::Error) -> bool {
+        number(error) == Some(1792)
     }
 
     fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
@@ -211,11 +217,12 @@ async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) 
         Some(seconds) => format!("/*M!100301 WAIT {seconds} */"),
     };
     let sql = format!(
-        "SELECT CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK('{MARK}{}', 0) AS SIGNED) FROM {name} \
-         WHERE `{column}` = ? {strength} {patience}",
-        ask.hold
+        "SELECT CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK(CONCAT('{MARK}', ?), 0) AS SIGNED) FROM {name} \
+         WHERE `{column}` = ? {strength} {patience}"
     );
-    let query = bound(sqlx::query(AssertSqlSafe(sql)), ask.key).persistent(false);
+    // One text for all holds, so that it is prepared once: closing a statement that is prepared for one hold has no answer, and
+    // the request behind it then waits in the kernel for the server's late word that it has come.
+    let query = bound(sqlx::query(AssertSqlSafe(sql)).bind(ask.hold), ask.key);
     let Some(row) = query.fetch_optional(&mut *conn).await? else { return Ok(Taken::Missing) };
     let (found, is_marked): (Vec<u8>, Option<i64>) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
     if is_marked != Some(1) {

@@ -44,6 +44,7 @@ mod longest_ttl;
 mod named_kit;
 mod rights;
 mod rogue;
+mod row;
 mod row_kit;
 mod server;
 mod tls;

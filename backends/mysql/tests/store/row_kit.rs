@@ -10,6 +10,17 @@ pub(crate) use dlock::mysql::{RowTransaction, transaction};
 
 pub(crate) use crate::server::{Database, Kind};
 
+pub(crate) type Store = RowLock<MySql>;
+
+pub(crate) type Client = sqlx::MySqlConnection;
+
+/// The tables, as the shipped files say.
+pub(crate) const MIGRATIONS: [&str; 3] = [
+    include_str!("../../migrations/20261123000003_dlock_meta.sql"),
+    include_str!("../../migrations/20261125000001_dlock_rows.sql"),
+    include_str!("../../migrations/20261125000002_dlock_row_keys.sql"),
+];
+
 /// A statement that takes so many seconds.
 pub(crate) const SLEEP: &str = "SELECT SLEEP($)";
 /// The session that runs it.
@@ -32,7 +43,7 @@ where
     body(Database::create(&kind.shared().unwrap(), case).await).await;
 }
 
-pub(crate) async fn open(url: &str) -> Result<RowLock<MySql>> {
+pub(crate) async fn open(url: &str) -> Result<Store> {
     let url = if url.contains("way=row") { url.to_owned() } else { format!("{url}?way=row") };
     dlock_mysql::row::open(&url, &Clock::system()).await
 }

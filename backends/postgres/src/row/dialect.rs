@@ -20,8 +20,11 @@ use crate::server::{pooler, writable_server};
 
 /// A number that the server has not given yet, as after the data was put back from a copy, would be an error.
 const IS_HELD: &str = "\
-    (CASE WHEN xact > 0 AND xact::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) \
-        THEN COALESCE(pg_xact_status(xact::text::xid8) = 'in progress', false) ELSE false END)";
+    (CASE WHEN {xact} > 0 AND {xact}::text::xid8 < pg_snapshot_xmax(pg_current_snapshot()) \
+        THEN COALESCE(pg_xact_status({xact}::text::xid8) = 'in progress', false) ELSE false END)";
+
+/// A snapshot ends with the newest transaction that has ended, which may be older.
+const LIVES: &str = "pg_xact_status({xact}::text::xid8) = 'in progress'";
 
 /// The body's statements run here, so no limit of dlock's is set, and none of the server's own stays. Without the commit on the
 /// disk a restart could forget what the body has done. What the body does after it has ended the transaction may not write: it
@@ -42,6 +45,8 @@ impl RowDialect for Postgres {
         RowWords {
             on_conflict: "ON CONFLICT (k, part) DO UPDATE SET",
             is_held: IS_HELD,
+            lives: LIVES,
+            from_nothing: "",
             any: "bool_or",
             longest_ttl: self.named_words().longest_ttl,
         }
@@ -128,6 +133,10 @@ impl RowDialect for Postgres {
         })
     }
 
+    fn is_elsewhere(&self, error: &sqlx::Error) -> bool {
+        state(error).as_deref() == Some("25006")
+    }
+
     fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| true) })
     }
@@ -139,8 +148,9 @@ impl RowDialect for Postgres {
     fn are_held<'a>(&'a self, conn: &'a mut PgConnection, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
         Box::pin(async move {
             let numbers: Vec<_> = ids.iter().map(|id| id.transaction).collect();
+            let is_held = IS_HELD.replace("{xact}", "xact");
             let sql = format!(
-                "SELECT {IS_HELD} FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (xact, place) ORDER BY place"
+                "SELECT {is_held} FROM unnest($1::bigint[]) WITH ORDINALITY AS asked (xact, place) ORDER BY place"
             );
             let rows = sqlx::query(AssertSqlSafe(sql)).bind(numbers).fetch_all(conn).await?;
             rows.iter().map(|row| row.try_get(0)).collect()

@@ -8,6 +8,17 @@ pub(crate) use dlock::postgres::{RowTransaction, transaction};
 
 pub(crate) use crate::kit::Database;
 
+pub(crate) type Store = RowLock<Postgres>;
+
+pub(crate) type Client = sqlx::PgConnection;
+
+/// The tables, as the shipped files say.
+pub(crate) const MIGRATIONS: [&str; 3] = [
+    include_str!("../../migrations/20261123000003_dlock_meta.sql"),
+    include_str!("../../migrations/20261125000001_dlock_rows.sql"),
+    include_str!("../../migrations/20261125000002_dlock_row_keys.sql"),
+];
+
 /// A statement that takes so many seconds.
 pub(crate) const SLEEP: &str = "SELECT pg_sleep($)";
 /// The session that runs it.
@@ -21,7 +32,7 @@ pub(crate) const UNLOCKABLE: [&str; 2] = [
     "CREATE TABLE partial (id BIGINT); CREATE UNIQUE INDEX ON partial (id) WHERE id > 0",
 ];
 
-pub(crate) async fn open(url: &str) -> Result<RowLock<Postgres>> {
+pub(crate) async fn open(url: &str) -> Result<Store> {
     let url = if url.contains("way=row") { url.to_owned() } else { format!("{url}?way=row") };
     dlock_postgres::row::open(&url, &Clock::system()).await
 }

@@ -38,6 +38,9 @@ pub trait RowDialect: Dialect {
     /// Whether the session is still in the transaction in which it locked the row. It may end savepoints.
     fn is_in<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
 
+    /// Whether a statement of the body was refused because its session is in another transaction by now, which may not write.
+    fn is_elsewhere(&self, error: &sqlx::Error) -> bool;
+
     /// Commits. Only after [`is_in`](Self::is_in) said yes. False: nothing was committed now, because the session is in another
     /// transaction than the one in which it locked the row.
     fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
@@ -72,8 +75,12 @@ pub trait RowDialect: Dialect {
 pub struct RowWords {
     /// The words before the changes of a row that is there already.
     pub on_conflict: &'static str,
-    /// Whether the hold of a record still lives.
+    /// Whether a hold still lives that is known as `{session}`, `{xact}` and `{hold}`.
     pub is_held: &'static str,
+    /// The same for a hold that has no record yet, whose transaction may be the newest of the server.
+    pub lives: &'static str,
+    /// What stands before the `WHERE` of a query that reads no table.
+    pub from_nothing: &'static str,
     /// The function before it that says whether that is so for any record of a group.
     pub any: &'static str,
     /// The longest silence after which the server can end a session.

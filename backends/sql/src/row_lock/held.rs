@@ -48,7 +48,9 @@ pub struct HeldRow<D: RowDialect> {
     /// The server is still to be asked to end its session.
     pub(super) is_left: AtomicBool,
     looked: AtomicU64,
-    sessions: Arc<Sessions<D>>,
+    /// A look has seen that it has ended, while the body used its connection.
+    seems_ended: AtomicBool,
+    pub(super) sessions: Arc<Sessions<D>>,
     pending_attempts: Arc<PendingAttempts>,
 }
 
@@ -97,6 +99,7 @@ impl<D: RowDialect> HeldRow<D> {
             said_no_work: AtomicBool::new(false),
             is_left: AtomicBool::new(false),
             looked: AtomicU64::new(since.as_nanos()),
+            seems_ended: AtomicBool::new(false),
             sessions: sessions.clone(),
             pending_attempts: pending_attempts.clone(),
         }
@@ -143,6 +146,20 @@ impl<D: RowDialect> HeldRow<D> {
 
     pub(super) fn set_looked(&self, now: BootInstant) {
         self.looked.store(now.as_nanos(), Ordering::Release);
+    }
+
+    /// Whether somebody uses its session now, such as a statement of the body.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.slot.try_lock().is_err()
+    }
+
+    pub(super) fn seems_ended(&self) -> bool {
+        self.seems_ended.load(Ordering::Acquire)
+    }
+
+    /// Notes that a look has seen its end, and tells whether one before has too.
+    pub(super) fn note_seems_ended(&self) -> bool {
+        self.seems_ended.swap(true, Ordering::AcqRel)
     }
 
     /// Takes its session, to end the transaction, if it is free within this time. Nobody gets it after that.

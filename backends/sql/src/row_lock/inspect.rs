@@ -4,20 +4,15 @@ use std::time::Duration;
 
 use dlock_contract::engine::background;
 use dlock_contract::{
-    BreakRecord, Cursor, Error, Health, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Mode, Note, Page,
-    Result,
+    BreakRecord, Cursor, Error, Health, Hold, HoldId, Inspect, Listing, LockKey, LockState, Page, Result,
 };
 use futures::future::BoxFuture;
 
 use super::dialect::RowDialect;
-use super::held::HeldRow;
-use super::record::mode_number;
+use super::look::{Living, Owned};
 use super::shared::Shared;
-use super::statements::Statements;
 use super::store::RowLock;
-use crate::dialect::{Answer, Statement, Value};
 use crate::listing::{page_of, range_of};
-use crate::session::corrupt;
 
 /// How long the server may take to end a session.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -38,22 +33,6 @@ impl<D: RowDialect> Inspect for RowLock<D> {
     }
 }
 
-/// Which statement.
-type Which = fn(&Statements) -> &Statement;
-
-/// A value that a request takes with it.
-#[derive(Clone)]
-enum Owned {
-    Text(String),
-    Int(i64),
-}
-
-/// A living hold of a lock.
-pub(super) struct Living {
-    pub(super) holder: Holder,
-    pub(super) mode: i64,
-}
-
 impl<D: RowDialect> Shared<D> {
     pub(super) async fn holders(&self, key: &LockKey) -> Result<LockState> {
         let records = self.records(key).await?;
@@ -64,32 +43,6 @@ impl<D: RowDialect> Shared<D> {
     /// The living holds of a lock, the first one first.
     pub(super) async fn records(&self, key: &LockKey) -> Result<Vec<Living>> {
         self.records_of(self.record_name(key)?).await
-    }
-
-    /// Whether somebody else was granted the lock after this hold. The row may be locked, and not by this hold's session: the
-    /// server has undone its transaction, and the body has gone on.
-    pub(super) async fn is_overtaken(&self, held: &HeldRow<D>) -> Result<bool> {
-        let records = self.records_of(held.record.name.clone()).await?;
-        let is_reader = |record: &Living| record.mode == mode_number(Mode::Read);
-        Ok(records.iter().any(|record| {
-            let is_later = record.holder.token.is_some_and(|token| token > held.token);
-            is_later && !(held.record.is_reader && is_reader(record))
-        }))
-    }
-
-    async fn records_of(&self, name: String) -> Result<Vec<Living>> {
-        let answer = self.statement(|all| &all.look, vec![Owned::Text(name)]).await?;
-        let living = answer.rows.iter().map(|row| {
-            let [note, hold, token, mode, ..] = &row[..] else {
-                return Err(corrupt("it has too few columns"));
-            };
-            let holder = Holder::new(Note::from_stored(note.text())).with(|holder| {
-                holder.id = hold.text().parse().ok();
-                holder.token = token.int().and_then(|token| u64::try_from(token).ok());
-            });
-            Ok(Living { holder, mode: mode.int().unwrap_or_default() })
-        });
-        living.collect()
     }
 
     /// Over a connection of its own: a session that fails here may be the monitor's.
@@ -157,26 +110,5 @@ impl<D: RowDialect> Shared<D> {
         let answer = self.statement(|all| &all.record, values).await?;
         let record = answer.rows.first().and_then(|row| row.first());
         Ok(record.map(|record| BreakRecord::from_stored(record.text())))
-    }
-
-    /// Runs one statement about records.
-    async fn statement(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
-        let statements = self.statements.clone();
-        let asking = self.pool.run(move |session| {
-            Box::pin(async move {
-                let values: Vec<_> = values.iter().map(Owned::value).collect();
-                session.ask(which(&statements), &values).await
-            })
-        });
-        asking.await
-    }
-}
-
-impl Owned {
-    fn value(&self) -> Value<'_> {
-        match self {
-            Self::Text(text) => Value::Text(text),
-            Self::Int(number) => Value::Int(*number),
-        }
     }
 }

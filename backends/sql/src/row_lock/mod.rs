@@ -12,10 +12,12 @@
 
 mod aside;
 mod backend;
+mod circle;
 mod dialect;
 mod ending;
 mod held;
 mod inspect;
+mod look;
 mod monitor;
 mod record;
 mod sessions;

@@ -21,8 +21,11 @@ use crate::session::{StoreContext, refused};
 const EVERY: Duration = Duration::from_millis(250);
 /// A hold that is younger is not asked about: most end before, and cost nothing.
 const YOUNG: Duration = Duration::from_millis(100);
+/// After so long it is looked at again whether a hold has ended whose connection the body uses. By then the server's answer to
+/// the body's statement is there, which says why.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Within this time after the end of its session a holder is told, but for the time of a round trip.
-pub(super) const TOLD: Duration = Duration::from_millis(300);
+pub(super) const TOLD: Duration = Duration::from_millis(400);
 /// How long one look may take, connecting included.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -117,7 +120,7 @@ impl<D: RowDialect> Monitor<D> {
     fn next_look(&self) -> Option<BootInstant> {
         let mut holds = self.holds();
         let living = holds.by_owner.values().filter_map(Weak::upgrade).filter(|held| held.is_watched());
-        let next = living.map(|held| held.looked().after(EVERY)).min();
+        let next = living.map(|held| held.looked().after(if held.seems_ended() { AGAIN } else { EVERY })).min();
         holds.is_idle = next.is_none();
         next
     }
@@ -139,7 +142,8 @@ impl<D: RowDialect> Monitor<D> {
         }
         let seen = self.look(&asked).await;
         for (held, seen) in due.iter().zip(seen) {
-            if let Some(held) = held.upgrade().filter(|held| seen == Seen::Ended && held.is_watched()) {
+            let held = held.upgrade().filter(|held| seen == Seen::Ended && held.is_watched());
+            if let Some(held) = held.filter(|held| held.note_seems_ended() || !held.is_in_use()) {
                 held.end();
             }
         }

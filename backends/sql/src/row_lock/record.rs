@@ -50,7 +50,7 @@ pub(super) async fn write<D: Dialect>(
         let values = [name, mode, number, transaction, hold, note, key];
         return token_of(&session.ask(&statements.stamp, &values).await?);
     }
-    let token = token_of(&session.ask(&statements.draw, &[name, key]).await?)?;
+    let token = token_of(&session.ask(&statements.draw, &[name, key, number, transaction, hold]).await?)?;
     // It is below 2^53.
     let drawn = Value::Int(i64::try_from(token).unwrap_or(i64::MAX));
     let values = [name, hold, drawn, mode, number, transaction, note, key];
@@ -59,6 +59,9 @@ pub(super) async fn write<D: Dialect>(
 }
 
 fn token_of(answer: &Answer) -> Result<u64> {
+    if answer.granted().is_none() && answer.changed == 0 {
+        return Err(Error::outage("the session of the lock ended before its token was drawn"));
+    }
     match answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0) {
         None => Err(corrupt("its token is not above zero, or missing")),
         Some(token) if token >= MOST_TOKEN => {

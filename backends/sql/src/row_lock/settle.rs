@@ -16,6 +16,7 @@ use crate::session::PATIENCE;
 /// How long the server is asked what became of a commit, and how often.
 const OUTCOME: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(20);
+pub(super) const ENDED: &str = "a statement of the body ended the transaction, and may have committed it";
 
 impl<D: RowDialect> Settle for RowLock<D> {
     fn has_work(&self, hold: &Hold) -> bool {
@@ -90,7 +91,7 @@ impl<D: RowDialect> Shared<D> {
     async fn ended_by_the_body(&self, held: &HeldRow<D>) -> Error {
         match self.outcome(held).await {
             Ok(Some(false)) => refusal("the transaction had ended before: a statement of the body ended it"),
-            _ => unknown("a statement of the body ended the transaction, and may have committed it"),
+            _ => unknown(ENDED),
         }
     }
 
@@ -125,7 +126,7 @@ pub(super) fn refusal(why: &str) -> Error {
     )
 }
 
-fn unknown(why: &str) -> Error {
+pub(super) fn unknown(why: &str) -> Error {
     let text =
         format!("nobody knows whether the body's work was committed: {why}; look for it before you run the body again");
     Error::new(ErrorKind::CommitUnknown, text)

@@ -17,21 +17,25 @@ const CREATE: &str = "INSERT INTO {row_keys} (k) VALUES ($1){unless_there}";
 /// Draws a token, and leaves the record of the one holder. The token is above the last one and not below the server's time, so
 /// it rises even where records were lost.
 ///
+/// It does nothing for a hold that has ended: if it comes late, the record may be that of the next holder.
+///
 /// Values: name, mode, session, transaction, hold id, note, whole key.
 const STAMP: &str = "\
-    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) VALUES ( \
-        $1, '', {draw}GREATEST({now}, {swept}){drawn}, $2, $3, $4, $5, $6, $7) \
+    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
+    SELECT $1, '', {draw}GREATEST({now}, {swept}){drawn}, $2, $3, $4, $5, $6, $7{from_nothing} WHERE {lives} \
     {on_conflict} \
         token = {draw}GREATEST({t}rows.token + 1, {now}){drawn}, mode = $2, session = $3, xact = $4, hold = $5, \
         note = $6, long_key = $7{tells}";
 
-/// Draws a token for a reader, beside others.
+/// Draws a token for a reader, beside others. The one holder before it is none any more, whatever its session says: the readers
+/// keep the row locked. So its record goes, since the tokens of readers stand in the same place. A reader that comes late, and
+/// has ended, draws none.
 ///
-/// Values: name, whole key.
+/// Values: name, whole key, session, transaction, hold id.
 const DRAW: &str = "\
-    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) VALUES ( \
-        $1, '', {draw}GREATEST({now}, {swept}){drawn}, 0, 0, 0, '', '', $2) \
-    {on_conflict} token = {draw}GREATEST({t}rows.token + 1, {now}){drawn}{tells}";
+    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
+    SELECT $1, '', {draw}GREATEST({now}, {swept}){drawn}, 0, 0, 0, '', '', $2{from_nothing} WHERE {lives} \
+    {on_conflict} token = {draw}GREATEST({t}rows.token + 1, {now}){drawn}, hold = ''{tells}";
 
 /// The record of one of several readers.
 ///
@@ -48,6 +52,21 @@ const FORGET_READER: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2";
 /// Values: name.
 const LOOK: &str =
     "SELECT note, hold, token, mode, session FROM {rows} WHERE k = $1 AND hold <> '' AND {is_held} ORDER BY token";
+
+/// Says that the call of a hold waits for another lock, from now on for some time.
+///
+/// Values: name of that (see `circle`), name of the other lock.
+const WAIT: &str = "\
+    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
+    VALUES ($1, '', {now}, 0, 0, 0, '', '', $2) {on_conflict} token = {now}, long_key = $2";
+
+/// Values: name of that.
+const END_WAIT: &str = "UPDATE {rows} SET long_key = '' WHERE k = $1 AND part = ''";
+
+/// What the call of a hold waits for, if it has said so lately.
+///
+/// Values: name of that, how long that is.
+const WAITS: &str = "SELECT long_key FROM {rows} WHERE k = $1 AND part = '' AND long_key <> '' AND token > {now} - $2";
 
 /// A range of names; those of free locks count for the limit, so that the cost has a bound.
 ///
@@ -96,6 +115,9 @@ pub(super) struct Statements {
     pub(super) stamp_reader: Statement,
     pub(super) forget_reader: Statement,
     pub(super) look: Statement,
+    pub(super) wait: Statement,
+    pub(super) end_wait: Statement,
+    pub(super) waits: Statement,
     pub(super) list: Statement,
     pub(super) leave_record: Statement,
     pub(super) take_back: Statement,
@@ -109,23 +131,32 @@ pub(super) struct Statements {
 impl Statements {
     pub(super) fn new<D: RowDialect>(dialect: &D) -> Self {
         let (words, row) = (dialect.words(), dialect.row_words());
-        let made = |text: &str| {
+        let of_hold = |text: &str, [session, xact, hold]: [&str; 3]| {
+            text.replace("{session}", session).replace("{xact}", xact).replace("{hold}", hold)
+        };
+        let made_for = |text: &str, its_hold: [&str; 3]| {
             let text = text
                 .replace("{swept}", SWEPT)
                 .replace("{on_conflict}", row.on_conflict)
                 .replace("{any}", row.any)
-                .replace("{is_held}", row.is_held)
+                .replace("{from_nothing}", row.from_nothing)
+                .replace("{is_held}", &of_hold(row.is_held, ["session", "xact", "hold"]))
+                .replace("{lives}", &of_hold(row.lives, its_hold))
                 .replace("{rows}", &format!("{{s}}{ROWS}"))
                 .replace("{row_keys}", &format!("{{s}}{ROW_KEYS}"));
             statement(&text, words)
         };
+        let made = |text: &str| made_for(text, [""; 3]);
         Self {
             create: made(CREATE),
-            stamp: made(STAMP),
-            draw: made(DRAW),
+            stamp: made_for(STAMP, ["$3", "$4", "$5"]),
+            draw: made_for(DRAW, ["$3", "$4", "$5"]),
             stamp_reader: made(STAMP_READER),
             forget_reader: made(FORGET_READER),
             look: made(LOOK),
+            wait: made(WAIT),
+            end_wait: made(END_WAIT),
+            waits: made(WAITS),
             list: made(LIST),
             leave_record: made(LEAVE_RECORD),
             take_back: made(TAKE_BACK),

@@ -9,6 +9,7 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result}
 use tokio::sync::oneshot;
 
 use super::aside::failed;
+use super::circle::Circle;
 use super::dialect::{RowAsk, RowDialect, RowId, Taken};
 use super::held::{Granted, HeldRow};
 use super::record::{self, Record};
@@ -54,17 +55,22 @@ impl<D: RowDialect> Shared<D> {
     ) -> Result<Option<Arc<HeldRow<D>>>> {
         let (mut tell, told) = oneshot::channel();
         let (shared, claim) = (self.clone(), claim.clone());
+        let mut circle = Circle::of(self, &claim)?;
         let pending_attempt = self.pending_attempts.begin(claim.owner);
         background()?.spawn(async move {
             let session = Asked::default();
-            tokio::select! {
-                found = shared.take(&claim, Some(until), &session) => drop(tell.send((found, pending_attempt))),
-                () = tell.closed() => {
-                    // Its connection is closed. A server that waits for a row does not see that.
-                    if let Some((session, server)) = session.take() {
-                        let _ = shared.monitor.kill(session, &server).await;
-                    }
-                }
+            let (found, waits) = tokio::select! {
+                found = shared.take(&claim, Some(until), &session) => (Some(found), false),
+                error = circle.closes() => (Some(Err(error)), true),
+                () = tell.closed() => (None, true),
+            };
+            // Its connection is closed. A server that waits for a row does not see that.
+            if waits && let Some((session, server)) = session.take() {
+                let _ = shared.monitor.kill(session, &server).await;
+            }
+            circle.end().await;
+            if let Some(found) = found {
+                let _ = tell.send((found, pending_attempt));
             }
         });
         let (found, _pending_attempt) = told.await.map_err(|_| failed())?;

@@ -1,7 +1,6 @@
 //! The transaction of a hold, for the body's own statements.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +11,8 @@ use tokio::sync::OwnedMutexGuard;
 use super::dialect::RowDialect;
 use super::held::HeldRow;
 use super::sessions::Open;
+use super::settle::{ENDED, unknown};
+use crate::dialect::Refusal;
 
 /// The transaction of a hold. The body's statements run inside of it by [`conn`](Self::conn).
 ///
@@ -30,7 +31,7 @@ pub struct RowTransaction<D: RowDialect> {
 /// connection, and the server ends a session that is silent for the ttl.
 pub struct RowConnection<'a, D: RowDialect> {
     slot: OwnedMutexGuard<Option<Open<D>>>,
-    transaction: PhantomData<&'a mut RowTransaction<D>>,
+    held: &'a HeldRow<D>,
 }
 
 impl<D: RowDialect> RowTransaction<D> {
@@ -65,7 +66,31 @@ impl<D: RowDialect> RowTransaction<D> {
             self.held.end();
             return Err(lost(&self.held));
         }
-        Ok(RowConnection { slot, transaction: PhantomData })
+        Ok(RowConnection { slot, held: &self.held })
+    }
+}
+
+impl<D: RowDialect> RowConnection<'_, D> {
+    /// What a failed statement means for the call: [`Conflict`](ErrorKind::Conflict) if the server has undone the transaction
+    /// because of another one beside it (a deadlock, a serialization failure). Nothing of its work stays then, and the whole call
+    /// may be run again, as `#[dlock::optimistic]` does. [`CommitUnknown`](ErrorKind::CommitUnknown) if a statement of the body
+    /// has ended the transaction before, such as a change of a table's definition in MySQL and MariaDB, and may have committed it.
+    /// Every other error stays what it is.
+    ///
+    /// `ready()` counts what was asked here. See `docs/backends.md` for an example.
+    pub fn statement_error<E: From<Error> + From<sqlx::Error>>(&self, error: sqlx::Error) -> E {
+        let context = &self.held.sessions.context;
+        if context.dialect.is_elsewhere(&error) {
+            return unknown(ENDED).because(error).into();
+        }
+        let refusal = context.dialect.refusal(&error);
+        context.collisions.note(refusal);
+        if refusal != Refusal::Undone {
+            return error.into();
+        }
+        let text = "the server has undone the transaction of the lock because of another one beside it, such as at a deadlock: \
+                    nothing of its work stays, so begin the whole call anew";
+        Error::new(ErrorKind::Conflict, text).because(context.dialect.fault(error)).into()
     }
 }
 

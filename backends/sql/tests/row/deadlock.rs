@@ -1,57 +1,140 @@
-//! Two bodies that lock rows in opposite order: the server ends one of them, and a second run of it succeeds.
+//! Two calls that want the same rows in opposite order: one of them gives way, and its second run succeeds.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use dlock::Held;
+use dlock::{Held, Key, Registry, Wait, optimistic};
+use sqlx::AssertSqlSafe;
 use tokio::sync::Barrier;
 
-use super::world::{Failure, World, run};
+use super::world::{Failure, World, insert, registry, run};
 use crate::row_kit::{Database, is_deadlock, transaction};
 
 row_lock_cases! {
     of_two_bodies_in_opposite_order_one_is_ended_and_run_again
+    of_two_nested_locks_in_opposite_order_one_call_gives_way_and_is_run_again
+    a_wait_inside_of_another_lock_is_no_deadlock
+    an_error_of_a_statement_that_undid_nothing_stays_what_it_is
+}
+
+/// Long enough that neither a renewal nor the end of the wait ends anything here.
+const LONG: Duration = Duration::from_secs(30);
+
+/// How two calls meet: each has its first lock before one asks for its second.
+struct Meeting {
+    both_hold: Barrier,
+    runs: AtomicU32,
+}
+
+impl Meeting {
+    fn new() -> Self {
+        Self { both_hold: Barrier::new(2), runs: AtomicU32::new(0) }
+    }
+
+    /// Only the first runs meet.
+    fn begins(&self) -> bool {
+        self.runs.fetch_add(1, Ordering::SeqCst) < 2
+    }
+
+    async fn meets(&self, is_first: bool) {
+        if is_first {
+            self.both_hold.wait().await;
+        }
+    }
+}
+
+async fn deadlocks(registries: [&Registry; 2]) -> u64 {
+    let mut count = 0;
+    for registry in registries {
+        let health = registry.ready("rows").await.unwrap();
+        count += health.counts.iter().find(|(what, _)| what.starts_with("deadlocks")).unwrap().1;
+    }
+    count
+}
+
+/// Moves 1 in the transaction of the first account's lock. Somebody who has the second one may wait for the first.
+#[optimistic(retries = 3, backoff = "1ms..20ms")]
+async fn transfer(registry: &Registry, from: u32, to: u32, meeting: &Meeting) -> Result<(), Failure> {
+    let is_first = meeting.begins();
+    let body = async |held: Held| {
+        let mut tx = transaction(&held)?;
+        run(&mut tx, &format!("UPDATE data SET n = n - 1 WHERE id = {from}")).await?;
+        meeting.meets(is_first).await;
+        let mut conn = tx.conn().await?;
+        let second = format!("UPDATE data SET n = n + 1 WHERE id = {to}");
+        let done = sqlx::raw_sql(AssertSqlSafe(second)).execute(&mut *conn).await;
+        done.map(drop).map_err(|error| conn.statement_error::<Failure>(error))
+    };
+    registry.lock(Key::text("account:").value(&from)).ttl(LONG).run_fallible(body).await
 }
 
 async fn of_two_bodies_in_opposite_order_one_is_ended_and_run_again(database: Database) {
     let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
     world.database.change("INSERT INTO data VALUES (1, 100), (2, 100)").await;
-    let met = Arc::new(Barrier::new(2));
-    let mut calls = Vec::new();
-    for (from, to) in [(1, 2), (2, 1)] {
-        let (registry, met) = (world.registry.clone(), met.clone());
-        calls.push(tokio::spawn(async move {
-            let mut tries = 0;
-            loop {
-                tries += 1;
-                let (met, is_first) = (met.clone(), tries == 1);
-                let body = move |held: Held| async move {
-                    let mut tx = transaction(&held)?;
-                    run(&mut tx, &format!("UPDATE data SET n = n - 1 WHERE id = {from}")).await?;
-                    if is_first {
-                        // Both have their first row before one asks for its second.
-                        met.wait().await;
-                    }
-                    run(&mut tx, &format!("UPDATE data SET n = n + 1 WHERE id = {to}")).await
-                };
-                match registry.lock(dlock::Key::text("account:").value(&from)).run_fallible(body).await {
-                    Ok(()) => return tries,
-                    Err(error) => assert!(ended_by_deadlock(&error), "{error}"),
-                }
-            }
-        }));
-    }
-    let mut tries = 0;
-    for call in calls {
-        tries += call.await.unwrap();
-    }
-    assert_eq!(tries, 3, "one of them is ended once");
+    let meeting = Meeting::new();
+    let (one, two) = tokio::join!(transfer(&world.registry, 1, 2, &meeting), transfer(&other, 2, 1, &meeting));
+    one.unwrap();
+    two.unwrap();
+    assert_eq!(meeting.runs.into_inner(), 3, "one of them is ended once");
     assert_eq!(world.database.lines("SELECT n FROM data ORDER BY id").await, ["100", "100"]);
+    assert_eq!(deadlocks([&world.registry, &other]).await, 1);
 }
 
-/// The body's own error wins; the loss of the lock that came with it may be told first.
-fn ended_by_deadlock(error: &Failure) -> bool {
-    match error.downcast_ref::<sqlx::Error>() {
-        Some(error) => is_deadlock(error),
-        None => error.downcast_ref::<dlock::Error>().is_some_and(dlock::Error::is_lost),
-    }
+/// Works in its outer lock's transaction, and in that of another lock inside.
+#[optimistic(retries = 3, backoff = "1ms..20ms")]
+async fn nest(registry: &Registry, outer: &str, inner: &str, id: u32, meeting: &Meeting) -> Result<(), Failure> {
+    let is_first = meeting.begins();
+    let body = async |held: Held| {
+        insert(held, id).await?;
+        meeting.meets(is_first).await;
+        let lock = registry.lock(Key::new().value(inner)).ttl(LONG).wait(Wait::UpTo(LONG));
+        lock.run_fallible(|held| insert(held, id + 1)).await.map(drop)
+    };
+    registry.lock(Key::new().value(outer)).ttl(LONG).wait(Wait::UpTo(LONG)).run_fallible(body).await
+}
+
+async fn of_two_nested_locks_in_opposite_order_one_call_gives_way_and_is_run_again(database: Database) {
+    let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
+    let meeting = Meeting::new();
+    let (one, two) = tokio::join!(nest(&world.registry, "a", "b", 10, &meeting), nest(&other, "b", "a", 20, &meeting));
+    one.unwrap();
+    two.unwrap();
+    assert_eq!(meeting.runs.into_inner(), 3, "one of them gives way once");
+    // What the first run of the one that gave way had written would be in the way of its second run.
+    assert_eq!(world.data().await, ["10", "11", "20", "21"]);
+    assert_eq!(deadlocks([&world.registry, &other]).await, 1);
+    let told = "SELECT long_key FROM dlock_rows WHERE k LIKE '!waits:%' AND long_key <> ''";
+    assert_eq!(world.database.lines(told).await, [""; 0], "a wait that is over is still told");
+}
+
+async fn a_wait_inside_of_another_lock_is_no_deadlock(database: Database) {
+    let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
+    let inner = other.lock("b").ttl(LONG).acquire().await.unwrap();
+    let body = async |_: Held| {
+        let ends = async {
+            // Until the wait is told to others, so that the look has been done.
+            let told = "SELECT k FROM dlock_rows WHERE long_key <> '' AND k LIKE '!waits:%'";
+            let is_told = async || !world.database.lines(told).await.is_empty();
+            dlock_testkit::wait_until("the wait is told", is_told).await.unwrap();
+            inner.release().await
+        };
+        let (guard, released) = tokio::join!(world.registry.lock("b").ttl(LONG).wait(Wait::UpTo(LONG)).acquire(), ends);
+        released?;
+        guard?.release().await
+    };
+    world.lock().ttl(LONG).run_fallible(body).await.unwrap();
+    assert_eq!(deadlocks([&world.registry, &other]).await, 0);
+}
+
+async fn an_error_of_a_statement_that_undid_nothing_stays_what_it_is(database: Database) {
+    let world = World::new(database).await;
+    let guard = world.lock().acquire().await.unwrap();
+    let mut tx = transaction(&guard).unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    let error = sqlx::raw_sql("SELECT n FROM nowhere").execute(&mut *conn).await.unwrap_err();
+    let error: Failure = conn.statement_error(error);
+    assert!(!is_deadlock(error.downcast_ref().unwrap()));
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Backend, Released};
-use dlock_testkit::holds::{confirm, take};
+use dlock_contract::{Backend, Clock, Released, Signal};
+use dlock_testkit::holds::{confirm, stand, take};
 use dlock_testkit::{Mode, Proxy};
 use sqlx::Executor;
 
@@ -13,6 +13,8 @@ use crate::row_kit::{Database, open, transaction_of};
 row_lock_cases! {
     work_that_begins_after_the_body_has_ended_is_told_by_the_release
     a_commit_waits_for_a_slow_renewal
+    a_hold_that_was_waited_for_counts_from_a_request_that_was_answered
+    a_session_that_could_not_be_ended_is_ended_by_the_next_release
 }
 
 const TTL: Duration = Duration::from_secs(9);
@@ -51,4 +53,38 @@ async fn a_commit_waits_for_a_slow_renewal(database: Database) {
     });
     settled.unwrap();
     assert_eq!(world.data().await, ["1"]);
+}
+
+async fn a_hold_that_was_waited_for_counts_from_a_request_that_was_answered(database: Database) {
+    let near = open(&database.url()).await.unwrap();
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let far = open(&url).await.unwrap();
+    // So that its record is one request later, and not two with the first preparation of the statement.
+    far.release(&take(&far, &database.claim("warm", TTL)).await).await.unwrap();
+    let before = take(&near, &database.claim("b", TTL)).await;
+    let waiting = stand(&far, &database.claim("b", TTL)).await.signal.unwrap();
+    let waiting = tokio::spawn(waiting);
+    dlock_testkit::wait_until("it waits", async || crate::row_kit::waiting(&database).await == 1).await.unwrap();
+    let delay = Duration::from_millis(300);
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: delay });
+    near.release(&before).await.unwrap();
+    let Signal::Granted(hold) = waiting.await.unwrap().unwrap() else { panic!("no hold") };
+    // The answer to the request that it counts from, and then that to its record. By the time of the answer alone nobody could
+    // tell how old that was.
+    let age = Clock::system().now().since(hold.validity.from);
+    assert!(age >= 2 * delay, "it counts from an answer, {age:?} ago");
+}
+
+async fn a_session_that_could_not_be_ended_is_ended_by_the_next_release(database: Database) {
+    let near = open(&database.url()).await.unwrap();
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let far = open(&url).await.unwrap();
+    let hold = take(&far, &database.claim("b", TTL)).await;
+    proxy.set(Mode::BLACKHOLE);
+    far.release(&hold).await.unwrap_err();
+    // The server sees nothing of the end of the old connections.
+    proxy.set(Mode::Pass);
+    let again = far.release(&hold).await;
+    take(&near, &database.claim("b", TTL)).await;
+    assert!(again.is_err(), "nobody knows whether it was held to the end: {again:?}");
 }

@@ -5,6 +5,8 @@ mod body;
 mod deadlock;
 mod ends;
 mod late;
+mod records;
+mod rights;
 mod table;
 mod timeouts;
 mod undone;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use dlock::Mode;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
 use super::world::{World, registry, run};
@@ -10,6 +11,7 @@ use crate::row_kit::{Database, is_deadlock, transaction, waiting_for};
 row_lock_cases! {
     a_body_that_goes_on_after_a_deadlock_is_told
     a_body_that_goes_on_after_its_own_commit_is_told_and_writes_nothing
+    readers_behind_a_writer_whose_transaction_has_ended_hold
 }
 
 /// Long enough that no renewal tells of anything here by itself.
@@ -71,4 +73,23 @@ async fn a_body_that_goes_on_after_its_own_commit_is_told_and_writes_nothing(dat
     assert!(held.confirm().await.unwrap_err().is_lost(), "it was not told");
     next.release().await.unwrap();
     assert_eq!(world.data().await, ["1"]);
+}
+
+/// The session of the writer lives on, and the tokens of readers stand where its record was.
+async fn readers_behind_a_writer_whose_transaction_has_ended_hold(database: Database) {
+    let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
+    let writer = world.lock().mode(Mode::Write).ttl(TTL).acquire().await.unwrap();
+    let mut tx = transaction(&writer).unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    conn.execute("ROLLBACK").await.unwrap();
+    let read = || other.lock("a").mode(Mode::Read).ttl(TTL).acquire();
+    let (one, _two) = (read().await.unwrap(), read().await.unwrap());
+    let mut reading = transaction(&one).unwrap();
+    let mut lent = reading.conn().await.unwrap();
+    lent.execute("SELECT 1").await.unwrap();
+    one.confirm().await.unwrap();
+    assert_eq!(other.lock("a").holders().await.unwrap().holders.len(), 2);
+    drop(conn);
+    assert!(writer.confirm().await.unwrap_err().is_lost());
 }

@@ -171,6 +171,16 @@ impl Backend for Faulty {
                 let signal = async { Err::<Signal, _>(Error::outage("the push connection is down")) };
                 return Ok(Attempt::Contended(Wake::on(signal)));
             }
+            if let Step::GiveWay = step {
+                let inside = claim.inside.len();
+                let signal = async move {
+                    match inside {
+                        0 => std::future::pending().await,
+                        _ => Err::<Signal, _>(Error::new(ErrorKind::Conflict, format!("inside of {inside}"))),
+                    }
+                };
+                return Ok(Attempt::Contended(Wake::on(signal)));
+            }
             // A store that can only be polled has no line.
             let queue = if let WakeStyle::Poll { .. } = self.offers.wake { Queue::Leave } else { queue };
             let mut attempt = self.fault(step, self.memory.try_acquire(claim, queue)).await??;

@@ -45,6 +45,8 @@ pub(crate) enum Step {
     Panic,
     /// Contended, with a signal that fails at once.
     BrokenSignal,
+    /// Contended, with a signal that tells a caller with enclosing holds to give way.
+    GiveWay,
     /// It is granted for so long only, as a pushed grant is.
     Short(Duration),
     /// It is done, and said to have begun so long ago. Of a look: each lease has so much less time left.

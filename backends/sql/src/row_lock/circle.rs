@@ -1,0 +1,118 @@
+//! Finds calls that wait for each other's locks.
+//!
+//! Nested locks are transactions of their own, so the server sees no circle among them. So a call that waits while it holds other
+//! rows writes down for each of these holds what it waits for. Then it looks who has that lock, and what that one waits for, until
+//! it meets a hold of its own. Of the holds in a circle the youngest gives way, whoever finds it.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock_contract::{Claim, Error, ErrorKind, HoldId, Result};
+
+use super::dialect::RowDialect;
+use super::look::Owned;
+use super::shared::Shared;
+use crate::dialect::Refusal;
+use crate::numbers::micros;
+
+/// How long a call waits before it looks, and before it looks again. Most waits are shorter, and cost nothing.
+const EVERY: Duration = Duration::from_millis(500);
+/// For how long a call is taken to wait that says no more.
+const BELIEVED: Duration = Duration::from_millis(1500);
+/// How many locks a look goes through.
+const MOST: usize = 32;
+
+/// What one call waits for, and what it holds meanwhile.
+pub(super) struct Circle<D: RowDialect> {
+    shared: Arc<Shared<D>>,
+    name: String,
+    holds: Vec<HoldId>,
+    is_told: bool,
+}
+
+/// A place of a look: a lock, and the youngest hold on the way to it, by its token.
+struct Place {
+    name: String,
+    youngest: (u64, HoldId),
+}
+
+impl<D: RowDialect> Circle<D> {
+    pub(super) fn of(shared: &Arc<Shared<D>>, claim: &Claim) -> Result<Self> {
+        let name = shared.table.record_of(&claim.key, &shared.table.key_of(shared.kind, &claim.key)?);
+        Ok(Self { shared: shared.clone(), name, holds: claim.inside.clone(), is_told: false })
+    }
+
+    /// Ends when this call is to give way.
+    pub(super) async fn closes(&mut self) -> Error {
+        if self.holds.is_empty() {
+            return std::future::pending().await;
+        }
+        let context = self.shared.context.clone();
+        loop {
+            context.clock.sleep_until(context.clock.now().after(EVERY)).await;
+            // What has failed is done by the next look, and the end of the wait is there too.
+            if let Ok(true) = self.is_youngest().await {
+                context.collisions.note(Refusal::Undone);
+                return conflict();
+            }
+        }
+    }
+
+    /// Says what this call waits for, and whether it is the one that gives way.
+    async fn is_youngest(&mut self) -> Result<bool> {
+        self.is_told = true;
+        for hold in &self.holds {
+            let values = vec![Owned::Text(place_of(*hold)), Owned::Text(self.name.clone())];
+            self.shared.statement(|all| &all.wait, values).await?;
+        }
+        let (mut places, mut seen) = (Vec::new(), HashSet::new());
+        let start = Place { name: self.name.clone(), youngest: (0, self.holds[0]) };
+        let mut place = Some(start);
+        while let Some(Place { name, youngest }) = place {
+            if seen.len() >= MOST {
+                break;
+            }
+            for record in self.shared.records_of(name).await? {
+                let (Some(id), Some(token)) = (record.holder.id, record.holder.token) else { continue };
+                let youngest = youngest.max((token, id));
+                if self.holds.contains(&id) {
+                    if self.holds.contains(&youngest.1) {
+                        return Ok(true);
+                    }
+                    continue;
+                }
+                if let Some(next) = self.waits_for(id).await?.filter(|next| seen.insert(next.clone())) {
+                    places.push(Place { name: next, youngest });
+                }
+            }
+            place = places.pop();
+        }
+        Ok(false)
+    }
+
+    /// The lock for which the call of a hold waits.
+    async fn waits_for(&self, hold: HoldId) -> Result<Option<String>> {
+        let values = vec![Owned::Text(place_of(hold)), Owned::Int(micros(BELIEVED))];
+        let answer = self.shared.statement(|all| &all.waits, values).await?;
+        Ok(answer.rows.first().and_then(|row| row.first()).map(|name| name.text().to_owned()))
+    }
+
+    /// Says that the wait is over, so that nobody takes this call for one that waits. Otherwise it is believed for a while.
+    pub(super) async fn end(self) {
+        for hold in self.holds.iter().filter(|_| self.is_told) {
+            let _ = self.shared.statement(|all| &all.end_wait, vec![Owned::Text(place_of(*hold))]).await;
+        }
+    }
+}
+
+/// Where it stands for what the call of a hold waits. No lock has such a name.
+fn place_of(hold: HoldId) -> String {
+    format!("!waits:{hold}")
+}
+
+fn conflict() -> Error {
+    let text = "this call and another one wait for each other's locks, and this one gives way: return the error, so that the locks \
+                of the enclosing calls are freed, and begin the whole call anew";
+    Error::new(ErrorKind::Conflict, text)
+}

@@ -1,0 +1,88 @@
+//! Reads and changes records of holds, by one statement each.
+
+use dlock_contract::{Holder, Mode, Note, Result};
+
+use super::dialect::RowDialect;
+use super::held::HeldRow;
+use super::record::mode_number;
+use super::shared::Shared;
+use super::statements::Statements;
+use crate::dialect::{Answer, Statement, Value};
+use crate::session::corrupt;
+
+/// Which statement.
+pub(super) type Which = fn(&Statements) -> &Statement;
+
+/// A value that a request takes with it.
+#[derive(Clone)]
+pub(super) enum Owned {
+    Text(String),
+    Int(i64),
+}
+
+/// A living hold of a lock.
+pub(super) struct Living {
+    pub(super) holder: Holder,
+    pub(super) mode: i64,
+}
+
+impl<D: RowDialect> Shared<D> {
+    /// Whether somebody else was granted the lock after this hold. The row may be locked, and not by this hold's session: the
+    /// server has undone its transaction, and the body has gone on.
+    ///
+    /// The monitor asks: a hold must not be lost because others have all connections of the pool.
+    pub(super) async fn is_overtaken(&self, held: &HeldRow<D>) -> Result<bool> {
+        let (look, name) = (self.statements.look.clone(), held.record.name.clone());
+        let asked = self.monitor.ask(move |dialect, conn, _| {
+            let (look, name) = (look.clone(), name.clone());
+            Box::pin(async move { dialect.run(conn, &look, &[Value::Text(&name)]).await })
+        });
+        let records = living_in(&asked.await?.0)?;
+        let is_reader = |record: &Living| record.mode == mode_number(Mode::Read);
+        Ok(records.iter().any(|record| {
+            let is_later = record.holder.token.is_some_and(|token| token > held.token);
+            is_later && !(held.record.is_reader && is_reader(record))
+        }))
+    }
+
+    /// The living holds of a lock by the name of its record, the first one first.
+    pub(super) async fn records_of(&self, name: String) -> Result<Vec<Living>> {
+        living_in(&self.statement(|all| &all.look, vec![Owned::Text(name)]).await?)
+    }
+
+    /// Runs one statement about records.
+    pub(super) async fn statement(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
+        let statements = self.statements.clone();
+        let asking = self.pool.run(move |session| {
+            Box::pin(async move {
+                let values: Vec<_> = values.iter().map(Owned::value).collect();
+                session.ask(which(&statements), &values).await
+            })
+        });
+        asking.await
+    }
+}
+
+/// The holds in an answer of `look`.
+fn living_in(answer: &Answer) -> Result<Vec<Living>> {
+    let living = answer.rows.iter().map(|row| {
+        let [note, hold, token, mode, ..] = &row[..] else {
+            return Err(corrupt("it has too few columns"));
+        };
+        let holder = Holder::new(Note::from_stored(note.text())).with(|holder| {
+            holder.id = hold.text().parse().ok();
+            holder.token = token.int().and_then(|token| u64::try_from(token).ok());
+        });
+        Ok(Living { holder, mode: mode.int().unwrap_or_default() })
+    });
+    living.collect()
+}
+
+impl Owned {
+    fn value(&self) -> Value<'_> {
+        match self {
+            Self::Text(text) => Value::Text(text),
+            Self::Int(number) => Value::Int(*number),
+        }
+    }
+}

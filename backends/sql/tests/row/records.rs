@@ -1,0 +1,106 @@
+//! Records of holds that are written late, and a pool that is exhausted. No engine: each request is made by the test.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use dlock::Result;
+use dlock_contract::{Attempt, Backend, Claim, Queue, Standing};
+use dlock_testkit::Proxy;
+use dlock_testkit::holds::{confirm, take, token};
+use sqlx::{AssertSqlSafe, Connection, Executor};
+use tokio::task::JoinHandle;
+
+use crate::row_kit::{Client, Database, Store, open, transaction_of};
+
+row_lock_cases! {
+    a_record_that_comes_late_leaves_that_of_the_next_holder
+    a_hold_is_renewed_while_others_have_all_connections_of_the_pool
+}
+
+const TTL: Duration = Duration::from_secs(9);
+
+/// A store's only connection for records waits for a second for each of these.
+const BUSY: [&str; 3] = ["busy1", "busy2", "busy3"];
+
+type Asking = JoinHandle<Result<Attempt>>;
+
+async fn with_one_connection(url: &str) -> Arc<Store> {
+    Arc::new(open(&format!("{url}?way=row&max_connections=1")).await.unwrap())
+}
+
+fn ask(store: &Arc<Store>, claim: Arc<Claim>) -> Asking {
+    let store = store.clone();
+    tokio::spawn(async move {
+        loop {
+            match store.try_acquire(&claim, Queue::Leave).await {
+                // The look whether the row is locked locks it for a moment.
+                Ok(Attempt::Contended(_)) => {}
+                answer => return answer,
+            }
+        }
+    })
+}
+
+async fn is_locked(database: &Database, key: &str) -> bool {
+    let claim = database.claim(key, TTL);
+    let free = format!("SELECT k FROM dlock_row_keys WHERE k = '{}' FOR UPDATE SKIP LOCKED", claim.key);
+    database.lines(&free).await.is_empty()
+}
+
+/// Keeps the records of these keys locked by somebody's transaction, and makes the store wait for them.
+async fn exhaust(database: &Database, store: &Arc<Store>, somebody: &mut Client) -> Vec<Asking> {
+    for key in BUSY {
+        let hold = take(&**store, &database.claim(key, TTL)).await;
+        store.release(&hold).await.unwrap();
+    }
+    somebody.execute("BEGIN").await.unwrap();
+    for key in BUSY {
+        // By the whole primary key, so that no record beside it is locked.
+        let name = &database.claim(key, TTL).key;
+        let record = format!("SELECT k FROM dlock_rows WHERE k = '{name}' AND part = '' FOR UPDATE");
+        somebody.execute(AssertSqlSafe(record)).await.unwrap();
+    }
+    let asking = BUSY.map(|key| ask(store, database.claim(key, TTL)));
+    for key in BUSY {
+        dlock_testkit::wait_until("its row is locked", async || is_locked(database, key).await).await.unwrap();
+    }
+    asking.into()
+}
+
+async fn a_record_that_comes_late_leaves_that_of_the_next_holder(database: Database) {
+    let near = Arc::new(open(&database.url()).await.unwrap());
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let far = with_one_connection(&url).await;
+    let first = take(&*near, &database.claim("a", TTL)).await;
+    near.release(&first).await.unwrap();
+    let mut somebody = database.connect().await;
+    let _busy = exhaust(&database, &far, &mut somebody).await;
+    let late = ask(&far, database.claim("a", TTL));
+    dlock_testkit::wait_until("its row is locked", async || is_locked(&database, "a").await).await.unwrap();
+    // Its session ends with its lock, before its record is written.
+    proxy.cut();
+    let Attempt::Acquired(next) = ask(&near, database.claim("a", TTL)).await.unwrap().unwrap() else {
+        panic!("no hold")
+    };
+    assert!(!late.is_finished(), "the record was not late: nothing is proven");
+    somebody.execute("ROLLBACK").await.unwrap();
+    let late = late.await.unwrap();
+    assert!(late.is_err(), "a hold without a session: {late:?}");
+    let state = near.look(&next.claim.key).await.unwrap();
+    let holders: Vec<_> = state.holders.iter().map(|holder| holder.token).collect();
+    assert_eq!(holders, [Some(token(&next))], "the record of the holder is gone");
+    somebody.close().await.unwrap();
+}
+
+async fn a_hold_is_renewed_while_others_have_all_connections_of_the_pool(database: Database) {
+    let store = with_one_connection(&database.url()).await;
+    let hold = take(&*store, &database.claim("a", TTL)).await;
+    let mut tx = transaction_of(&hold).unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    conn.execute("SELECT 1").await.unwrap();
+    let mut somebody = database.connect().await;
+    let busy = exhaust(&database, &store, &mut somebody).await;
+    assert!(matches!(confirm(&*store, &hold).await, Standing::Renewed(_)));
+    assert!(busy.iter().any(|busy| !busy.is_finished()), "the pool was not exhausted: nothing is proven");
+    somebody.close().await.unwrap();
+}

@@ -1,0 +1,187 @@
+//! The statements of SQL locks alone, by the same client as dlock's.
+
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row as _};
+use tokio::sync::Mutex;
+
+use crate::Failed;
+use crate::sql::{CONNECTIONS, Make, Way};
+
+/// Connections of the client, and rows in dlock's own tables. By `way=row` each has another one for the records.
+pub(crate) struct Floor(Vec<Mutex<Conn>>);
+
+enum Conn {
+    MySql(MySqlConnection),
+    Postgres(PgConnection),
+}
+
+const MYSQL: [&str; 2] = [
+    "UPDATE dlock_locks SET token = LAST_INSERT_ID(token + 1), owner = ?, note = 'floor', hold = 'floor', \
+     expires_us = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + 30000000 \
+     WHERE k = ? AND (owner IS NULL OR expires_us <= TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)))",
+    "UPDATE dlock_locks SET owner = NULL, expires_us = 0 WHERE owner = ? AND k = ?",
+];
+
+const POSTGRES: [&str; 2] = [
+    "UPDATE dlock_locks SET token = token + 1, owner = $1, note = 'floor', hold = 'floor', \
+     expires_us = (extract(epoch FROM statement_timestamp()) * 1000000)::bigint + 30000000 \
+     WHERE k = $2 AND (owner IS NULL OR expires_us <= (extract(epoch FROM statement_timestamp()) * 1000000)::bigint) \
+     RETURNING token",
+    "UPDATE dlock_locks SET owner = NULL, expires_us = 0 WHERE owner = $1 AND k = $2 RETURNING token",
+];
+
+/// The middle one draws a token; its bytes are the key.
+const MYSQL_NAMED: [&str; 3] = [
+    "SELECT CAST(GET_LOCK(?, 0) AS SIGNED)",
+    "UPDATE dlock_named SET token = LAST_INSERT_ID(token + 1), note = 'floor' WHERE k = ?",
+    "SELECT CAST(RELEASE_LOCK(?) AS SIGNED)",
+];
+
+const POSTGRES_NAMED: [&str; 3] = [
+    "SELECT pg_try_advisory_lock(hashtextextended($1, 0))",
+    "UPDATE dlock_named SET token = token + 1, note = 'floor' WHERE k = $1 RETURNING token",
+    "SELECT pg_advisory_unlock(hashtextextended($1, 0))",
+];
+
+/// What each server says to a row lock, with the record by another connection between the second and the last.
+const MYSQL_ROW: [&str; 4] = [
+    "START TRANSACTION READ WRITE",
+    "SELECT k FROM dlock_row_keys WHERE k = ? FOR UPDATE NOWAIT",
+    "ROLLBACK",
+    "UPDATE dlock_rows SET token = LAST_INSERT_ID(token + 1), note = 'floor' WHERE k = ? AND part = ''",
+];
+
+const POSTGRES_ROW: [&str; 4] = [
+    "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+    "SELECT k FROM dlock_row_keys WHERE k = $1 FOR UPDATE NOWAIT",
+    "ROLLBACK",
+    "UPDATE dlock_rows SET token = token + 1, note = 'floor' WHERE k = $1 AND part = '' RETURNING token",
+];
+
+impl Floor {
+    pub(crate) async fn connect(make: Make, way: Way, url: &str) -> Result<Self, Failed> {
+        let mut connections = Vec::new();
+        for _ in 0..if way == Way::Row { 2 * CONNECTIONS } else { CONNECTIONS } {
+            connections.push(Mutex::new(match make {
+                Make::Postgres => Conn::Postgres(PgConnection::connect(url).await?),
+                _ => Conn::MySql(MySqlConnection::connect(url).await?),
+            }));
+        }
+        let floor = Self(connections);
+        for task in 0..64 {
+            let key = key_of(task);
+            let inserts: &[(&str, &str)] = match way {
+                Way::Lease => &[("dlock_locks (k, token, expires_us, note, hold)", ", 0, 0, '', ''")],
+                Way::Named => &[("dlock_named (k, token, session, lock_id, note, hold)", ", 0, 0, '', '', ''")],
+                Way::Row => &[
+                    ("dlock_row_keys (k)", ""),
+                    (
+                        "dlock_rows (k, part, token, mode, session, xact, hold, note, long_key)",
+                        ", '', 0, 0, 0, 0, '', '', ''",
+                    ),
+                ],
+            };
+            for (table, zeros) in inserts {
+                match &mut *floor.of(task).lock().await {
+                    Conn::MySql(conn) => {
+                        let insert = AssertSqlSafe(format!("INSERT IGNORE INTO {table} VALUES (?{zeros})"));
+                        sqlx::query(insert).bind(key.as_bytes()).execute(conn).await?;
+                    }
+                    Conn::Postgres(conn) => {
+                        let insert = format!("INSERT INTO {table} VALUES ($1{zeros}) ON CONFLICT DO NOTHING");
+                        sqlx::query(AssertSqlSafe(insert)).bind(&key).execute(conn).await?;
+                    }
+                }
+            }
+        }
+        Ok(floor)
+    }
+
+    fn of(&self, task: usize) -> &Mutex<Conn> {
+        &self.0[task % CONNECTIONS]
+    }
+
+    pub(crate) async fn cycle(&self, way: Way, contender: usize, task: usize) -> Result<(), Failed> {
+        match way {
+            Way::Lease => self.lease_cycle(task).await,
+            Way::Named => self.named_cycle(contender > 0, task).await,
+            Way::Row => self.row_cycle(task).await,
+        }
+    }
+
+    async fn row_cycle(&self, task: usize) -> Result<(), Failed> {
+        let key = key_of(task);
+        // As a hold has its connection for itself.
+        let mut conn = self.of(task).lock().await;
+        let records = &self.0[CONNECTIONS + task % CONNECTIONS];
+        let is_done = match &mut *conn {
+            Conn::MySql(conn) => {
+                sqlx::raw_sql(MYSQL_ROW[0]).execute(&mut *conn).await?;
+                let found = sqlx::query(MYSQL_ROW[1]).bind(key.as_bytes()).fetch_all(&mut *conn).await?.len();
+                let Conn::MySql(records) = &mut *records.lock().await else { return Err("another server".into()) };
+                let drawn = sqlx::query(MYSQL_ROW[3]).bind(key.as_bytes()).execute(records).await?.rows_affected();
+                sqlx::raw_sql(MYSQL_ROW[2]).execute(conn).await?;
+                found == 1 && drawn == 1
+            }
+            Conn::Postgres(conn) => {
+                sqlx::raw_sql(POSTGRES_ROW[0]).execute(&mut *conn).await?;
+                let found = sqlx::query(POSTGRES_ROW[1]).bind(&key).fetch_all(&mut *conn).await?.len();
+                let Conn::Postgres(records) = &mut *records.lock().await else { return Err("another server".into()) };
+                let drawn = sqlx::query(POSTGRES_ROW[3]).bind(&key).fetch_all(records).await?.len();
+                sqlx::raw_sql(POSTGRES_ROW[2]).execute(conn).await?;
+                found == 1 && drawn == 1
+            }
+        };
+        if is_done { Ok(()) } else { Err("the floor's row was not there".into()) }
+    }
+
+    async fn named_cycle(&self, draws: bool, task: usize) -> Result<(), Failed> {
+        let key = key_of(task);
+        // One task at a time has the connection, as a session that is shared would have.
+        let mut conn = self.of(task).lock().await;
+        for step in (0..3).filter(|step| draws || *step != 1) {
+            let is_done = match &mut *conn {
+                Conn::MySql(conn) if step == 1 => {
+                    sqlx::query(MYSQL_NAMED[1]).bind(key.as_bytes()).execute(conn).await?.rows_affected() == 1
+                }
+                Conn::MySql(conn) => {
+                    let row = sqlx::query(MYSQL_NAMED[step]).bind(&key).fetch_one(conn).await?;
+                    row.try_get_unchecked::<Option<i64>, _>(0)? == Some(1)
+                }
+                Conn::Postgres(conn) if step == 1 => {
+                    sqlx::query(POSTGRES_NAMED[1]).bind(&key).fetch_all(conn).await?.len() == 1
+                }
+                Conn::Postgres(conn) => {
+                    sqlx::query(POSTGRES_NAMED[step]).bind(&key).fetch_one(conn).await?.try_get(0)?
+                }
+            };
+            if !is_done {
+                return Err("the floor's lock was not free, or not its own".into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn lease_cycle(&self, task: usize) -> Result<(), Failed> {
+        let (key, owner) = (key_of(task), fastrand::u128(..).to_be_bytes());
+        for step in 0..2 {
+            let changed = match &mut *self.of(task).lock().await {
+                Conn::MySql(conn) => {
+                    let query = sqlx::query(MYSQL[step]).bind(&owner[..]).bind(key.as_bytes());
+                    query.execute(conn).await?.rows_affected()
+                }
+                Conn::Postgres(conn) => {
+                    let query = sqlx::query(POSTGRES[step]).bind(&owner[..]).bind(&key);
+                    query.fetch_all(conn).await?.len() as u64
+                }
+            };
+            if changed != 1 {
+                return Err("the floor's lock was not free, or not its own".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn key_of(task: usize) -> String {
+    format!("floor:{task}")
+}
