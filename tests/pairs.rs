@@ -62,8 +62,8 @@ fn a_url_that_names_no_two_stores_is_refused() {
     let itself = refusal("paired://?gate=pair&authority=sure");
     assert!(matches!(itself.kind(), ErrorKind::BackendNotRegistered { .. }), "{itself}");
     for (url, words) in [
-        ("paired://?gate=sure&authority=sure", "both are the same one"),
-        ("migrating://?old=sure&new=sure", "both are the same one"),
+        ("paired://?gate=sure&authority=sure", "they are the same one"),
+        ("migrating://?old=sure&new=sure", "they are the same one"),
         ("paired://?gate=quick", "the parameter `authority` is missing"),
         ("migrating://?new=sure", "the parameter `old` is missing"),
         ("paired://host/?gate=quick&authority=sure", "no host, user or path"),

@@ -81,7 +81,7 @@ fn side_by_side(set: &SharedSet, filter: &[&str]) -> Result {
         command.args(targets).arg("--").args(filter).envs(set.env());
         // For the same reason. On two cores the harness would run two at a time.
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            command.env("RUST_TEST_THREADS", "8");
+            command.env("RUST_TEST_THREADS", "6");
         }
         command
     };

@@ -26,7 +26,7 @@ pub type Start = fn() -> Result<Box<dyn Store>, String>;
 pub fn main(stores: &[(&'static str, Start)]) -> ExitCode {
     let mut arguments = Arguments::from_args();
     // The cases wait more than they work.
-    arguments.test_threads.get_or_insert(8);
+    arguments.test_threads.get_or_insert(6);
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = Arc::new(runtime.unwrap_or_else(|error| panic!("no runtime: {error}")));
     let tested_stores: Vec<_> =

@@ -13,8 +13,7 @@ use sqlx::{AssertSqlSafe, Row};
 use crate::lease::dialect::{Postgres, set_up};
 use crate::lease::tables;
 use crate::server::fault::{fault, state};
-use crate::server::pooler;
-use crate::server::writable_server;
+use crate::server::{endless_silence, pooler, refuse_endless_silence, writable_server};
 
 /// Whether the row's session holds the row's lock. The server shows a lock of one number as two halves in two columns. It shows a
 /// lock of two numbers as one unsigned number in each column. The end of the text is the lock mode.
@@ -233,23 +232,6 @@ fn bound(sql: &str, lock: &LockName) -> Query<'static, sqlx::Postgres, PgArgumen
 fn halves(lock: &LockName) -> (i32, i32) {
     let [high, low] = [lock.number >> 32, lock.number].map(|half| (half & 0xffff_ffff) as u32);
     (high.cast_signed(), low.cast_signed())
-}
-
-/// Refuses a server that does not end silent sessions.
-async fn refuse_endless_silence(conn: &mut PgConnection) -> Result<()> {
-    let sql = "SELECT current_setting('idle_session_timeout', true) IS NOT NULL";
-    if sqlx::raw_sql(sql).fetch_one(conn).await.map_err(fault)?.try_get(0).map_err(fault)? {
-        return Ok(());
-    }
-    Err(endless_silence())
-}
-
-fn endless_silence() -> Error {
-    Error::new(
-        ErrorKind::Unsupported { need: "PostgreSQL 14 or later".into() },
-        "this server does not end silent sessions, so the lock of a host that vanished would be held for ever: \
-         use way=lease",
-    )
 }
 
 async fn set_up_named(conn: &mut PgConnection) -> Result<()> {

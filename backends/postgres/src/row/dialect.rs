@@ -16,7 +16,7 @@ use super::table;
 use crate::lease::dialect::Postgres;
 use crate::lease::tables;
 use crate::server::fault::{fault, state};
-use crate::server::{pooler, writable_server};
+use crate::server::{pooler, refuse_endless_silence, writable_server};
 
 /// A number that the server has not given yet, as after the data was put back from a copy, would be an error.
 const IS_HELD: &str = "\
@@ -75,6 +75,7 @@ impl RowDialect for Postgres {
                 ));
             }
             self.note_direct();
+            refuse_endless_silence(conn).await?;
             crate::lease::dialect::set_up(conn).await?;
             tables::prepare_rows(conn, &self.words().tables, table.is_own).await?;
             table::kind_of(conn, table).await

@@ -214,6 +214,24 @@ impl fmt::Debug for Server {
     }
 }
 
+/// Refuses a server that does not end silent sessions.
+pub(crate) async fn refuse_endless_silence(conn: &mut PgConnection) -> Result<()> {
+    let sql = "SELECT current_setting('idle_session_timeout', true) IS NOT NULL";
+    if sqlx::raw_sql(sql).fetch_one(conn).await.map_err(fault)?.try_get(0).map_err(fault)? {
+        return Ok(());
+    }
+    Err(endless_silence())
+}
+
+/// Its sessions would outlive a host that vanished.
+pub(crate) fn endless_silence() -> Error {
+    Error::new(
+        ErrorKind::Unsupported { need: "PostgreSQL 14 or later".into() },
+        "this server does not end silent sessions, so the lock of a host that vanished would be held for ever: \
+         use way=lease",
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use dlock_testkit::slips::assert_hidden;
