@@ -152,7 +152,8 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
             ),
             Way::Named => {
                 format!(
-                    "Acquire and release by `way=named` on {name}, {tasks} task(s) with a key each, at most 8 sessions."
+                    "Acquire and release by `way=named` on {name}, {tasks} task(s) with a key each, at most 8 sessions. The raw calls \
+                     give no fencing token; its row is a durable commit."
                 )
             }
             Way::Row => format!(
