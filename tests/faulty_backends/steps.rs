@@ -49,7 +49,8 @@ impl Client {
         let (server, id, wall, claim) = (self.server.clone(), self.id, self.clock.wall_ms(), claim.clone());
         if self.tells(Lie::RequestRunsOn) {
             let task = tokio::spawn(async move {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                // Long enough for an abandon to overtake it on a busy machine too.
+                tokio::time::sleep(Duration::from_millis(25)).await;
                 server.ask(&claim, queue, id, wall)
             });
             return task.await.unwrap_or_else(|_| Answer::Refused {
