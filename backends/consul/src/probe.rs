@@ -19,7 +19,7 @@ const TOO_SHORT: Duration = Duration::from_millis(1);
 /// A key that no lock has.
 const PROBE: &str = "dl1:!probe";
 
-/// What a store must know about its servers.
+/// The facts that a store must know about its servers.
 pub(crate) struct ProbeResult {
     pub(crate) node: String,
     pub(crate) shortest: Duration,

@@ -76,7 +76,7 @@ pub(super) struct LockRange {
     name: String,
 }
 
-/// What a key in a lock's range is.
+/// The kinds of keys in a lock's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
     /// A contender for the exclusive lock, or another tool's key.
@@ -138,7 +138,7 @@ impl LockRange {
         KeyRange { from, to }
     }
 
-    /// What this key of the range is, and the part of its name that tells whose it is.
+    /// The kind of this key of the range, and the part of its name that tells whose it is.
     pub(super) fn read<'a>(&self, key: &'a [u8]) -> (KeyKind, &'a str) {
         let own = key.strip_prefix(self.prefix().as_bytes()).unwrap_or_default();
         kind_of(std::str::from_utf8(own).unwrap_or_default())

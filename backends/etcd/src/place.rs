@@ -34,7 +34,7 @@ pub(super) struct Place {
     state: Mutex<PlaceState>,
 }
 
-/// What this process knows about the key of a place.
+/// The knowledge that this process has of the key of a place.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PlaceState {
     /// The create revision, once the store has confirmed that the key exists.
@@ -70,7 +70,7 @@ pub(super) enum Position {
     Refused(Note),
 }
 
-/// What keeps a place from holding the lock.
+/// The reason why a place does not hold the lock.
 #[derive(Clone, Debug)]
 pub(super) struct Blocked {
     pub(super) blocker: Blocker,

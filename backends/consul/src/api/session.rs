@@ -27,7 +27,7 @@ pub(crate) struct NewSession<'a> {
     pub(crate) checks: &'a [String],
 }
 
-/// What the server does with a session's keys when the session ends.
+/// The server's treatment of a session's keys when the session ends.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Behavior {

@@ -15,7 +15,7 @@ use crate::lock::shared::Shared;
 /// How long one query waits for a change. The engine asks again before that.
 const WAIT: Duration = Duration::from_secs(10);
 
-/// What a waiter waits for.
+/// The event that a waiter waits for.
 pub(crate) enum Awaited {
     /// No session holds this key.
     Lock(String),

@@ -7,7 +7,7 @@ use dlock_testkit::servers::{Instance, MariaDb, MySql, Recipe};
 
 use crate::server::Database;
 
-/// What the server allows, in seconds.
+/// The longest silence that the server allows, in seconds.
 const LONGEST: u64 = 100;
 
 /// Never called: `verify()` looks at it.
@@ -40,7 +40,7 @@ async fn a_ttl_that_is_too_long_is_told(recipe: impl Recipe) {
         found.iter().find(|(site, _)| site.name().ends_with("longest_ttl::work")).map(|(_, error)| error.to_string())
     };
     let take = |ttl| registry.lock("a").backend("rows").ttl(Duration::from_secs(ttl)).acquire();
-    // What the kind of server can do is all that is known before.
+    // Before that, only the limit of this kind of server is known.
     assert_eq!(found(), None);
     let error = take(LONGEST + 1).await.unwrap_err();
     let (min, max) = (Duration::from_secs(1), Duration::from_secs(LONGEST));

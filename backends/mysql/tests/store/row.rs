@@ -1,4 +1,4 @@
-//! What of row locks is MySQL's and MariaDB's own.
+//! Row locks, as far as they are MySQL's and MariaDB's own.
 
 use std::time::Duration;
 

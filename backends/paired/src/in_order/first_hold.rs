@@ -1,10 +1,10 @@
-//! What a claim or a hold has in the first store.
+//! The part of a claim or a hold that is in the first store.
 
 use std::sync::Arc;
 
 use dlock_contract::Hold;
 
-/// What a claim or a hold has in the first store.
+/// The part of a claim or a hold that is in the first store.
 #[derive(Clone, Debug)]
 pub(crate) enum FirstHold {
     /// The lock.

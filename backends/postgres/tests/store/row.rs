@@ -1,4 +1,4 @@
-//! What of row locks is PostgreSQL's own.
+//! Row locks, as far as they are PostgreSQL's own.
 
 use dlock::{ErrorKind, Held};
 use dlock_testkit::servers::{PgBouncer, Postgres};

@@ -34,7 +34,7 @@ pub(crate) struct Place {
     state: Arc<Mutex<PlaceState>>,
 }
 
-/// What this process knows about the nodes of a place.
+/// The knowledge that this process has of the nodes of a place.
 #[derive(Debug, Default)]
 pub(crate) struct PlaceState {
     pub(crate) lease: Option<Arc<Lease>>,
