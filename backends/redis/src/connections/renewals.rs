@@ -52,8 +52,9 @@ impl Connections {
         if let Some(Ok(beside)) = opened {
             return Ok(beside);
         }
-        let speaks =
-            |connection: &Arc<Connection>| self.is_usable(connection) && !connection.is_silent(answer_wait, &self.clock);
+        let speaks = |connection: &Arc<Connection>| {
+            self.is_usable(connection) && !connection.is_silent(answer_wait, &self.clock)
+        };
         match (own.or_else(|| self.open.all().into_iter().find(speaks)), opened) {
             (Some(other), _) => Ok(other),
             (None, Some(refused)) => refused,

@@ -85,7 +85,8 @@ impl Redis {
         let shared = self.connections.for_renewals(shortest).await?;
         let ask = |calls| self.connections.heard(&shared, shortest, self.connections.each(&shared, calls));
         let timed = |part: &Part<'_>, whole| {
-            let by = answer_wait(part, all).map_or(BootInstant::NEVER, |answer_wait| self.clock.now().after(answer_wait));
+            let by =
+                answer_wait(part, all).map_or(BootInstant::NEVER, |answer_wait| self.clock.now().after(answer_wait));
             Ok((self.call_for(part, whole)?, by))
         };
         let calls = parts.iter().map(|part| timed(part, false)).collect::<Result<Vec<_>>>()?;

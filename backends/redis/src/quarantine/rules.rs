@@ -48,7 +48,12 @@ impl Rules {
     }
 
     /// Compares two looks at the same server. A restart as a replica and a promotion may both lie between them.
-    pub(crate) fn suspicion_of_same(&self, before: Option<&Life>, seen: &ServerDescription, now: BootInstant) -> Suspicion {
+    pub(crate) fn suspicion_of_same(
+        &self,
+        before: Option<&Life>,
+        seen: &ServerDescription,
+        now: BootInstant,
+    ) -> Suspicion {
         let promoted = before.is_some_and(|life| seen.history.was_begun_since(life));
         let failover = if promoted { self.after_failover(now) } else { Suspicion::default() };
         failover.or(self.after_restart(before, seen, now))
