@@ -196,3 +196,21 @@ impl Answer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_values_of_a_statement_stand_in_its_text() {
+        let literal = |value: Value<'_>| match value {
+            Value::Int(number) => number.to_string(),
+            _ => "'a'".to_owned(),
+        };
+        let values = [Value::Text("a"), Value::Int(7)];
+        let numbered = Statement { sql: "a = $2 AND b = $1 AND c = $2".into(), order: Box::default() };
+        assert_eq!(numbered.with_values(&values, literal), "a = 7 AND b = 'a' AND c = 7");
+        let in_order = Statement { sql: "a = ? AND b = ?, c".into(), order: [1, 0].into() };
+        assert_eq!(in_order.with_values(&values, literal), "a = 7 AND b = 'a', c");
+    }
+}
