@@ -28,7 +28,7 @@ impl NamedDialect for MySql {
         NamedWords {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
-            try_lock: None,
+            sequence: None,
             read_write: None,
             longest_ttl: Duration::from_secs(MAX_SILENCE_SECONDS),
         }

@@ -15,6 +15,7 @@ use super::drive::{Job, Request, drive};
 use super::name::LockName;
 use super::statements::Statements;
 use crate::collisions::Collisions;
+use crate::dialect::Value;
 use crate::row::{RowName, row_name};
 use crate::settings::Settings;
 
@@ -48,6 +49,13 @@ impl<D: NamedDialect> NamedContext<D> {
     pub(super) fn lock_of(&self, key: &LockKey) -> Result<Lock> {
         let key = if self.settings.is_literal { &key.literal()? } else { key };
         Ok(Lock { name: self.dialect.lock_name(key)?, row: row_name(key) })
+    }
+
+    /// Makes sure that the tokens which a sequence draws are above all earlier ones, also after a crash of the server. `always`:
+    /// also those that were drawn otherwise.
+    pub(super) async fn raise_tokens(&self, conn: &mut D::Conn, always: bool) -> sqlx::Result<()> {
+        let Some(sequence) = &self.statements.sequence else { return Ok(()) };
+        self.dialect.run(conn, &sequence.raise, &[Value::Int(always.into())]).await.map(drop)
     }
 }
 
@@ -101,6 +109,7 @@ impl<D: NamedDialect> Session<D> {
             let opening = async {
                 let (mut conn, id) = opened.dialect.connect_named().await?;
                 opened.dialect.end_after(&mut conn, ttl).await?;
+                opened.raise_tokens(&mut conn, false).await.map_err(|error| opened.dialect.fault(error))?;
                 Ok((conn, id))
             };
             let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
