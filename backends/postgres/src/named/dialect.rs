@@ -53,6 +53,7 @@ impl NamedDialect for Postgres {
             is_held: is_held!("'ExclusiveLock'"),
             sequence: Some(SequenceWords {
                 try_lock: "pg_try_advisory_lock($7)",
+                unlock: "pg_advisory_unlock($7)",
                 who: "pg_backend_pid()::bigint",
                 name: tokens::TOKENS,
             }),

@@ -8,7 +8,7 @@ use super::dialect::{NamedAnswer, NamedDialect, SessionId};
 use super::drive::AfterRequest;
 use super::requests::{Failure, judged, run};
 use super::session::{Lock, NamedContext};
-use crate::dialect::{Answer, Statement, Value};
+use crate::dialect::{Answer, Cell, Statement, Value};
 use crate::numbers::MOST_TOKEN;
 use crate::session::corrupt;
 
@@ -27,15 +27,7 @@ pub(super) async fn ask<D: NamedDialect>(
     wait: Duration,
 ) -> (Answered, AfterRequest) {
     let (hold, mode) = (HoldId::of(&claim.owner).to_string(), claim.mode);
-    let values = [
-        Value::Text(&lock.row.name),
-        Value::Text(&lock.name.id),
-        Value::Int(session.number),
-        Value::Text(claim.note.as_str()),
-        Value::Text(&hold),
-        Value::MaybeText(lock.row.is_long.then(|| claim.key.as_str())),
-        Value::Int(lock.name.number),
-    ];
+    let values = values_of(session, claim, lock, &hold);
     if wait.is_zero()
         && let Some(take) = context.statements.take(mode).filter(|_| context.dialect.takes_at_once(&lock.name))
     {
@@ -59,6 +51,91 @@ pub(super) async fn ask<D: NamedDialect>(
         Ok(answer) => (Ok(Some((token_of(&answer), since))), AfterRequest::KeepSession),
         Err(error) => freed(context, conn, (lock, mode), error).await,
     }
+}
+
+/// The values of the statements that draw a token.
+fn values_of<'a>(session: SessionId, claim: &'a Claim, lock: &'a Lock, hold: &'a str) -> [Value<'a>; 7] {
+    [
+        Value::Text(&lock.row.name),
+        Value::Text(&lock.name.id),
+        Value::Int(session.number),
+        Value::Text(claim.note.as_str()),
+        Value::Text(hold),
+        Value::MaybeText(lock.row.is_long.then(|| claim.key.as_str())),
+        Value::Int(lock.name.number),
+    ]
+}
+
+/// What became of a lock that was freed and asked for again.
+pub(super) enum Exchanged {
+    /// The session did not hold it.
+    NotHeld,
+    /// It was held, and is free or somebody else's now.
+    Freed,
+    /// It was held, and is the next caller's.
+    Granted((Result<u64>, BootInstant)),
+}
+
+/// Frees an exclusive lock that the session holds, and asks for it again for the next caller, without waiting.
+pub(super) async fn exchange<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    session: SessionId,
+    next: &Claim,
+    lock: &Lock,
+) -> (std::result::Result<Exchanged, Failure>, AfterRequest) {
+    let hold = HoldId::of(&next.owner).to_string();
+    let values = values_of(session, next, lock, &hold);
+    let since = context.clock.now();
+    let answer = match &context.statements.sequence {
+        // Not again if the server undid it: the lock is not undone with it.
+        Some(sequence) => {
+            context.dialect.run(conn, &sequence.exchange, &values).await.map(|answer| again(&answer, session))
+        }
+        None => lock_again(context, conn, session, lock, &values).await,
+    };
+    match answer {
+        Ok((None, _)) => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
+        Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+        Ok((Some(NamedAnswer::Granted), token)) => {
+            (Ok(Exchanged::Granted((checked(token), since))), AfterRequest::KeepSession)
+        }
+        Ok((Some(NamedAnswer::Taken | NamedAnswer::Interrupted), _)) => {
+            (Ok(Exchanged::Freed), AfterRequest::KeepSession)
+        }
+        Err(error) => match freed(context, conn, (lock, next.mode), error).await {
+            // The session surely does not hold it now. The next caller hears of the error when it asks.
+            (_, AfterRequest::KeepSession) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
+            (answer, after) => (answer.map(|_| Exchanged::Freed), after),
+        },
+    }
+}
+
+/// The answer to the request for the lock, and the token; `None` in the place of the answer if the lock was not held.
+type Again = (Option<NamedAnswer>, Option<i64>);
+
+fn again(answer: &Answer, session: SessionId) -> Again {
+    match answer.rows.first().map(Vec::as_slice) {
+        Some([_, _, number]) if number.int() != Some(session.number) => (Some(NamedAnswer::Elsewhere), None),
+        Some([Cell::Int(1), token, _]) => (Some(NamedAnswer::Granted), token.int()),
+        Some([Cell::Int(_), ..]) => (Some(NamedAnswer::Taken), None),
+        _ => (None, None),
+    }
+}
+
+async fn lock_again<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    session: SessionId,
+    lock: &Lock,
+    values: &[Value<'_>],
+) -> sqlx::Result<Again> {
+    let answer = context.dialect.lock_again(conn, session, &lock.name).await?;
+    if answer != Some(NamedAnswer::Granted) {
+        return Ok((answer, None));
+    }
+    let stamped = run(context, conn, context.statements.stamp(Mode::Exclusive), &values[..6]).await?;
+    Ok((answer, stamped.granted()))
 }
 
 /// The same without a wait, in one statement.

@@ -14,6 +14,7 @@
 mod backend;
 mod dialect;
 mod drive;
+mod exchange;
 mod grant;
 mod held;
 mod inspect;

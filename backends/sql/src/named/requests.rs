@@ -75,13 +75,7 @@ impl<D: NamedDialect> Session<D> {
                             () = sender.closed() => return (AfterRequest::EndSession, nobody()),
                         },
                     };
-                    let tell = telling(sender, answer);
-                    // A grant that nobody hears of is freed by a request of its own, which has begun when `kept` goes.
-                    let tell: Tell = Box::new(move || {
-                        tell();
-                        drop(kept);
-                    });
-                    (after, tell)
+                    (after, telling_and_dropping(sender, answer, kept))
                 })
             }),
         );
@@ -90,24 +84,49 @@ impl<D: NamedDialect> Session<D> {
 
     /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then. The session
     /// ends if the server does not say that the lock is free.
-    pub(super) fn unlock(
+    pub(super) fn unlock<K: Send + 'static>(
         &self,
         lock: &LockName,
         mode: Mode,
-        kept: impl Send + 'static,
-    ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + 'static {
-        let (sender, receiver) = oneshot::channel();
+        kept: K,
+    ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + use<D, K> {
         let lock = lock.clone();
+        self.ask_in_any_case((), move |context, conn| {
+            Box::pin(async move {
+                let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
+                if !matches!(answer, Ok(true)) {
+                    after = AfterRequest::EndSession;
+                }
+                drop(kept);
+                (answer, after)
+            })
+        })
+    }
+
+    /// Asks the server for something that is done whether anybody waits for it or not, by a request that says how the session
+    /// goes on. `kept` lives until all is done.
+    pub(super) fn ask_in_any_case<T, R, K>(
+        &self,
+        kept: K,
+        request: R,
+    ) -> impl Future<Output = std::result::Result<T, Failure>> + Send + use<D, T, R, K>
+    where
+        K: Send + 'static,
+        T: Send + 'static,
+        R: for<'a> FnOnce(
+                &'a NamedContext<D>,
+                &'a mut D::Conn,
+            ) -> BoxFuture<'a, (std::result::Result<T, Failure>, AfterRequest)>
+            + Send
+            + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
         self.push(
             Duration::ZERO,
             Box::new(move |context, conn| {
                 Box::pin(async move {
-                    let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
-                    if !matches!(answer, Ok(true)) {
-                        after = AfterRequest::EndSession;
-                    }
-                    drop(kept);
-                    (after, telling(sender, answer))
+                    let (answer, after) = request(context, conn).await;
+                    (after, telling_and_dropping(sender, answer, kept))
                 })
             }),
         );
@@ -204,6 +223,14 @@ impl Failure {
 fn telling<T: Send + 'static>(sender: oneshot::Sender<T>, answer: T) -> Tell {
     // The caller may be gone.
     Box::new(move || drop(sender.send(answer)))
+}
+
+/// A grant that nobody hears of is freed by a request of its own, which has begun when `kept` goes.
+fn telling_and_dropping<T: Send + 'static>(sender: oneshot::Sender<T>, answer: T, kept: impl Send + 'static) -> Tell {
+    Box::new(move || {
+        drop(sender.send(answer));
+        drop(kept);
+    })
 }
 
 fn nobody() -> Tell {

@@ -53,6 +53,9 @@ pub(super) struct Sequence {
     pub(super) take: Statement,
     /// Draws the token of a lock that was granted before.
     pub(super) stamp: Statement,
+    /// Frees the lock, and takes it for the next caller if nobody else waits; null in the place of the first answer if it
+    /// was not held.
+    pub(super) exchange: Statement,
     pub(super) raise: Statement,
 }
 
@@ -62,9 +65,11 @@ impl Sequence {
         let takes = |try_lock: &str, tells: &str| {
             made(&with_words(&TAKE.replace("{try_lock}", try_lock).replace("{tells}", tells), words))
         };
+        let all = "is_granted, (SELECT token FROM stamped), session";
         Self {
-            take: takes(words.try_lock, "is_granted, (SELECT token FROM stamped), session"),
+            take: takes(words.try_lock, all),
             stamp: takes("true", "(SELECT token FROM stamped)"),
+            exchange: takes(&format!("CASE WHEN {} THEN {} END", words.unlock, words.try_lock), all),
             raise: made(&with_words(RAISE, words)),
         }
     }

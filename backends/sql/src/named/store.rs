@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, LockKey, Profile, Queue, Result, RunsOn, Signal,
+    Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, LockKey, Profile, Queue, Result, Signal,
     TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
@@ -157,7 +157,7 @@ impl<D: NamedDialect> Shared<D> {
     }
 
     /// Makes a hold of a lock that the server has granted. With a token that is none of ours, the lock is freed.
-    fn hold(
+    pub(super) fn hold(
         &self,
         place: Place<D>,
         lock: Lock,
@@ -179,12 +179,21 @@ impl<D: NamedDialect> Shared<D> {
 
     /// Frees a hold; true if it was held when this was called.
     pub(super) async fn free(&self, held: &Held<D>) -> Result<bool> {
-        let freed = self.bounded(async { Ok(held.free().await) }).await;
+        Ok(self.ended_by(held, held.free()).await?.unwrap_or(true))
+    }
+
+    /// Ends a hold by a request. `None`: it was not answered, but the hold was held when this was called.
+    pub(super) async fn ended_by<T>(
+        &self,
+        held: &Held<D>,
+        request: impl Future<Output = std::result::Result<T, Failure>>,
+    ) -> Result<Option<T>> {
+        let answer = self.bounded(async { Ok(request.await) }).await;
         self.monitor.remove(held);
-        match freed {
-            Ok(Ok(freed)) => Ok(freed),
+        match answer {
+            Ok(Ok(answer)) => Ok(Some(answer)),
             // The connection is broken on our side. The server may know the session still, and frees the lock later.
-            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(true),
+            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(None),
             Ok(Err(failure)) => Err(failure.error),
             Err(error) => Err(error),
         }
@@ -231,7 +240,7 @@ impl<D: NamedDialect> Shared<D> {
     }
 }
 
-fn hold_of<D: NamedDialect>(held: Arc<Held<D>>, claim: &Arc<Claim>) -> Result<Hold> {
+pub(super) fn hold_of<D: NamedDialect>(held: Arc<Held<D>>, claim: &Arc<Claim>) -> Result<Hold> {
     Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
 }
 
@@ -243,7 +252,6 @@ fn profile(kind: &'static str, longest: Duration) -> Profile {
         named.expires_alone = false;
         named.fencing = Fencing::MonotonicUnlessFailover;
         named.wake = WakeStyle::Grant;
-        named.runs_on = RunsOn::OwnThread;
         named.takeover_delay = Duration::from_secs(1);
     })
 }

@@ -22,6 +22,8 @@ pub struct NamedWords {
 pub struct SequenceWords {
     /// The expression that asks for the lock with the number `$7`.
     pub try_lock: &'static str,
+    /// The expression that frees it.
+    pub unlock: &'static str,
     /// The expression that tells who answers.
     pub who: &'static str,
     /// The name of the sequence, as that of a table.
