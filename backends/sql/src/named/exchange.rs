@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, BootInstant, Claim, Exchange, Hold, Mode, Released, Result};
+use dlock_contract::{
+    Attempt, Backend, BootInstant, Claim, Exchange, Hold, Mode, Queue, Released, Result, Signal, Wake,
+};
 use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
@@ -22,21 +24,29 @@ impl<D: NamedDialect> Exchange for NamedLock<D> {
         &'a self,
         hold: &'a Hold,
         next: &'a Arc<Claim>,
-        _: BootInstant,
+        until: BootInstant,
     ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
         Box::pin(async move {
             let held = hold.session::<Held<D>>().filter(|held| self.shared.fits(held, &hold.claim, next));
-            let Some(asked) = held.and_then(|held| Some((held, self.shared.exchange(held, next)?))) else {
-                // The next caller asks by itself.
-                return Ok((self.release(hold).await?, None));
+            let asked = held.and_then(|held| Some((held, self.shared.exchange(held, next)?)));
+            let (released, granted) = match asked {
+                None => (self.release(hold).await?, None),
+                Some((held, asked)) => match self.shared.ended_by(held, asked).await? {
+                    Some((false, _)) => (Released::NotOwner, None),
+                    Some((true, granted)) => (Released::Released, granted),
+                    None => (Released::Released, None),
+                },
             };
-            let (held, asked) = asked;
-            let (was_held, granted) = match self.shared.ended_by(held, asked).await? {
-                Some(answer) => answer,
-                None => (true, None),
-            };
-            let granted = granted.and_then(Result::ok).and_then(|granted| hold_of(granted, next).ok());
-            Ok((if was_held { Released::Released } else { Released::NotOwner }, granted.map(Attempt::Acquired)))
+            if let Some(Ok(granted)) = granted {
+                return Ok((released, Some(Attempt::Acquired(hold_of(granted, next)?))));
+            }
+            if next.key != hold.claim.key {
+                return Ok((released, None));
+            }
+            // Others have it, or it was not asked for.
+            let ask_again = || Attempt::Contended(Wake::on(async { Ok(Signal::Ask) }));
+            let asked = self.shared.bounded(self.shared.attempt(next, Queue::until(until))).await;
+            Ok((released, Some(asked.unwrap_or_else(|_| ask_again()))))
         })
     }
 }

@@ -14,6 +14,7 @@
 mod backend;
 mod dialect;
 mod drive;
+mod driver;
 mod exchange;
 mod grant;
 mod held;

@@ -44,14 +44,15 @@ impl<D: NamedDialect> Session<D> {
 
     /// Asks for a lock, without waiting or for so long, by a request that says how the session goes on. A caller who goes away
     /// ends a wait by the end of the session, which has no other lock then; what was granted nevertheless is dropped. `kept`
-    /// lives until all is done.
-    pub(super) async fn lock<T, R>(
+    /// lives until all is done. The request is sent at once, so a waiter stands in line before anybody polls this.
+    pub(super) fn lock<T, R, K>(
         &self,
         wait: Duration,
-        kept: impl Send + 'static,
+        kept: K,
         request: R,
-    ) -> std::result::Result<T, Failure>
+    ) -> impl Future<Output = std::result::Result<T, Failure>> + Send + use<D, T, R, K>
     where
+        K: Send + 'static,
         T: Send + 'static,
         R: for<'a> FnOnce(
                 &'a NamedContext<D>,
@@ -79,7 +80,7 @@ impl<D: NamedDialect> Session<D> {
                 })
             }),
         );
-        receiver.await.unwrap_or_else(|_| Err(Failure::ended()))
+        async { receiver.await.unwrap_or_else(|_| Err(Failure::ended())) }
     }
 
     /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then. The session
@@ -138,10 +139,14 @@ impl<D: NamedDialect> Session<D> {
         let (mut heard, mut ended) = (self.shared.heard.subscribe(), self.ended());
         let round = {
             let mut state = self.shared.state();
-            if !std::mem::replace(&mut state.is_asked, true) {
+            let round = heard.borrow_and_update().round;
+            let is_asked = std::mem::replace(&mut state.is_asked, true);
+            // The request takes the state when it is answered.
+            drop(state);
+            if !is_asked {
                 self.push(Duration::ZERO, self.question());
             }
-            heard.borrow_and_update().round
+            round
         };
         tokio::select! {
             biased;

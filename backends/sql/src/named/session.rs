@@ -2,16 +2,18 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Clock, Error, LockKey, Result};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::dialect::{NamedDialect, SessionId};
 use super::drive::{Job, Request, drive};
+use super::driver::{Driver, Jobs};
 use super::name::LockName;
 use super::statements::Statements;
 use crate::collisions::Collisions;
@@ -62,7 +64,7 @@ impl<D: NamedDialect> NamedContext<D> {
 /// A session of the server. It ends when nobody has it any more.
 pub(super) struct Session<D: NamedDialect> {
     pub(super) shared: Arc<Shared>,
-    jobs: mpsc::UnboundedSender<Job<D>>,
+    driver: Arc<Driver<D>>,
 }
 
 /// The parts that the task shares with its callers.
@@ -124,9 +126,12 @@ impl<D: NamedDialect> Session<D> {
             ended: watch::Sender::new(false),
             heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
         });
-        let (jobs, queue) = mpsc::unbounded_channel();
-        background()?.spawn(drive(context.clone(), conn, shared.clone(), queue));
-        Ok(Arc::new(Self { shared, jobs }))
+        let jobs = Jobs::new();
+        let task = Box::pin(drive(context.clone(), conn, shared.clone(), jobs.clone()));
+        let driver = Driver::new(jobs, task);
+        let polled = driver.clone();
+        background()?.spawn(poll_fn(move |cx| polled.poll(cx)));
+        Ok(Arc::new(Self { shared, driver }))
     }
 
     pub(super) fn id(&self) -> SessionId {
@@ -177,11 +182,11 @@ impl<D: NamedDialect> Session<D> {
         !self.has_ended() && self.shared.state().takes(lock.number, alone)
     }
 
-    /// Queues a request for the session's task.
+    /// Queues a request for the session's task, and polls that task. If it has ended, the request is dropped, and its caller
+    /// hears of that. None of the session's state may be locked meanwhile.
     pub(super) fn push(&self, wait: Duration, request: Request<D>) {
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        // If the task has ended, the job is dropped, and its caller hears of that.
-        let _ = self.jobs.send(Job { request, wait });
+        self.driver.push(Job { request, wait });
     }
 
     /// A place for this lock, if the session takes it.
@@ -193,6 +198,12 @@ impl<D: NamedDialect> Session<D> {
         state.locks.insert(lock.number);
         state.is_alone = alone;
         Some(Place { session: self.clone(), lock: lock.number })
+    }
+}
+
+impl<D: NamedDialect> Drop for Session<D> {
+    fn drop(&mut self) {
+        self.driver.close();
     }
 }
 

@@ -116,10 +116,10 @@ impl<D: NamedDialect> Shared<D> {
         let Queue::Join { until, .. } = queue else { return Ok(Attempt::Contended(Wake::poll())) };
         let lock = self.context.lock_of(&claim.key)?;
         let place = self.sessions.place_to_wait(claim.ttl, &lock.name).await?;
-        let (shared, claim) = (self.clone(), claim.clone());
+        let waiting = self.lock(place, lock, claim, until.since(self.context.clock.now()));
+        let claim = claim.clone();
         Ok(Attempt::Contended(Wake::on(async move {
-            let wait = until.since(shared.context.clock.now());
-            let held = shared.lock(place, lock, &claim, wait).await.map_err(|failure| failure.error)?;
+            let held = waiting.await.map_err(|failure| failure.error)?;
             held.map_or(Ok(Signal::Ask), |held| hold_of(held, &claim).map(Signal::Granted))
         })))
     }
@@ -137,14 +137,14 @@ impl<D: NamedDialect> Shared<D> {
         }
     }
 
-    /// Asks for the lock on a session, and makes a hold of it if it is granted.
-    async fn lock(
+    /// Asks for the lock on a session at once, and makes a hold of it if it is granted.
+    fn lock(
         self: &Arc<Self>,
         place: Place<D>,
         lock: Lock,
         claim: &Arc<Claim>,
         wait: Duration,
-    ) -> std::result::Result<Option<Arc<Held<D>>>, Failure> {
+    ) -> impl Future<Output = std::result::Result<Option<Arc<Held<D>>>, Failure>> + Send + use<D> {
         let (session, shared, claim) = (place.session().clone(), self.clone(), claim.clone());
         let pending_attempt = self.pending_attempts.begin(claim.owner);
         let asked = session.lock(wait, pending_attempt, move |context, conn| {
@@ -153,7 +153,7 @@ impl<D: NamedDialect> Shared<D> {
                 (answer.map(|granted| granted.map(|granted| shared.hold(place, lock, &claim, granted))), after)
             })
         });
-        asked.await?.transpose().map_err(|error| Failure { error, is_over: false })
+        async { asked.await?.transpose().map_err(|error| Failure { error, is_over: false }) }
     }
 
     /// Makes a hold of a lock that the server has granted. With a token that is none of ours, the lock is freed.
