@@ -22,7 +22,7 @@ pub(super) async fn drive<D: NamedDialect>(
     context: Arc<NamedContext<D>>,
     mut conn: D::Conn,
     shared: Arc<Shared>,
-    jobs: Arc<Jobs<D>>,
+    jobs: Arc<Jobs<Job<D>>>,
 ) {
     let end = End { shared: shared.clone(), jobs: jobs.clone() };
     let (mut ended, idle) = (shared.ended.subscribe(), IDLE.min(shared.ttl / 2));
@@ -62,7 +62,7 @@ pub(super) async fn drive<D: NamedDialect>(
 /// Says that the session has ended, also if its task fails.
 struct End<D: NamedDialect> {
     shared: Arc<Shared>,
-    jobs: Arc<Jobs<D>>,
+    jobs: Arc<Jobs<Job<D>>>,
 }
 
 impl<D: NamedDialect> Drop for End<D> {

@@ -5,32 +5,28 @@
 //! does. The caller is not needed for anything that follows.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker};
 
 use futures::future::BoxFuture;
 
-use super::dialect::NamedDialect;
-use super::drive::Job;
-
 /// The requests that wait for a session's task.
-pub(super) struct Jobs<D: NamedDialect>(Mutex<Queue<D>>);
+pub(super) struct Jobs<J>(Mutex<Queue<J>>);
 
-struct Queue<D: NamedDialect> {
+struct Queue<J> {
     /// `None` once the task has ended.
-    waiting: Option<VecDeque<Job<D>>>,
+    waiting: Option<VecDeque<J>>,
     /// Nobody will push another one.
     is_last: bool,
 }
 
-impl<D: NamedDialect> Jobs<D> {
+impl<J> Jobs<J> {
     pub(super) fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Queue { waiting: Some(VecDeque::new()), is_last: false })))
     }
 
     /// The next one; `None` if there will be none. A push is followed by a poll, so this registers no waker.
-    pub(super) fn next(&self) -> Poll<Option<Job<D>>> {
+    pub(super) fn next(&self) -> Poll<Option<J>> {
         let mut queue = self.queue();
         match queue.waiting.as_mut().and_then(VecDeque::pop_front) {
             Some(job) => Poll::Ready(Some(job)),
@@ -46,7 +42,7 @@ impl<D: NamedDialect> Jobs<D> {
         drop(waiting);
     }
 
-    fn push(&self, job: Job<D>) {
+    fn push(&self, job: J) {
         let mut queue = self.queue();
         let refused = match &mut queue.waiting {
             Some(waiting) => {
@@ -59,22 +55,22 @@ impl<D: NamedDialect> Jobs<D> {
         drop(refused);
     }
 
-    fn queue(&self) -> MutexGuard<'_, Queue<D>> {
+    fn queue(&self) -> MutexGuard<'_, Queue<J>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// A session's task, which is polled on several threads, by one at a time.
-pub(super) struct Driver<D: NamedDialect> {
-    jobs: Arc<Jobs<D>>,
+pub(super) struct Driver<J> {
+    jobs: Arc<Jobs<J>>,
     /// `None` once it has ended.
     task: Mutex<Option<BoxFuture<'static, ()>>>,
     /// That of our thread.
     waker: Mutex<Option<Waker>>,
 }
 
-impl<D: NamedDialect> Driver<D> {
-    pub(super) fn new(jobs: Arc<Jobs<D>>, task: BoxFuture<'static, ()>) -> Arc<Self> {
+impl<J> Driver<J> {
+    pub(super) fn new(jobs: Arc<Jobs<J>>, task: BoxFuture<'static, ()>) -> Arc<Self> {
         Arc::new(Self { jobs, task: Mutex::new(Some(task)), waker: Mutex::default() })
     }
 
@@ -85,7 +81,7 @@ impl<D: NamedDialect> Driver<D> {
     }
 
     /// Adds a request, and lets it leave.
-    pub(super) fn push(&self, job: Job<D>) {
+    pub(super) fn push(&self, job: J) {
         self.jobs.push(job);
         // If our thread has not polled the task yet, it finds the request when it does.
         let Some(waker) = self.waker().clone() else { return };
@@ -122,8 +118,71 @@ fn poll_once(task: &mut Option<BoxFuture<'static, ()>>, cx: &mut Context<'_>) ->
     polled
 }
 
-impl<D: NamedDialect> fmt::Debug for Driver<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").finish_non_exhaustive()
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// A task that does one job at each poll, and calls `during` with it.
+    fn driver(during: impl Fn(usize) + Send + 'static) -> Arc<Driver<usize>> {
+        let jobs = Jobs::new();
+        let own = jobs.clone();
+        let task = poll_fn(move |_| match own.next() {
+            Poll::Ready(Some(job)) => {
+                during(job);
+                Poll::Pending
+            }
+            Poll::Ready(None) => {
+                own.end();
+                Poll::Ready(())
+            }
+            Poll::Pending => Poll::Pending,
+        });
+        Driver::new(jobs, Box::pin(task))
+    }
+
+    #[test]
+    fn a_push_polls_the_task_and_leaves_the_rest_to_our_thread() {
+        let (done, wakes) = (Arc::new(Mutex::new(Vec::new())), Arc::new(Wakes::default()));
+        let (waker, log) = (Waker::from(wakes.clone()), done.clone());
+        let again = Arc::new(Mutex::new(None::<Arc<Driver<usize>>>));
+        let inside = again.clone();
+        let driver = driver(move |job| {
+            log.lock().unwrap().push(job);
+            if job == 2 {
+                // As the release of a grant that nobody hears of.
+                inside.lock().unwrap().as_ref().unwrap().push(3);
+            }
+        });
+        *again.lock().unwrap() = Some(driver.clone());
+        let poll = || driver.poll(&mut Context::from_waker(&waker));
+        let (jobs, count) = (|| done.lock().unwrap().clone(), || wakes.0.load(Ordering::SeqCst));
+
+        driver.push(1);
+        assert!(jobs().is_empty(), "our thread had no chance to tell its waker");
+        assert!(poll().is_pending());
+        assert_eq!((jobs(), count()), (vec![1], 0));
+        driver.push(2);
+        assert_eq!((jobs(), count()), (vec![1, 2], 1), "a request that came during the poll would wait for ever");
+        assert!(poll().is_pending());
+        assert_eq!(jobs(), [1, 2, 3]);
+        driver.close();
+        assert_eq!(count(), 2, "the task would never hear of its end");
+        assert!(poll().is_ready());
+        driver.push(4);
+        assert_eq!(driver.jobs.next(), Poll::Ready(None), "a request after the end was kept");
+        *again.lock().unwrap() = None;
     }
 }

@@ -47,10 +47,27 @@ pub(super) async fn ask<D: NamedDialect>(
     }
     // After a wait the server counts the silence anew: it has the session when it answers.
     let since = if wait.is_zero() { asked } else { context.clock.now() };
-    match run(context, conn, context.statements.stamp(mode), &values[..6]).await {
-        Ok(answer) => (Ok(Some((token_of(&answer), since))), AfterRequest::KeepSession),
+    match draw(context, conn, mode, &values).await {
+        Ok(token) => (Ok(Some((checked(token), since))), AfterRequest::KeepSession),
         Err(error) => freed(context, conn, (lock, mode), error).await,
     }
+}
+
+/// Draws the token of a lock that the session holds, and leaves the note and the hold id.
+async fn draw<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    mode: Mode,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Option<i64>> {
+    let stamp = context.statements.stamp(mode);
+    let token = run(context, conn, stamp, &values[..6]).await?.granted();
+    if token.is_some() || context.statements.sequence.is_none() {
+        return Ok(token);
+    }
+    // It was behind the server's clock.
+    context.raise_tokens(conn, true).await?;
+    Ok(run(context, conn, stamp, &values[..6]).await?.granted())
 }
 
 /// The values of the statements that draw a token.
@@ -87,13 +104,7 @@ pub(super) async fn exchange<D: NamedDialect>(
     let hold = HoldId::of(&next.owner).to_string();
     let values = values_of(session, next, lock, &hold);
     let since = context.clock.now();
-    let answer = match &context.statements.sequence {
-        // Not again if the server undid it: the lock is not undone with it.
-        Some(sequence) => {
-            context.dialect.run(conn, &sequence.exchange, &values).await.map(|answer| again(&answer, session))
-        }
-        None => lock_again(context, conn, session, lock, &values).await,
-    };
+    let answer = freed_and_asked(context, conn, session, lock, &values).await;
     match answer {
         Ok((None, _)) => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
         Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
@@ -114,6 +125,24 @@ pub(super) async fn exchange<D: NamedDialect>(
 /// The answer to the request for the lock, and the token; `None` in the place of the answer if the lock was not held.
 type Again = (Option<NamedAnswer>, Option<i64>);
 
+async fn freed_and_asked<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    session: SessionId,
+    lock: &Lock,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Again> {
+    let (answer, token) = match &context.statements.sequence {
+        // Not again if the server undid it: the lock is not undone with it.
+        Some(sequence) => again(&context.dialect.run(conn, &sequence.exchange, values).await?, session),
+        None => (context.dialect.lock_again(conn, session, &lock.name).await?, None),
+    };
+    Ok(match answer {
+        Some(NamedAnswer::Granted) => (answer, told_or_drawn(context, conn, Mode::Exclusive, token, values).await?),
+        _ => (answer, None),
+    })
+}
+
 fn again(answer: &Answer, session: SessionId) -> Again {
     match answer.rows.first().map(Vec::as_slice) {
         Some([_, _, number]) if number.int() != Some(session.number) => (Some(NamedAnswer::Elsewhere), None),
@@ -123,28 +152,13 @@ fn again(answer: &Answer, session: SessionId) -> Again {
     }
 }
 
-async fn lock_again<D: NamedDialect>(
-    context: &NamedContext<D>,
-    conn: &mut D::Conn,
-    session: SessionId,
-    lock: &Lock,
-    values: &[Value<'_>],
-) -> sqlx::Result<Again> {
-    let answer = context.dialect.lock_again(conn, session, &lock.name).await?;
-    if answer != Some(NamedAnswer::Granted) {
-        return Ok((answer, None));
-    }
-    let stamped = run(context, conn, context.statements.stamp(Mode::Exclusive), &values[..6]).await?;
-    Ok((answer, stamped.granted()))
-}
-
 /// The same without a wait, in one statement.
 async fn ask_at_once<D: NamedDialect>(
     context: &NamedContext<D>,
     conn: &mut D::Conn,
     session: SessionId,
     lock: (&Lock, Mode),
-    (take, values): (&Statement, &[Value<'_>]),
+    (take, values): (&Statement, &[Value<'_>; 7]),
 ) -> (Answered, AfterRequest) {
     let since = context.clock.now();
     // Not again if the server undid it: the lock is not undone with it.
@@ -157,9 +171,23 @@ async fn ask_at_once<D: NamedDialect>(
     };
     match is_granted.is_true() {
         _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
-        true => (Ok(Some((checked(token.int()), since))), AfterRequest::KeepSession),
         false => (Ok(None), AfterRequest::KeepSession),
+        true => match told_or_drawn(context, conn, lock.1, token.int(), values).await {
+            Ok(token) => (Ok(Some((checked(token), since))), AfterRequest::KeepSession),
+            Err(error) => freed(context, conn, lock, error).await,
+        },
     }
+}
+
+/// A token that was told with the grant, or else another one.
+async fn told_or_drawn<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    mode: Mode,
+    token: Option<i64>,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Option<i64>> {
+    if token.is_some() { Ok(token) } else { draw(context, conn, mode, values).await }
 }
 
 /// Looks who holds a lock that was refused: a holder of another family is a conflict, and no wait helps. Of the server's
@@ -193,10 +221,6 @@ async fn freed<D: NamedDialect>(
         }
         _ => (answer, AfterRequest::EndSession),
     }
-}
-
-fn token_of(answer: &Answer) -> Result<u64> {
-    checked(answer.granted())
 }
 
 fn checked(token: Option<i64>) -> Result<u64> {

@@ -80,11 +80,11 @@ impl ReadWrite {
         let takes = |text: &str| made(&with_words(text, sequence));
         Self {
             take: modes.map(|(try_lock, is_write)| {
-                let tells = "is_granted, (SELECT token FROM drawn), session";
+                let tells = "is_granted, (SELECT token FROM drawn WHERE token >= {now}), session";
                 takes(&TAKE.replace("{try_lock}", try_lock).replace("{is_write}", is_write).replace("{tells}", tells))
             }),
             stamp: modes.map(|(_, is_write)| {
-                let tells = "(SELECT token FROM drawn)";
+                let tells = "(SELECT token FROM drawn WHERE token >= {now})";
                 takes(&TAKE.replace("{try_lock}", "true").replace("{is_write}", is_write).replace("{tells}", tells))
             }),
             exclusive: made(EXCLUSIVE),

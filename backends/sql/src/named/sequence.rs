@@ -7,6 +7,10 @@
 //!
 //! Therefore a row of the same table marks the sequence that the tokens come from. Each session looks for the mark before it
 //! draws. If there is none, the sequence is first [raised](RAISE) above all values that were given.
+//!
+//! No token is below the server's clock, as of rows that draw tokens. So they rise also when a namespace comes from another
+//! store or way. A sequence that is behind is raised a little above the clock. That is one write to the disk for each second
+//! in which locks are taken.
 
 use super::words::SequenceWords;
 use crate::dialect::Statement;
@@ -15,7 +19,11 @@ use crate::dialect::Statement;
 /// write, and a server has no more than 2^18 sessions.
 const LOST: &str = "16777216";
 
-/// Asks for the lock, draws a token under it, and leaves the note and the hold id, in one statement. A row that was changed
+/// How far above the clock it is raised, in microseconds. Others draw fewer values while one session raises it.
+const AHEAD: &str = "1048576";
+
+/// Asks for the lock, draws a token under it, and leaves the note and the hold id, in one statement. A token that is behind
+/// the clock is not told. A row that was changed
 /// since the statement began is read anew. The record of another hold stays for its holder; an earlier break of this very
 /// hold is over.
 ///
@@ -31,11 +39,10 @@ const TAKE: &str = "\
         RETURNING token) \
     SELECT {tells} FROM asked";
 
-/// Raises the sequence above all values that were ever given, and not below the server's time. If it has its mark, only on
-/// demand, and only to the time. The mark's row keeps others from raising it at the same time. Values that others draw
-/// meanwhile are fewer than those that may be lost.
+/// Raises the sequence above the server's clock and all values that were ever given, if it has no mark. If it has one, only
+/// on demand, and only if it is behind the clock. The mark's row keeps others from raising it at the same time.
 ///
-/// Values: 1 to raise it to the time although it has its mark.
+/// Values: 1 to look whether it is behind although it has its mark.
 const RAISE: &str = "\
     WITH marked AS ( \
         INSERT INTO {named} (k, lock_id, token, session, note, hold, used_us) \
@@ -44,7 +51,7 @@ const RAISE: &str = "\
         {on_conflict} session = excluded.session, used_us = excluded.used_us \
             WHERE $1 = 1 OR {t}named.session <> excluded.session \
         RETURNING session) \
-    SELECT setval('{sequence}', GREATEST(token + {lost}, {now})) \
+    SELECT setval('{sequence}', GREATEST(token, {now}) + CASE $1 WHEN 1 THEN {ahead} ELSE {lost} END) \
     FROM (SELECT {next_token} AS token FROM marked OFFSET 0) drawn WHERE $1 = 0 OR token < {now}";
 
 /// The statements about exclusive holds, and about the sequence itself.
@@ -65,10 +72,10 @@ impl Sequence {
         let takes = |try_lock: &str, tells: &str| {
             made(&with_words(&TAKE.replace("{try_lock}", try_lock).replace("{tells}", tells), words))
         };
-        let all = "is_granted, (SELECT token FROM stamped), session";
+        let all = "is_granted, (SELECT token FROM stamped WHERE token >= {now}), session";
         Self {
             take: takes(words.try_lock, all),
-            stamp: takes("true", "(SELECT token FROM stamped)"),
+            stamp: takes("true", "(SELECT token FROM stamped WHERE token >= {now})"),
             exchange: takes(&format!("CASE WHEN {} THEN {} END", words.unlock, words.try_lock), all),
             raise: made(&with_words(RAISE, words)),
         }
@@ -82,4 +89,5 @@ pub(super) fn with_words(text: &str, words: &SequenceWords) -> String {
         .replace("{sequence_id}", "'{sequence}'::regclass::oid::bigint")
         .replace("{sequence}", &format!("{{s}}{}", words.name))
         .replace("{lost}", LOST)
+        .replace("{ahead}", AHEAD)
 }

@@ -53,18 +53,18 @@ impl<D: NamedDialect> NamedContext<D> {
         Ok(Lock { name: self.dialect.lock_name(key)?, row: row_name(key) })
     }
 
-    /// Makes sure that the tokens which a sequence draws are above all earlier ones, also after a crash of the server. `always`:
-    /// also those that were drawn otherwise.
-    pub(super) async fn raise_tokens(&self, conn: &mut D::Conn, always: bool) -> sqlx::Result<()> {
+    /// Raises the sequence that tokens are drawn from above all earlier ones, if the server has forgotten some. If it
+    /// `is_behind` the clock, it is raised in any case.
+    pub(super) async fn raise_tokens(&self, conn: &mut D::Conn, is_behind: bool) -> sqlx::Result<()> {
         let Some(sequence) = &self.statements.sequence else { return Ok(()) };
-        self.dialect.run(conn, &sequence.raise, &[Value::Int(always.into())]).await.map(drop)
+        self.dialect.run(conn, &sequence.raise, &[Value::Int(is_behind.into())]).await.map(drop)
     }
 }
 
 /// A session of the server. It ends when nobody has it any more.
 pub(super) struct Session<D: NamedDialect> {
     pub(super) shared: Arc<Shared>,
-    driver: Arc<Driver<D>>,
+    driver: Arc<Driver<Job<D>>>,
 }
 
 /// The parts that the task shares with its callers.

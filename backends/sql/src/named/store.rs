@@ -211,8 +211,6 @@ impl<D: NamedDialect> Shared<D> {
                     if let Some(word) = rows.first().and_then(|row| row.first()) {
                         return Ok(word.text().to_owned());
                     }
-                    // Lease rows of this namespace may have drawn tokens before.
-                    context.raise_tokens(conn, true).await?;
                     match run(context, conn, &context.common.write_meta, &values).await {
                         Err(error) if context.dialect.refusal(&error) != Refusal::Duplicate => return Err(error),
                         _ => {}
