@@ -25,7 +25,7 @@ impl Call {
     async fn begin(fixture: &Fixture<'_>, keeps: &LockKey, wants: &LockKey) -> Tested<Self> {
         let client = fixture.client().await?;
         let keeps = client.take(&fixture.claim(keeps, fixture.long())?).await?;
-        let inside = |claim: &mut Claim| claim.inside = vec![HoldId::of(&keeps.claim.owner)];
+        let inside = |claim: &mut Claim| claim.set_inside(vec![HoldId::of(&keeps.claim.owner)]);
         let wants = Claim::clone(&*fixture.claim(wants, fixture.long())?).with(inside);
         Ok(Self { client, keeps, wants: Arc::new(wants) })
     }

@@ -12,7 +12,7 @@ use crate::server::{News, Server, State};
 impl Server {
     /// Tells a waiter to give way if it has just closed a circle.
     pub(crate) fn gives_way(&self, state: &mut State, claim: &Claim) {
-        let is_first = !claim.inside.is_empty() && !std::mem::replace(&mut state.has_nested, true);
+        let is_first = !claim.inside().is_empty() && !std::mem::replace(&mut state.has_nested, true);
         let closes = self.closes_circle(state, claim) && !self.tells(Lie::SeesNoCircle);
         if !(closes || is_first && self.tells(Lie::NestedIsCircle)) {
             return;
@@ -37,14 +37,14 @@ impl Server {
         while let Some(name) = wanted.pop() {
             for record in state.records(&name) {
                 let hold = HoldId::of(&record.owner);
-                if claim.inside.contains(&hold) {
+                if claim.inside().contains(&hold) {
                     return true;
                 }
                 if !seen.contains(&hold) {
                     seen.push(hold);
                     let waiting =
                         state.lines.iter().flat_map(|(name, line)| line.iter().map(move |place| (name, place)));
-                    let its = waiting.filter(|(_, place)| place.claim.inside.contains(&hold));
+                    let its = waiting.filter(|(_, place)| place.claim.inside().contains(&hold));
                     wanted.extend(its.map(|(name, _)| name.clone()));
                 }
             }

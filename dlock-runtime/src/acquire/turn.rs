@@ -140,7 +140,7 @@ impl Acquisition {
             sole_thread: self.sole_thread,
             cohort_ttl,
             fair,
-            holds_others: !self.claim.inside.is_empty(),
+            holds_others: !self.claim.inside().is_empty(),
             claim_for_release,
         }
     }

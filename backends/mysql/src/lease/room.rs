@@ -88,7 +88,8 @@ impl Rooms<MySqlConnection> for NamedLocks {
 fn literal(value: Value<'_>) -> String {
     match value {
         Value::Int(number) | Value::Maybe(Some(number)) => number.to_string(),
-        Value::Text(text) | Value::MaybeText(Some(text)) => format!("x'{}'", hex(text.as_bytes())),
+        // With the character set, so that a column of texts is compared by its own collation, and its index is used.
+        Value::Text(text) | Value::MaybeText(Some(text)) => format!("_utf8mb4 x'{}'", hex(text.as_bytes())),
         Value::Bytes(bytes) => format!("x'{}'", hex(bytes)),
         Value::Maybe(None) | Value::MaybeText(None) => "NULL".to_owned(),
     }

@@ -40,7 +40,7 @@ struct Place {
 impl<D: RowDialect> Circle<D> {
     pub(super) fn of(shared: &Arc<Shared<D>>, claim: &Claim) -> Result<Self> {
         let name = shared.table.record_of(&claim.key, &shared.table.key_of(shared.kind, &claim.key)?);
-        Ok(Self { shared: shared.clone(), name, holds: claim.inside.clone(), is_told: false })
+        Ok(Self { shared: shared.clone(), name, holds: claim.inside().to_vec(), is_told: false })
     }
 
     /// Ends when this call is to give way.
