@@ -42,7 +42,8 @@ pub use hex::hex;
 pub use hosts::Hosts;
 pub use lease::LeaseRow;
 pub use named::{
-    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SessionId,
+    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SequenceWords,
+    SessionId,
 };
 pub use room_name::RoomName;
 pub use row_lock::{

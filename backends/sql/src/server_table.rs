@@ -19,7 +19,13 @@ impl ServerTable {
     /// The statement that makes it, unless it is there.
     #[must_use]
     pub fn create_if_missing(&self, names: &TableNames) -> String {
-        names.create(self.create).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1)
+        names.create(self.create).replacen(" TABLE ", " TABLE IF NOT EXISTS ", 1)
+    }
+
+    /// Whether its rows are worth nothing after a crash of the server.
+    #[must_use]
+    pub fn may_be_unlogged(&self) -> bool {
+        self.create.starts_with("CREATE UNLOGGED")
     }
 
     /// It is not there.

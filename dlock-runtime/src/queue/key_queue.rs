@@ -22,7 +22,7 @@ pub(super) struct KeyQueue {
     /// The thread of the caller with the turn.
     pub(super) sole_thread: Option<SoleThread>,
     /// How often the store has answered a caller of this process, by a grant or by saying that others hold the lock.
-    pub(super) answers: u64,
+    pub(super) answers: u32,
     /// The store's error, if it did not answer the last caller that asked.
     pub(super) failed: Option<Box<Error>>,
     /// The lock mode that the caller with the turn asks for.
@@ -163,7 +163,7 @@ impl KeyQueue {
 
     /// The store has answered a caller of this process.
     pub(super) fn heard(&mut self) {
-        self.answers += 1;
+        self.answers = self.answers.wrapping_add(1);
         self.failed = None;
     }
 

@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
     pub(super) key: LockKey,
     pub(super) ticket: Option<u64>,
     /// [`KeyQueue::answers`] when it began.
-    pub(super) answers: u64,
+    pub(super) answers: u32,
 }
 
 /// The state of the lock, as far as it is known, when a wait for the turn ran out.

@@ -61,6 +61,7 @@ const NAMED: ServerTable = ServerTable {
         "note:text:C:",
         "hold:text:C:",
         "long_key:text:C:",
+        "used_us:bigint::",
         "broken_hold:text:C:",
         "broken_record:text:C:",
     ],
@@ -77,6 +78,7 @@ const READ_WRITE: ServerTable = ServerTable {
         "token:bigint::",
         "note:text:C:",
         "hold:text:C:",
+        "used_us:bigint::",
         "broken_hold:text:C:",
         "broken_record:text:C:",
     ],
@@ -109,7 +111,7 @@ const ROW_KEYS: ServerTable = ServerTable {
 const COLUMNS: &str = "\
     SELECT a.attname || ':' || format_type(a.atttypid, a.atttypmod) || ':' || coalesce(l.collname, '') || ':' \
             || CASE WHEN i.indrelid IS NULL THEN '' ELSE 'PRI' END, \
-        c.relpersistence = 'p' AND c.relkind IN ('r', 'p') \
+        c.relkind IN ('r', 'p') AND (c.relpersistence = 'p' OR {may_be_unlogged} AND c.relpersistence = 'u') \
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
         LEFT JOIN pg_collation l ON l.oid = a.attcollation \
         LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey) \
@@ -130,11 +132,11 @@ const PROBE: &str = "\
 /// The same for named locks.
 const NAMED_PROBE: &str = "\
     BEGIN; \
-    INSERT INTO {s}{t}named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
+    INSERT INTO {s}{t}named (k, lock_id, token, session, note, hold, used_us) VALUES ('{probe}', '', 0, 0, '', '', 0) \
     ON CONFLICT (k) DO UPDATE SET token = {t}named.token + 1; \
     INSERT INTO {s}{t}meta (name, word, number) VALUES ('{probe}', '', 0); \
-    INSERT INTO {s}{t}read_write (k, session, lock_id, is_write, token, note, hold) \
-    VALUES ('{probe}', 0, '', false, 0, '', '') \
+    INSERT INTO {s}{t}read_write (k, session, lock_id, is_write, token, note, hold, used_us) \
+    VALUES ('{probe}', 0, '', false, 0, '', '', 0) \
     ON CONFLICT (k, session) DO UPDATE SET token = {t}read_write.token + 1; \
     SELECT 1 FROM {s}{t}named, {s}{t}read_write, {s}{t}meta WHERE false; \
     ROLLBACK";
@@ -227,12 +229,13 @@ async fn check_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Serve
 async fn check_table(conn: &mut PgConnection, names: &TableNames, table: &ServerTable) -> Result<bool> {
     let named = names.full(table.name);
     // As one message: a pooler could give the parts of a prepared statement to different sessions.
-    let rows = sqlx::raw_sql(AssertSqlSafe(COLUMNS.replace("{table}", &named))).fetch_all(conn).await.map_err(fault)?;
+    let sql = COLUMNS.replace("{table}", &named).replace("{may_be_unlogged}", &table.may_be_unlogged().to_string());
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
     let row = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
     let rows: Vec<(String, bool)> = rows.iter().map(row).collect::<sqlx::Result<_>>().map_err(fault)?;
-    if rows.iter().any(|(_, is_kept)| !is_kept) {
-        let why = "must be an ordinary table: an unlogged one loses its rows when the server fails";
-        return Err(table.refused(names, why));
+    if rows.iter().any(|(_, is_table)| !is_table) {
+        let why = if table.may_be_unlogged() { "" } else { ": an unlogged one loses its rows when the server fails" };
+        return Err(table.refused(names, &format!("must be an ordinary table{why}")));
     }
     if rows.is_empty() || rows.iter().map(|(column, _)| column.as_str()).eq(table.columns.iter().copied()) {
         return Ok(!rows.is_empty());
