@@ -25,6 +25,7 @@ mod pool;
 mod room_name;
 mod row;
 mod row_lock;
+mod server_table;
 mod session;
 mod settings;
 mod shedlock;
@@ -49,6 +50,7 @@ pub use row_lock::{
     HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind, RowLock, RowTable,
     RowTransaction, RowWords, Taken,
 };
+pub use server_table::ServerTable;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
 pub use shedlock::{ShedlockWords, shedlock_table};
 pub use statements::{BREAKS, LOCKS, META};
