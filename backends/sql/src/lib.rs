@@ -14,6 +14,7 @@ mod builder;
 mod collisions;
 mod credentials;
 mod dialect;
+mod hex;
 mod hosts;
 mod lease;
 mod listing;
@@ -36,6 +37,7 @@ mod words;
 pub use builder::{Builder, Product, Source};
 pub use credentials::{Credentials, Login};
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
+pub use hex::hex;
 pub use hosts::Hosts;
 pub use lease::LeaseRow;
 pub use named::{
