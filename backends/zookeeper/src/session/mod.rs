@@ -1,5 +1,6 @@
 //! The sessions of a store: one for each ttl, shared by its holds.
 
+mod connect;
 mod lease;
 mod leases;
 
