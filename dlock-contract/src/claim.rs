@@ -50,8 +50,9 @@ pub struct Claim {
     /// `rerun` it may stay as a start that has not ended.
     pub once_per: Option<Box<OncePer>>,
     /// The innermost holds of the enclosing calls in the same store, where that offers [`Settle`](crate::Settle). The caller
-    /// keeps them while it waits for this claim, so a store may find calls that wait for each other's locks. It tells that by a
-    /// [signal](crate::Wake::on) that fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
+    /// keeps them while it waits for this claim. So a store that has news for waiters finds calls that wait for each other's
+    /// locks, and lets one of them give way: its [signal](crate::Wake::on) fails with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), and the others wait on.
     pub inside: Vec<HoldId>,
     /// The note that the store keeps beside the owner.
     pub note: Note,

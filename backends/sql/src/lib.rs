@@ -14,6 +14,7 @@ mod builder;
 mod collisions;
 mod credentials;
 mod dialect;
+mod hex;
 mod hosts;
 mod lease;
 mod listing;
@@ -36,10 +37,12 @@ mod words;
 pub use builder::{Builder, Product, Source};
 pub use credentials::{Credentials, Login};
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
+pub use hex::hex;
 pub use hosts::Hosts;
 pub use lease::LeaseRow;
 pub use named::{
-    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SessionId,
+    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SequenceWords,
+    SessionId,
 };
 pub use room_name::RoomName;
 pub use row_lock::{

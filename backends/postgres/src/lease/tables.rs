@@ -67,6 +67,7 @@ const NAMED: Table = Table {
         "note:text:C:",
         "hold:text:C:",
         "long_key:text:C:",
+        "used_us:bigint::",
         "broken_hold:text:C:",
         "broken_record:text:C:",
     ],
@@ -83,6 +84,7 @@ const READ_WRITE: Table = Table {
         "token:bigint::",
         "note:text:C:",
         "hold:text:C:",
+        "used_us:bigint::",
         "broken_hold:text:C:",
         "broken_record:text:C:",
     ],
@@ -115,7 +117,7 @@ const ROW_KEYS: Table = Table {
 const COLUMNS: &str = "\
     SELECT a.attname || ':' || format_type(a.atttypid, a.atttypmod) || ':' || coalesce(l.collname, '') || ':' \
             || CASE WHEN i.indrelid IS NULL THEN '' ELSE 'PRI' END, \
-        c.relpersistence = 'p' AND c.relkind IN ('r', 'p') \
+        c.relkind IN ('r', 'p') AND (c.relpersistence = 'p' OR {may_be_unlogged} AND c.relpersistence = 'u') \
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
         LEFT JOIN pg_collation l ON l.oid = a.attcollation \
         LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey) \
@@ -136,11 +138,11 @@ const PROBE: &str = "\
 /// The same for named locks.
 const NAMED_PROBE: &str = "\
     BEGIN; \
-    INSERT INTO {s}{t}named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
+    INSERT INTO {s}{t}named (k, lock_id, token, session, note, hold, used_us) VALUES ('{probe}', '', 0, 0, '', '', 0) \
     ON CONFLICT (k) DO UPDATE SET token = {t}named.token + 1; \
     INSERT INTO {s}{t}meta (name, word, number) VALUES ('{probe}', '', 0); \
-    INSERT INTO {s}{t}read_write (k, session, lock_id, is_write, token, note, hold) \
-    VALUES ('{probe}', 0, '', false, 0, '', '') \
+    INSERT INTO {s}{t}read_write (k, session, lock_id, is_write, token, note, hold, used_us) \
+    VALUES ('{probe}', 0, '', false, 0, '', '', 0) \
     ON CONFLICT (k, session) DO UPDATE SET token = {t}read_write.token + 1; \
     SELECT 1 FROM {s}{t}named, {s}{t}read_write, {s}{t}meta WHERE false; \
     ROLLBACK";
@@ -184,7 +186,7 @@ async fn prepare_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Tab
         if check_table(conn, names, table).await? {
             continue;
         }
-        let create = names.create(table.create).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+        let create = names.create(table.create).replacen(" TABLE ", " TABLE IF NOT EXISTS ", 1);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(table.cannot_create(names)),
             // If two programs create the table at once, one of them may get an error. Then only the table's columns count.
@@ -233,14 +235,13 @@ async fn check_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table
 async fn check_table(conn: &mut PgConnection, names: &TableNames, table: &Table) -> Result<bool> {
     let named = names.full(table.name);
     // As one message: a pooler could give the parts of a prepared statement to different sessions.
-    let rows = sqlx::raw_sql(AssertSqlSafe(COLUMNS.replace("{table}", &named))).fetch_all(conn).await.map_err(fault)?;
+    let sql = COLUMNS.replace("{table}", &named).replace("{may_be_unlogged}", &table.may_be_unlogged().to_string());
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
     let row = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
     let rows: Vec<(String, bool)> = rows.iter().map(row).collect::<sqlx::Result<_>>().map_err(fault)?;
-    if rows.iter().any(|(_, is_kept)| !is_kept) {
-        let text = format!(
-            "{named} must be an ordinary table: an unlogged one loses its rows when the server fails; this creates it: {}",
-            names.create(table.create)
-        );
+    if rows.iter().any(|(_, is_table)| !is_table) {
+        let why = if table.may_be_unlogged() { "" } else { ": an unlogged one loses its rows when the server fails" };
+        let text = format!("{named} must be an ordinary table{why}; this creates it: {}", names.create(table.create));
         return Err(Error::new(ErrorKind::SchemaMismatch, text));
     }
     if rows.is_empty() || rows.iter().map(|(column, _)| column.as_str()).eq(table.columns.iter().copied()) {
@@ -266,6 +267,11 @@ pub(crate) async fn health(conn: &mut PgConnection) -> Result<Health> {
 }
 
 impl Table {
+    /// Whether its rows are worth nothing after a crash of the server.
+    fn may_be_unlogged(&self) -> bool {
+        self.create.starts_with("CREATE UNLOGGED")
+    }
+
     fn missing(&self, names: &TableNames) -> Error {
         let text = format!("the table {} is missing: {}", names.full(self.name), names.create(self.create));
         Error::new(ErrorKind::SchemaMismatch, text)
