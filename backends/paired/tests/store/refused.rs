@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use dlock_contract::{
     Attempt, Backend, Claim, Clock, Error, ErrorKind, Fencing, Health, Hold, LockKey, LockState, Profile, Queue,
-    Released, Result, RunsOn, Settle, Standing,
+    Released, Result, Settle, Standing,
 };
 use dlock_memory::Memory;
 use dlock_paired::{GateDown, Migrating, Paired};
@@ -69,7 +69,6 @@ async fn a_pair_offers_what_both_can_do_and_the_fence_of_its_authority() {
     let fencing = named.profile().fencing;
     let pair = Paired::builder(Arc::new(Memory::new()), Arc::new(named)).build().unwrap();
     assert_eq!(pair.profile().fencing, fencing);
-    assert_eq!(pair.profile().runs_on, RunsOn::OwnThread);
     assert_ne!(Memory::new().profile().fencing, Fencing::None);
 }
 
