@@ -42,7 +42,7 @@ pub trait NamedDialect: Dialect {
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>>;
 
-    /// Whether [`NamedWords::try_lock`], if there is one, can ask for this lock.
+    /// Whether the statement of [`NamedWords::sequence`], if there is one, can ask for this lock.
     fn takes_at_once(&self, lock: &LockName) -> bool {
         let _ = lock;
         true
