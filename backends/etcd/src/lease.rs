@@ -128,8 +128,7 @@ impl Lease {
         let all: Vec<_> = deletes.iter().cloned().chain(shards.iter().map(|shard| self.bump_epoch(*shard))).collect();
         match connection.txn(Txn::new().and_then(all)).await {
             Ok(answer) => {
-                let revision = answer.header().map_or(0, |header| header.revision());
-                shards.iter().for_each(|shard| self.epoch(*shard).store(revision, Ordering::Release));
+                shards.iter().for_each(|shard| self.epoch(*shard).store(answer.revision, Ordering::Release));
                 let mut left = self.orphans();
                 orphans.keys().for_each(|name| _ = left.remove(name));
             }

@@ -6,8 +6,9 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result, Session};
-use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
 
+use super::answers::TxnAnswers;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::key_numbers::KeyNumber;
@@ -159,8 +160,7 @@ impl Place {
     pub(super) async fn read_position(&self, connection: &Connection, revision: i64) -> Result<Position, Fault> {
         let own = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
         let all = [own].into_iter().chain(self.queue_reads(Some(revision)));
-        let answer = connection.txn(Txn::new().and_then(all.collect::<Vec<_>>())).await?;
-        let mut answers = TxnAnswers::of(&answer);
+        let mut answers = connection.txn(Txn::new().and_then(all.collect::<Vec<_>>())).await?;
         let own = answers.first_key()?.filter(|own| own.create_revision() == revision && self.is_mine(own));
         match own {
             Some(own) => self.position(own.mod_revision(), &mut answers),
@@ -214,32 +214,6 @@ impl Place {
     }
 }
 
-/// The answers to the reads of a transaction, in their order.
-pub(super) struct TxnAnswers {
-    answers: std::vec::IntoIter<TxnOpResponse>,
-    /// The revision of the store.
-    pub(super) revision: i64,
-}
-
-impl TxnAnswers {
-    pub(super) fn of(answer: &TxnResponse) -> Self {
-        let revision = answer.header().map_or(0, |header| header.revision());
-        Self { answers: answer.op_responses().into_iter(), revision }
-    }
-
-    /// The answer to the next read.
-    pub(super) fn next_get(&mut self) -> Result<GetResponse, Fault> {
-        // Answers to puts and deletes are passed over: they show nothing that is needed.
-        let found = self.answers.find_map(|part| if let TxnOpResponse::Get(found) = part { Some(found) } else { None });
-        found.ok_or_else(|| protocol_error("the answer to a transaction misses the answer to one of its reads"))
-    }
-
-    /// The first key in the answer to the next read.
-    pub(super) fn first_key(&mut self) -> Result<Option<KeyValue>, Fault> {
-        Ok(self.next_get()?.take_kvs().into_iter().next())
-    }
-}
-
 /// A key without a lease belongs to no waiter and no holder. It never ends by itself, so waiting for it could last for ever.
 pub(super) fn check_has_lease(key: &KeyValue) -> Result<(), Fault> {
     if key.lease() == 0 {
@@ -258,8 +232,4 @@ fn revision_went_back(revision: i64, seen: i64) -> Error {
          restored, restore it again with `--bump-revision`"
     );
     Error::new(ErrorKind::FenceRegression, text)
-}
-
-fn protocol_error(text: &str) -> Fault {
-    Fault::Refused(ErrorKind::Protocol, text.to_owned())
 }

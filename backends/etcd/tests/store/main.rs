@@ -1,6 +1,7 @@
 //! The etcd backend against a real etcd: what holds beyond the suite that all backends pass.
 
 mod cluster;
+mod combined;
 mod faults;
 mod fenced;
 mod late;
