@@ -25,7 +25,7 @@ use super::answers::TxnAnswers;
 use super::combine::Combiner;
 use super::fault::Fault;
 use super::members::Members;
-use super::names::LockRange;
+use super::names::{KeyRange, LockRange};
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -263,10 +263,10 @@ impl Connection {
         .await
     }
 
-    /// Watches a range for deletions. Each event has the deleted key. Earlier deletions are not reported.
-    pub(super) async fn watch_range(&self, from: &[u8], to: &[u8]) -> Result<WatchStream, Fault> {
-        let options = WatchOptions::new().with_range(to).with_filters([WatchFilterType::NoPut]).with_prev_key();
-        self.send(self.client().watch_client().watch(from, Some(options))).await
+    /// Watches a range for deletions. Earlier deletions are not reported.
+    pub(super) async fn watch_range(&self, range: &KeyRange) -> Result<WatchStream, Fault> {
+        let options = WatchOptions::new().with_range(range.to.as_slice()).with_filters([WatchFilterType::NoPut]);
+        self.send(self.client().watch_client().watch(range.from.as_slice(), Some(options))).await
     }
 
     fn client(&self) -> &Client {

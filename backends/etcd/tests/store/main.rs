@@ -8,6 +8,7 @@ mod late;
 mod leases;
 mod line;
 mod modes;
+mod near;
 mod outage;
 mod restored;
 mod server;
