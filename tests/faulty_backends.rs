@@ -4,6 +4,8 @@
 
 #[path = "faulty_backends/carried.rs"]
 mod carried;
+#[path = "faulty_backends/circles.rs"]
+mod circles;
 #[path = "faulty_backends/client.rs"]
 mod client;
 #[path = "faulty_backends/ends.rs"]

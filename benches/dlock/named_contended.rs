@@ -9,7 +9,7 @@ use sqlx::{Connection, MySqlConnection, PgConnection};
 
 use crate::Failed;
 use crate::contended::{Lock, ROUND, ROUNDS, Section, Work, contender, measure_at};
-use crate::sql::{Make, Way, server_of};
+use crate::sql::{Make, Way, server_of, token_costs};
 use crate::table::{Row, median};
 
 pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
@@ -42,7 +42,8 @@ pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
         name: format!("named-contended-{tasks}-{kind}"),
         about: format!(
             "One lock by `way=named` on {kind}, {tasks} tasks, 1 ms hold. Beside it the calls of the server alone, without a \
-             fencing token: its row is a durable commit at each hand-over."
+             fencing token: {}, at each hand-over.",
+            token_costs(make)
         ),
         contenders: vec![contender],
         aims: Vec::new(),

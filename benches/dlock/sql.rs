@@ -150,12 +150,11 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
             Way::Lease => format!(
                 "Acquire and release by lease rows on {name}, {tasks} task(s) with a key each, {CONNECTIONS} connections."
             ),
-            Way::Named => {
-                format!(
-                    "Acquire and release by `way=named` on {name}, {tasks} task(s) with a key each, at most 8 sessions. The raw calls \
-                     give no fencing token; its row is a durable commit."
-                )
-            }
+            Way::Named => format!(
+                "Acquire and release by `way=named` on {name}, {tasks} task(s) with a key each, at most 8 sessions. The raw calls \
+                 give no fencing token; {}.",
+                token_costs(make)
+            ),
             Way::Row => format!(
                 "Acquire and release by `way=row` on {name}, {tasks} task(s) with a key each, and no work in the transaction."
             ),
@@ -185,6 +184,14 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
         row.aim("over 1000 cycles per second", rate, rate > 1000.0);
     }
     Ok(row)
+}
+
+/// The price of a fencing token by `way=named`.
+pub(crate) fn token_costs(make: Make) -> &'static str {
+    match make {
+        Make::Postgres => "it comes from a sequence, with an unlogged row",
+        Make::MariaDb | Make::MySql => "its row is a durable commit",
+    }
 }
 
 /// One for all rows of a way, since the registry keeps to its address, and a namespace is locked in one way.

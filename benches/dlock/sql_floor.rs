@@ -38,7 +38,7 @@ const MYSQL_NAMED: [&str; 3] = [
 
 const POSTGRES_NAMED: [&str; 3] = [
     "SELECT pg_try_advisory_lock(hashtextextended($1, 0))",
-    "UPDATE dlock_named SET token = token + 1, note = 'floor' WHERE k = $1 RETURNING token",
+    "UPDATE dlock_named SET token = nextval('dlock_tokens'), note = 'floor' WHERE k = $1 RETURNING token",
     "SELECT pg_advisory_unlock(hashtextextended($1, 0))",
 ];
 
@@ -71,6 +71,9 @@ impl Floor {
             let key = key_of(task);
             let inserts: &[(&str, &str)] = match way {
                 Way::Lease => &[("dlock_locks (k, token, expires_us, note, hold)", ", 0, 0, '', ''")],
+                Way::Named if make == Make::Postgres => {
+                    &[("dlock_named (k, token, session, lock_id, note, hold, used_us)", ", 0, 0, '', '', '', 0")]
+                }
                 Way::Named => &[("dlock_named (k, token, session, lock_id, note, hold)", ", 0, 0, '', '', ''")],
                 Way::Row => &[
                     ("dlock_row_keys (k)", ""),

@@ -18,6 +18,7 @@
 
 mod carried;
 mod case;
+mod circles;
 mod cleanup;
 mod client;
 mod exclusion;
@@ -84,6 +85,7 @@ pub fn cases() -> &'static [Case] {
             permits::CASES,
             kept::CASES,
             settled::CASES,
+            circles::CASES,
             runs::CASES,
             periods::CASES,
             keys::CASES,

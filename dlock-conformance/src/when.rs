@@ -73,6 +73,10 @@ pub(crate) fn settles(store: &dyn Backend) -> When {
     need(store.settle().is_some(), "settle: None")
 }
 
+pub(crate) fn circles(store: &dyn Backend) -> When {
+    settles(store).and(wakes(store))
+}
+
 pub(crate) fn periods(store: &dyn Backend) -> When {
     need(store.periods().is_some(), "periods: None")
 }

@@ -1,5 +1,6 @@
 //! A claim: the request for one lock.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Result;
@@ -49,10 +50,8 @@ pub struct Claim {
     /// was run under it, so the period is due again; and while the claim still asks, a start of its own is none. With
     /// `rerun` it may stay as a start that has not ended.
     pub once_per: Option<Box<OncePer>>,
-    /// The innermost holds of the enclosing calls in the same store, where that offers [`Settle`](crate::Settle). The caller
-    /// keeps them while it waits for this claim, so a store may find calls that wait for each other's locks. It tells that by a
-    /// [signal](crate::Wake::on) that fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict).
-    pub inside: Vec<HoldId>,
+    /// See [`inside`](Self::inside). Most claims have none, and there may be many claims: so it is one word.
+    inside: Option<Arc<Vec<HoldId>>>,
     /// The note that the store keeps beside the owner.
     pub note: Note,
     /// The runtime in which the attempts run; an abandon goes over the same connection while that lives, since two
@@ -68,6 +67,20 @@ impl Claim {
     pub fn new(key: LockKey, ttl: Duration, site: &str) -> Result<Self> {
         let note = Note::new(std::process::id(), site, crate::clock::Clock::system().wall_ms(), None);
         Ok(Self { origin: Origin::here(), ..Self::plain(key, Owner::fresh()?, ttl, note) })
+    }
+
+    /// The innermost holds of the enclosing calls in the same store, where that offers [`Settle`](crate::Settle). The caller
+    /// keeps them while it waits for this claim. So a store that has news for waiters finds calls that wait for each other's
+    /// locks, and lets one of them give way: its [signal](crate::Wake::on) fails with
+    /// [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), and the others wait on.
+    #[must_use]
+    pub fn inside(&self) -> &[HoldId] {
+        self.inside.as_ref().map_or(&[], |holds| holds)
+    }
+
+    /// Says inside of which holds the caller asks.
+    pub fn set_inside(&mut self, holds: Vec<HoldId>) {
+        self.inside = (!holds.is_empty()).then(|| Arc::new(holds));
     }
 
     /// The claim after a change of its fields.
@@ -89,7 +102,7 @@ impl Claim {
             mode: Mode::Exclusive,
             fair: false,
             once_per: None,
-            inside: Vec::new(),
+            inside: None,
             note,
             origin: None,
         }

@@ -11,7 +11,7 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 
 /// How long a call waits, in real time, for a clock that nobody moves.
-const PATIENCE: Duration = Duration::from_secs(5);
+const REAL_WAIT: Duration = Duration::from_secs(5);
 
 /// A future that ends without an output if it waits while nobody moves the clock; see [`Clock::unless_it_stands`].
 pub struct UnlessItStands<'a, F> {
@@ -31,7 +31,7 @@ impl Clock {
         let real = Self::system();
         loop {
             let before = self.now();
-            real.sleep_until(real.now().after(PATIENCE)).await;
+            real.sleep_until(real.now().after(REAL_WAIT)).await;
             if self.now() == before {
                 return;
             }
@@ -54,7 +54,7 @@ fn no_progress_error() -> Error {
     Error::new(
         ErrorKind::WouldDeadlock,
         format!(
-            "this call waits, and nobody has moved the test kit's clock for {PATIENCE:?} of real time: call `kit.clock().advance(…)` \
+            "this call waits, and nobody has moved the test kit's clock for {REAL_WAIT:?} of real time: call `kit.clock().advance(…)` \
              in another task, run the test with `start_paused`, where the clock follows tokio's, or use `TestKit::in_real_time()`"
         ),
     )

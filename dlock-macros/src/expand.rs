@@ -15,25 +15,25 @@ use crate::tokens::option;
 
 pub(crate) fn expand(function: &LockedFn) -> TokenStream {
     let LockedFn { attrs, vis, sig, locked, .. } = function;
-    let work = Work::new(function).tokens();
+    let locked_body = LockedBody::new(function).tokens();
     let body = match &locked.shape {
-        Shape::Async | Shape::Sync => quote!({ #work }),
-        Shape::Boxed(pin) => quote!({ #pin(async move { #work }) }),
+        Shape::Async | Shape::Sync => quote!({ #locked_body }),
+        Shape::Boxed(pin) => quote!({ #pin(async move { #locked_body }) }),
     };
     quote!(#(#attrs)* #vis #sig #body)
 }
 
-struct Work<'a> {
+struct LockedBody<'a> {
     function: &'a LockedFn,
     rt: TokenStream,
     output: &'a Type,
     is_sync: bool,
 }
 
-impl<'a> Work<'a> {
+impl<'a> LockedBody<'a> {
     fn new(function: &'a LockedFn) -> Self {
         let rt = runtime_name();
-        Work { function, rt, output: &function.locked.output, is_sync: function.locked.shape.is_sync() }
+        LockedBody { function, rt, output: &function.locked.output, is_sync: function.locked.shape.is_sync() }
     }
 
     fn tokens(&self) -> TokenStream {

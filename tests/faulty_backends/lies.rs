@@ -9,12 +9,13 @@ use crate::server::Setup;
 const SHORT_POLL: WakeStyle = WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(50) };
 
 /// Together they make every case applicable.
-pub(crate) const SETUPS: [Setup; 7] = [POLL, LINE, PUSH, SESSION, MODES, POLLED_MODES, PUSHED_MODES];
+pub(crate) const SETUPS: [Setup; 8] = [POLL, LINE, PUSH, SESSION, PUSHED_SESSION, MODES, POLLED_MODES, PUSHED_MODES];
 const POLL: Setup =
     Setup { name: "lease, poll", expiry: Expiry::Lease, wake: SHORT_POLL, grouped: false, parts: false, modes: false };
 const LINE: Setup = Setup { name: "lease, hint", wake: WakeStyle::Hint, parts: true, ..POLL };
 const PUSH: Setup = Setup { name: "lease, grant", wake: WakeStyle::Grant, grouped: true, ..POLL };
 const SESSION: Setup = Setup { name: "session", expiry: Expiry::Session { told: Duration::from_millis(100) }, ..POLL };
+const PUSHED_SESSION: Setup = Setup { name: "session, grant", wake: WakeStyle::Grant, ..SESSION };
 const MODES: Setup = Setup { name: "modes, hint", modes: true, ..LINE };
 const POLLED_MODES: Setup = Setup { name: "modes, poll", modes: true, ..POLL };
 const PUSHED_MODES: Setup = Setup { name: "modes, grant", modes: true, ..PUSH };
@@ -189,6 +190,12 @@ lies! {
     ReleaseSettles SESSION ["work that was not settled is undone by the release"]
     RefusedIsFine SESSION ["work whose hold was ended from outside is refused and undone"]
     SeesNoWork SESSION ["a hold has work once its body has worked, and not before"]
+
+    SeesNoCircle PUSHED_SESSION ["of two calls that wait for each other's locks one gives way and the other one goes on"]
+    BothGiveWay PUSHED_SESSION ["of two calls that wait for each other's locks one gives way and the other one goes on"]
+    CircleIsOutage PUSHED_SESSION ["of two calls that wait for each other's locks one gives way and the other one goes on"]
+    GivenWayStays PUSHED_SESSION ["of two calls that wait for each other's locks one gives way and the other one goes on"]
+    NestedIsCircle PUSHED_SESSION ["a wait inside of another hold that closes no circle ends as any other"]
 
     StartsInTwoSteps MODES ["a period has one start, however many callers ask"]
     RunIsContention MODES ["while a run goes on, other callers of its period hear that it was started"]

@@ -57,6 +57,9 @@ impl Server {
             }
             _ => {}
         }
+        if news.is_some() {
+            self.gives_way(state, claim);
+        }
         Answer::Refused { left: ask_by.since(now), ask_by, news }
     }
 

@@ -53,6 +53,8 @@ pub(crate) struct State {
     /// For lies: the names that readers cannot get, and the owners whose runs were found to be due.
     pub(crate) barred: HashSet<String>,
     pub(crate) due: HashSet<Owner>,
+    /// For lies: whether somebody has waited inside of another hold.
+    pub(crate) has_nested: bool,
     /// Whether the session of an owner has ended, as its holder is told.
     pub(crate) sessions: HashMap<Owner, watch::Sender<bool>>,
     /// For lies: the owners whose sessions were ended from outside, and those that hear of an end that was none.
@@ -90,7 +92,12 @@ pub(crate) struct Grant {
 
 pub(crate) enum News {
     Ask,
-    Granted { grant: Grant, at: BootInstant },
+    Granted {
+        grant: Grant,
+        at: BootInstant,
+    },
+    /// The waiter would wait for what waits for it.
+    GiveWay,
 }
 
 pub(crate) enum Answer {

@@ -111,6 +111,8 @@ impl Client {
                             let from = client.late(Lie::CountsFromNews, &claim, at);
                             Ok(Signal::Granted(client.hold(&claim, grant, from)?))
                         }
+                        Ok(News::GiveWay) if client.tells(Lie::CircleIsOutage) => Err(Error::outage("no lock")),
+                        Ok(News::GiveWay) => Err(Error::new(ErrorKind::Conflict, "it waits for what waits for it")),
                         Ok(News::Ask) | Err(_) => Ok(Signal::Ask),
                     }
                 });

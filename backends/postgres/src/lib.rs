@@ -33,7 +33,7 @@ pub const OPENER: Opener = Opener::new(&FORM, |address, clock| {
 });
 
 async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    Ok(match server::way_of(address) {
+    Ok(match Way::of(address) {
         Way::Named => Arc::new(named::open_at(server, address, clock).await?),
         Way::Row => Arc::new(row::open_at(server, address, clock).await?),
         _ => Arc::new(open_at(server, address, clock).await?),

@@ -14,6 +14,7 @@ mod builder;
 mod collisions;
 mod credentials;
 mod dialect;
+mod hex;
 mod hosts;
 mod lease;
 mod listing;
@@ -24,6 +25,7 @@ mod pool;
 mod room_name;
 mod row;
 mod row_lock;
+mod server_table;
 mod session;
 mod settings;
 mod shedlock;
@@ -36,16 +38,19 @@ mod words;
 pub use builder::{Builder, Product, Source};
 pub use credentials::{Credentials, Login};
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
+pub use hex::hex;
 pub use hosts::Hosts;
 pub use lease::LeaseRow;
 pub use named::{
-    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SessionId,
+    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SequenceWords,
+    SessionId,
 };
 pub use room_name::RoomName;
 pub use row_lock::{
     HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind, RowLock, RowTable,
     RowTransaction, RowWords, Taken,
 };
+pub use server_table::ServerTable;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
 pub use shedlock::{ShedlockWords, shedlock_table};
 pub use statements::{BREAKS, LOCKS, META};

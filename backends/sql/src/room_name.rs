@@ -1,8 +1,8 @@
 //! The name of a lock's waiting room in the server.
 
-use std::fmt::Write;
-
 use sha2::{Digest, Sha256};
+
+use crate::hex::hex;
 
 /// The name of a waiting room: a hash. The server cuts or folds longer names, and PostgreSQL has numbers instead of names.
 ///
@@ -24,13 +24,8 @@ impl RoomName {
     /// 64 characters, for servers that know locks by texts. Named locks of the way `named` begin with `d1`.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut name = String::with_capacity(64);
-        name.push_str("dr");
-        for byte in self.0.iter().take(31) {
-            // Writing into a string cannot fail.
-            let _ = write!(name, "{byte:02x}");
-        }
-        name
+        let [hash @ .., _] = &self.0;
+        format!("dr{}", hex(hash))
     }
 
     /// 64 bits, for servers that know locks by numbers.

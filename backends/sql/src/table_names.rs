@@ -56,10 +56,10 @@ impl TableNames {
         self.in_text(&format!("{{s}}{table}"))
     }
 
-    /// A shipped statement that makes a table, for these names.
+    /// A shipped statement that makes a table or a sequence, for these names.
     #[must_use]
     pub fn create(&self, shipped: &str) -> String {
-        self.in_text(&shipped.trim().replacen(&format!("CREATE TABLE {PREFIX}"), "CREATE TABLE {s}{t}", 1))
+        self.in_text(&shipped.trim().replacen(&format!(" {PREFIX}"), " {s}{t}", 1))
     }
 
     /// The schema, if the URL names one.
@@ -95,6 +95,7 @@ mod tests {
         assert_eq!(plain.full("{t}locks"), "dlock_locks");
         assert_eq!(shipped.full("{t}locks"), "s.my_dlock_locks");
         assert_eq!(shipped.create("CREATE TABLE dlock_locks (k TEXT)\n"), "CREATE TABLE s.my_dlock_locks (k TEXT)");
+        assert_eq!(shipped.create("CREATE SEQUENCE dlock_tokens"), "CREATE SEQUENCE s.my_dlock_tokens");
         assert_eq!((plain.place("d".into()).as_str(), shipped.place("d".into()).as_str()), ("d", "d/my_dlock_"));
     }
 

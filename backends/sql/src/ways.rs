@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
 
-use dlock_contract::{Error, ErrorKind, LockKey, Result};
+use dlock_contract::{Address, Error, ErrorKind, LockKey, Result};
 
 use crate::dialect::{Dialect, Value};
 use crate::row::namespace;
@@ -25,6 +25,16 @@ pub enum Way {
 }
 
 impl Way {
+    /// The way that a URL names.
+    #[must_use]
+    pub fn of(address: &Address) -> Self {
+        match address.option("way") {
+            Some("named") => Self::Named,
+            Some("row") => Self::Row,
+            _ => Self::Lease,
+        }
+    }
+
     /// The word in the URL, and in the table.
     #[must_use]
     pub const fn word(self) -> &'static str {

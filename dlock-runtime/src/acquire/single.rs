@@ -112,7 +112,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     claim.once_per = request.options.once_per.map(Box::new);
     // Where holds are transactions, a store may see who waits for whom.
     if store.backend.settle().is_some() {
-        claim.inside = scope::holds_in(&store);
+        claim.set_inside(scope::holds_in(&store));
     }
     claim.origin = origin.filter(|_| profile.runs_on == RunsOn::Caller);
     supported::check(&*store.backend, &claim, &request.options).map_err(named)?;

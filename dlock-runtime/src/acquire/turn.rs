@@ -134,7 +134,15 @@ impl Acquisition {
         // A caller that counts its attempts must make them itself.
         let release_may_ask = plain && waits.is_some() && self.options.attempts == u32::MAX;
         let claim_for_release = release_may_ask.then(|| (self.claim.clone(), self.wait_ends));
-        TurnRequest { mode: self.claim.mode, waits, sole_thread: self.sole_thread, cohort_ttl, fair, claim_for_release }
+        TurnRequest {
+            mode: self.claim.mode,
+            waits,
+            sole_thread: self.sole_thread,
+            cohort_ttl,
+            fair,
+            holds_others: !self.claim.inside().is_empty(),
+            claim_for_release,
+        }
     }
 
     /// Refuses to park if the lock can only come from a task of the parked thread.

@@ -176,7 +176,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
 /// request that came after it.
 async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
-        Ok(Standing::Renewed(validity)) if tenure.cadence.is_some() => {
+        Ok(Standing::Renewed(validity)) if tenure.cadence().is_some() => {
             tenure.prolong(validity);
             tenure.shared.renewals.put(tenure);
         }
@@ -213,7 +213,7 @@ fn use_answer(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
     }
     match answer {
         // A hold without renewals was only confirmed. Its validity ends when the caller expects it.
-        Ok(_) if tenure.cadence.is_none() => {}
+        Ok(_) if tenure.cadence().is_none() => {}
         answer => apply(clock, tenure, answer),
     }
 }
@@ -221,7 +221,7 @@ fn use_answer(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
 /// Prolongs a hold or notes the failure, and schedules the next renewal.
 pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
     let now = clock.now();
-    let cadence = tenure.cadence.unwrap_or(Duration::MAX);
+    let cadence = tenure.cadence().unwrap_or(Duration::MAX);
     let next = match answer {
         Ok(validity) => {
             tenure.prolong(validity);
@@ -241,7 +241,7 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
     };
     {
         let mut duties = tenure.duties();
-        duties.next_renewal = if tenure.cadence.is_some() { next } else { BootInstant::NEVER };
+        duties.next_renewal = if tenure.cadence().is_some() { next } else { BootInstant::NEVER };
         duties.near_told &= now >= tenure.near_expiry();
     }
     tenure.shared.renewals.put(tenure);

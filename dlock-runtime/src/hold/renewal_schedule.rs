@@ -51,8 +51,8 @@ pub(crate) trait Scheduled {
 /// The times that the schedule keeps for a hold.
 #[derive(Debug)]
 pub(crate) struct Duties {
-    /// Its place in the schedule; `None` if it has none.
-    pub(crate) due: Option<BootInstant>,
+    /// Its place in the schedule; [`BootInstant::NEVER`] if it has none.
+    pub(crate) due: BootInstant,
     pub(crate) next_renewal: BootInstant,
     /// The renewals that are under way: one by the schedule, and those that confirm it beside.
     pub(crate) renewals: u32,
@@ -102,8 +102,8 @@ impl<H: Scheduled> RenewalSchedule<H> {
     /// Removes a hold that has ended.
     pub(crate) fn remove(&self, hold: &H) {
         let mut table = self.lock();
-        let due = hold.duties().due.take();
-        let removed = due.and_then(|due| table.due.remove(&(due, Self::address(hold))));
+        let due = std::mem::replace(&mut hold.duties().due, BootInstant::NEVER);
+        let removed = table.due.remove(&(due, Self::address(hold)));
         drop(table);
         drop(removed);
         if let Some(watch) = hold.session_watch() {
@@ -115,11 +115,10 @@ impl<H: Scheduled> RenewalSchedule<H> {
     pub(super) fn put(&self, hold: &Arc<H>) {
         let mut table = self.lock();
         let mut duties = hold.duties();
-        if let Some(due) = duties.due.take() {
-            table.due.remove(&(due, Self::address(hold)));
-        }
+        let before = std::mem::replace(&mut duties.due, BootInstant::NEVER);
+        table.due.remove(&(before, Self::address(hold)));
         let Some(due) = hold.next_duty(&duties) else { return };
-        duties.due = Some(due);
+        duties.due = due;
         table.due.insert((due, Self::address(hold)), hold.clone());
         if due < table.sleeping_until {
             self.earlier.notify_one();
@@ -133,7 +132,7 @@ impl<H: Scheduled> RenewalSchedule<H> {
         let later = table.due.split_off(&(now, usize::MAX));
         let due: Vec<_> = std::mem::replace(&mut table.due, later).into_values().collect();
         for hold in &due {
-            hold.duties().due = None;
+            hold.duties().due = BootInstant::NEVER;
         }
         let next = table.due.first_key_value().map_or(BootInstant::NEVER, |(key, _)| key.0);
         table.attended.clone_from(&due);

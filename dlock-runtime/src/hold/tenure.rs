@@ -5,12 +5,14 @@ mod neighbours;
 mod scheduled;
 
 use std::borrow::Cow;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::{SoleThread, margin};
 use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
+use once_cell::race::OnceBox;
 
 use self::end_plan::EndPlan;
 pub(crate) use self::end_plan::Ending;
@@ -35,8 +37,8 @@ pub(crate) struct Tenure {
     /// The innermost hold of the enclosing call; read by `guard::scope`.
     pub(crate) parent: Option<Arc<Self>>,
     pub(crate) since: BootInstant,
-    /// The time between two renewals; `None` for no renewal.
-    pub(crate) cadence: Option<Duration>,
+    /// The time between two renewals, in nanoseconds, since there may be many holds; `None` for no renewal.
+    cadence: Option<NonZeroU64>,
     /// The end by `max_hold`. No renewal prolongs the hold beyond it.
     pub(crate) max_hold_ends: BootInstant,
     /// Present if the store must do more at the end than free the lock.
@@ -52,7 +54,7 @@ pub(crate) struct Tenure {
     state: AtomicU8,
     waiting_for_loss: Mutex<LossListeners>,
     /// The record of an operator who broke the hold, once the store has told it.
-    broken: OnceLock<Box<BreakRecord>>,
+    broken: OnceBox<BreakRecord>,
     neighbours: Mutex<Neighbours>,
     duties: Mutex<Duties>,
     /// Whether the body has succeeded, once it has ended.
@@ -136,19 +138,24 @@ impl Tenure {
             state: AtomicU8::new(HELD),
             waiting_for_loss: Mutex::default(),
             neighbours: Mutex::new(Neighbours { turn: start.turn, cohort: start.cohort }),
-            duties: Mutex::new(Duties { due: None, next_renewal, renewals: 0, near_told: false }),
+            duties: Mutex::new(Duties { due: BootInstant::NEVER, next_renewal, renewals: 0, near_told: false }),
             hold: start.hold,
             lock: start.lock,
             store: start.store,
             shared: start.shared,
             label: start.label,
             parent: start.parent,
-            broken: OnceLock::new(),
+            broken: OnceBox::new(),
             body: AtomicU8::new(BODY_UNKNOWN),
             session_watch: OnceLock::new(),
             since,
-            cadence: start.cadence,
+            cadence: start.cadence.and_then(|cadence| NonZeroU64::new(nanos(cadence))),
         }
+    }
+
+    /// The time between two renewals; `None` for no renewal.
+    pub(crate) fn cadence(&self) -> Option<Duration> {
+        self.cadence.map(|nanos| Duration::from_nanos(nanos.get()))
     }
 
     /// Until when the hold is valid, unless a renewal is confirmed before. After it, the hold is lost.

@@ -22,7 +22,7 @@ pub(super) struct KeyQueue {
     /// The thread of the caller with the turn.
     pub(super) sole_thread: Option<SoleThread>,
     /// How often the store has answered a caller of this process, by a grant or by saying that others hold the lock.
-    pub(super) answers: u64,
+    pub(super) answers: u32,
     /// The store's error, if it did not answer the last caller that asked.
     pub(super) failed: Option<Box<Error>>,
     /// The lock mode that the caller with the turn asks for.
@@ -79,6 +79,9 @@ pub(crate) struct TurnRequest {
     pub(crate) cohort_ttl: Option<Duration>,
     /// Whether the caller must wait in the store's queue from the beginning.
     pub(crate) fair: bool,
+    /// Whether the caller keeps other locks of a store that finds callers which wait for each other. It waits in the store and
+    /// behind no caller of this process, since the store sees only who waits there.
+    pub(crate) holds_others: bool,
     /// The claim that a neighbour's release may ask for, and the end of its wait.
     pub(crate) claim_for_release: Option<(Arc<Claim>, BootInstant)>,
 }
@@ -137,15 +140,30 @@ impl KeyQueue {
     }
 
     /// The store has answered the caller with the turn: somebody holds the lock. This answers the callers that do not
-    /// wait, too. Returns the wakers of these.
+    /// wait, too, and those that wait in the store. Returns the wakers of these.
     pub(super) fn answered(&mut self) -> Vec<Waker> {
         self.heard();
-        self.refuse(|| TurnRefusal::Taken)
+        let mut wakers = self.refuse(|| TurnRefusal::Taken);
+        let waiting = self.waiters.iter_mut().flat_map(|waiters| waiters.waiting.values_mut());
+        wakers.extend(waiting.filter(|waiter| waiter.request.holds_others).filter_map(|waiter| waiter.waker.take()));
+        wakers
+    }
+
+    /// Sends a waiter to the store's queue, if it must wait there and the lock is held. Returns its request.
+    pub(super) fn send_to_store_queue(&mut self, ticket: u64) -> Option<Waiter> {
+        let is_contended = self.is_contended();
+        let waiters = self.waiters();
+        let waiter = waiters.waiting.get(&ticket)?;
+        if !is_contended || !waiter.request.holds_others {
+            return None;
+        }
+        waiters.in_store_queue.push(waiter.request.sole_thread);
+        waiters.waiting.remove(&ticket)
     }
 
     /// The store has answered a caller of this process.
     pub(super) fn heard(&mut self) {
-        self.answers += 1;
+        self.answers = self.answers.wrapping_add(1);
         self.failed = None;
     }
 

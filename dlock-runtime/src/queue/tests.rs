@@ -1,6 +1,9 @@
 //! Turns, and the callers behind them.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Wake};
 
 use dlock_contract::{Error, Key, LockKey, Mode};
 use futures::FutureExt;
@@ -18,6 +21,7 @@ const fn request(max: usize) -> TurnRequest {
         sole_thread: None,
         cohort_ttl: None,
         fair: false,
+        holds_others: false,
         claim_for_release: None,
     }
 }
@@ -116,6 +120,43 @@ fn turns_are_given_in_order_and_leave_nothing() {
     drop(now);
     drop((&mut third).now_or_never().unwrap().unwrap());
     assert_eq!(queue.len(), 0);
+}
+
+/// The store finds calls that wait for each other's locks, and sees only those that wait there.
+#[test]
+fn a_caller_that_holds_other_locks_waits_in_the_store_and_behind_no_neighbour() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let asks = || match queue.join(&key, TurnRequest { holds_others: true, ..request(10) }) {
+        Joined::Behind(waiting) => waiting,
+        other => panic!("{other:?}"),
+    };
+    let mut first = turn(&queue, &key);
+    let mut second = behind(&queue, &key);
+    let waker = Arc::new(Woken::default());
+    let mut third = asks();
+    let polled = Pin::new(&mut third).poll(&mut Context::from_waker(&waker.clone().into()));
+    assert!(polled.is_pending(), "nobody knows whether the lock is held");
+    first.begin_sole_hold(None);
+    assert!(waker.0.load(Ordering::SeqCst), "it was not told that the lock is held");
+    let mut third = third.now_or_never().unwrap().unwrap();
+    let fourth = asks().now_or_never().unwrap().unwrap();
+    assert!((&mut second).now_or_never().is_none(), "a caller without other locks stays behind");
+    // One gives up, the other one gets the lock as soon as it is free.
+    drop(fourth);
+    drop(first);
+    third.begin_sole_hold(None);
+    let second = second.now_or_never().unwrap().unwrap();
+    drop((second, third));
+    assert_eq!(queue.len(), 0);
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 #[test]

@@ -50,6 +50,12 @@ impl Turn {
         Self { queue: queue.clone(), key: key.clone(), state: State::Asks, handover }
     }
 
+    /// The right to ask of a caller that waits in the store's queue, and has its place among those that do.
+    pub(super) fn in_store_queue(queue: &Arc<LocalQueue>, key: &LockKey, sole_thread: Option<SoleThread>) -> Self {
+        let state = State::InStoreQueue(sole_thread);
+        Self { queue: queue.clone(), key: key.clone(), state, handover: None }
+    }
+
     /// From now on the turn is kept only until its owner has abandoned everything that it left in the store.
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {

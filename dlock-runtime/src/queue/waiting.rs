@@ -13,7 +13,7 @@ use super::key_queue::{KeyQueue, TurnRefusal, call_next};
 use super::local_queue::LocalQueue;
 use super::turn::Turn;
 
-/// A place in a key's queue. Its future ends when the caller gets the turn. Dropping it gives up the place, or passes
+/// A place in a key's queue. Its future ends when the caller gets the turn, or has to wait in the store's queue. Dropping it gives up the place, or passes
 /// on a turn that the caller has not noticed.
 #[derive(Debug)]
 pub(crate) struct Waiting {
@@ -21,7 +21,7 @@ pub(crate) struct Waiting {
     pub(super) key: LockKey,
     pub(super) ticket: Option<u64>,
     /// [`KeyQueue::answers`] when it began.
-    pub(super) answers: u64,
+    pub(super) answers: u32,
 }
 
 /// The state of the lock, as far as it is known, when a wait for the turn ran out.
@@ -63,7 +63,15 @@ impl Future for Waiting {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(ticket) = self.ticket else { return Poll::Pending };
         let mut shard = self.queue.shard(&self.key);
-        let Some(waiters) = shard.get_mut(&self.key).map(KeyQueue::waiters) else { return Poll::Pending };
+        let Some(key_queue) = shard.get_mut(&self.key) else { return Poll::Pending };
+        if key_queue.waiters().called != Some(ticket)
+            && let Some(waiter) = key_queue.send_to_store_queue(ticket)
+        {
+            drop(shard);
+            self.ticket = None;
+            return Poll::Ready(Ok(Turn::in_store_queue(&self.queue, &self.key, waiter.request.sole_thread)));
+        }
+        let waiters = key_queue.waiters();
         let called = if waiters.called == Some(ticket) {
             waiters.called = None;
             Ok(waiters.handover.take())

@@ -73,7 +73,8 @@ pub(crate) async fn create(http: &Http, new_session: &NewSession<'_>) -> Result<
 /// Many renewals wait for their turn on a slow agent. If they counted from before that, their holds would be renewed again at
 /// once, and the queue would never get shorter.
 pub(crate) async fn renew(http: &Http, id: &str) -> Result<Option<BootInstant>> {
-    let answer = http.send(ApiRequest::put(format!("session/renew/{}", escaped(id)), Vec::new())).await?;
+    let request = ApiRequest::put(format!("session/renew/{}", escaped(id)), Vec::new());
+    let answer = http.send(request.of_a_renewal()).await?;
     Ok((answer.status != StatusCode::NOT_FOUND).then_some(answer.sent))
 }
 

@@ -121,8 +121,21 @@ struct OpResult {
 
 /// Runs a transaction. If it only reads, the leader answers after it has confirmed its role with a majority.
 pub(crate) async fn run(http: &Http, ops: &[Op<'_>]) -> Result<TxnOutcome> {
+    send(http, request(ops)?).await
+}
+
+/// Runs a transaction that checks holds for their renewal.
+pub(crate) async fn check_holds(http: &Http, ops: &[Op<'_>]) -> Result<TxnOutcome> {
+    send(http, request(ops)?.of_a_renewal()).await
+}
+
+fn request(ops: &[Op<'_>]) -> Result<ApiRequest> {
     let body = serde_json::to_vec(&ops.iter().map(|kv| Kv { kv }).collect::<Vec<_>>()).map_err(unwritable)?;
-    let answer = http.send(ApiRequest::put("txn?consistent", body)).await?;
+    Ok(ApiRequest::put("txn?consistent", body))
+}
+
+async fn send(http: &Http, request: ApiRequest) -> Result<TxnOutcome> {
+    let answer = http.send(request).await?;
     let reply: TxnReply = read_json(&answer)?;
     if answer.status == StatusCode::CONFLICT {
         let failures = reply.errors.unwrap_or_default();

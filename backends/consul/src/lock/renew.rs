@@ -56,7 +56,7 @@ impl Shared {
         let ops = holds.iter().zip(&permits).map(|(Renewal { session, .. }, permit)| {
             Op::held(if session.is_permit { permit } else { &session.name.lock }, &session.session_id)
         });
-        match txn::run(&self.http, &ops.collect::<Vec<_>>()).await {
+        match txn::check_holds(&self.http, &ops.collect::<Vec<_>>()).await {
             Ok(TxnOutcome::Done(_)) => holds.iter().map(|_| Ok(true)).collect(),
             // The answer names every operation that failed.
             Ok(TxnOutcome::Refused(lost)) => {

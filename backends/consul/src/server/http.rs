@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
+use futures::future::join;
 use http::header::HeaderValue;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
@@ -20,8 +21,9 @@ use crate::server::settings::Settings;
 /// The timeout of a request. A blocking query has its waiting time in addition.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The most requests at a time. By default an agent accepts 200 connections from one address.
-const AT_ONCE: u32 = 64;
+/// The most requests of each kind at a time: renewals, and all others. A slow agent makes requests wait for their turn, and
+/// neither kind waits behind the other one. By default an agent accepts 200 connections from one address.
+const AT_ONCE: u32 = 32;
 
 /// The most idle connections that stay open.
 const IDLE: usize = 8;
@@ -62,7 +64,8 @@ pub(crate) struct Http {
     connector: Connector,
     clock: Clock,
     client: Mutex<Client<Connector, Full<Bytes>>>,
-    slots: Semaphore,
+    renewals: Semaphore,
+    others: Semaphore,
 }
 
 /// An answer of the agent: a success, "not found", or "conflict".
@@ -83,15 +86,22 @@ pub(crate) struct ApiRequest {
     pub(crate) body: Bytes,
     /// How long the server may wait before it answers a blocking query.
     pub(crate) waits: Duration,
+    /// Whether a hold depends on it.
+    pub(crate) renews: bool,
 }
 
 impl ApiRequest {
     pub(crate) fn get(path: impl Into<String>) -> Self {
-        Self { method: Method::GET, path: path.into(), body: Bytes::new(), waits: Duration::ZERO }
+        Self { method: Method::GET, path: path.into(), body: Bytes::new(), waits: Duration::ZERO, renews: false }
     }
 
     pub(crate) fn put(path: impl Into<String>, body: Vec<u8>) -> Self {
-        Self { method: Method::PUT, path: path.into(), body: body.into(), waits: Duration::ZERO }
+        Self { method: Method::PUT, body: body.into(), ..Self::get(path) }
+    }
+
+    /// Makes this a part of a renewal.
+    pub(crate) fn of_a_renewal(self) -> Self {
+        Self { renews: true, ..self }
     }
 
     /// Makes this a blocking query: the server answers after a change since `index`, or after this time.
@@ -108,8 +118,8 @@ impl Http {
     pub(crate) fn new(settings: Settings, clock: &Clock) -> Result<Self> {
         let connector = Connector::new(&settings)?;
         let client = Mutex::new(client(&connector));
-        let slots = Semaphore::new(usize::try_from(AT_ONCE).unwrap_or(usize::MAX));
-        Ok(Self { settings, connector, clock: clock.clone(), client, slots })
+        let slots = || Semaphore::new(usize::try_from(AT_ONCE).unwrap_or(usize::MAX));
+        Ok(Self { settings, connector, clock: clock.clone(), client, renewals: slots(), others: slots() })
     }
 
     pub(crate) const fn settings(&self) -> &Settings {
@@ -125,7 +135,8 @@ impl Http {
     /// Runs only on our thread, where the connections are.
     pub(crate) async fn send(&self, request: ApiRequest) -> Result<ApiAnswer> {
         let end = self.clock.now().after(request.waits + REQUEST_TIMEOUT);
-        let _slot = if request.waits.is_zero() { Some(self.slot(end).await?) } else { None };
+        let slots = if request.renews { &self.renewals } else { &self.others };
+        let _slot = if request.waits.is_zero() { Some(self.slot(slots, end).await?) } else { None };
         let token = self.settings.token.header();
         let refused = match self.ask(self.to_http(&request, token.clone())?, end).await {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => error,
@@ -152,7 +163,8 @@ impl Http {
     /// Waits until no request is under way, for at most the timeout of a request. Then closes the connections.
     pub(crate) async fn close(&self) {
         let end = self.clock.now().after(REQUEST_TIMEOUT);
-        let _all = self.clock.timeout_at(end, self.slots.acquire_many(AT_ONCE)).await;
+        let all = join(self.renewals.acquire_many(AT_ONCE), self.others.acquire_many(AT_ONCE));
+        let _all = self.clock.timeout_at(end, all).await;
         self.drop_connections();
     }
 
@@ -162,8 +174,8 @@ impl Http {
 
     /// Waits until fewer than the most requests are under way. This is bounded too: if the agent is silent, requests would
     /// otherwise pile up without end.
-    async fn slot(&self, end: BootInstant) -> Result<SemaphorePermit<'_>> {
-        let Some(slot) = self.clock.timeout_at(end, self.slots.acquire()).await else {
+    async fn slot<'a>(&self, slots: &'a Semaphore, end: BootInstant) -> Result<SemaphorePermit<'a>> {
+        let Some(slot) = self.clock.timeout_at(end, slots.acquire()).await else {
             let text = format!(
                 "{AT_ONCE} requests to Consul are under way, and none of them ended within {REQUEST_TIMEOUT:?}"
             );

@@ -109,13 +109,13 @@ async fn requests_to_a_silent_agent_end_together_and_do_not_pile_up() {
     let clock = Clock::manual();
     let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
     proxy.set(Mode::BLACKHOLE);
-    // Far more than the 64 that may be under way.
+    // Far more than the 32 that may be under way.
     let claims: Vec<_> = (0..200).map(|number| claim(&fresh(&format!("piled {number}")), LONG)).collect();
     let mut attempts: Vec<_> = claims.iter().map(|claim| store.try_acquire(claim, Queue::Leave)).collect();
     for attempt in &mut attempts {
         assert!(futures::poll!(attempt).is_pending());
     }
-    wait_until("64 requests", async || proxy.swallowing() >= 64).await.unwrap();
+    wait_until("32 requests", async || proxy.swallowing() >= 32).await.unwrap();
     // All others have begun to wait for their turn by now.
     background().unwrap().run(async {}).await.unwrap();
     clock.advance(SECOND * 5);
@@ -139,14 +139,14 @@ async fn a_renewal_that_waited_for_its_turn_counts_from_when_it_left() {
     let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
     let hold = take(&store, &claim(&fresh("turn"), LONG)).await;
     proxy.set(Mode::BLACKHOLE);
-    let claims: Vec<_> = (0..64).map(|number| claim(&fresh(&format!("before {number}")), LONG)).collect();
-    let mut attempts: Vec<_> = claims.iter().map(|claim| store.try_acquire(claim, Queue::Leave)).collect();
-    for attempt in &mut attempts {
-        assert!(futures::poll!(attempt).is_pending());
-    }
-    wait_until("64 requests", async || proxy.swallowing() >= 64).await.unwrap();
-    clock.advance(SECOND * 3);
     let holds = [&hold];
+    // Each is two requests.
+    let mut before: Vec<_> = (0..16).map(|_| store.renew(&holds)).collect();
+    for renewal in &mut before {
+        assert!(futures::poll!(renewal).is_pending());
+    }
+    wait_until("32 requests", async || proxy.swallowing() >= 32).await.unwrap();
+    clock.advance(SECOND * 3);
     let mut renewal = store.renew(&holds);
     assert!(futures::poll!(renewal.as_mut()).is_pending());
     // It has begun to wait for its turn by now.
@@ -158,6 +158,45 @@ async fn a_renewal_that_waited_for_its_turn_counts_from_when_it_left() {
     let Standing::Renewed(validity) = renewal.await.remove(0).unwrap() else { panic!("lost") };
     assert!(validity.from >= left, "it counts from before its turn");
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn renewals_do_not_wait_behind_attempts_and_attempts_not_behind_renewals() {
+    let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
+    // Its time does not go on, so no request gives up and makes room.
+    let clock = Clock::manual();
+    let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
+    let hold = take(&store, &claim(&fresh("beside"), LONG)).await;
+    let holds = [&hold];
+
+    proxy.set(Mode::BLACKHOLE);
+    let claims: Vec<_> = (0..100).map(|number| claim(&fresh(&format!("attempt {number}")), LONG)).collect();
+    let mut attempts: Vec<_> = claims.iter().map(|claim| store.try_acquire(claim, Queue::Leave)).collect();
+    for attempt in &mut attempts {
+        assert!(futures::poll!(attempt).is_pending());
+    }
+    wait_until("32 requests", async || proxy.swallowing() >= 32).await.unwrap();
+    proxy.set(Mode::Pass);
+    let renewed = tokio::time::timeout(SECOND * 10, store.renew(&holds)).await;
+    let renewed = renewed.expect("a renewal waits behind attempts");
+    assert!(matches!(renewed[..], [Ok(Standing::Renewed(_))]), "{renewed:?}");
+
+    clock.advance(SECOND);
+    let before = proxy.swallowing();
+    proxy.set(Mode::BLACKHOLE);
+    let mut renewals: Vec<_> = (0..50).map(|_| store.renew(&holds)).collect();
+    for renewal in &mut renewals {
+        assert!(futures::poll!(renewal).is_pending());
+    }
+    wait_until("32 more", async || proxy.swallowing() >= before + 32).await.unwrap();
+    // The attempts of before end now, and the renewals a second later.
+    clock.advance(SECOND * 4);
+    futures::future::join_all(attempts).await;
+    proxy.set(Mode::Pass);
+    let next = claim(&fresh("next"), LONG);
+    let taken = tokio::time::timeout(SECOND * 10, store.try_acquire(&next, Queue::Leave)).await;
+    let taken = taken.expect("an attempt waits behind renewals").unwrap();
+    assert!(matches!(taken, dlock_contract::Attempt::Acquired(_)), "{taken:?}");
 }
 
 #[tokio::test]

@@ -173,8 +173,9 @@ async fn processes_take_turns_while_members_die_are_cut_off_and_fall_silent() {
     let registry = Registry::new();
     registry.connect("etcd", &cluster.url()).await.unwrap();
     registry.set_default("etcd").unwrap();
-    // Renewed several times while the leaders change.
-    let held = registry.lock(Key::text("held")).ttl(Duration::from_secs(6)).acquire().await.unwrap();
+    // Renewed several times while the leaders change, and longer than its ttl after the last change.
+    let held_ttl = Duration::from_secs(6);
+    let held = registry.lock(Key::text("held")).ttl(held_ttl).acquire().await.unwrap();
 
     let leader = blocking(&cluster, |cluster| cluster.leader().unwrap()).await;
     cluster.members[leader].kill9().unwrap();
@@ -185,6 +186,7 @@ async fn processes_take_turns_while_members_die_are_cut_off_and_fall_silent() {
     let leader = blocking(&cluster, |cluster| cluster.leader().unwrap()).await;
     cluster.cut_off(Some(leader));
     blocking(&cluster, move |cluster| cluster.wait_for_other_leader(leader).unwrap()).await;
+    let last_change = tokio::time::Instant::now();
     churn.goes_on("the leader is cut off").await;
     cluster.cut_off(None);
     churn.goes_on("it is with the others again").await;
@@ -194,6 +196,8 @@ async fn processes_take_turns_while_members_die_are_cut_off_and_fall_silent() {
     cluster.members[follower].pause().unwrap();
     churn.goes_on("a follower is silent").await;
     cluster.members[follower].resume().unwrap();
+    // A new leader gives each lease its whole ttl again. A lease that nobody keeps alive has ended two seconds after that.
+    tokio::time::sleep_until(last_change + held_ttl + Duration::from_secs(2)).await;
     held.check().unwrap();
     held.release().await.unwrap();
     churn.end().await;

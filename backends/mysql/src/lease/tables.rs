@@ -3,27 +3,21 @@
 //! Names and keys are bytes, so no collation changes how they compare. The end of a lease has no index, because every
 //! acquisition, renewal and release would also have to write the index.
 
-use dlock_contract::{Error, ErrorKind, Health, Result};
-use dlock_sql::TableNames;
+use dlock_contract::{ErrorKind, Health, Result};
+use dlock_sql::{ServerTable, TableNames};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::fault;
 
-/// A table, with its columns as `name:type:key`, in order.
-struct Table {
-    name: &'static str,
-    create: &'static str,
-    columns: &'static [&'static str],
-}
+const LEASES: [&ServerTable; 3] = [&LOCKS, &BREAKS, &META];
 
-const LEASES: [&Table; 3] = [&LOCKS, &BREAKS, &META];
+const NAMED_LOCKS: [&ServerTable; 2] = [&NAMED, &META];
 
-const NAMED_LOCKS: [&Table; 2] = [&NAMED, &META];
+const ROW_LOCKS: [&ServerTable; 3] = [&ROWS, &META, &ROW_KEYS];
 
-const ROW_LOCKS: [&Table; 3] = [&ROWS, &META, &ROW_KEYS];
-
-const LOCKS: Table = Table {
+/// The columns of each table are `name:type:key`.
+const LOCKS: ServerTable = ServerTable {
     name: dlock_sql::LOCKS,
     create: include_str!("../../migrations/20261123000001_dlock_locks.sql"),
     columns: &[
@@ -44,19 +38,19 @@ const LOCKS: Table = Table {
     ],
 };
 
-const BREAKS: Table = Table {
+const BREAKS: ServerTable = ServerTable {
     name: dlock_sql::BREAKS,
     create: include_str!("../../migrations/20261123000002_dlock_breaks.sql"),
     columns: &["hold:varbinary(16):PRI", "record:varbinary(256):", "until_us:bigint:"],
 };
 
-const META: Table = Table {
+const META: ServerTable = ServerTable {
     name: dlock_sql::META,
     create: include_str!("../../migrations/20261123000003_dlock_meta.sql"),
     columns: &["name:varbinary(128):PRI", "word:varbinary(128):", "number:bigint:"],
 };
 
-const NAMED: Table = Table {
+const NAMED: ServerTable = ServerTable {
     name: dlock_sql::NAMED,
     create: include_str!("../../migrations/20261124000001_dlock_named.sql"),
     columns: &[
@@ -72,7 +66,7 @@ const NAMED: Table = Table {
     ],
 };
 
-const ROWS: Table = Table {
+const ROWS: ServerTable = ServerTable {
     name: dlock_sql::ROWS,
     create: include_str!("../../migrations/20261125000001_dlock_rows.sql"),
     columns: &[
@@ -90,7 +84,7 @@ const ROWS: Table = Table {
     ],
 };
 
-const ROW_KEYS: Table = Table {
+const ROW_KEYS: ServerTable = ServerTable {
     name: dlock_sql::ROW_KEYS,
     create: include_str!("../../migrations/20261125000002_dlock_row_keys.sql"),
     columns: &["k:varbinary(255):PRI"],
@@ -145,28 +139,33 @@ pub(crate) async fn prepare_rows(conn: &mut MySqlConnection, names: &TableNames,
     prepare_all(conn, names, row_lock_tables(is_own), if is_own { &ROW_PROBES[..4] } else { &ROW_PROBES }).await
 }
 
-fn row_lock_tables(is_own: bool) -> &'static [&'static Table] {
+fn row_lock_tables(is_own: bool) -> &'static [&'static ServerTable] {
     if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
 }
 
-async fn prepare_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Table], probes: &[&str]) -> Result<()> {
+async fn prepare_all(
+    conn: &mut MySqlConnection,
+    names: &TableNames,
+    tables: &[&ServerTable],
+    probes: &[&str],
+) -> Result<()> {
     for table in tables {
         create_if_missing(conn, names, table).await?;
     }
     test_rights(conn, names, probes).await
 }
 
-async fn create_if_missing(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<()> {
+async fn create_if_missing(conn: &mut MySqlConnection, names: &TableNames, table: &ServerTable) -> Result<()> {
     if check_table(conn, names, table).await? {
         return Ok(());
     }
     // If two programs create the table at once, one of them finds it.
-    let create = names.create(table.create).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+    let create = table.create_if_missing(names);
     let created = sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault);
     created.map_err(
-        |error| if *error.kind() == ErrorKind::PermissionDenied { cannot_create(names, table) } else { error },
+        |error| if *error.kind() == ErrorKind::PermissionDenied { table.cannot_create(names) } else { error },
     )?;
-    if check_table(conn, names, table).await? { Ok(()) } else { Err(missing(names, table)) }
+    if check_table(conn, names, table).await? { Ok(()) } else { Err(table.missing(names)) }
 }
 
 /// Checks that the tables of lease rows exist with the right columns.
@@ -184,16 +183,16 @@ pub(crate) async fn check_rows(conn: &mut MySqlConnection, names: &TableNames, i
     check_all(conn, names, row_lock_tables(is_own)).await
 }
 
-async fn check_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Table]) -> Result<()> {
+async fn check_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&ServerTable]) -> Result<()> {
     for table in tables {
         if !check_table(conn, names, table).await? {
-            return Err(missing(names, table));
+            return Err(table.missing(names));
         }
     }
     sqlx::raw_sql(AssertSqlSafe(names.in_text(NO_WRITE))).execute(conn).await.map(drop).map_err(fault)
 }
 
-async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &Table) -> Result<bool> {
+async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &ServerTable) -> Result<bool> {
     let sql = "\
         SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key) AS CHAR), CAST(t.engine AS CHAR) \
         FROM information_schema.columns c JOIN information_schema.tables t \
@@ -204,12 +203,7 @@ async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &Tab
     for row in &rows {
         let engine: Option<String> = row.try_get(1).map_err(fault)?;
         if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
-            let text = format!(
-                "{} must be an InnoDB table, because other engines may lose rows; this creates it: {}",
-                names.full(table.name),
-                names.create(table.create)
-            );
-            return Err(Error::new(ErrorKind::SchemaMismatch, text));
+            return Err(table.refused(names, "must be an InnoDB table, because other engines may lose rows"));
         }
         let column: String = row.try_get(0).map_err(fault)?;
         // Some releases add a width to the type.
@@ -218,12 +212,7 @@ async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &Tab
     if found.is_empty() || found == table.columns {
         return Ok(!found.is_empty());
     }
-    let text = format!(
-        "{} does not have the right columns; this creates it: {}",
-        names.full(table.name),
-        names.create(table.create)
-    );
-    Err(Error::new(ErrorKind::SchemaMismatch, text))
+    Err(table.refused(names, "does not have the right columns"))
 }
 
 async fn test_rights(conn: &mut MySqlConnection, names: &TableNames, probes: &[&str]) -> Result<()> {
@@ -261,19 +250,4 @@ pub(crate) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
         };
     }
     Ok(health)
-}
-
-fn missing(names: &TableNames, table: &Table) -> Error {
-    let text = format!("the table {} is missing: {}", names.full(table.name), names.create(table.create));
-    Error::new(ErrorKind::SchemaMismatch, text)
-}
-
-fn cannot_create(names: &TableNames, table: &Table) -> Error {
-    let text = format!(
-        "the account does not see a table {} and may not create it; create the table with another account and grant this one \
-         SELECT, INSERT and UPDATE on it: {}",
-        names.full(table.name),
-        names.create(table.create)
-    );
-    Error::new(ErrorKind::PermissionDenied, text)
 }

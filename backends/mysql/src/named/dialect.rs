@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId};
 use futures::future::BoxFuture;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::lease::{MySql, tables};
@@ -28,7 +28,7 @@ impl NamedDialect for MySql {
         NamedWords {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
-            try_lock: None,
+            sequence: None,
             read_write: None,
             longest_ttl: Duration::from_secs(MAX_SILENCE_SECONDS),
         }
@@ -109,14 +109,25 @@ impl NamedDialect for MySql {
                 .bind(whole_seconds(wait))
                 .fetch_one(conn)
                 .await?;
-            let number: i64 = row.try_get_unchecked(1)?;
-            Ok(match row.try_get_unchecked::<Option<i64>, _>(0)? {
-                _ if number != session.number => NamedAnswer::Elsewhere,
-                Some(1) => NamedAnswer::Granted,
-                Some(0) => NamedAnswer::Taken,
-                Some(_) => return Err(sqlx::Error::Protocol("GET_LOCK returned an invalid answer".into())),
-                None => NamedAnswer::Interrupted,
-            })
+            answer_of(&row, session)
+        })
+    }
+
+    /// `-1` if the lock was not held, or was another session's.
+    fn lock_again<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        session: SessionId,
+        lock: &'a LockName,
+    ) -> BoxFuture<'a, sqlx::Result<Option<NamedAnswer>>> {
+        Box::pin(async move {
+            let sql = "SELECT CASE RELEASE_LOCK(?) WHEN 1 THEN CAST(GET_LOCK(?, 0) AS SIGNED) ELSE -1 END, \
+                CAST(CONNECTION_ID() AS SIGNED)";
+            let row = sqlx::query(sql).bind(&lock.id).bind(&lock.id).fetch_one(conn).await?;
+            match row.try_get_unchecked::<Option<i64>, _>(0)? {
+                Some(-1) => Ok(None),
+                _ => answer_of(&row, session).map(Some),
+            }
         })
     }
 
@@ -162,6 +173,18 @@ impl NamedDialect for MySql {
             Ok(held.unwrap_or_default().into_iter().map(|held| held == b'1').collect())
         })
     }
+}
+
+/// The answer of `GET_LOCK`, with the session that gave it.
+fn answer_of(row: &MySqlRow, session: SessionId) -> sqlx::Result<NamedAnswer> {
+    let number: i64 = row.try_get_unchecked(1)?;
+    Ok(match row.try_get_unchecked::<Option<i64>, _>(0)? {
+        _ if number != session.number => NamedAnswer::Elsewhere,
+        Some(1) => NamedAnswer::Granted,
+        Some(0) => NamedAnswer::Taken,
+        Some(_) => return Err(sqlx::Error::Protocol("GET_LOCK returned an invalid answer".into())),
+        None => NamedAnswer::Interrupted,
+    })
 }
 
 /// Refuses a cluster in which every node accepts writes: each node has named locks of its own, so they exclude nobody.

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use dlock_contract::{Health, Result};
-use dlock_sql::{Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken};
+use dlock_sql::{Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken, hex};
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
@@ -88,12 +88,6 @@ impl RowDialect for MySql {
     fn take_row<'a>(&'a self, conn: &'a mut MySqlConnection, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>> {
         Box::pin(async move {
             let wait = ask.wait.map(whole_seconds).filter(|seconds| *seconds > 0);
-            let mut begin = String::new();
-            if let Some(seconds) = wait {
-                let _ = write!(begin, "SET SESSION innodb_lock_wait_timeout = {seconds}; ");
-            }
-            begin += "START TRANSACTION READ WRITE; SAVEPOINT dlock_hold";
-            sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *conn).await?;
             match locked(conn, ask, wait).await {
                 // MariaDB has one number for both.
                 Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(Taken::Busy),
@@ -141,6 +135,18 @@ impl RowDialect for MySql {
                     Err(error) if done == 0 && number(&error) == Some(1305) => return Ok(false),
                     Err(error) => return Err(error),
                 }
+            }
+        })
+    }
+
+    fn undo<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let sql = format!("RELEASE SAVEPOINT dlock_hold; ROLLBACK; {}", unmark(id));
+            match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await {
+                Ok(_) => Ok(true),
+                // There is no such savepoint, and the server has stopped there.
+                Err(error) if number(&error) == Some(1305) => self.rollback(conn, id).await.map(|()| false),
+                Err(error) => Err(error),
             }
         })
     }
@@ -209,21 +215,23 @@ impl RowDialect for MySql {
 
 /// Locks the row and marks the hold, in one statement.
 async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) -> sqlx::Result<Taken> {
-    let (name, column) = (table::quoted(ask.table), &ask.table.column);
+    let (name, column, key) = (table::quoted(ask.table), &ask.table.column, literal(ask.key));
     let strength = if ask.is_shared { "/*M! LOCK IN SHARE MODE */ /*!80000 FOR SHARE */" } else { "FOR UPDATE" };
-    let patience = match wait {
-        None => "NOWAIT".to_owned(),
+    let (limit, patience) = match wait {
+        None => (String::new(), "NOWAIT".to_owned()),
         // The other one has a setting for it.
-        Some(seconds) => format!("/*M!100301 WAIT {seconds} */"),
+        Some(seconds) => {
+            (format!("SET SESSION innodb_lock_wait_timeout = {seconds}; "), format!("/*M!100301 WAIT {seconds} */"))
+        }
     };
     let sql = format!(
-        "SELECT CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK(CONCAT('{MARK}', ?), 0) AS SIGNED) FROM {name} \
-         WHERE `{column}` = ? {strength} {patience}"
+        "{limit}START TRANSACTION READ WRITE; SAVEPOINT dlock_hold; \
+         SELECT CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK('{MARK}{}', 0) AS SIGNED) FROM {name} \
+         WHERE `{column}` = {key} {strength} {patience}",
+        ask.hold
     );
-    // One text for all holds, so that it is prepared once: closing a statement that is prepared for one hold has no answer, and
-    // the request behind it then waits in the kernel for the server's late word that it has come.
-    let query = bound(sqlx::query(AssertSqlSafe(sql)).bind(ask.hold), ask.key);
-    let Some(row) = query.fetch_optional(&mut *conn).await? else { return Ok(Taken::Missing) };
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut *conn).await?;
+    let Some(row) = rows.first() else { return Ok(Taken::Missing) };
     let (found, is_marked): (Vec<u8>, Option<i64>) = (row.try_get_unchecked(0)?, row.try_get_unchecked(1)?);
     if is_marked != Some(1) {
         return Err(sqlx::Error::Protocol("the mark of a fresh hold was not free".into()));
@@ -241,6 +249,15 @@ fn unmark(id: &RowId) -> String {
 }
 
 type Bound<'q> = Query<'q, sqlx::MySql, MySqlArguments>;
+
+/// The key in the text of a statement.
+fn literal(key: &RowKey) -> String {
+    match key {
+        RowKey::Name(name) => format!("x'{}'", hex(name.as_bytes())),
+        RowKey::Number(number) => number.to_string(),
+        RowKey::Text(text) | RowKey::Uuid(text) => format!("_utf8mb4 x'{}'", hex(text.as_bytes())),
+    }
+}
 
 /// A text of the user's is compared by its column's collation, by which its index is in order.
 fn bound<'q>(query: Bound<'q>, key: &'q RowKey) -> Bound<'q> {

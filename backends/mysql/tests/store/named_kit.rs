@@ -16,6 +16,9 @@ pub(crate) use crate::server::{Database, Kind};
 /// Named locks.
 pub(crate) type Store = NamedLock<MySql>;
 
+/// Whether the rows of named locks draw the tokens.
+pub(crate) const ROWS_DRAW_TOKENS: bool = true;
+
 pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// Runs one case of `named_cases`.

@@ -69,6 +69,9 @@ async fn a_pair_offers_what_both_can_do_and_the_fence_of_its_authority() {
     let fencing = named.profile().fencing;
     let pair = Paired::builder(Arc::new(Memory::new()), Arc::new(named)).build().unwrap();
     assert_eq!(pair.profile().fencing, fencing);
+    assert_eq!(pair.profile().runs_on, RunsOn::Caller);
+    let rows = dlock_mysql::row::open(&format!("{mariadb}?way=row"), &Clock::system()).await.unwrap();
+    let pair = Paired::builder(Arc::new(Memory::new()), Arc::new(rows)).build().unwrap();
     assert_eq!(pair.profile().runs_on, RunsOn::OwnThread);
     assert_ne!(Memory::new().profile().fencing, Fencing::None);
 }

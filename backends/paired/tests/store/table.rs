@@ -14,7 +14,7 @@ use crate::kit::{Holder, Kit, Member, TTL, abandon, bounded};
 /// stores after it, when both can be reached again.
 type Row = [&'static str; 7];
 
-const ROWS: [Row; 33] = [
+const ROWS: [Row; 36] = [
     ["fail", "acquire", "free", "free", "granted", "ours", "ours"],
     ["fail", "acquire", "free", "taken", "contended", "free", "other's"],
     ["fail", "acquire", "free", "down", "outage", "free", "free"],
@@ -28,6 +28,8 @@ const ROWS: [Row; 33] = [
     ["authority", "acquire", "free", "taken", "contended", "free", "other's"],
     ["authority", "acquire", "free", "down", "outage", "free", "free"],
     ["authority", "acquire", "taken", "free", "contended", "other's", "free"],
+    ["authority", "acquire", "taken", "taken", "contended", "other's", "other's"],
+    ["authority", "acquire", "taken", "down", "contended", "other's", "free"],
     ["authority", "acquire", "down", "free", "granted", "free", "ours"],
     ["authority", "acquire", "down", "taken", "contended", "free", "other's"],
     ["authority", "acquire", "down", "down", "outage", "free", "free"],
@@ -45,6 +47,7 @@ const ROWS: [Row; 33] = [
     ["either", "release", "ours", "down", "unknown", "ours", "ours"],
     ["either", "release", "taken", "ours", "released", "other's", "free"],
     ["either", "release", "taken", "taken", "not owner", "other's", "other's"],
+    ["either", "release", "taken", "down", "unknown", "other's", "ours"],
     ["either", "release", "down", "ours", "released", "free", "free"],
     ["either", "release", "down", "taken", "not owner", "free", "other's"],
     ["either", "release", "down", "down", "unknown", "ours", "ours"],

@@ -3,27 +3,21 @@
 //! Keys are compared byte by byte. The end of a lease has no index: with one, updates could not be heap-only (HOT), and the
 //! dead versions of a busy lock's row would stay in the table and its indexes until a vacuum.
 
-use dlock_contract::{Error, ErrorKind, Health, Result};
-use dlock_sql::TableNames;
+use dlock_contract::{ErrorKind, Health, Result};
+use dlock_sql::{ServerTable, TableNames};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::fault;
 
-/// A table, with its columns as `name:type:collation:key`, in order.
-struct Table {
-    name: &'static str,
-    create: &'static str,
-    columns: &'static [&'static str],
-}
+const LEASES: [&ServerTable; 3] = [&LOCKS, &BREAKS, &META];
 
-const LEASES: [&Table; 3] = [&LOCKS, &BREAKS, &META];
+const NAMED_LOCKS: [&ServerTable; 3] = [&NAMED, &READ_WRITE, &META];
 
-const NAMED_LOCKS: [&Table; 3] = [&NAMED, &READ_WRITE, &META];
+const ROW_LOCKS: [&ServerTable; 3] = [&ROWS, &META, &ROW_KEYS];
 
-const ROW_LOCKS: [&Table; 3] = [&ROWS, &META, &ROW_KEYS];
-
-const LOCKS: Table = Table {
+/// The columns of each table are `name:type:collation:key`.
+const LOCKS: ServerTable = ServerTable {
     name: dlock_sql::LOCKS,
     create: include_str!("../../migrations/20261123000001_dlock_locks.sql"),
     columns: &[
@@ -44,19 +38,19 @@ const LOCKS: Table = Table {
     ],
 };
 
-const BREAKS: Table = Table {
+const BREAKS: ServerTable = ServerTable {
     name: dlock_sql::BREAKS,
     create: include_str!("../../migrations/20261123000002_dlock_breaks.sql"),
     columns: &["hold:text:C:PRI", "record:text:C:", "until_us:bigint::"],
 };
 
-const META: Table = Table {
+const META: ServerTable = ServerTable {
     name: dlock_sql::META,
     create: include_str!("../../migrations/20261123000003_dlock_meta.sql"),
     columns: &["name:text:C:PRI", "word:text:C:", "number:bigint::"],
 };
 
-const NAMED: Table = Table {
+const NAMED: ServerTable = ServerTable {
     name: dlock_sql::NAMED,
     create: include_str!("../../migrations/20261124000001_dlock_named.sql"),
     columns: &[
@@ -67,12 +61,13 @@ const NAMED: Table = Table {
         "note:text:C:",
         "hold:text:C:",
         "long_key:text:C:",
+        "used_us:bigint::",
         "broken_hold:text:C:",
         "broken_record:text:C:",
     ],
 };
 
-const READ_WRITE: Table = Table {
+const READ_WRITE: ServerTable = ServerTable {
     name: dlock_sql::READ_WRITE,
     create: include_str!("../../migrations/20261124000002_dlock_read_write.sql"),
     columns: &[
@@ -83,12 +78,13 @@ const READ_WRITE: Table = Table {
         "token:bigint::",
         "note:text:C:",
         "hold:text:C:",
+        "used_us:bigint::",
         "broken_hold:text:C:",
         "broken_record:text:C:",
     ],
 };
 
-const ROWS: Table = Table {
+const ROWS: ServerTable = ServerTable {
     name: dlock_sql::ROWS,
     create: include_str!("../../migrations/20261125000001_dlock_rows.sql"),
     columns: &[
@@ -106,7 +102,7 @@ const ROWS: Table = Table {
     ],
 };
 
-const ROW_KEYS: Table = Table {
+const ROW_KEYS: ServerTable = ServerTable {
     name: dlock_sql::ROW_KEYS,
     create: include_str!("../../migrations/20261125000002_dlock_row_keys.sql"),
     columns: &["k:text:C:PRI"],
@@ -115,7 +111,7 @@ const ROW_KEYS: Table = Table {
 const COLUMNS: &str = "\
     SELECT a.attname || ':' || format_type(a.atttypid, a.atttypmod) || ':' || coalesce(l.collname, '') || ':' \
             || CASE WHEN i.indrelid IS NULL THEN '' ELSE 'PRI' END, \
-        c.relpersistence = 'p' AND c.relkind IN ('r', 'p') \
+        c.relkind IN ('r', 'p') AND (c.relpersistence = 'p' OR {may_be_unlogged} AND c.relpersistence = 'u') \
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
         LEFT JOIN pg_collation l ON l.oid = a.attcollation \
         LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey) \
@@ -136,11 +132,11 @@ const PROBE: &str = "\
 /// The same for named locks.
 const NAMED_PROBE: &str = "\
     BEGIN; \
-    INSERT INTO {s}{t}named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
+    INSERT INTO {s}{t}named (k, lock_id, token, session, note, hold, used_us) VALUES ('{probe}', '', 0, 0, '', '', 0) \
     ON CONFLICT (k) DO UPDATE SET token = {t}named.token + 1; \
     INSERT INTO {s}{t}meta (name, word, number) VALUES ('{probe}', '', 0); \
-    INSERT INTO {s}{t}read_write (k, session, lock_id, is_write, token, note, hold) \
-    VALUES ('{probe}', 0, '', false, 0, '', '') \
+    INSERT INTO {s}{t}read_write (k, session, lock_id, is_write, token, note, hold, used_us) \
+    VALUES ('{probe}', 0, '', false, 0, '', '', 0) \
     ON CONFLICT (k, session) DO UPDATE SET token = {t}read_write.token + 1; \
     SELECT 1 FROM {s}{t}named, {s}{t}read_write, {s}{t}meta WHERE false; \
     ROLLBACK";
@@ -175,16 +171,16 @@ pub(crate) async fn prepare_rows(conn: &mut PgConnection, names: &TableNames, is
     if is_own { Ok(()) } else { test_rights(conn, names, ROW_KEY_PROBE).await }
 }
 
-fn row_lock_tables(is_own: bool) -> &'static [&'static Table] {
+fn row_lock_tables(is_own: bool) -> &'static [&'static ServerTable] {
     if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
 }
 
-async fn prepare_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table], probe: &str) -> Result<()> {
+async fn prepare_all(conn: &mut PgConnection, names: &TableNames, tables: &[&ServerTable], probe: &str) -> Result<()> {
     for table in tables {
         if check_table(conn, names, table).await? {
             continue;
         }
-        let create = names.create(table.create).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+        let create = table.create_if_missing(names);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => return Err(table.cannot_create(names)),
             // If two programs create the table at once, one of them may get an error. Then only the table's columns count.
@@ -221,7 +217,7 @@ pub(crate) async fn check_rows(conn: &mut PgConnection, names: &TableNames, is_o
     check_all(conn, names, row_lock_tables(is_own)).await
 }
 
-async fn check_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table]) -> Result<()> {
+async fn check_all(conn: &mut PgConnection, names: &TableNames, tables: &[&ServerTable]) -> Result<()> {
     for table in tables {
         if !check_table(conn, names, table).await? {
             return Err(table.missing(names));
@@ -230,24 +226,21 @@ async fn check_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Table
     Ok(())
 }
 
-async fn check_table(conn: &mut PgConnection, names: &TableNames, table: &Table) -> Result<bool> {
+async fn check_table(conn: &mut PgConnection, names: &TableNames, table: &ServerTable) -> Result<bool> {
     let named = names.full(table.name);
     // As one message: a pooler could give the parts of a prepared statement to different sessions.
-    let rows = sqlx::raw_sql(AssertSqlSafe(COLUMNS.replace("{table}", &named))).fetch_all(conn).await.map_err(fault)?;
+    let sql = COLUMNS.replace("{table}", &named).replace("{may_be_unlogged}", &table.may_be_unlogged().to_string());
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
     let row = |row: &PgRow| Ok((row.try_get(0)?, row.try_get(1)?));
     let rows: Vec<(String, bool)> = rows.iter().map(row).collect::<sqlx::Result<_>>().map_err(fault)?;
-    if rows.iter().any(|(_, is_kept)| !is_kept) {
-        let text = format!(
-            "{named} must be an ordinary table: an unlogged one loses its rows when the server fails; this creates it: {}",
-            names.create(table.create)
-        );
-        return Err(Error::new(ErrorKind::SchemaMismatch, text));
+    if rows.iter().any(|(_, is_table)| !is_table) {
+        let why = if table.may_be_unlogged() { "" } else { ": an unlogged one loses its rows when the server fails" };
+        return Err(table.refused(names, &format!("must be an ordinary table{why}")));
     }
     if rows.is_empty() || rows.iter().map(|(column, _)| column.as_str()).eq(table.columns.iter().copied()) {
         return Ok(!rows.is_empty());
     }
-    let text = format!("{named} does not have the right columns; this creates it: {}", names.create(table.create));
-    Err(Error::new(ErrorKind::SchemaMismatch, text))
+    Err(table.refused(names, "does not have the right columns"))
 }
 
 /// The server's version, and a finding for each setting that weakens a promise.
@@ -263,21 +256,4 @@ pub(crate) async fn health(conn: &mut PgConnection) -> Result<Health> {
             "fsync or full_page_writes is off, so a power failure may take back locks and tokens: set both to on",
         ),
     })
-}
-
-impl Table {
-    fn missing(&self, names: &TableNames) -> Error {
-        let text = format!("the table {} is missing: {}", names.full(self.name), names.create(self.create));
-        Error::new(ErrorKind::SchemaMismatch, text)
-    }
-
-    fn cannot_create(&self, names: &TableNames) -> Error {
-        let text = format!(
-            "the account sees no table {} and may not make it; grant it SELECT, INSERT and UPDATE on that table, \
-             which another one can make: {}",
-            names.full(self.name),
-            names.create(self.create)
-        );
-        Error::new(ErrorKind::PermissionDenied, text)
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
-use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, SessionId};
+use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, SequenceWords, SessionId};
 use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::query::Query;
@@ -12,6 +12,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::lease::dialect::{Postgres, set_up};
 use crate::lease::tables;
+use crate::named::tokens;
 use crate::server::fault::{fault, state};
 use crate::server::{endless_silence, pooler, refuse_endless_silence, writable_server};
 
@@ -50,7 +51,12 @@ impl NamedDialect for Postgres {
         NamedWords {
             on_conflict: "ON CONFLICT (k) DO UPDATE SET",
             is_held: is_held!("'ExclusiveLock'"),
-            try_lock: Some(["pg_try_advisory_lock($7)", "pg_backend_pid()::bigint"]),
+            sequence: Some(SequenceWords {
+                try_lock: "pg_try_advisory_lock($7)",
+                unlock: "pg_advisory_unlock($7)",
+                who: "pg_backend_pid()::bigint",
+                name: tokens::TOKENS,
+            }),
             read_write: Some(ReadWriteWords {
                 try_read: "pg_try_advisory_lock_shared($7)",
                 is_held: is_held!("CASE WHEN is_write THEN 'ExclusiveLock' ELSE 'ShareLock' END"),
@@ -97,7 +103,8 @@ impl NamedDialect for Postgres {
             self.note_direct();
             refuse_endless_silence(conn).await?;
             set_up_named(conn).await?;
-            tables::prepare_named(conn, &self.words().tables).await
+            tables::prepare_named(conn, &self.words().tables).await?;
+            tokens::prepare(conn, &self.words().tables).await
         })
     }
 
@@ -106,7 +113,8 @@ impl NamedDialect for Postgres {
             writable_server(conn).await?;
             refuse_endless_silence(conn).await?;
             tables::check_named(conn, &self.words().tables).await?;
-            tables::health(conn).await
+            tokens::check(conn, &self.words().tables).await?;
+            tokens::told_in(tables::health(conn).await?, conn, &self.words().tables).await
         })
     }
 

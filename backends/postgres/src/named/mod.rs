@@ -4,6 +4,7 @@
 //! memory, for each database, and no standby has them. After a failover nobody holds a lock.
 
 mod dialect;
+mod tokens;
 
 use dlock_contract::{Address, Clock, Result};
 use dlock_sql::{NamedLock, Settings};

@@ -6,10 +6,9 @@
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
-use dlock_sql::{Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken};
+use dlock_sql::{Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken, hex};
 use futures::future::BoxFuture;
-use sqlx::postgres::{PgArguments, PgConnection};
-use sqlx::query::Query;
+use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
 
 use super::table;
@@ -101,11 +100,7 @@ impl RowDialect for Postgres {
 
     fn take_row<'a>(&'a self, conn: &'a mut PgConnection, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>> {
         Box::pin(async move {
-            let wait = ask.wait.map(|wait| wait.as_millis()).filter(|millis| *millis > 0);
-            let limit = wait.map_or_else(String::new, |millis| format!("; SET LOCAL lock_timeout = {millis}"));
-            let begin = format!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE{limit}");
-            sqlx::raw_sql(AssertSqlSafe(begin)).execute(&mut *conn).await?;
-            match locked(conn, ask, wait.is_some()).await {
+            match locked(conn, ask).await {
                 Err(error) if state(&error).as_deref() == Some("55P03") => Ok(Taken::Busy),
                 taken => taken,
             }
@@ -140,6 +135,21 @@ impl RowDialect for Postgres {
 
     fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| true) })
+    }
+
+    fn undo<'a>(&'a self, conn: &'a mut PgConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let is_in = format!("COALESCE(pg_current_xact_id_if_assigned() = '{}'::xid8, false)", id.transaction);
+            let sql = AssertSqlSafe(format!("SELECT {is_in}; ROLLBACK"));
+            match sqlx::raw_sql(sql).fetch_all(&mut *conn).await {
+                Ok(rows) => rows.first().map_or(Ok(false), |row| row.try_get(0)),
+                // The transaction was undone before, and the server has stopped there.
+                Err(error) if state(&error).as_deref() == Some("25P02") => {
+                    self.rollback(conn, id).await.map(|()| false)
+                }
+                Err(error) => Err(error),
+            }
+        })
     }
 
     fn rollback<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
@@ -191,28 +201,32 @@ impl RowDialect for Postgres {
     }
 }
 
-async fn locked(conn: &mut PgConnection, ask: RowAsk<'_>, waits: bool) -> sqlx::Result<Taken> {
-    let (name, column) = (table::quoted(ask.table), &ask.table.column);
+async fn locked(conn: &mut PgConnection, ask: RowAsk<'_>) -> sqlx::Result<Taken> {
+    let (name, column, key) = (table::quoted(ask.table), &ask.table.column, literal(ask.key));
     let strength = if ask.is_shared { "SHARE" } else { "UPDATE" };
-    let patience = if waits { "" } else { " NOWAIT" };
-    let value = if matches!(ask.key, RowKey::Uuid(_)) { "$1::text::uuid" } else { "$1" };
+    let wait = ask.wait.map(|wait| wait.as_millis()).filter(|millis| *millis > 0);
+    let (limit, patience) = match wait {
+        None => (String::new(), " NOWAIT"),
+        Some(millis) => (format!("SET LOCAL lock_timeout = {millis}; "), ""),
+    };
     let sql = format!(
-        "SELECT \"{column}\"::text, pg_current_xact_id()::text::bigint FROM {name} WHERE \"{column}\" = {value} \
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {limit}\
+         SELECT \"{column}\"::text, pg_current_xact_id()::text::bigint FROM {name} WHERE \"{column}\" = {key} \
          FOR {strength}{patience}"
     );
-    let Some(row) = bound(sqlx::query(AssertSqlSafe(sql)), ask.key).fetch_optional(conn).await? else {
-        return Ok(Taken::Missing);
-    };
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await?;
+    let Some(row) = rows.first() else { return Ok(Taken::Missing) };
     let (found, transaction): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
     // A column's collation may not see case, accents or trailing blanks.
     Ok(if found == ask.key.text() { Taken::Row(transaction) } else { Taken::Missing })
 }
 
-type Bound<'q> = Query<'q, sqlx::Postgres, PgArguments>;
-
-fn bound<'q>(query: Bound<'q>, key: &'q RowKey) -> Bound<'q> {
+/// The key in the text of a statement. The server knows the value when it plans, so it uses the index.
+fn literal(key: &RowKey) -> String {
+    let text = |text: &str| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex(text.as_bytes()));
     match key {
-        RowKey::Number(number) => query.bind(*number),
-        RowKey::Name(text) | RowKey::Text(text) | RowKey::Uuid(text) => query.bind(text.as_str()),
+        RowKey::Number(number) => format!("'{number}'::bigint"),
+        RowKey::Name(name) | RowKey::Text(name) => text(name),
+        RowKey::Uuid(uuid) => format!("{}::uuid", text(uuid)),
     }
 }

@@ -17,7 +17,8 @@ fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
     let mapped = match code {
         Some("42501") => Error::new(
             ErrorKind::PermissionDenied,
-            "the account lacks a right on dlock's tables or on their schema; locks need SELECT, INSERT and UPDATE",
+            "the account lacks a right on dlock's tables, their schema or the sequence of tokens; locks need SELECT, INSERT and \
+             UPDATE",
         ),
         // The server's text names the account.
         Some("28000" | "28P01") => {
@@ -32,7 +33,7 @@ fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
         Some("57014") => Error::outage("the server interrupted the request"),
         Some("57P01" | "57P02" | "57P03" | "57P05") => Error::outage("the server ends the session, or is starting"),
         // The token is the only number that a statement adds to and that can reach the end of its range.
-        Some("22003") => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
+        Some("22003" | "2200H") => Error::new(ErrorKind::FenceExhausted, "the fencing counter is used up"),
         Some("25006") => Error::new(ErrorKind::NotPrimary, "the server is read-only"),
         Some("26000" | "42P05") => Error::outage(
             "a pooler gives each transaction another session, which was not noticed when the store was opened: connect to the \

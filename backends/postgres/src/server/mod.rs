@@ -6,7 +6,7 @@ pub(crate) mod pooler;
 use std::fmt;
 
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, Way, is_identifier};
+use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, is_identifier};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
@@ -55,15 +55,6 @@ pub(crate) struct Server {
     credentials: Option<Credentials>,
     pub(crate) tables: TableNames,
     shown: String,
-}
-
-/// The way of locking that the URL names.
-pub(crate) fn way_of(address: &Address) -> Way {
-    match address.option("way") {
-        Some("named") => Way::Named,
-        Some("row") => Way::Row,
-        _ => Way::Lease,
-    }
 }
 
 impl Server {

@@ -88,6 +88,7 @@ mod rooms;
 mod row;
 mod row_kit;
 mod schemas;
+mod sequence;
 mod settings;
 mod tables;
 mod tls;

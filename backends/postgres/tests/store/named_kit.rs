@@ -11,6 +11,9 @@ pub(crate) use crate::kit::{Database, TTL, key};
 /// Named locks.
 pub(crate) type Store = NamedLock<Postgres>;
 
+/// Whether the rows of named locks draw the tokens.
+pub(crate) const ROWS_DRAW_TOKENS: bool = false;
+
 pub(crate) async fn open(database: &Database) -> Store {
     open_at(&database.url()).await
 }

@@ -51,10 +51,12 @@ async fn an_account_that_may_read_and_write_the_shipped_tables_takes_advisory_lo
         include_str!("../../migrations/20261123000003_dlock_meta.sql"),
         include_str!("../../migrations/20261124000001_dlock_named.sql"),
         include_str!("../../migrations/20261124000002_dlock_read_write.sql"),
+        include_str!("../../migrations/20261124000003_dlock_tokens.sql"),
     ] {
         database.change(sql).await;
     }
-    let rights = ["dlock_meta", "dlock_named", "dlock_read_write"].map(|table| ("SELECT, INSERT, UPDATE", table));
+    let rows = ["dlock_meta", "dlock_named", "dlock_read_write"].map(|table| ("SELECT, INSERT, UPDATE", table));
+    let rights = [&rows[..], &[("UPDATE", "SEQUENCE dlock_tokens")]].concat();
     let url = format!("{}?way=named", database.account_with(&rights).await);
     let (store, other) = (open_at(&url).await, open_at(&url).await);
     store.ready().await.unwrap();

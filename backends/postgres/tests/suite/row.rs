@@ -30,8 +30,10 @@ impl Store for Rows {
             "SELECT 'locked' FROM dlock_row_keys k WHERE k.k = '{key}' AND NOT EXISTS ( \
              SELECT FROM (SELECT 1 FROM dlock_row_keys l WHERE l.k = '{key}' FOR UPDATE SKIP LOCKED) free)"
         );
+        let waits = format!("SELECT 'a wait' FROM dlock_rows WHERE k LIKE '!waits:%' AND long_key = '{key}'");
         Box::pin(async move {
             let mut found = self.served.lines(held).await?;
+            found.extend(self.served.lines(waits).await?);
             found.extend(self.served.lines(locked).await?);
             Ok(found)
         })

@@ -21,7 +21,7 @@ use crate::connections::pool::Connections;
 use crate::connections::rights;
 use crate::connections::stale::ClientName;
 use crate::layout::token::FENCE;
-use crate::quarantine::history::{QUESTIONS, Seen};
+use crate::quarantine::history::{QUESTIONS, ServerDescription};
 use crate::reply::fault;
 use crate::scripts::call::{call, words};
 use crate::scripts::exclusive::{SCRIPTS, Scripts};
@@ -132,7 +132,7 @@ impl Connections {
         }
         if let Some(about @ [server, ..]) = answers.get(1..=QUESTIONS.len()) {
             self.compare_and_delete.look_at([server]);
-            if let Some(seen) = Seen::read(about) {
+            if let Some(seen) = ServerDescription::read(about) {
                 self.quarantine.met(seen, self.clock.now(), &self.target);
             }
         }

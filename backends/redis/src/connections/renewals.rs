@@ -23,13 +23,13 @@ use crate::connections::pool::Connections;
 use crate::connections::renewal_connection::Used;
 
 /// A server may be slow for a moment, however short a lease is.
-const LEAST_PATIENCE: Duration = Duration::from_millis(250);
+const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 
-const MOST_PATIENCE: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// After so long without an answer the next renewal of a lease goes another way: once more can come in time.
-fn patience(ttl: Duration) -> Duration {
-    (ttl / 4).clamp(LEAST_PATIENCE, MOST_PATIENCE)
+fn answer_wait(ttl: Duration) -> Duration {
+    (ttl / 4).clamp(SHORTEST_WAIT, LONGEST_WAIT)
 }
 
 impl Connections {
@@ -39,21 +39,22 @@ impl Connections {
         if self.cluster().is_some() {
             return self.here().await;
         }
-        let patience = patience(shortest);
+        let answer_wait = answer_wait(shortest);
         let own = Origin::here().and_then(|here| self.of(here)).filter(|own| self.is_usable(own));
-        if let Some(own) = own.as_ref().filter(|own| !self.waits() && !own.is_silent(patience, &self.clock)) {
+        if let Some(own) = own.as_ref().filter(|own| !self.waits() && !own.is_silent(answer_wait, &self.clock)) {
             self.renewal_connection.forget(self.clock.now());
             return Ok(own.clone());
         }
         // The server itself may be slow, and accept no connection.
-        let limit = self.clock.now().after(patience / 2);
-        let mut opening = pin!(self.renewal_connection_within(patience));
+        let limit = self.clock.now().after(answer_wait / 2);
+        let mut opening = pin!(self.renewal_connection_within(answer_wait));
         let opened = self.clock.timeout_at(limit, opening.as_mut()).await;
         if let Some(Ok(beside)) = opened {
             return Ok(beside);
         }
-        let speaks =
-            |connection: &Arc<Connection>| self.is_usable(connection) && !connection.is_silent(patience, &self.clock);
+        let speaks = |connection: &Arc<Connection>| {
+            self.is_usable(connection) && !connection.is_silent(answer_wait, &self.clock)
+        };
         match (own.or_else(|| self.open.all().into_iter().find(speaks)), opened) {
             (Some(other), _) => Ok(other),
             (None, Some(refused)) => refused,
@@ -74,7 +75,7 @@ impl Connections {
         let connections = self.clone();
         let open = async move {
             let opened = if connections.waits() {
-                connections.renewal_connection_within(MOST_PATIENCE).await
+                connections.renewal_connection_within(LONGEST_WAIT).await
             } else {
                 connections.here().await
             };
@@ -93,7 +94,7 @@ impl Connections {
     ) -> T {
         let sent = self.clock.now();
         let mut answers = pin!(answers);
-        match self.clock.timeout_at(sent.after(patience(shortest)), answers.as_mut()).await {
+        match self.clock.timeout_at(sent.after(answer_wait(shortest)), answers.as_mut()).await {
             Some(answers) => answers,
             None => {
                 connection.fell_silent(sent);
@@ -103,8 +104,8 @@ impl Connections {
     }
 
     /// Dropping the returned future does not end an opening.
-    async fn renewal_connection_within(self: &Arc<Self>, patience: Duration) -> Result<Arc<Connection>> {
-        if let Some(present) = self.present_renewal_connection(patience) {
+    async fn renewal_connection_within(self: &Arc<Self>, answer_wait: Duration) -> Result<Arc<Connection>> {
+        if let Some(present) = self.present_renewal_connection(answer_wait) {
             return Ok(present);
         }
         let (sender, receiver) = oneshot::channel();
@@ -115,7 +116,7 @@ impl Connections {
             if sender.is_closed() {
                 return;
             }
-            let answer = match connections.present_renewal_connection(patience) {
+            let answer = match connections.present_renewal_connection(answer_wait) {
                 Some(present) => Ok(present),
                 None => connections.connect().await.inspect(|opened| connections.keep_renewal_connection(opened)),
             };
@@ -127,11 +128,11 @@ impl Connections {
             .unwrap_or_else(|_| Err(Error::new(ErrorKind::Internal, "dlock's own thread opened no connection")))
     }
 
-    fn present_renewal_connection(&self, patience: Duration) -> Option<Arc<Connection>> {
+    fn present_renewal_connection(&self, answer_wait: Duration) -> Option<Arc<Connection>> {
         let mut present = self.renewal_connection.present();
         let used = present.as_mut()?;
         let (connection, current) = (&used.connection, used.connection.switches == self.switches());
-        if !current || connection.is_dead() || connection.is_silent(patience, &self.clock) {
+        if !current || connection.is_dead() || connection.is_silent(answer_wait, &self.clock) {
             return None;
         }
         used.last = self.clock.now();

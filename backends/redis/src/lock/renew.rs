@@ -85,7 +85,8 @@ impl Redis {
         let shared = self.connections.for_renewals(shortest).await?;
         let ask = |calls| self.connections.heard(&shared, shortest, self.connections.each(&shared, calls));
         let timed = |part: &Part<'_>, whole| {
-            let by = patience(part, all).map_or(BootInstant::NEVER, |patience| self.clock.now().after(patience));
+            let by =
+                answer_wait(part, all).map_or(BootInstant::NEVER, |answer_wait| self.clock.now().after(answer_wait));
             Ok((self.call_for(part, whole)?, by))
         };
         let calls = parts.iter().map(|part| timed(part, false)).collect::<Result<Vec<_>>>()?;
@@ -117,7 +118,7 @@ impl Redis {
 
 /// How long the server of a part may take, so that the answers of the other parts come in time. `None` if the part is
 /// everything: then the engine has its own limit.
-fn patience(part: &Part<'_>, all: usize) -> Option<Duration> {
+fn answer_wait(part: &Part<'_>, all: usize) -> Option<Duration> {
     (part.len() < all).then(|| (shortest_of(part) / 6).max(Duration::from_millis(50)))
 }
 

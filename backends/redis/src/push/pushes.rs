@@ -23,7 +23,7 @@ use crate::queue::places::Places;
 use crate::reply::fault;
 
 /// How long an attempt waits for the connection to open.
-const PATIENCE: Duration = Duration::from_millis(500);
+const OPEN_WAIT: Duration = Duration::from_millis(500);
 
 /// The pushes of one store.
 pub(crate) struct Pushes {
@@ -77,7 +77,7 @@ impl Pushes {
         let opened =
             async { state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up) };
         // The caller has a deadline of its own, and polling meanwhile is better than waiting for the connection.
-        let limit = self.connections.clock.now().after(PATIENCE);
+        let limit = self.connections.clock.now().after(OPEN_WAIT);
         let clock = &self.connections.clock;
         if !clock.timeout_at(limit, opened).await.unwrap_or(false) {
             return false;

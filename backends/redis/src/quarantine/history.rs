@@ -17,7 +17,7 @@ pub(crate) struct Life {
 }
 
 /// The server as the first answers on a connection describe it.
-pub(crate) struct Seen {
+pub(crate) struct ServerDescription {
     pub(crate) run_id: String,
     pub(crate) uptime: Duration,
     /// Whether every acknowledged write is on the disk.
@@ -46,7 +46,7 @@ pub(crate) const REPLICATION: &[&str] = &["INFO", "replication"];
 pub(crate) const QUESTIONS: [&[&str]; 4] =
     [&["INFO", "server"], &["INFO", "persistence"], REPLICATION, &["CONFIG", "GET", "appendfsync", "maxmemory-policy"]];
 
-impl Seen {
+impl ServerDescription {
     /// Reads the answers to [`QUESTIONS`]; nothing where the user may not ask for the first.
     pub(crate) fn read(answers: &[Value]) -> Option<Self> {
         let [server, persistence, replication, config] = answers else { return None };

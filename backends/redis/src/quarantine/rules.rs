@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error};
 
 use crate::layout::units::millis;
-use crate::quarantine::history::{Life, Seen};
+use crate::quarantine::history::{Life, ServerDescription};
 use crate::quarantine::suspicion::Suspicion;
 use crate::url::settings::{GuardTime, Settings};
 
@@ -43,12 +43,17 @@ impl Rules {
     }
 
     /// Whether the server may not grant because it may evict locks. If it does not tell its policy, the answer is `before`.
-    pub(crate) fn refuses(&self, seen: &Seen, before: bool) -> bool {
+    pub(crate) fn refuses(&self, seen: &ServerDescription, before: bool) -> bool {
         seen.evicts.map_or(before, |evicts| evicts && !self.eviction_allowed)
     }
 
     /// Compares two looks at the same server. A restart as a replica and a promotion may both lie between them.
-    pub(crate) fn suspicion_of_same(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
+    pub(crate) fn suspicion_of_same(
+        &self,
+        before: Option<&Life>,
+        seen: &ServerDescription,
+        now: BootInstant,
+    ) -> Suspicion {
         let promoted = before.is_some_and(|life| seen.history.was_begun_since(life));
         let failover = if promoted { self.after_failover(now) } else { Suspicion::default() };
         failover.or(self.after_restart(before, seen, now))
@@ -57,12 +62,12 @@ impl Rules {
     /// Slots have just come from a server that this process knows to one that it does not know. The new server may have
     /// forgotten locks of these slots: by a restart while they came, which its age tells, or by a promotion, which
     /// nothing dates.
-    pub(crate) fn after_arrival(&self, seen: &Seen, now: BootInstant) -> Suspicion {
+    pub(crate) fn after_arrival(&self, seen: &ServerDescription, now: BootInstant) -> Suspicion {
         let failover = if seen.history.is_heir { self.after_failover(now) } else { Suspicion::default() };
         failover.or(self.restarted(seen, now))
     }
 
-    fn after_restart(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
+    fn after_restart(&self, before: Option<&Life>, seen: &ServerDescription, now: BootInstant) -> Suspicion {
         match before {
             Some(life) if life.run_id == seen.run_id => Suspicion::default(),
             // This process sees the server for the first time. A young server alone is no reason for suspicion, so only a
@@ -72,7 +77,7 @@ impl Rules {
         }
     }
 
-    fn restarted(&self, seen: &Seen, now: BootInstant) -> Suspicion {
+    fn restarted(&self, seen: &ServerDescription, now: BootInstant) -> Suspicion {
         let is_suspect = !seen.durable && self.restart != GuardTime::Off;
         Suspicion { restart: is_suspect.then(|| seen.started(now)), ..Suspicion::default() }
     }

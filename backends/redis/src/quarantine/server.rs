@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use ::redis::Value;
 use dlock_contract::{BootInstant, Result};
 
-use crate::quarantine::history::{History, Life, Seen, may_evict};
+use crate::quarantine::history::{History, Life, ServerDescription, may_evict};
 use crate::quarantine::rules::{Rules, in_quarantine};
 use crate::quarantine::shards::Shards;
 use crate::quarantine::suspicion::Suspicion;
@@ -55,7 +55,7 @@ impl Quarantine {
     }
 
     /// Notes which server a new connection has led to.
-    pub(crate) fn met(&self, seen: Seen, now: BootInstant, place: &impl std::fmt::Debug) {
+    pub(crate) fn met(&self, seen: ServerDescription, now: BootInstant, place: &impl std::fmt::Debug) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let suspicion = self.suspicion_of(known.as_ref(), &seen, now);
         self.evicts.store(self.rules.refuses(&seen, self.evicts()), Ordering::Relaxed);
@@ -122,7 +122,7 @@ impl Quarantine {
     }
 
     /// Compares the server with the one that this process knew before, and says since when locks may be lost.
-    fn suspicion_of(&self, before: Option<&Life>, seen: &Seen, now: BootInstant) -> Suspicion {
+    fn suspicion_of(&self, before: Option<&Life>, seen: &ServerDescription, now: BootInstant) -> Suspicion {
         let ended = BootInstant::from_nanos(self.ended.load(Ordering::Relaxed));
         // The new server already ran while the old one granted, and nobody knows when the old one granted last. Or it is the
         // same server, and its end was noticed after its restart.

@@ -22,7 +22,7 @@ use ::redis::Value;
 use dlock_contract::{BootInstant, Result};
 
 use crate::layout::slots::SLOTS;
-use crate::quarantine::history::{Life, QUESTIONS, Seen};
+use crate::quarantine::history::{Life, QUESTIONS, ServerDescription};
 use crate::quarantine::rules::{Rules, in_quarantine};
 use crate::quarantine::suspicion::Suspicion;
 use crate::quarantine::view::{Range, View};
@@ -151,7 +151,7 @@ impl Shards {
     /// Notes that server's answers. They come from the same run of the server as the answer to the lock's request.
     pub(crate) fn asked_beside(&self, rules: &Rules, slot: u16, answers: &[Value], now: BootInstant) {
         let [id, about @ ..] = answers else { return };
-        let Some((id, seen)) = text(id).zip(Seen::read(about)) else { return };
+        let Some((id, seen)) = text(id).zip(ServerDescription::read(about)) else { return };
         let mut state = self.state();
         let at = state.place(id.to_owned());
         if let Some(server) = state.servers.get_mut(at) {
@@ -234,7 +234,7 @@ impl State {
 
 impl Server {
     /// Notes the state of its life. If slots come to it and nobody has met it before, its age tells what it may have lost.
-    fn live(&mut self, rules: &Rules, seen: Seen, now: BootInstant, gains: bool) {
+    fn live(&mut self, rules: &Rules, seen: ServerDescription, now: BootInstant, gains: bool) {
         let found = match &self.life {
             None if gains => rules.after_arrival(&seen, now),
             life => rules.suspicion_of_same(life.as_ref(), &seen, now),

@@ -2,7 +2,7 @@
 
 use ::redis::Value;
 
-use crate::quarantine::history::Seen;
+use crate::quarantine::history::ServerDescription;
 use crate::reply::read::text;
 
 /// The first and the last slot of a range, its primary, and where that is.
@@ -17,18 +17,18 @@ pub(crate) struct View {
     pub(crate) ranges: Vec<Range>,
     /// The server itself.
     pub(crate) id: String,
-    pub(crate) seen: Seen,
+    pub(crate) seen: ServerDescription,
 }
 
 impl View {
-    /// Reads the answers to `CLUSTER SLOTS`, `CLUSTER MYID`, and to what [`Seen`] is read from; nothing where the user may
+    /// Reads the answers to `CLUSTER SLOTS`, `CLUSTER MYID`, and to what [`ServerDescription`] is read from; nothing where the user may
     /// not ask.
     pub(crate) fn read(answers: &[Value]) -> Option<Self> {
         let [Value::Array(slots), id, about @ ..] = answers else { return None };
         Some(Self {
             ranges: slots.iter().map(range).collect::<Option<_>>()?,
             id: text(id)?.to_owned(),
-            seen: Seen::read(about)?,
+            seen: ServerDescription::read(about)?,
         })
     }
 }

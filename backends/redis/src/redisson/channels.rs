@@ -17,7 +17,7 @@ use crate::reply::fault;
 use crate::socket::options::{OPEN_LIMIT, config};
 
 /// How long an attempt waits for a subscription.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SUBSCRIBE_WAIT: Duration = Duration::from_millis(500);
 
 /// The pause before a server that has closed the connection is asked again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -78,7 +78,7 @@ impl Channels {
     pub(crate) async fn listen(&self, channel: &str, owner: Owner) -> Result<Option<Ear>> {
         let mut state = self.join(channel, owner)?;
         let known = async { state.wait_for(|state| state.is_up.is_some()).await.map(|state| *state).ok() };
-        let limit = self.connections.clock.now().after(PATIENCE);
+        let limit = self.connections.clock.now().after(SUBSCRIBE_WAIT);
         let known = self.connections.clock.timeout_at(limit, known).await.flatten();
         Ok(known.filter(|known| known.is_up == Some(true)).map(|known| Ear { state, seen: known.news }))
     }

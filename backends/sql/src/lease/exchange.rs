@@ -41,7 +41,7 @@ impl<D: Dialect> LeaseRow<D> {
             return self.run_for(&hold.claim, |session, claim| Box::pin(ending::release(session, claim))).await;
         };
         match release(inside, &hold.claim).await {
-            Some(answer) => answer,
+            Some(released) => Ok(released),
             None => self.free_again(&hold.claim).await,
         }
     }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Error, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released,
-    Result, Standing, Validity,
+    Attempt, Backend, Claim, Error, Exchange, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue,
+    Released, Result, Standing, Validity,
 };
 use futures::future::{BoxFuture, join_all};
 
@@ -68,6 +68,10 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         Box::pin(self.shared.bounded(self.shared.health()))
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        Some(self)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -56,6 +56,22 @@ pub trait NamedDialect: Dialect {
         mode: Mode,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
+    /// Frees an exclusive lock and asks for it again without waiting: whoever waits gets it first. `None` if this session did
+    /// not hold it.
+    fn lock_again<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        session: SessionId,
+        lock: &'a LockName,
+    ) -> BoxFuture<'a, sqlx::Result<Option<NamedAnswer>>> {
+        Box::pin(async move {
+            match self.unlock(conn, lock, Mode::Exclusive).await? {
+                true => self.lock(conn, session, (lock, Mode::Exclusive), Duration::ZERO).await.map(Some),
+                false => Ok(None),
+            }
+        })
+    }
+
     /// Which session of the server answers on this connection.
     fn who_answers<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<i64>>;
 

@@ -1,13 +1,14 @@
 //! The task that drives a session: it runs requests one after another.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use tokio::sync::mpsc;
 
 use super::dialect::NamedDialect;
+use super::driver::Jobs;
 use super::session::{NamedContext, Shared};
 use crate::dialect::Dialect;
 
@@ -21,16 +22,16 @@ pub(super) async fn drive<D: NamedDialect>(
     context: Arc<NamedContext<D>>,
     mut conn: D::Conn,
     shared: Arc<Shared>,
-    mut queue: mpsc::UnboundedReceiver<Job<D>>,
+    jobs: Arc<Jobs<Job<D>>>,
 ) {
-    let end = End(shared.clone());
+    let end = End { shared: shared.clone(), jobs: jobs.clone() };
     let (mut ended, idle) = (shared.ended.subscribe(), IDLE.min(shared.ttl / 2));
     let is_clean = tokio::select! {
         biased;
         _ = ended.wait_for(|ended| *ended) => false,
         is_clean = async {
             loop {
-                match context.clock.timeout_at(context.clock.now().after(idle), queue.recv()).await {
+                match context.clock.timeout_at(context.clock.now().after(idle), poll_fn(|_| jobs.next())).await {
                     Some(Some(job)) => {
                         // After so much silence the server has ended it too.
                         let until = context.clock.now().after(job.wait + shared.ttl);
@@ -59,11 +60,15 @@ pub(super) async fn drive<D: NamedDialect>(
 }
 
 /// Says that the session has ended, also if its task fails.
-struct End(Arc<Shared>);
+struct End<D: NamedDialect> {
+    shared: Arc<Shared>,
+    jobs: Arc<Jobs<Job<D>>>,
+}
 
-impl Drop for End {
+impl<D: NamedDialect> Drop for End<D> {
     fn drop(&mut self) {
-        self.0.ended.send_replace(true);
+        self.shared.ended.send_replace(true);
+        self.jobs.end();
     }
 }
 

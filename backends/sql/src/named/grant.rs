@@ -8,7 +8,7 @@ use super::dialect::{NamedAnswer, NamedDialect, SessionId};
 use super::drive::AfterRequest;
 use super::requests::{Failure, judged, run};
 use super::session::{Lock, NamedContext};
-use crate::dialect::{Answer, Statement, Value};
+use crate::dialect::{Answer, Cell, Statement, Value};
 use crate::numbers::MOST_TOKEN;
 use crate::session::corrupt;
 
@@ -27,15 +27,7 @@ pub(super) async fn ask<D: NamedDialect>(
     wait: Duration,
 ) -> (Answered, AfterRequest) {
     let (hold, mode) = (HoldId::of(&claim.owner).to_string(), claim.mode);
-    let values = [
-        Value::Text(&lock.row.name),
-        Value::Text(&lock.name.id),
-        Value::Int(session.number),
-        Value::Text(claim.note.as_str()),
-        Value::Text(&hold),
-        Value::MaybeText(lock.row.is_long.then(|| claim.key.as_str())),
-        Value::Int(lock.name.number),
-    ];
+    let values = values_of(session, claim, lock, &hold);
     if wait.is_zero()
         && let Some(take) = context.statements.take(mode).filter(|_| context.dialect.takes_at_once(&lock.name))
     {
@@ -55,9 +47,108 @@ pub(super) async fn ask<D: NamedDialect>(
     }
     // After a wait the server counts the silence anew: it has the session when it answers.
     let since = if wait.is_zero() { asked } else { context.clock.now() };
-    match run(context, conn, context.statements.stamp(mode), &values[..6]).await {
-        Ok(answer) => (Ok(Some((token_of(&answer), since))), AfterRequest::KeepSession),
+    match draw(context, conn, mode, &values).await {
+        Ok(token) => (Ok(Some((checked(token), since))), AfterRequest::KeepSession),
         Err(error) => freed(context, conn, (lock, mode), error).await,
+    }
+}
+
+/// Draws the token of a lock that the session holds, and leaves the note and the hold id.
+async fn draw<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    mode: Mode,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Option<i64>> {
+    let stamp = context.statements.stamp(mode);
+    let token = run(context, conn, stamp, &values[..6]).await?.granted();
+    if token.is_some() || context.statements.sequence.is_none() {
+        return Ok(token);
+    }
+    // It was behind the server's clock.
+    context.raise_tokens(conn, true).await?;
+    Ok(run(context, conn, stamp, &values[..6]).await?.granted())
+}
+
+/// The values of the statements that draw a token.
+fn values_of<'a>(session: SessionId, claim: &'a Claim, lock: &'a Lock, hold: &'a str) -> [Value<'a>; 7] {
+    [
+        Value::Text(&lock.row.name),
+        Value::Text(&lock.name.id),
+        Value::Int(session.number),
+        Value::Text(claim.note.as_str()),
+        Value::Text(hold),
+        Value::MaybeText(lock.row.is_long.then(|| claim.key.as_str())),
+        Value::Int(lock.name.number),
+    ]
+}
+
+/// What became of a lock that was freed and asked for again.
+pub(super) enum Exchanged {
+    /// The session did not hold it.
+    NotHeld,
+    /// It was held, and is free or somebody else's now.
+    Freed,
+    /// It was held, and is the next caller's.
+    Granted((Result<u64>, BootInstant)),
+}
+
+/// Frees an exclusive lock that the session holds, and asks for it again for the next caller, without waiting.
+pub(super) async fn exchange<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    session: SessionId,
+    next: &Claim,
+    lock: &Lock,
+) -> (std::result::Result<Exchanged, Failure>, AfterRequest) {
+    let hold = HoldId::of(&next.owner).to_string();
+    let values = values_of(session, next, lock, &hold);
+    let since = context.clock.now();
+    let answer = freed_and_asked(context, conn, session, lock, &values).await;
+    match answer {
+        Ok((None, _)) => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
+        Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+        Ok((Some(NamedAnswer::Granted), token)) => {
+            (Ok(Exchanged::Granted((checked(token), since))), AfterRequest::KeepSession)
+        }
+        Ok((Some(NamedAnswer::Taken | NamedAnswer::Interrupted), _)) => {
+            (Ok(Exchanged::Freed), AfterRequest::KeepSession)
+        }
+        Err(error) => match freed(context, conn, (lock, next.mode), error).await {
+            // The session surely does not hold it now. The next caller hears of the error when it asks.
+            (_, AfterRequest::KeepSession) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
+            (answer, after) => (answer.map(|_| Exchanged::Freed), after),
+        },
+    }
+}
+
+/// The answer to the request for the lock, and the token; `None` in the place of the answer if the lock was not held.
+type Again = (Option<NamedAnswer>, Option<i64>);
+
+async fn freed_and_asked<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    session: SessionId,
+    lock: &Lock,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Again> {
+    let (answer, token) = match &context.statements.sequence {
+        // Not again if the server undid it: the lock is not undone with it.
+        Some(sequence) => again(&context.dialect.run(conn, &sequence.exchange, values).await?, session),
+        None => (context.dialect.lock_again(conn, session, &lock.name).await?, None),
+    };
+    Ok(match answer {
+        Some(NamedAnswer::Granted) => (answer, told_or_drawn(context, conn, Mode::Exclusive, token, values).await?),
+        _ => (answer, None),
+    })
+}
+
+fn again(answer: &Answer, session: SessionId) -> Again {
+    match answer.rows.first().map(Vec::as_slice) {
+        Some([_, _, number]) if number.int() != Some(session.number) => (Some(NamedAnswer::Elsewhere), None),
+        Some([Cell::Int(1), token, _]) => (Some(NamedAnswer::Granted), token.int()),
+        Some([Cell::Int(_), ..]) => (Some(NamedAnswer::Taken), None),
+        _ => (None, None),
     }
 }
 
@@ -67,7 +158,7 @@ async fn ask_at_once<D: NamedDialect>(
     conn: &mut D::Conn,
     session: SessionId,
     lock: (&Lock, Mode),
-    (take, values): (&Statement, &[Value<'_>]),
+    (take, values): (&Statement, &[Value<'_>; 7]),
 ) -> (Answered, AfterRequest) {
     let since = context.clock.now();
     // Not again if the server undid it: the lock is not undone with it.
@@ -80,9 +171,23 @@ async fn ask_at_once<D: NamedDialect>(
     };
     match is_granted.is_true() {
         _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
-        true => (Ok(Some((checked(token.int()), since))), AfterRequest::KeepSession),
         false => (Ok(None), AfterRequest::KeepSession),
+        true => match told_or_drawn(context, conn, lock.1, token.int(), values).await {
+            Ok(token) => (Ok(Some((checked(token), since))), AfterRequest::KeepSession),
+            Err(error) => freed(context, conn, lock, error).await,
+        },
     }
+}
+
+/// A token that was told with the grant, or else another one.
+async fn told_or_drawn<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    mode: Mode,
+    token: Option<i64>,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Option<i64>> {
+    if token.is_some() { Ok(token) } else { draw(context, conn, mode, values).await }
 }
 
 /// Looks who holds a lock that was refused: a holder of another family is a conflict, and no wait helps. Of the server's
@@ -116,10 +221,6 @@ async fn freed<D: NamedDialect>(
         }
         _ => (answer, AfterRequest::EndSession),
     }
-}
-
-fn token_of(answer: &Answer) -> Result<u64> {
-    checked(answer.granted())
 }
 
 fn checked(token: Option<i64>) -> Result<u64> {

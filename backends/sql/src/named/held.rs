@@ -144,6 +144,11 @@ impl<D: NamedDialect> Held<D> {
         if ended { Ok(false) } else { freed.await }
     }
 
+    /// Gives its place away, with the lock in it, if it has not ended.
+    pub(super) fn give_place(&self) -> Option<Place<D>> {
+        if self.has_ended() { None } else { self.place().take() }
+    }
+
     /// Gives the lock up, because an operator broke the hold. The holder is told first, and then the server: until both have
     /// heard of it, nobody else comes in.
     pub(super) async fn break_off(&self, record: BreakRecord, clock: &Clock) {

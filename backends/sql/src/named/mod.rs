@@ -8,11 +8,14 @@
 //! on our own thread, driven by tasks, so a caller that is not polled stops nobody. A [monitor] sees within 300 ms and a round
 //! trip that a session has ended, by whatever way.
 //!
-//! Fencing tokens are in a table, one row for each key, and so are the notes of the holders and requests to break a hold.
+//! The notes of the holders and requests to break a hold are in a table, one row for each key. The row also draws the fencing
+//! tokens, durably, or a [sequence] of the server does.
 
 mod backend;
 mod dialect;
 mod drive;
+mod driver;
+mod exchange;
 mod grant;
 mod held;
 mod inspect;
@@ -20,6 +23,7 @@ mod monitor;
 mod name;
 mod read_write;
 mod requests;
+mod sequence;
 mod session;
 mod sessions;
 mod statements;
@@ -32,4 +36,4 @@ pub use name::LockName;
 pub use read_write::READ_WRITE;
 pub use statements::NAMED;
 pub use store::NamedLock;
-pub use words::{NamedWords, ReadWriteWords};
+pub use words::{NamedWords, ReadWriteWords, SequenceWords};

@@ -7,8 +7,9 @@
 
 use dlock_contract::Mode;
 
+use super::sequence::with_words;
 use super::statements::HolderStatements;
-use super::words::ReadWriteWords;
+use super::words::{ReadWriteWords, SequenceWords};
 use crate::dialect::Statement;
 
 /// The table of readers and writers.
@@ -20,16 +21,16 @@ pub const READ_WRITE: &str = "{t}read_write";
 const TAKE: &str = "\
     WITH asked AS MATERIALIZED (SELECT {try_lock} AS is_granted, {who} AS session), \
     drawn AS ( \
-        INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) \
-        SELECT $1, $2, GREATEST({now}, {swept}), 0, '', '', $6 FROM asked WHERE is_granted \
-        {on_conflict} token = GREATEST({t}named.token + 1, {now}), session = 0, note = '', hold = '' \
+        INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key, used_us) \
+        SELECT $1, $2, {next_token}, 0, '', '', $6, {now} FROM asked WHERE is_granted \
+        {on_conflict} token = excluded.token, session = 0, note = '', hold = '', used_us = excluded.used_us \
         RETURNING token), \
     stamped AS ( \
-        INSERT INTO {read_write} (k, session, lock_id, is_write, token, note, hold) \
-        SELECT $1, $3, $2, {is_write}, token, $4, $5 FROM drawn \
+        INSERT INTO {read_write} (k, session, lock_id, is_write, token, note, hold, used_us) \
+        SELECT $1, $3, $2, {is_write}, token, $4, $5, {now} FROM drawn \
         ON CONFLICT (k, session) DO UPDATE SET \
             lock_id = excluded.lock_id, is_write = excluded.is_write, token = excluded.token, note = excluded.note, \
-            hold = excluded.hold, broken_hold = NULLIF({t}read_write.broken_hold, excluded.hold)) \
+            hold = excluded.hold, used_us = excluded.used_us, broken_hold = NULLIF({t}read_write.broken_hold, excluded.hold)) \
     SELECT {tells} FROM asked";
 
 /// Whether the row of a writer or a reader is that of a holder. A writer is alone, so nobody has drawn a token since.
@@ -53,12 +54,12 @@ const READ_OR_WRITTEN: &str = "\
     SELECT k FROM {read_write} WHERE k = $1 AND \
         CASE WHEN (SELECT session FROM {named} WHERE k = $1) = 0 THEN {is_held_together} ELSE false END LIMIT 1";
 
-/// Deletes rows of sessions that hold their locks no longer. A row that is used again meanwhile has a new token.
+/// Deletes rows of sessions that hold their locks no longer. A row that is used again meanwhile has a new time.
 ///
 /// Values: for how long no token was drawn there.
 const SWEEP: &str = "\
-    DELETE FROM {read_write} WHERE token < {now} - $1 AND (k, session) IN ( \
-        SELECT k, session FROM {read_write} WHERE token < {now} - $1 AND NOT {is_held_together} LIMIT {page})";
+    DELETE FROM {read_write} WHERE used_us < {now} - $1 AND (k, session) IN ( \
+        SELECT k, session FROM {read_write} WHERE used_us < {now} - $1 AND NOT {is_held_together} LIMIT {page})";
 
 /// The statements of readers and writers.
 #[derive(Debug)]
@@ -72,23 +73,18 @@ pub(super) struct ReadWrite {
 }
 
 impl ReadWrite {
-    /// `made` puts the other words of the server in, among them `who`, which tells the session that answers, and `try_write`,
-    /// which asks for a lock alone.
-    pub(super) fn new(
-        words: &ReadWriteWords,
-        (try_write, who): (&str, &str),
-        made: &impl Fn(&str) -> Statement,
-    ) -> Self {
-        let modes = [(words.try_read, "false"), (try_write, "true")];
+    /// `made` puts the other words of the server in.
+    pub(super) fn new(words: &ReadWriteWords, sequence: &SequenceWords, made: &impl Fn(&str) -> Statement) -> Self {
+        let modes = [(words.try_read, "false"), (sequence.try_lock, "true")];
         let is_held = is_held(words);
-        let takes = |text: &str| made(&text.replace("{who}", who));
+        let takes = |text: &str| made(&with_words(text, sequence));
         Self {
             take: modes.map(|(try_lock, is_write)| {
-                let tells = "is_granted, (SELECT token FROM drawn), session";
+                let tells = "is_granted, (SELECT token FROM drawn WHERE token >= {now}), session";
                 takes(&TAKE.replace("{try_lock}", try_lock).replace("{is_write}", is_write).replace("{tells}", tells))
             }),
             stamp: modes.map(|(_, is_write)| {
-                let tells = "(SELECT token FROM drawn)";
+                let tells = "(SELECT token FROM drawn WHERE token >= {now})";
                 takes(&TAKE.replace("{try_lock}", "true").replace("{is_write}", is_write).replace("{tells}", tells))
             }),
             exclusive: made(EXCLUSIVE),

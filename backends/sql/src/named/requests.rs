@@ -44,14 +44,15 @@ impl<D: NamedDialect> Session<D> {
 
     /// Asks for a lock, without waiting or for so long, by a request that says how the session goes on. A caller who goes away
     /// ends a wait by the end of the session, which has no other lock then; what was granted nevertheless is dropped. `kept`
-    /// lives until all is done.
-    pub(super) async fn lock<T, R>(
+    /// lives until all is done. The request is sent at once, so a waiter stands in line before anybody polls this.
+    pub(super) fn lock<T, R, K>(
         &self,
         wait: Duration,
-        kept: impl Send + 'static,
+        kept: K,
         request: R,
-    ) -> std::result::Result<T, Failure>
+    ) -> impl Future<Output = std::result::Result<T, Failure>> + Send + use<D, T, R, K>
     where
+        K: Send + 'static,
         T: Send + 'static,
         R: for<'a> FnOnce(
                 &'a NamedContext<D>,
@@ -75,39 +76,58 @@ impl<D: NamedDialect> Session<D> {
                             () = sender.closed() => return (AfterRequest::EndSession, nobody()),
                         },
                     };
-                    let tell = telling(sender, answer);
-                    // A grant that nobody hears of is freed by a request of its own, which has begun when `kept` goes.
-                    let tell: Tell = Box::new(move || {
-                        tell();
-                        drop(kept);
-                    });
-                    (after, tell)
+                    (after, telling_and_dropping(sender, answer, kept))
                 })
             }),
         );
-        receiver.await.unwrap_or_else(|_| Err(Failure::ended()))
+        async { receiver.await.unwrap_or_else(|_| Err(Failure::ended())) }
     }
 
     /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then. The session
     /// ends if the server does not say that the lock is free.
-    pub(super) fn unlock(
+    pub(super) fn unlock<K: Send + 'static>(
         &self,
         lock: &LockName,
         mode: Mode,
-        kept: impl Send + 'static,
-    ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + 'static {
-        let (sender, receiver) = oneshot::channel();
+        kept: K,
+    ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + use<D, K> {
         let lock = lock.clone();
+        self.ask_in_any_case((), move |context, conn| {
+            Box::pin(async move {
+                let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
+                if !matches!(answer, Ok(true)) {
+                    after = AfterRequest::EndSession;
+                }
+                drop(kept);
+                (answer, after)
+            })
+        })
+    }
+
+    /// Asks the server for something that is done whether anybody waits for it or not, by a request that says how the session
+    /// goes on. `kept` lives until all is done.
+    pub(super) fn ask_in_any_case<T, R, K>(
+        &self,
+        kept: K,
+        request: R,
+    ) -> impl Future<Output = std::result::Result<T, Failure>> + Send + use<D, T, R, K>
+    where
+        K: Send + 'static,
+        T: Send + 'static,
+        R: for<'a> FnOnce(
+                &'a NamedContext<D>,
+                &'a mut D::Conn,
+            ) -> BoxFuture<'a, (std::result::Result<T, Failure>, AfterRequest)>
+            + Send
+            + 'static,
+    {
+        let (sender, receiver) = oneshot::channel();
         self.push(
             Duration::ZERO,
             Box::new(move |context, conn| {
                 Box::pin(async move {
-                    let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
-                    if !matches!(answer, Ok(true)) {
-                        after = AfterRequest::EndSession;
-                    }
-                    drop(kept);
-                    (after, telling(sender, answer))
+                    let (answer, after) = request(context, conn).await;
+                    (after, telling_and_dropping(sender, answer, kept))
                 })
             }),
         );
@@ -119,10 +139,14 @@ impl<D: NamedDialect> Session<D> {
         let (mut heard, mut ended) = (self.shared.heard.subscribe(), self.ended());
         let round = {
             let mut state = self.shared.state();
-            if !std::mem::replace(&mut state.is_asked, true) {
+            let round = heard.borrow_and_update().round;
+            let is_asked = std::mem::replace(&mut state.is_asked, true);
+            // The request takes the state when it is answered.
+            drop(state);
+            if !is_asked {
                 self.push(Duration::ZERO, self.question());
             }
-            heard.borrow_and_update().round
+            round
         };
         tokio::select! {
             biased;
@@ -204,6 +228,14 @@ impl Failure {
 fn telling<T: Send + 'static>(sender: oneshot::Sender<T>, answer: T) -> Tell {
     // The caller may be gone.
     Box::new(move || drop(sender.send(answer)))
+}
+
+/// A grant that nobody hears of is freed by a request of its own, which has begun when `kept` goes.
+fn telling_and_dropping<T: Send + 'static>(sender: oneshot::Sender<T>, answer: T, kept: impl Send + 'static) -> Tell {
+    Box::new(move || {
+        drop(sender.send(answer));
+        drop(kept);
+    })
 }
 
 fn nobody() -> Tell {

@@ -2,19 +2,22 @@
 
 use std::collections::HashSet;
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Clock, Error, LockKey, Result};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::dialect::{NamedDialect, SessionId};
 use super::drive::{Job, Request, drive};
+use super::driver::{Driver, Jobs};
 use super::name::LockName;
 use super::statements::Statements;
 use crate::collisions::Collisions;
+use crate::dialect::Value;
 use crate::row::{RowName, row_name};
 use crate::settings::Settings;
 
@@ -49,12 +52,19 @@ impl<D: NamedDialect> NamedContext<D> {
         let key = if self.settings.is_literal { &key.literal()? } else { key };
         Ok(Lock { name: self.dialect.lock_name(key)?, row: row_name(key) })
     }
+
+    /// Raises the sequence that tokens are drawn from above all earlier ones, if the server has forgotten some. If it
+    /// `is_behind` the clock, it is raised in any case.
+    pub(super) async fn raise_tokens(&self, conn: &mut D::Conn, is_behind: bool) -> sqlx::Result<()> {
+        let Some(sequence) = &self.statements.sequence else { return Ok(()) };
+        self.dialect.run(conn, &sequence.raise, &[Value::Int(is_behind.into())]).await.map(drop)
+    }
 }
 
 /// A session of the server. It ends when nobody has it any more.
 pub(super) struct Session<D: NamedDialect> {
     pub(super) shared: Arc<Shared>,
-    jobs: mpsc::UnboundedSender<Job<D>>,
+    driver: Arc<Driver<Job<D>>>,
 }
 
 /// The parts that the task shares with its callers.
@@ -101,6 +111,7 @@ impl<D: NamedDialect> Session<D> {
             let opening = async {
                 let (mut conn, id) = opened.dialect.connect_named().await?;
                 opened.dialect.end_after(&mut conn, ttl).await?;
+                opened.raise_tokens(&mut conn, false).await.map_err(|error| opened.dialect.fault(error))?;
                 Ok((conn, id))
             };
             let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
@@ -115,9 +126,12 @@ impl<D: NamedDialect> Session<D> {
             ended: watch::Sender::new(false),
             heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
         });
-        let (jobs, queue) = mpsc::unbounded_channel();
-        background()?.spawn(drive(context.clone(), conn, shared.clone(), queue));
-        Ok(Arc::new(Self { shared, jobs }))
+        let jobs = Jobs::new();
+        let task = Box::pin(drive(context.clone(), conn, shared.clone(), jobs.clone()));
+        let driver = Driver::new(jobs, task);
+        let polled = driver.clone();
+        background()?.spawn(poll_fn(move |cx| polled.poll(cx)));
+        Ok(Arc::new(Self { shared, driver }))
     }
 
     pub(super) fn id(&self) -> SessionId {
@@ -168,11 +182,11 @@ impl<D: NamedDialect> Session<D> {
         !self.has_ended() && self.shared.state().takes(lock.number, alone)
     }
 
-    /// Queues a request for the session's task.
+    /// Queues a request for the session's task, and polls that task. If it has ended, the request is dropped, and its caller
+    /// hears of that. None of the session's state may be locked meanwhile.
     pub(super) fn push(&self, wait: Duration, request: Request<D>) {
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        // If the task has ended, the job is dropped, and its caller hears of that.
-        let _ = self.jobs.send(Job { request, wait });
+        self.driver.push(Job { request, wait });
     }
 
     /// A place for this lock, if the session takes it.
@@ -184,6 +198,12 @@ impl<D: NamedDialect> Session<D> {
         state.locks.insert(lock.number);
         state.is_alone = alone;
         Some(Place { session: self.clone(), lock: lock.number })
+    }
+}
+
+impl<D: NamedDialect> Drop for Session<D> {
+    fn drop(&mut self) {
+        self.driver.close();
     }
 }
 

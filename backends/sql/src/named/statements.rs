@@ -6,6 +6,7 @@ use dlock_contract::Mode;
 
 use super::dialect::NamedDialect;
 use super::read_write::{READ_WRITE, ReadWrite, is_held_in_any_mode};
+use super::sequence::Sequence;
 use crate::dialect::Statement;
 use crate::statements::{SWEPT, statement};
 
@@ -23,20 +24,6 @@ const STAMP: &str = "\
     {on_conflict} \
         token = {draw}GREATEST({t}named.token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
         broken_hold = NULLIF({t}named.broken_hold, $5){tells}";
-
-/// The same in one statement with the request for the lock, which comes first: a row that was changed since is read anew.
-///
-/// Values: as before, and the number of the lock.
-const TAKE: &str = "\
-    WITH asked AS MATERIALIZED (SELECT {try_lock} AS is_granted, {who} AS session), \
-    stamped AS ( \
-        INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) \
-        SELECT $1, $2, GREATEST({now}, {swept}), $3, $4, $5, $6 FROM asked WHERE is_granted \
-        {on_conflict} \
-            token = GREATEST({t}named.token + 1, {now}), session = $3, note = $4, hold = $5, \
-            broken_hold = NULLIF({t}named.broken_hold, $5) \
-        RETURNING token) \
-    SELECT is_granted, (SELECT token FROM stamped), session FROM asked";
 
 /// The holders of a lock, the first grant first. A row counts only if the session that wrote it holds the lock.
 ///
@@ -74,11 +61,10 @@ const RECORD: &str = "SELECT broken_record FROM {holders} WHERE k = $1 AND broke
 /// One process at a time sweeps. Lease rows have a turn of their own. Values: for how long no other one does.
 const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep_named' AND number <= {now}";
 
-/// A page of the primary key, each row with whether nobody has drawn a token there for so long: a token is not below the time
-/// at which it was drawn.
+/// A page of the primary key, each row with whether nobody has drawn a token there for so long.
 ///
 /// Values: that time, after which name.
-const SWEEP_PAGE: &str = "SELECT k, token, token < {now} - $1 FROM {named} WHERE k > $2 ORDER BY k LIMIT {page}";
+const SWEEP_PAGE: &str = "SELECT k, token, {used} < {now} - $1 FROM {named} WHERE k > $2 ORDER BY k LIMIT {page}";
 
 /// Deletes a row that was not used since the look at it, and whose lock nobody holds.
 ///
@@ -92,7 +78,8 @@ const SIZES: [usize; 3] = [1, 16, 128];
 #[derive(Debug)]
 pub(super) struct Statements {
     stamp: Statement,
-    take: Option<Statement>,
+    /// Those of tokens that a sequence draws, and not the row.
+    pub(super) sequence: Option<Sequence>,
     holders: HolderStatements,
     /// Those of readers and writers, if the server knows them.
     pub(super) read_write: Option<ReadWrite>,
@@ -122,18 +109,19 @@ impl Statements {
                 .replace("{is_held_in_any_mode}", is_held_in_any_mode.as_deref().unwrap_or(named.is_held))
                 .replace("{is_held_alone}", named.is_held)
                 .replace("{swept}", SWEPT)
+                // A token that a row draws is not below the time at which it was drawn.
+                .replace("{used}", if named.sequence.is_some() { "used_us" } else { "token" })
                 .replace("{on_conflict}", named.on_conflict)
                 .replace("{read_write}", &format!("{{s}}{READ_WRITE}"))
                 .replace("{named}", &format!("{{s}}{NAMED}"));
             statement(&text, words)
         };
-        let takes = |[asks, who]: [&str; 2]| made(&TAKE.replace("{try_lock}", asks).replace("{who}", who));
-        let read_write = named.read_write.as_ref().zip(named.try_lock);
+        let read_write = named.read_write.as_ref().zip(named.sequence.as_ref());
         Self {
             stamp: made(STAMP),
-            take: named.try_lock.map(takes),
+            sequence: named.sequence.as_ref().map(|words| Sequence::new(words, &made)),
             holders: HolderStatements::new("{named}", named.is_held, &made),
-            read_write: read_write.map(|(words, [asks, who])| ReadWrite::new(words, (asks, who), &made)),
+            read_write: read_write.map(|(words, sequence)| ReadWrite::new(words, sequence, &made)),
             list: made(LIST),
             take_sweep: made(TAKE_SWEEP),
             sweep_page: made(SWEEP_PAGE),
@@ -143,12 +131,14 @@ impl Statements {
 
     /// Draws a token under a lock that was granted in this mode.
     pub(super) fn stamp(&self, mode: Mode) -> &Statement {
-        self.together(mode).map_or(&self.stamp, |read_write| read_write.stamp(mode))
+        let alone = self.sequence.as_ref().map_or(&self.stamp, |sequence| &sequence.stamp);
+        self.together(mode).map_or(alone, |read_write| read_write.stamp(mode))
     }
 
     /// Asks for the lock and draws the token, if one statement can do it.
     pub(super) fn take(&self, mode: Mode) -> Option<&Statement> {
-        self.together(mode).map_or(self.take.as_ref(), |read_write| Some(read_write.take(mode)))
+        let sequence = self.sequence.as_ref()?;
+        Some(self.together(mode).map_or(&sequence.take, |read_write| read_write.take(mode)))
     }
 
     /// About the holders of this mode's family.

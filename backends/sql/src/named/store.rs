@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, LockKey, Profile, Queue, Result, RunsOn, Signal,
+    Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, LockKey, Profile, Queue, Result, Signal,
     TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
@@ -116,10 +116,10 @@ impl<D: NamedDialect> Shared<D> {
         let Queue::Join { until, .. } = queue else { return Ok(Attempt::Contended(Wake::poll())) };
         let lock = self.context.lock_of(&claim.key)?;
         let place = self.sessions.place_to_wait(claim.ttl, &lock.name).await?;
-        let (shared, claim) = (self.clone(), claim.clone());
+        let waiting = self.lock(place, lock, claim, until.since(self.context.clock.now()));
+        let claim = claim.clone();
         Ok(Attempt::Contended(Wake::on(async move {
-            let wait = until.since(shared.context.clock.now());
-            let held = shared.lock(place, lock, &claim, wait).await.map_err(|failure| failure.error)?;
+            let held = waiting.await.map_err(|failure| failure.error)?;
             held.map_or(Ok(Signal::Ask), |held| hold_of(held, &claim).map(Signal::Granted))
         })))
     }
@@ -137,14 +137,14 @@ impl<D: NamedDialect> Shared<D> {
         }
     }
 
-    /// Asks for the lock on a session, and makes a hold of it if it is granted.
-    async fn lock(
+    /// Asks for the lock on a session at once, and makes a hold of it if it is granted.
+    fn lock(
         self: &Arc<Self>,
         place: Place<D>,
         lock: Lock,
         claim: &Arc<Claim>,
         wait: Duration,
-    ) -> std::result::Result<Option<Arc<Held<D>>>, Failure> {
+    ) -> impl Future<Output = std::result::Result<Option<Arc<Held<D>>>, Failure>> + Send + use<D> {
         let (session, shared, claim) = (place.session().clone(), self.clone(), claim.clone());
         let pending_attempt = self.pending_attempts.begin(claim.owner);
         let asked = session.lock(wait, pending_attempt, move |context, conn| {
@@ -153,11 +153,11 @@ impl<D: NamedDialect> Shared<D> {
                 (answer.map(|granted| granted.map(|granted| shared.hold(place, lock, &claim, granted))), after)
             })
         });
-        asked.await?.transpose().map_err(|error| Failure { error, is_over: false })
+        async { asked.await?.transpose().map_err(|error| Failure { error, is_over: false }) }
     }
 
     /// Makes a hold of a lock that the server has granted. With a token that is none of ours, the lock is freed.
-    fn hold(
+    pub(super) fn hold(
         &self,
         place: Place<D>,
         lock: Lock,
@@ -179,12 +179,21 @@ impl<D: NamedDialect> Shared<D> {
 
     /// Frees a hold; true if it was held when this was called.
     pub(super) async fn free(&self, held: &Held<D>) -> Result<bool> {
-        let freed = self.bounded(async { Ok(held.free().await) }).await;
+        Ok(self.ended_by(held, held.free()).await?.unwrap_or(true))
+    }
+
+    /// Ends a hold by a request. `None`: it was not answered, but the hold was held when this was called.
+    pub(super) async fn ended_by<T>(
+        &self,
+        held: &Held<D>,
+        request: impl Future<Output = std::result::Result<T, Failure>>,
+    ) -> Result<Option<T>> {
+        let answer = self.bounded(async { Ok(request.await) }).await;
         self.monitor.remove(held);
-        match freed {
-            Ok(Ok(freed)) => Ok(freed),
+        match answer {
+            Ok(Ok(answer)) => Ok(Some(answer)),
             // The connection is broken on our side. The server may know the session still, and frees the lock later.
-            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(true),
+            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(None),
             Ok(Err(failure)) => Err(failure.error),
             Err(error) => Err(error),
         }
@@ -229,7 +238,7 @@ impl<D: NamedDialect> Shared<D> {
     }
 }
 
-fn hold_of<D: NamedDialect>(held: Arc<Held<D>>, claim: &Arc<Claim>) -> Result<Hold> {
+pub(super) fn hold_of<D: NamedDialect>(held: Arc<Held<D>>, claim: &Arc<Claim>) -> Result<Hold> {
     Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
 }
 
@@ -241,7 +250,6 @@ fn profile(kind: &'static str, longest: Duration) -> Profile {
         named.expires_alone = false;
         named.fencing = Fencing::MonotonicUnlessFailover;
         named.wake = WakeStyle::Grant;
-        named.runs_on = RunsOn::OwnThread;
         named.takeover_delay = Duration::from_secs(1);
     })
 }

@@ -1,7 +1,7 @@
 //! Deletes rows of keys that nobody has used for long.
 //!
-//! As for lease rows: one process at a time, a page of the primary key at a time, and the highest token that was swept is
-//! noted before, so that a row which is made anew begins above it.
+//! As for lease rows: one process at a time, and a page of the primary key at a time. Where a row draws the tokens, the highest
+//! one that was swept is noted before, so that a row which is made anew begins above it.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -85,7 +85,9 @@ async fn sweep_page<D: NamedDialect>(
     let limits = [Value::Int(micros(context.settings.sweep_after)), Value::Text(after)];
     let page = run(context, conn, &context.statements.sweep_page, &limits).await?.rows;
     let unused = || page.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true()));
-    if let Some(token) = unused().filter_map(|row| row.get(1)?.int()).max() {
+    if context.statements.sequence.is_none()
+        && let Some(token) = unused().filter_map(|row| row.get(1)?.int()).max()
+    {
         // First, so that no row is gone whose token is not noted.
         run(context, conn, &context.common.note_swept, &[Value::Int(token)]).await?;
     }

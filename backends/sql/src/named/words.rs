@@ -9,13 +9,25 @@ pub struct NamedWords {
     pub on_conflict: &'static str,
     /// Whether the session of a row holds the lock of that row.
     pub is_held: &'static str,
-    /// The expressions that ask for the lock with the number `$7` and tell who answers, if one statement can ask and draw the
-    /// token.
-    pub try_lock: Option<[&'static str; 2]>,
+    /// The words of a server that draws tokens from a sequence. If there is none, a row draws them.
+    pub sequence: Option<SequenceWords>,
     /// The words of read and write locks, if the server has locks that several sessions hold together.
     pub read_write: Option<ReadWriteWords>,
     /// The longest silence after which the server can end a session.
     pub longest_ttl: Duration,
+}
+
+/// The words of a server whose sequence draws a token without a commit to disk, in one statement with the request for the lock.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceWords {
+    /// The expression that asks for the lock with the number `$7`.
+    pub try_lock: &'static str,
+    /// The expression that frees it.
+    pub unlock: &'static str,
+    /// The expression that tells who answers.
+    pub who: &'static str,
+    /// The name of the sequence, as that of a table.
+    pub name: &'static str,
 }
 
 /// The server's words about locks that readers hold together.

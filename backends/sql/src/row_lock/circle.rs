@@ -40,7 +40,7 @@ struct Place {
 impl<D: RowDialect> Circle<D> {
     pub(super) fn of(shared: &Arc<Shared<D>>, claim: &Claim) -> Result<Self> {
         let name = shared.table.record_of(&claim.key, &shared.table.key_of(shared.kind, &claim.key)?);
-        Ok(Self { shared: shared.clone(), name, holds: claim.inside.clone(), is_told: false })
+        Ok(Self { shared: shared.clone(), name, holds: claim.inside().to_vec(), is_told: false })
     }
 
     /// Ends when this call is to give way.
@@ -98,10 +98,15 @@ impl<D: RowDialect> Circle<D> {
         Ok(answer.rows.first().and_then(|row| row.first()).map(|name| name.text().to_owned()))
     }
 
-    /// Says that the wait is over, so that nobody takes this call for one that waits. Otherwise it is believed for a while.
+    /// Says that the wait is over, so that nobody takes this call for one that waits. Otherwise it is believed for a while. Only a
+    /// wait that was told pays for that.
     pub(super) async fn end(self) {
         for hold in self.holds.iter().filter(|_| self.is_told) {
-            let _ = self.shared.statement(|all| &all.end_wait, vec![Owned::Text(place_of(*hold))]).await;
+            let place = || vec![Owned::Text(place_of(*hold))];
+            let deleted = self.shared.statement(|all| &all.delete_wait, place()).await;
+            if deleted.is_err_and(|error| *error.kind() == ErrorKind::PermissionDenied) {
+                let _ = self.shared.statement(|all| &all.end_wait, place()).await;
+            }
         }
     }
 }

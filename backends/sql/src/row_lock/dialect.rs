@@ -28,7 +28,7 @@ pub trait RowDialect: Dialect {
     /// Lets the server end the session after so much silence, in whole seconds, and no earlier.
     fn end_row_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
 
-    /// Begins a transaction and locks the row in it. What it sets for a wait is taken back by [`end_wait`](Self::end_wait).
+    /// Begins a transaction and locks the row in it, in one message. What it sets for a wait is taken back by [`end_wait`](Self::end_wait).
     fn take_row<'a>(&'a self, conn: &'a mut Self::Conn, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>>;
 
     /// Takes back what [`take_row`](Self::take_row) has set for its wait. Of a row that was taken, it asks the server, whose answer
@@ -44,6 +44,9 @@ pub trait RowDialect: Dialect {
     /// Commits. Only after [`is_in`](Self::is_in) said yes. False: nothing was committed now, because the session is in another
     /// transaction than the one in which it locked the row.
     fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
+
+    /// Rolls back the transaction in which the row was locked, in one message. False: the session was in another one, or in none.
+    fn undo<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
 
     /// Rolls back, whatever is left of the transaction.
     fn rollback<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>>;

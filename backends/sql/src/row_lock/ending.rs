@@ -82,12 +82,7 @@ impl<D: RowDialect> Shared<D> {
             None => None,
         };
         if let Some(mut open) = open {
-            let dialect = &self.context.dialect;
-            let undoing = async {
-                let is_held = dialect.is_in(&mut open.conn, &held.id).await?;
-                dialect.rollback(&mut open.conn, &held.id).await?;
-                Ok::<_, sqlx::Error>(is_held)
-            };
+            let undoing = self.context.dialect.undo(&mut open.conn, &held.id);
             if let Some(Ok(is_held)) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
                 self.sessions.put(open);
                 held.end();

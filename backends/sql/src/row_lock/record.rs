@@ -48,7 +48,11 @@ pub(super) async fn write<D: Dialect>(
     let (hold, note) = (Value::Text(&id.hold), Value::Text(claim.note.as_str()));
     if !record.is_reader {
         let values = [name, mode, number, transaction, hold, note, key];
-        return token_of(&session.ask(&statements.stamp, &values).await?);
+        let stamped = session.ask(&statements.stamp_again, &values).await?;
+        return match stamped.changed {
+            0 => token_of(&session.ask(&statements.stamp, &values).await?),
+            _ => token_of(&stamped),
+        };
     }
     let token = token_of(&session.ask(&statements.draw, &[name, key, number, transaction, hold]).await?)?;
     // It is below 2^53.

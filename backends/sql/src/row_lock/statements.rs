@@ -27,6 +27,14 @@ const STAMP: &str = "\
         token = {draw}GREATEST({t}rows.token + 1, {now}){drawn}, mode = $2, session = $3, xact = $4, hold = $5, \
         note = $6, long_key = $7{tells}";
 
+/// The same where the record is there, as it mostly is: that costs the server less than an insert that finds it.
+///
+/// Values: as of [`STAMP`].
+const STAMP_AGAIN: &str = "\
+    UPDATE {rows} SET token = {draw}GREATEST(token + 1, {now}){drawn}, mode = $2, session = $3, xact = $4, hold = $5, \
+        note = $6, long_key = $7 \
+    WHERE k = $1 AND part = '' AND {lives}{tells}";
+
 /// Draws a token for a reader, beside others. The one holder before it is none any more, whatever its session says: the readers
 /// keep the row locked. So its record goes, since the tokens of readers stand in the same place. A reader that comes late, and
 /// has ended, draws none.
@@ -60,6 +68,11 @@ const WAIT: &str = "\
     INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
     VALUES ($1, '', {now}, 0, 0, 0, '', '', $2) {on_conflict} token = {now}, long_key = $2";
 
+/// Values: name of that.
+const DELETE_WAIT: &str = "DELETE FROM {rows} WHERE k = $1 AND part = ''";
+
+/// The same by an account that may not delete; the row then goes with a sweep of another one.
+///
 /// Values: name of that.
 const END_WAIT: &str = "UPDATE {rows} SET long_key = '' WHERE k = $1 AND part = ''";
 
@@ -111,11 +124,13 @@ const SWEEP_KEY: &str = "DELETE FROM {row_keys} WHERE k = $1 AND NOT EXISTS (SEL
 pub(super) struct Statements {
     pub(super) create: Statement,
     pub(super) stamp: Statement,
+    pub(super) stamp_again: Statement,
     pub(super) draw: Statement,
     pub(super) stamp_reader: Statement,
     pub(super) forget_reader: Statement,
     pub(super) look: Statement,
     pub(super) wait: Statement,
+    pub(super) delete_wait: Statement,
     pub(super) end_wait: Statement,
     pub(super) waits: Statement,
     pub(super) list: Statement,
@@ -150,11 +165,13 @@ impl Statements {
         Self {
             create: made(CREATE),
             stamp: made_for(STAMP, ["$3", "$4", "$5"]),
+            stamp_again: made_for(STAMP_AGAIN, ["$3", "$4", "$5"]),
             draw: made_for(DRAW, ["$3", "$4", "$5"]),
             stamp_reader: made(STAMP_READER),
             forget_reader: made(FORGET_READER),
             look: made(LOOK),
             wait: made(WAIT),
+            delete_wait: made(DELETE_WAIT),
             end_wait: made(END_WAIT),
             waits: made(WAITS),
             list: made(LIST),

@@ -142,7 +142,7 @@ async fn keys_differ_by_case_blank_and_long_suffix(database: Database) {
     for text in ["a", "A", "a ", "é", "e\u{301}", "'; DROP TABLE dlock_named; --", "\\", &long, &format!("{long}y")] {
         holds.push(take(&one, &database.claim(text, TTL)).await);
     }
-    assert_eq!(database.lines("SELECT COUNT(*) FROM dlock_named").await, ["9"]);
+    assert_eq!(database.lines("SELECT COUNT(*) FROM dlock_named WHERE k <> ''").await, ["9"]);
 }
 
 async fn sessions_are_used_again_and_shared_by_locks_of_one_ttl(database: Database) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{ErrorKind, Wait};
+use dlock::{ErrorKind, Registry, Wait};
 
 use super::world::{World, registry};
 use crate::row_kit::{Database, waiting};
@@ -19,9 +19,19 @@ async fn a_wait_that_runs_out_is_told_as_such_and_leaves_a_connection_that_is_us
     let error = other.lock("a").wait(Wait::UpTo(Duration::from_secs(1))).acquire().await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::WaitTimeout, "{error}");
     assert_eq!(waiting(&world.database).await, before, "it waits on");
-    // Not with a transaction that has ended or has another row locked.
-    other.lock("b").acquire().await.unwrap().release().await.unwrap();
+    // The connection of a caller that was refused is used again, and not with a transaction that has ended.
+    let session = session_of_a_hold(&world, &other).await;
+    let error = other.lock("a").wait(Wait::None).acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Busy, "{error}");
+    assert_eq!(session_of_a_hold(&world, &other).await, session);
     guard.check().unwrap();
     guard.release().await.unwrap();
     other.lock("a").acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn session_of_a_hold(world: &World, registry: &Registry) -> Vec<String> {
+    let guard = registry.lock("b").acquire().await.unwrap();
+    let session = world.database.lines("SELECT session FROM dlock_rows ORDER BY token DESC LIMIT 1").await;
+    guard.release().await.unwrap();
+    session
 }

@@ -7,12 +7,12 @@ use futures::future::join;
 use zookeeper_client::{Client, CreateMode, Error as ClientError, MultiWriteError, MultiWriteResult};
 
 use super::enter::leaves_in_doubt;
-use super::leave::{Deleted, PendingRelease};
+use super::leave::PendingRelease;
 use super::{HoldSession, Node, Place, PlaceState, StateAccess};
 use crate::place::Shared;
 use crate::queue::{Position, WaitQueue};
 use crate::server::node_data;
-use crate::session::Lease;
+use crate::session::{Deleted, Lease};
 
 impl HoldSession {
     /// Frees the lock and makes the node of the next claim, at the end of the queue.

@@ -4,19 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Error, Released, Result};
-use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
+use zookeeper_client::{Client, Error as ClientError};
 
 use super::{HoldSession, Place, PlaceState, StateAccess};
 use crate::place::Shared;
 use crate::server::fault::fault;
-use crate::session::Lease;
-
-/// The result of deleting nodes in one step.
-pub(super) enum Deleted {
-    All,
-    /// One of them did not exist, so nothing was deleted.
-    Missing,
-}
+use crate::session::{Deleted, Lease};
 
 /// A release that is under way.
 pub(super) struct PendingRelease {
@@ -46,7 +39,8 @@ impl HoldSession {
     async fn delete_hold_nodes(&self, client: &Client, state: &mut PlaceState) -> Result<Released> {
         let has_slot = self.has_slot(client).await?;
         let pending = PendingRelease::begin(state, &self.lease);
-        let deleted = if has_slot { delete(client, &self.nodes).await } else { Ok(Deleted::Missing) };
+        let deleted =
+            if has_slot { self.lease.deletes.delete(client, &self.nodes).await } else { Ok(Deleted::Missing) };
         self.finish_release(client, pending, deleted, state).await
     }
 
@@ -136,25 +130,5 @@ impl Place {
         }
         (state.node, state.slot, state.waited) = (None, None, false);
         Ok(())
-    }
-}
-
-/// Deletes the nodes in one step.
-async fn delete(client: &Client, nodes: &[String]) -> Result<Deleted, ClientError> {
-    if let [node] = nodes {
-        return match client.delete(node, None).await {
-            Ok(()) => Ok(Deleted::All),
-            Err(ClientError::NoNode) => Ok(Deleted::Missing),
-            Err(error) => Err(error),
-        };
-    }
-    let mut writer = client.new_multi_writer();
-    for node in nodes {
-        writer.add_delete(node, None)?;
-    }
-    match writer.commit().await {
-        Ok(_) => Ok(Deleted::All),
-        Err(MultiWriteError::OperationFailed { source: ClientError::NoNode, .. }) => Ok(Deleted::Missing),
-        Err(error) => Err(error.into()),
     }
 }

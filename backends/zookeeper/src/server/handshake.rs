@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 
 use dlock_contract::{Error, Tls};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -11,11 +13,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// The failure of the first server with which TLS fails; `None` if it fails with none of those that can be reached.
+/// The failure of the first server with which TLS fails; `None` if it fails with none of those that can be reached. All are
+/// asked at once, since some may be silent.
 pub(crate) async fn failure(hosts: &str, tls: &Tls) -> Option<Error> {
     let connector = TlsConnector::from(Arc::new(config(tls)?));
-    for host in hosts.split(',') {
-        if let Err(error) = shake_hands(&connector, host).await
+    let mut answers: FuturesUnordered<_> = hosts.split(',').map(|host| shake_hands(&connector, host)).collect();
+    while let Some(answer) = answers.next().await {
+        if let Err(error) = answer
             && error.kind() == io::ErrorKind::InvalidData
         {
             return Some(Error::outage(format!("TLS with ZooKeeper failed: {error}")));

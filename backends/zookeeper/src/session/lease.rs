@@ -14,6 +14,8 @@ use futures::future::BoxFuture;
 use tokio::sync::watch;
 use zookeeper_client::{Client, SessionInfo, SessionState, StateWatcher};
 
+use super::deletes::Deletes;
+
 /// How long a request waits for a broken connection to come back.
 const RECONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -26,6 +28,7 @@ pub(crate) struct Lease {
     ttl: Duration,
     /// Whether several holds share it.
     pub(crate) shared: bool,
+    pub(crate) deletes: Deletes,
     /// When the last request left that a majority has confirmed, in nanoseconds.
     confirmed: AtomicU64,
     is_over: watch::Sender<bool>,
@@ -47,6 +50,7 @@ impl Lease {
             client: Mutex::new(Some(client)),
             ttl,
             shared,
+            deletes: Deletes::begin()?,
             confirmed: AtomicU64::new(confirmed.as_nanos()),
             is_over: watch::Sender::new(false),
             clock: clock.clone(),

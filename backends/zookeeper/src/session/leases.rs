@@ -10,17 +10,12 @@ use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use zookeeper_client::{Client, Error as ClientError};
 
+use super::connect::connect;
 use super::lease::Lease;
-use crate::server::cluster::{Cluster, ConnectError};
+use crate::server::cluster::Cluster;
 use crate::server::fault::fault;
 use crate::server::four_letter;
 
-/// How long the opening of a session may take.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
-/// The pause before a member that did not answer is tried again.
-const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// How long a failed opening may look for its reason. A server that is silent must leave time for another try.
-const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 /// The shortest session timeout that is requested. A connection must be made within a part of it.
 const SHORTEST: Duration = Duration::from_millis(500);
 
@@ -140,31 +135,4 @@ async fn is_read_only(cluster: &Cluster, clock: &Clock) -> bool {
 
 fn is_usable(opening: &Opening) -> bool {
     opening.peek().is_none_or(|opened| opened.as_ref().is_ok_and(|lease| lease.lives() && !lease.ends_soon()))
-}
-
-/// Opens a session. It must run on our thread, because the client library spawns its tasks on the current runtime.
-async fn connect(cluster: &Cluster, clock: &Clock, timeout: Duration) -> Result<Client> {
-    let end = clock.now().after(OPEN_TIMEOUT);
-    let mut last = ClientError::Timeout;
-    while clock.now() < end {
-        match clock.timeout_at(end, cluster.connect(timeout)).await {
-            Some(Ok(client)) => return Ok(client),
-            Some(Err(ConnectError::Wrong(error))) => return Err(error),
-            Some(Err(ConnectError::Failed(error))) if fault(&error).is_retryable() => {
-                // Another try would fail in the same way.
-                let looks_until = clock.now().after(REASON_TIMEOUT).min(end);
-                if let Some(Some(failure)) = clock.timeout_at(looks_until, cluster.tls_failure()).await {
-                    return Err(failure.never_sent());
-                }
-                last = error;
-            }
-            Some(Err(ConnectError::Failed(error))) => return Err(fault(&error).never_sent()),
-            None => break,
-        }
-        clock.sleep_until(clock.now().after(RETRY_PAUSE).min(end)).await;
-        if clock.now().after(OPEN_TIMEOUT / 2) > end {
-            break;
-        }
-    }
-    Err(Error::outage(format!("no ZooKeeper server opened a session: {last}")).never_sent())
 }

@@ -3,8 +3,10 @@
 use dlock::{ErrorKind, Mode};
 use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{SITE, claim_on, confirm, stand, take, token, until};
+use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::wait_until;
 
-use crate::kit::{TTL, claim, line, lock, path, process, raw, shared};
+use crate::kit::{TTL, claim, line, lock, open, path, process, raw, shared};
 
 #[tokio::test]
 async fn a_lock_is_a_node_of_curators_form_and_its_transaction_is_the_token() {
@@ -24,6 +26,24 @@ async fn a_lock_is_a_node_of_curators_form_and_its_transaction_is_the_token() {
     assert_eq!(line(&raw, &place).await.len(), 1, "who does not stand in line leaves nothing");
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     assert!(line(&raw, &place).await.is_empty());
+}
+
+#[tokio::test]
+async fn the_server_removes_the_nodes_of_a_free_lock_but_kazoos() {
+    let java = vec!["-Dznode.container.checkIntervalMs=100".into()];
+    let server = Instance::start(servers::ZooKeeper { java, ..servers::ZooKeeper::default() }).unwrap();
+    let raw = raw(&server.url()).await;
+    let key = lock("free");
+    let use_once = async |url: String| {
+        let one = open(&url).await.unwrap();
+        let hold = take(&one, &claim(&key)).await;
+        one.release(&hold).await.unwrap();
+        path(&one, &key)
+    };
+    let kept = use_once(format!("{}/kept?layout=kazoo", server.url())).await;
+    let free = use_once(server.url()).await;
+    wait_until("the end of the lock's node", async || raw.check_stat(&free).await.unwrap().is_none()).await.unwrap();
+    assert!(raw.check_stat(&kept).await.unwrap().is_some(), "kazoo makes sure of its path once");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod kit;
 mod line;
 mod outage;
 mod peer;
+mod releases;
 mod sessions;
 mod strangers;
 mod tls;

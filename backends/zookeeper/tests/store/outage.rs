@@ -171,8 +171,9 @@ async fn one_reachable_host_is_enough() {
     }
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let silent = format!("zk://{}", listener.local_addr().unwrap());
-    for failed in <[_; 2]>::from(join(open("zk://127.0.0.1:1"), open(&silent)).await) {
-        let error = failed.unwrap_err();
+    let refused = <[_; 2]>::from(join(open("zk://127.0.0.1:1"), open(&silent)).await).map(|failed| failed.unwrap_err());
+    for error in &refused {
         assert!(*error.kind() == dlock::ErrorKind::Outage && error.is_retryable(), "{error}");
     }
+    assert!(refused[1].message().contains("none answered within 4s"), "{}", refused[1]);
 }

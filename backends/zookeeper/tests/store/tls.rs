@@ -39,17 +39,23 @@ async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
         store.release(&hold).await.unwrap();
     }
     // Side by side, since a server says nothing to clear text, and is tried for seconds.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent = listener.local_addr().unwrap();
+    let here = format!("127.0.0.1:{port}");
+    let stranger = (
+        format!("tls=verify&ca={}&{client}", file("stranger.pem")),
+        "TLS with ZooKeeper failed: invalid peer certificate",
+    );
     let all = [
-        (
-            format!("tls=verify&ca={}&{client}", file("stranger.pem")),
-            "TLS with ZooKeeper failed: invalid peer certificate",
-        ),
-        (format!("tls=verify&ca={ca}"), "TLS with ZooKeeper failed: received fatal alert"),
-        ("tls=verify".to_owned(), "add ca="),
-        ("tls=off".to_owned(), "no ZooKeeper server opened a session"),
+        (here.clone(), stranger.clone()),
+        (format!("{silent},{here}"), stranger.clone()),
+        (format!("{here},{silent}"), stranger),
+        (here.clone(), (format!("tls=verify&ca={ca}"), "TLS with ZooKeeper failed: received fatal alert")),
+        (here.clone(), ("tls=verify".to_owned(), "add ca=")),
+        (here, ("tls=off".to_owned(), "no ZooKeeper server opened a session")),
     ];
-    join_all(all.map(async |(wrong, said)| {
-        let error = open(&format!("zk://me:canary@127.0.0.1:{port}?{wrong}")).await.expect_err(said);
+    join_all(all.map(async |(hosts, (wrong, said))| {
+        let error = open(&format!("zk://me:canary@{hosts}?{wrong}")).await.expect_err(said);
         assert!(error.message().contains(said) && !text_of(&error).contains("canary"), "{wrong}: {error}");
         assert!(*error.kind() == ErrorKind::Outage || said == "add ca=", "{wrong}: {error}");
     }))

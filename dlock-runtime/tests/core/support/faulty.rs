@@ -172,7 +172,7 @@ impl Backend for Faulty {
                 return Ok(Attempt::Contended(Wake::on(signal)));
             }
             if let Step::GiveWay = step {
-                let inside = claim.inside.len();
+                let inside = claim.inside().len();
                 let signal = async move {
                     match inside {
                         0 => std::future::pending().await,

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
+fn seen(run_id: &str, uptime: u64, durable: bool) -> ServerDescription {
     let uptime = Duration::from_secs(uptime);
-    Seen { run_id: run_id.into(), uptime, durable, history: history(run_id, false), evicts: None }
+    ServerDescription { run_id: run_id.into(), uptime, durable, history: history(run_id, false), evicts: None }
 }
 
 fn history(name: &str, is_heir: bool) -> History {
@@ -107,7 +107,7 @@ fn a_server_that_was_promoted_since_it_was_seen_counts_from_now() {
         clock.advance(SECOND * 1000);
         quarantine.met(seen("a", 500, true), clock.now(), &"");
         clock.advance(SECOND * 400);
-        let promoted = || Seen { history: history("other", is_heir), ..seen(run_id, uptime, true) };
+        let promoted = || ServerDescription { history: history("other", is_heir), ..seen(run_id, uptime, true) };
         quarantine.met(promoted(), clock.now(), &"");
         assert_eq!(quarantine.check(|| clock.now()).is_ok(), free, "{run_id} {is_heir}");
         clock.advance(SECOND * 5);
@@ -137,7 +137,7 @@ fn a_primary_that_starts_from_its_snapshot_is_guarded_as_restarted_at_least() {
     clock.advance(SECOND * 1000);
     quarantine.met(seen("a", 500, false), clock.now(), &"");
     clock.advance(SECOND * 10);
-    quarantine.met(Seen { history: history("b", true), ..seen("b", 1, false) }, clock.now(), &"");
+    quarantine.met(ServerDescription { history: history("b", true), ..seen("b", 1, false) }, clock.now(), &"");
     quarantine.check(|| clock.now()).unwrap_err();
 }
 

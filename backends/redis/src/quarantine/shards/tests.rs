@@ -3,7 +3,7 @@
 use dlock_contract::Clock;
 
 use super::*;
-use crate::quarantine::history::{History, Seen};
+use crate::quarantine::history::{History, ServerDescription};
 use crate::quarantine::server::Quarantine;
 use crate::url::settings::{GuardTime, Settings};
 use std::time::Duration;
@@ -33,16 +33,16 @@ impl Cluster {
         self.tells_as(ranges, id, Self::seen(run_id, uptime, durable));
     }
 
-    fn seen(run_id: &str, uptime: u64, durable: bool) -> Seen {
+    fn seen(run_id: &str, uptime: u64, durable: bool) -> ServerDescription {
         let uptime = Duration::from_secs(uptime);
-        Seen { run_id: run_id.into(), uptime, durable, history: Self::history(run_id, false), evicts: None }
+        ServerDescription { run_id: run_id.into(), uptime, durable, history: Self::history(run_id, false), evicts: None }
     }
 
     fn history(name: &str, is_heir: bool) -> History {
         History { name: name.into(), is_heir, is_primary: true }
     }
 
-    fn tells_as(&self, ranges: &[(u16, &str)], id: &str, seen: Seen) {
+    fn tells_as(&self, ranges: &[(u16, &str)], id: &str, seen: ServerDescription) {
         let mut first = 0;
         let ranges = ranges.iter().map(|(last, primary)| {
             let slots = (first, *last);
@@ -124,7 +124,7 @@ fn a_server_that_was_a_replica_meanwhile_keeps_its_slots_back() {
     let cluster = Cluster::new();
     let ranges = [(8191, "a"), (16_383, "b")];
     cluster.tells(&ranges, "a", "1", 500, true);
-    cluster.tells_as(&ranges, "a", Seen { history: Cluster::history("2", true), ..Cluster::seen("1", 500, true) });
+    cluster.tells_as(&ranges, "a", ServerDescription { history: Cluster::history("2", true), ..Cluster::seen("1", 500, true) });
     assert!(!cluster.grants(0) && cluster.grants(8192));
     cluster.clock.advance(SECOND * 7);
     assert!(cluster.grants(0));

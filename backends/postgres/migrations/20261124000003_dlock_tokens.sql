@@ -1,0 +1,1 @@
+CREATE SEQUENCE dlock_tokens AS BIGINT CACHE 1

@@ -1,0 +1,83 @@
+//! A release that also takes the lock for the next caller of this process, in one request to the session that has it.
+//!
+//! Whoever waits in the server is served first: the server gives him the lock as it is freed, and the next caller then
+//! waits behind him.
+
+use std::sync::Arc;
+
+use dlock_contract::{
+    Attempt, Backend, BootInstant, Claim, Exchange, Hold, Mode, Queue, Released, Result, Signal, Wake,
+};
+use futures::future::BoxFuture;
+
+use super::dialect::NamedDialect;
+use super::grant::{self, Exchanged};
+use super::held::Held;
+use super::requests::Failure;
+use super::store::{NamedLock, Shared, hold_of};
+
+/// The answer: whether the lock was held, and the next caller's hold.
+type Answer<D> = (bool, Option<Result<Arc<Held<D>>>>);
+
+impl<D: NamedDialect> Exchange for NamedLock<D> {
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let held = hold.session::<Held<D>>().filter(|held| self.shared.fits(held, &hold.claim, next));
+            let asked = held.and_then(|held| Some((held, self.shared.exchange(held, next)?)));
+            let (released, granted) = match asked {
+                None => (self.release(hold).await?, None),
+                Some((held, asked)) => match self.shared.ended_by(held, asked).await? {
+                    Some((false, _)) => (Released::NotOwner, None),
+                    Some((true, granted)) => (Released::Released, granted),
+                    None => (Released::Released, None),
+                },
+            };
+            if let Some(Ok(granted)) = granted {
+                return Ok((released, Some(Attempt::Acquired(hold_of(granted, next)?))));
+            }
+            if next.key != hold.claim.key {
+                return Ok((released, None));
+            }
+            // Others have it, or it was not asked for.
+            let ask_again = || Attempt::Contended(Wake::on(async { Ok(Signal::Ask) }));
+            let asked = self.shared.bounded(self.shared.attempt(next, Queue::until(until))).await;
+            Ok((released, Some(asked.unwrap_or_else(|_| ask_again()))))
+        })
+    }
+}
+
+impl<D: NamedDialect> Shared<D> {
+    /// Whether the next caller may have the place of this hold.
+    fn fits(&self, held: &Held<D>, claim: &Claim, next: &Claim) -> bool {
+        let is_plain = |claim: &Claim| claim.mode == Mode::Exclusive && claim.renewed;
+        let is_same = next.key == claim.key && next.ttl == held.session().ttl();
+        is_same && is_plain(claim) && is_plain(next) && self.context.dialect.takes_at_once(&held.lock)
+    }
+
+    /// `None` if the hold has ended. The request is sent whether its answer is awaited or not.
+    fn exchange(
+        self: &Arc<Self>,
+        held: &Held<D>,
+        next: &Arc<Claim>,
+    ) -> Option<impl Future<Output = std::result::Result<Answer<D>, Failure>> + use<D>> {
+        let lock = self.context.lock_of(&next.key).ok()?;
+        let place = held.give_place()?;
+        let (shared, claim, pending_attempt) = (self.clone(), next.clone(), self.pending_attempts.begin(next.owner));
+        Some(held.session().ask_in_any_case(pending_attempt, move |context, conn| {
+            Box::pin(async move {
+                let (answer, after) = grant::exchange(context, conn, place.session().id(), &claim, &lock).await;
+                let answer = answer.map(|exchanged| match exchanged {
+                    Exchanged::NotHeld => (false, None),
+                    Exchanged::Freed => (true, None),
+                    Exchanged::Granted(granted) => (true, Some(shared.hold(place, lock, &claim, granted))),
+                });
+                (answer, after)
+            })
+        }))
+    }
+}
