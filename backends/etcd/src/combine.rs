@@ -14,8 +14,7 @@ use tokio::sync::oneshot;
 
 use super::answers::TxnAnswers;
 use super::fault::Fault;
-use super::lease::EPOCHS;
-use super::names::LockRange;
+use super::names::{EPOCHS, LockRange};
 
 /// The most transactions that leave together. The server's bound is 128 operations, by default.
 const MOST: usize = 64;

@@ -15,12 +15,10 @@ use etcd_client::{PutOptions, Txn, TxnOp};
 use super::connection::Connection;
 use super::fault::Fault;
 use super::key_numbers::{KeyNumber, KeyNumbers};
+use super::names::EPOCHS;
 
 /// The most keys in one transaction. The server's own bound is 128 by default.
 pub(super) const MAX_TXN_KEYS: usize = 64;
-
-/// The prefix of the epoch keys.
-pub(super) const EPOCHS: &str = "dl1-epoch/";
 
 /// The keys that may have been left behind, by their owner's shard and their name.
 pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Orphan>;
