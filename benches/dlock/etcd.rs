@@ -74,8 +74,8 @@ pub(crate) fn uncontended_row(tasks: usize) -> Result<Row, Failed> {
     });
     let mut row = Row {
         about: format!(
-            "Acquire and release on etcd, one member, {tasks} task(s) with a key each; a cycle is two commits. Beside it \
-             Go's `concurrency.Mutex` ({version}), a session for each task."
+            "Acquire and release on etcd, one member, {tasks} task(s) with a key each; a cycle is two commits, one \
+             by one. dlock's transactions leave together while others are under way. Beside it Go's `concurrency.Mutex` ({version}), a session for each task."
         ),
         name,
         contenders: contenders.collect(),
@@ -134,7 +134,10 @@ pub(crate) fn contended_row(processes: usize, tasks: usize) -> Result<Row, Faile
     let ahead = hand_overs / row.figure(GO_MUTEX, "hand-overs/s");
     row.aim("ahead of Go's Mutex, ×", ahead, ahead > 1.0);
     let least = row.figure("dlock", "least share of a task");
-    row.aim("every task within 5 % of its share: least", least, least >= 0.95);
+    // In a round of 128 tasks each has a few turns only, so one turn is more than 5 % of a share.
+    let one_turn = (processes * tasks) as f64 / (hand_overs * ROUND.as_secs_f64());
+    let fair = least >= (1.0 - one_turn).min(0.95);
+    row.aim("every task within 5 % of its share, or within one turn of it: least", least, fair);
     Ok(row)
 }
 

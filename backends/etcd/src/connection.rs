@@ -15,14 +15,17 @@ use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, R
 #[cfg(feature = "tls")]
 use etcd_client::{Certificate, Identity, TlsOptions};
 use etcd_client::{
-    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, TxnResponse,
-    WatchFilterType, WatchOptions, WatchStream,
+    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, WatchFilterType,
+    WatchOptions, WatchStream,
 };
 
 use tokio::sync::oneshot;
 
+use super::answers::TxnAnswers;
+use super::combine::Combiner;
 use super::fault::Fault;
 use super::members::Members;
+use super::names::{KeyRange, LockRange};
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -50,6 +53,7 @@ pub(super) struct Connections {
 
 struct RuntimeClient {
     client: Client,
+    combiner: Arc<Combiner>,
     /// Only one task of a runtime creates or revives a lease at a time. Runtimes do not share this mutex, because a
     /// blocked runtime would delay the others.
     lease_mutex: Arc<tokio::sync::Mutex<()>>,
@@ -97,7 +101,9 @@ impl Connections {
             match self.clock.timeout_at(now.after(share), self.connect_to_host(&hosts[host_index % hosts.len()])).await
             {
                 Some(Ok(client)) => {
-                    return Ok(Arc::new(RuntimeClient { client, lease_mutex: Arc::default(), host_index }));
+                    let combiner = Combiner::new(client.kv_client(), CallerRuntime::here()?);
+                    let lease_mutex = Arc::default();
+                    return Ok(Arc::new(RuntimeClient { client, combiner, lease_mutex, host_index }));
                 }
                 Some(Err(error)) if !error.is_retryable() => return Err(error),
                 Some(Err(error)) => last = error,
@@ -205,11 +211,18 @@ impl Connection {
         reply.await.unwrap_or_else(|_| Err(Fault::Broken("the runtime is shutting down".into())))
     }
 
-    pub(super) async fn txn(&self, txn: Txn) -> Result<TxnResponse, Fault> {
-        let answer = self.send(self.client().kv_client().txn(txn)).await?;
-        let revision = answer.header().map_or(0, |header| header.revision());
-        self.connections.seen.fetch_max(revision, Ordering::AcqRel);
-        Ok(answer)
+    /// Sends a transaction by itself.
+    pub(super) async fn txn(&self, txn: Txn) -> Result<TxnAnswers, Fault> {
+        let answers = self.send(self.opened.value.combiner.alone(txn)).await?;
+        self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
+        Ok(answers)
+    }
+
+    /// Sends a transaction of a claim of this lock, which may leave with those of other locks.
+    pub(super) async fn txn_of(&self, range: &LockRange, txn: Txn) -> Result<TxnAnswers, Fault> {
+        let answers = self.send(self.opened.value.combiner.send(range, txn)).await?;
+        self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
+        Ok(answers)
     }
 
     pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {
@@ -245,24 +258,24 @@ impl Connection {
         self.send(async {
             let mut stream = watch.watch(one, deletions()).await?;
             stream.watch(other, deletions()).await?;
-            Ok(stream)
+            Ok::<_, ClientError>(stream)
         })
         .await
     }
 
-    /// Watches a range for deletions. Each event has the deleted key. Earlier deletions are not reported.
-    pub(super) async fn watch_range(&self, from: &[u8], to: &[u8]) -> Result<WatchStream, Fault> {
-        let options = WatchOptions::new().with_range(to).with_filters([WatchFilterType::NoPut]).with_prev_key();
-        self.send(self.client().watch_client().watch(from, Some(options))).await
+    /// Watches a range for deletions. Earlier deletions are not reported.
+    pub(super) async fn watch_range(&self, range: &KeyRange) -> Result<WatchStream, Fault> {
+        let options = WatchOptions::new().with_range(range.to.as_slice()).with_filters([WatchFilterType::NoPut]);
+        self.send(self.client().watch_client().watch(range.from.as_slice(), Some(options))).await
     }
 
     fn client(&self) -> &Client {
         &self.opened.value.client
     }
 
-    async fn send<T>(&self, request: impl Future<Output = Result<T, ClientError>>) -> Result<T, Fault> {
+    async fn send<T, E: Into<Fault>>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, Fault> {
         let mut detector = SilenceDetector { connection: self, since: self.connections.clock.now(), answered: false };
-        let answer = request.await.map_err(Fault::from);
+        let answer = request.await.map_err(Into::into);
         detector.answered = true;
         if let Err(Fault::Broken(_)) = &answer {
             self.discard();

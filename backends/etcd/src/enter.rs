@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::inspect::note_of;
 use super::names::KeyRange;
-use super::place::{Place, Position, TxnAnswers, check_has_lease};
+use super::place::{Place, Position, check_has_lease};
 
 /// How often an attempt reads the epoch again if other tasks of this process changed it meanwhile.
 pub(super) const EPOCH_READS: usize = 8;
@@ -35,10 +35,9 @@ impl Place {
         let joins = wait || matches!(self.mode, Mode::Permits(_));
         for _ in 0..EPOCH_READS {
             let epoch = self.begin_entry();
-            let answer = connection.txn(self.entry_txn(joins, epoch)).await?;
+            let mut answers = connection.txn_of(&self.range, self.entry_txn(joins, epoch)).await?;
             self.state().entering = false;
-            let mut answers = TxnAnswers::of(&answer);
-            if answer.succeeded() {
+            if answers.succeeded {
                 let revision = answers.revision;
                 self.state().revision = Some(revision);
                 return if joins { self.position(revision, &mut answers) } else { Ok(Position::First) };

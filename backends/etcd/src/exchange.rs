@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::leave::PendingLeave;
-use super::place::{Place, Position, TxnAnswers};
+use super::place::{Place, Position};
 use super::store::{Etcd, held};
 
 impl Exchange for Etcd {
@@ -74,15 +74,14 @@ impl Place {
         // The holder's key excludes keys of other modes, so these need no comparison.
         let mut then = vec![TxnOp::delete(self.key.clone(), None), next.put()];
         then.extend(next.queue_reads(None));
-        let answer = connection.txn(Txn::new().when(when).and_then(then)).await?;
+        let mut answers = connection.txn_of(&self.range, Txn::new().when(when).and_then(then)).await?;
         next.state().entering = false;
-        if !answer.succeeded() {
+        if !answers.succeeded {
             // The caller releases next.
             pending.cancel();
             return Ok(None);
         }
         pending.confirmed(None);
-        let mut answers = TxnAnswers::of(&answer);
         next.state().revision = Some(answers.revision);
         next.position(answers.revision, &mut answers).map(Some)
     }

@@ -202,7 +202,7 @@ async fn break_hold(
     let record = TxnOp::put(record_name(id), record.as_str(), Some(PutOptions::new().with_lease(lease.id())));
     let mark = held.mark.map(|(_, mark)| TxnOp::delete(mark, None));
     let then: Vec<_> = [TxnOp::delete(key.key(), None), record].into_iter().chain(mark).collect();
-    let broken = connection.txn(Txn::new().when(same).and_then(then)).await?.succeeded();
+    let broken = connection.txn(Txn::new().when(same).and_then(then)).await?.succeeded;
     if !broken {
         // The lock was freed in between. If this fails, the record's lease ends by itself.
         let _ = connection.revoke(lease.id()).await;

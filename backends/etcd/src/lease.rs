@@ -15,12 +15,10 @@ use etcd_client::{PutOptions, Txn, TxnOp};
 use super::connection::Connection;
 use super::fault::Fault;
 use super::key_numbers::{KeyNumber, KeyNumbers};
+use super::names::EPOCHS;
 
 /// The most keys in one transaction. The server's own bound is 128 by default.
 pub(super) const MAX_TXN_KEYS: usize = 64;
-
-/// The prefix of the epoch keys.
-pub(super) const EPOCHS: &str = "dl1-epoch/";
 
 /// The keys that may have been left behind, by their owner's shard and their name.
 pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Orphan>;
@@ -128,8 +126,7 @@ impl Lease {
         let all: Vec<_> = deletes.iter().cloned().chain(shards.iter().map(|shard| self.bump_epoch(*shard))).collect();
         match connection.txn(Txn::new().and_then(all)).await {
             Ok(answer) => {
-                let revision = answer.header().map_or(0, |header| header.revision());
-                shards.iter().for_each(|shard| self.epoch(*shard).store(revision, Ordering::Release));
+                shards.iter().for_each(|shard| self.epoch(*shard).store(answer.revision, Ordering::Release));
                 let mut left = self.orphans();
                 orphans.keys().for_each(|name| _ = left.remove(name));
             }

@@ -1,8 +1,9 @@
 //! The transactions that take a claim's key out of the queue.
 
 use dlock_contract::{BootInstant, Mode, Released, Result};
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnResponse};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
+use super::answers::TxnAnswers;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::lease::Orphan;
@@ -52,7 +53,7 @@ impl Place {
         revision: i64,
         mut then: Vec<TxnOp>,
         in_doubt: bool,
-    ) -> Result<TxnResponse, Fault> {
+    ) -> Result<TxnAnswers, Fault> {
         let same = Compare::create_revision(self.key.clone(), CompareOp::Equal, revision);
         let mut otherwise = self.unmark();
         if in_doubt {
@@ -61,7 +62,7 @@ impl Place {
             otherwise.push(self.lease.bump_epoch(self.shard));
         }
         let txn = Txn::new().when([same, self.compare_lease()]).and_then(then).or_else(otherwise);
-        connection.txn(txn).await
+        connection.txn_of(&self.range, txn).await
     }
 
     /// Deletes the key if it exists, and makes transactions fail that may still arrive.
@@ -80,13 +81,13 @@ impl Place {
             }
         };
         let all: Vec<_> = deletes.iter().cloned().chain(bump_epoch).collect();
-        match connection.txn(Txn::new().and_then(all)).await {
-            Ok(answer) => pending.confirmed(answer.header().map(|header| header.revision())),
+        match connection.txn_of(&self.range, Txn::new().and_then(all)).await {
+            Ok(answer) => pending.confirmed(Some(answer.revision)),
             Err(Fault::LeaseGone) => pending.confirmed(None),
             Err(Fault::NoSpace) => {
                 // Without space the epoch key cannot change, but the lock can be freed. The key stays an orphan until
                 // the epoch key has changed.
-                connection.txn(Txn::new().and_then(deletes)).await?;
+                connection.txn_of(&self.range, Txn::new().and_then(deletes)).await?;
             }
             Err(fault) => return Err(fault),
         }
@@ -131,9 +132,9 @@ impl<'a> PendingLeave<'a> {
         }
     }
 
-    fn confirmed_by(self, answer: &TxnResponse) -> Released {
-        self.confirmed(answer.header().map(|header| header.revision()));
-        if answer.succeeded() { Released::Released } else { Released::NotOwner }
+    fn confirmed_by(self, answer: &TxnAnswers) -> Released {
+        self.confirmed(Some(answer.revision));
+        if answer.succeeded { Released::Released } else { Released::NotOwner }
     }
 
     /// The store has confirmed that nothing has changed.

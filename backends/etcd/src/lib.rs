@@ -15,7 +15,9 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod answers;
 mod backend;
+mod combine;
 mod connection;
 mod enter;
 mod exchange;

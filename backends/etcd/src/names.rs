@@ -17,6 +17,9 @@ use std::ops::RangeInclusive;
 use dlock_contract::{Claim, HoldId, LockKey, Mode, Note, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, TxnOp};
 
+/// The prefix of the epoch keys.
+pub(super) const EPOCHS: &str = "dl1-epoch/";
+
 /// How the keys of locks are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {

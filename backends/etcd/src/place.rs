@@ -3,17 +3,23 @@
 //! Create revisions order the keys. An exclusive claim or a writer holds the lock if no key is older. A reader holds it if
 //! no writer's key is older. A claim for a permit holds one if the number of older keys is below the number of permits.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result, Session};
-use etcd_client::{GetOptions, GetResponse, KeyValue, SortOrder, SortTarget, Txn, TxnOp, TxnOpResponse, TxnResponse};
+use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
 
+use super::answers::TxnAnswers;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::key_numbers::KeyNumber;
 use super::lease::Lease;
 use super::names::{self, KeyRange, LockRange};
 use super::slots::{self, FreeSlot};
+
+/// A waiter with at most this many older keys watches all of them. More would make the server report each release to more
+/// waiters.
+const NEAR: usize = 3;
 
 /// The place of one claim in the queue.
 pub(super) struct Place {
@@ -78,12 +84,12 @@ pub(super) struct Blocked {
     pub(super) revision: i64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Blocker {
-    /// This key, the next older one, must be deleted.
+    /// This older key must be deleted before the queue is worth reading again.
     Key(Vec<u8>),
-    /// This many of the older keys in the range must be deleted.
-    OlderKeys { range: KeyRange, count: usize },
+    /// This many of these keys must be deleted. They are all keys of the range that are older.
+    Keys { range: KeyRange, keys: HashSet<Vec<u8>>, count: usize },
 }
 
 /// The holds on one lease end together, so they are one group.
@@ -159,8 +165,7 @@ impl Place {
     pub(super) async fn read_position(&self, connection: &Connection, revision: i64) -> Result<Position, Fault> {
         let own = TxnOp::get(self.key.clone(), Some(GetOptions::new().with_keys_only()));
         let all = [own].into_iter().chain(self.queue_reads(Some(revision)));
-        let answer = connection.txn(Txn::new().and_then(all.collect::<Vec<_>>())).await?;
-        let mut answers = TxnAnswers::of(&answer);
+        let mut answers = connection.txn(Txn::new().and_then(all.collect::<Vec<_>>())).await?;
         let own = answers.first_key()?.filter(|own| own.create_revision() == revision && self.is_mine(own));
         match own {
             Some(own) => self.position(own.mod_revision(), &mut answers),
@@ -174,11 +179,12 @@ impl Place {
             let options = options.with_keys_only();
             if let Some(revision) = revision { options.with_max_create_revision(revision) } else { options }
         };
-        // The newest may be our own, so read two.
-        let newest = |options| up_to_ours(options).with_sort(SortTarget::Create, SortOrder::Descend).with_limit(2);
+        let newest =
+            |options, limit| up_to_ours(options).with_sort(SortTarget::Create, SortOrder::Descend).with_limit(limit);
         match self.mode {
-            Mode::Exclusive | Mode::Write => vec![self.range.all().get(newest)],
-            Mode::Read => vec![self.range.contenders(Mode::Write).get(newest)],
+            // Our own key, those that are near, and one more to see whether there are more.
+            Mode::Exclusive | Mode::Write => vec![self.range.all().get(|options| newest(options, NEAR as i64 + 2))],
+            Mode::Read => vec![self.range.contenders(Mode::Write).get(|options| newest(options, 1))],
             Mode::Permits(most) => {
                 // Younger keys too, because their claims may have marked slots already.
                 let oldest =
@@ -199,44 +205,24 @@ impl Place {
                 if before < limit {
                     return Ok(slots::find(self, changed, places.kvs(), before, marks.kvs()));
                 }
-                Blocker::OlderKeys { range: self.range.contenders(self.mode), count: before - limit + 1 }
+                let keys = places.kvs().iter().take(before).map(|key| key.key().to_vec()).collect();
+                Blocker::Keys { range: self.range.contenders(self.mode), keys, count: before - limit + 1 }
             }
             _ => {
                 let newest = answers.next_get()?;
-                let Some(older) = newest.kvs().iter().find(|key| key.key() != self.key) else {
-                    return Ok(Position::First);
-                };
-                check_has_lease(older)?;
-                Blocker::Key(older.key().to_vec())
+                let older: Vec<_> = newest.kvs().iter().filter(|key| key.key() != self.key).collect();
+                older.iter().try_for_each(|key| check_has_lease(key))?;
+                let Some(oldest) = older.last() else { return Ok(Position::First) };
+                // A reader waits for writers only, and its own key is in another range than theirs.
+                if self.mode == Mode::Read || older.len() > NEAR {
+                    Blocker::Key(oldest.key().to_vec())
+                } else {
+                    let keys = older.iter().map(|key| key.key().to_vec()).collect();
+                    Blocker::Keys { range: self.range.all(), keys, count: older.len() }
+                }
             }
         };
         Ok(Position::Behind(Blocked { blocker, revision }))
-    }
-}
-
-/// The answers to the reads of a transaction, in their order.
-pub(super) struct TxnAnswers {
-    answers: std::vec::IntoIter<TxnOpResponse>,
-    /// The revision of the store.
-    pub(super) revision: i64,
-}
-
-impl TxnAnswers {
-    pub(super) fn of(answer: &TxnResponse) -> Self {
-        let revision = answer.header().map_or(0, |header| header.revision());
-        Self { answers: answer.op_responses().into_iter(), revision }
-    }
-
-    /// The answer to the next read.
-    pub(super) fn next_get(&mut self) -> Result<GetResponse, Fault> {
-        // Answers to puts and deletes are passed over: they show nothing that is needed.
-        let found = self.answers.find_map(|part| if let TxnOpResponse::Get(found) = part { Some(found) } else { None });
-        found.ok_or_else(|| protocol_error("the answer to a transaction misses the answer to one of its reads"))
-    }
-
-    /// The first key in the answer to the next read.
-    pub(super) fn first_key(&mut self) -> Result<Option<KeyValue>, Fault> {
-        Ok(self.next_get()?.take_kvs().into_iter().next())
     }
 }
 
@@ -258,8 +244,4 @@ fn revision_went_back(revision: i64, seen: i64) -> Error {
          restored, restore it again with `--bump-revision`"
     );
     Error::new(ErrorKind::FenceRegression, text)
-}
-
-fn protocol_error(text: &str) -> Fault {
-    Fault::Refused(ErrorKind::Protocol, text.to_owned())
 }

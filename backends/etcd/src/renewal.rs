@@ -11,7 +11,7 @@ use futures::future::{join, join_all};
 use super::connection::{Connection, SILENT_AFTER};
 use super::fault::Fault;
 use super::lease::MAX_TXN_KEYS;
-use super::place::{Place, TxnAnswers};
+use super::place::Place;
 use super::store::{Etcd, held};
 
 /// The longest time that the engine waits for a renewal, for any ttl.
@@ -74,11 +74,10 @@ async fn keys_exist(connection: &Connection, group: &[GroupHold<'_>]) -> Vec<Res
     let requests = group.chunks(MAX_TXN_KEYS).map(async |batch| {
         let keys_only = || Some(GetOptions::new().with_keys_only());
         let gets: Vec<_> = batch.iter().map(|(_, place, _)| TxnOp::get(place.key.clone(), keys_only())).collect();
-        let answer = match connection.txn(Txn::new().and_then(gets)).await {
-            Ok(answer) => answer,
+        let mut answers = match connection.txn(Txn::new().and_then(gets)).await {
+            Ok(answers) => answers,
             Err(fault) => return batch.iter().map(|_| Err(fault.clone())).collect(),
         };
-        let mut answers = TxnAnswers::of(&answer);
         let stands = |(_, place, revision): &GroupHold<'_>| {
             Ok(answers.first_key()?.is_some_and(|key| key.create_revision() == *revision && place.is_mine(&key)))
         };

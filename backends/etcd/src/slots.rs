@@ -11,7 +11,7 @@ use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 use super::connection::Connection;
 use super::fault::Fault;
 use super::names::KeyKind;
-use super::place::{Place, Position, TxnAnswers};
+use super::place::{Place, Position};
 
 /// How often a contender tries again after another one has taken its slot.
 const MAX_TRIES: usize = 64;
@@ -84,13 +84,13 @@ impl Place {
             ];
             let own = TxnOp::get(self.key.clone(), None);
             let otherwise = [own].into_iter().chain(self.queue_reads(self.state().revision)).collect::<Vec<_>>();
-            let answer = connection.txn(Txn::new().when(same).and_then(then).or_else(otherwise)).await?;
-            if answer.succeeded() {
+            let txn = Txn::new().when(same).and_then(then).or_else(otherwise);
+            let mut answers = connection.txn_of(&self.range, txn).await?;
+            if answers.succeeded {
                 self.state().slot = Some(free.slot);
                 return Ok(Position::First);
             }
             self.not_marked(free.slot);
-            let mut answers = TxnAnswers::of(&answer);
             let Some(own) = answers.first_key()?.filter(|own| self.is_mine(own)) else { return Ok(Position::Absent) };
             position = self.position(own.mod_revision(), &mut answers)?;
         }

@@ -10,7 +10,7 @@ use super::connection::Connection;
 use super::enter::{EPOCH_READS, mode_conflict, oldest};
 use super::fault::Fault;
 use super::names::KeyKind;
-use super::place::{Place, TxnAnswers, check_has_lease};
+use super::place::{Place, check_has_lease};
 use super::store::{Etcd, can_be_batched};
 
 /// The most locks of one request. If it is refused, each lock needs three reads, and the server's bound is 128.
@@ -104,10 +104,9 @@ async fn enter_all(connection: &Connection, places: &[Arc<Place>]) -> Result<Bat
         ]);
     }
     when.extend(epochs.into_values());
-    let answer = connection.txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?;
+    let mut answers = connection.txn(Txn::new().when(when).and_then(then).or_else(otherwise)).await?;
     entering.iter().for_each(|place| place.state().entering = false);
-    let mut answers = TxnAnswers::of(&answer);
-    if answer.succeeded() {
+    if answers.succeeded {
         entering.iter().for_each(|place| place.state().revision = Some(answers.revision));
         return Ok(BatchResult::AllHeld);
     }

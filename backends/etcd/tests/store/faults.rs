@@ -10,7 +10,7 @@ use dlock_testkit::servers::{self, Instance};
 
 use crate::server::{acquire, ask, claim, claim_for, is_quiet, lock, own, soon, stand, url};
 
-async fn open(server: &Instance) -> Etcd {
+pub(crate) async fn open(server: &Instance) -> Etcd {
     Etcd::open(&url(server), &dlock::Clock::system()).await.unwrap()
 }
 
@@ -27,7 +27,7 @@ pub(crate) async fn fill(raw: &mut Client) {
     }
 }
 
-fn started_with(options: &[&str]) -> Instance {
+pub(crate) fn started_with(options: &[&str]) -> Instance {
     let extra = options.iter().map(ToString::to_string).collect();
     Instance::start(servers::Etcd { extra, ..servers::Etcd::default() }).unwrap()
 }

@@ -1,12 +1,14 @@
 //! The etcd backend against a real etcd: what holds beyond the suite that all backends pass.
 
 mod cluster;
+mod combined;
 mod faults;
 mod fenced;
 mod late;
 mod leases;
 mod line;
 mod modes;
+mod near;
 mod outage;
 mod restored;
 mod server;

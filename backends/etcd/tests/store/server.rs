@@ -9,7 +9,6 @@ use dlock::{Clock, Key, LockKey};
 use dlock_contract::{Attempt, Backend, BootInstant, Claim, Hold, Queue, Wake};
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance};
-use futures::FutureExt;
 
 /// A server that the test may disturb. Its elections are short: the shortest ttl is one second.
 pub(crate) fn own() -> Instance {
@@ -108,6 +107,5 @@ pub(crate) fn held(attempt: Attempt) -> Option<Hold> {
 
 /// Nothing comes of this future within a short while.
 pub(crate) async fn is_quiet(future: &mut (impl Future + Unpin)) -> bool {
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    future.now_or_never().is_none()
+    tokio::time::timeout(Duration::from_millis(300), future).await.is_err()
 }

@@ -1,0 +1,47 @@
+//! The answer to one transaction, whether it went alone or with others.
+
+use dlock_contract::ErrorKind;
+use etcd_client::{GetResponse, KeyValue, TxnOpResponse, TxnResponse};
+
+use super::fault::Fault;
+
+/// The answer to a transaction, and the answers to its reads in their order.
+pub(super) struct TxnAnswers {
+    /// Whether the comparisons held.
+    pub(super) succeeded: bool,
+    /// The revision of the store after the transaction.
+    pub(super) revision: i64,
+    answers: std::vec::IntoIter<TxnOpResponse>,
+}
+
+impl TxnAnswers {
+    /// The answer to a transaction that the store executed at this revision.
+    pub(super) fn of(answer: &TxnResponse, revision: i64) -> Self {
+        Self { succeeded: answer.succeeded(), revision, answers: answer.op_responses().into_iter() }
+    }
+
+    /// The answer to the next read.
+    pub(super) fn next_get(&mut self) -> Result<GetResponse, Fault> {
+        // Answers to puts and deletes are passed over: they show nothing that is needed.
+        let found = self.answers.find_map(|part| if let TxnOpResponse::Get(found) = part { Some(found) } else { None });
+        found.ok_or_else(|| Self::incomplete("reads"))
+    }
+
+    /// The answer to the next transaction inside of this one.
+    pub(super) fn next_txn(&mut self) -> Result<Self, Fault> {
+        let found = self.answers.find_map(|part| if let TxnOpResponse::Txn(found) = part { Some(found) } else { None });
+        // The server tells the revision only of the outer transaction. All of it is executed at that one.
+        let revision = self.revision;
+        found.map(|answer| Self::of(&answer, revision)).ok_or_else(|| Self::incomplete("inner transactions"))
+    }
+
+    /// The first key in the answer to the next read.
+    pub(super) fn first_key(&mut self) -> Result<Option<KeyValue>, Fault> {
+        Ok(self.next_get()?.take_kvs().into_iter().next())
+    }
+
+    fn incomplete(what: &str) -> Fault {
+        let text = format!("the answer to a transaction misses the answer to one of its {what}");
+        Fault::Refused(ErrorKind::Protocol, text)
+    }
+}

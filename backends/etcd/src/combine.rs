@@ -1,0 +1,142 @@
+//! Combines transactions of many tasks: those that come while another one is under way leave together, as one transaction.
+//!
+//! Each of them is nested with its own comparisons, so that one whose comparisons fail changes nothing for the others. For
+//! the server this is one request and one entry of its log. A quiet connection sends at once: one task alone waits for
+//! nobody.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dlock_contract::engine::CallerRuntime;
+use etcd_client::{KvClient, Txn, TxnOp};
+use futures::future::join_all;
+use tokio::sync::oneshot;
+
+use super::answers::TxnAnswers;
+use super::fault::Fault;
+use super::names::{EPOCHS, LockRange};
+
+/// The most transactions that leave together. The server's bound is 128 operations, by default.
+const MOST: usize = 64;
+
+/// The way to the server that the tasks of one runtime share.
+pub(super) struct Combiner {
+    client: KvClient,
+    runtime: CallerRuntime,
+    /// How many requests are under way.
+    under_way: AtomicUsize,
+    next: Mutex<Vec<Joined>>,
+}
+
+/// A transaction that leaves with others.
+struct Joined {
+    /// The lock that it is about.
+    lock: String,
+    txn: Txn,
+    reply: oneshot::Sender<Result<TxnAnswers, Fault>>,
+}
+
+impl Combiner {
+    pub(super) fn new(client: KvClient, runtime: CallerRuntime) -> Arc<Self> {
+        Arc::new(Self { client, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() })
+    }
+
+    /// Sends a transaction that touches no keys but those of this lock and those of its own claim.
+    pub(super) async fn send(self: &Arc<Self>, lock: &LockRange, txn: Txn) -> Result<TxnAnswers, Fault> {
+        if self.under_way.load(Ordering::Relaxed) == 0 {
+            return self.alone(txn).await;
+        }
+        match self.join(lock, txn) {
+            Ok(answer) => answer.await.unwrap_or_else(|_| Err(Fault::Broken("the runtime is shutting down".into()))),
+            Err(txn) => self.alone(txn).await,
+        }
+    }
+
+    /// Sends a transaction by itself.
+    pub(super) async fn alone(&self, txn: Txn) -> Result<TxnAnswers, Fault> {
+        let _under_way = UnderWay::new(&self.under_way);
+        let answer = self.client.clone().txn(txn).await?;
+        let revision = answer.header().map_or(0, |header| header.revision());
+        Ok(TxnAnswers::of(&answer, revision))
+    }
+
+    /// Puts a transaction into the next batch. Gives it back if one about the same lock is there.
+    fn join(self: &Arc<Self>, lock: &LockRange, txn: Txn) -> Result<oneshot::Receiver<Result<TxnAnswers, Fault>>, Txn> {
+        let lock = lock.prefix();
+        let mut next = self.next();
+        // All keys that one transaction creates have the same revision. So two keys of one lock would have no order.
+        // Literal locks may lie within each other.
+        if next.iter().any(|joined| joined.lock.starts_with(&lock) || lock.starts_with(&joined.lock)) {
+            return Err(txn);
+        }
+        let (reply, answer) = oneshot::channel();
+        next.push(Joined { lock, txn, reply });
+        match next.len() {
+            1 => {
+                let combiner = self.clone();
+                // A task, because the caller may be dropped, and the others want their answers.
+                self.runtime.spawn(async move {
+                    // Other tasks that are ready to run can join first.
+                    tokio::task::yield_now().await;
+                    let batch = std::mem::take(&mut *combiner.next());
+                    combiner.together(batch).await;
+                });
+            }
+            MOST => {
+                let (batch, combiner) = (std::mem::take(&mut *next), self.clone());
+                self.runtime.spawn(async move { combiner.together(batch).await });
+            }
+            _ => {}
+        }
+        Ok(answer)
+    }
+
+    async fn together(&self, mut batch: Vec<Joined>) {
+        // Of a caller that gave its request up, nothing must reach the store any more.
+        batch.retain(|joined| !joined.reply.is_closed());
+        if batch.is_empty() {
+            return;
+        }
+        let inner: Vec<_> = batch.iter().map(|joined| TxnOp::txn(joined.txn.clone())).collect();
+        // Against its quota the server counts no puts of inner transactions. So without this one, which is never executed, it
+        // would grant locks without space.
+        let counted = TxnOp::put(format!("{EPOCHS}never"), "", None);
+        match self.alone(Txn::new().and_then(inner).or_else([counted])).await {
+            Ok(mut answers) => {
+                for joined in batch {
+                    let _ = joined.reply.send(answers.next_txn());
+                }
+            }
+            Err(Fault::Broken(text)) => {
+                for joined in batch {
+                    let _ = joined.reply.send(Err(Fault::Broken(text.clone())));
+                }
+            }
+            // The server checks all of them before it changes anything. So one of them was refused, and not the others.
+            Err(_) => {
+                join_all(batch.into_iter().map(async |Joined { txn, reply, .. }| reply.send(self.alone(txn).await)))
+                    .await;
+            }
+        }
+    }
+
+    fn next(&self) -> MutexGuard<'_, Vec<Joined>> {
+        self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request under way.
+struct UnderWay<'a>(&'a AtomicUsize);
+
+impl<'a> UnderWay<'a> {
+    fn new(under_way: &'a AtomicUsize) -> Self {
+        under_way.fetch_add(1, Ordering::Relaxed);
+        Self(under_way)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
