@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::dialect::Dialect;
-use crate::session::{PATIENCE, Session, StoreContext};
+use crate::session::{ANSWER_LIMIT, Session, StoreContext};
 
 /// How long a job waits for a connection.
 const QUEUED: Duration = Duration::from_secs(4);
@@ -70,8 +70,8 @@ impl<D: Dialect> Pool<D> {
                 let answer = match session {
                     Err(error) => Err(error.never_sent()),
                     Ok(session) => {
-                        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
-                        let done = clock.timeout_at(clock.now().after(PATIENCE), request(&mut *session)).await;
+                        let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
+                        let done = clock.timeout_at(clock.now().after(ANSWER_LIMIT), request(&mut *session)).await;
                         session.broken |= done.is_none();
                         done.unwrap_or_else(|| Err(late()))
                     }

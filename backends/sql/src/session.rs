@@ -15,7 +15,7 @@ use crate::statements::Statements;
 use crate::ways::Way;
 
 /// How long the server may take for one statement.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a statement is sent again that the server undid because of others beside it.
 const AGAIN: u32 = 5;

@@ -22,7 +22,7 @@ use super::sweep::sweep_for_ever;
 use crate::collisions::Collisions;
 use crate::dialect::{Refusal, Value};
 use crate::pending_attempts::PendingAttempts;
-use crate::session::PATIENCE;
+use crate::session::ANSWER_LIMIT;
 use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
 
@@ -68,13 +68,13 @@ impl<D: NamedDialect> NamedLock<D> {
         let preparing = {
             let context = context.clone();
             async move {
-                let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+                let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
                 let preparing = async {
                     let (mut conn, _) = context.dialect.connect_named().await?;
                     context.dialect.prepare_named(&mut conn).await?;
                     Ok(conn)
                 };
-                context.clock.timeout_at(context.clock.now().after(PATIENCE), preparing).await.ok_or_else(late)?
+                context.clock.timeout_at(context.clock.now().after(ANSWER_LIMIT), preparing).await.ok_or_else(late)?
             }
         };
         // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
@@ -95,9 +95,9 @@ impl<D: NamedDialect> NamedLock<D> {
 
 impl<D: NamedDialect> Shared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+        let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
         let clock = &self.context.clock;
-        clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
+        clock.timeout_at(clock.now().after(ANSWER_LIMIT), work).await.ok_or_else(late)?
     }
 
     pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {

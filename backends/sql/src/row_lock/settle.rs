@@ -11,7 +11,7 @@ use super::held::HeldRow;
 use super::shared::Shared;
 use super::store::RowLock;
 use crate::dialect::Refusal;
-use crate::session::PATIENCE;
+use crate::session::ANSWER_LIMIT;
 
 /// How long the server is asked what became of a commit, and how often.
 const OUTCOME: Duration = Duration::from_millis(500);
@@ -38,13 +38,13 @@ impl<D: RowDialect> Shared<D> {
     async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         // As long as for an answer: a renewal of ours may be under way, on a server that is slow.
-        let Some(mut slot) = held.begin_end(clock, PATIENCE).await else {
+        let Some(mut slot) = held.begin_end(clock, ANSWER_LIMIT).await else {
             return Err(refusal("its session is still in use, such as by a statement of the body on another task"));
         };
         // Behind this, a request that has not ended drops the connection.
         let Some(mut open) = slot.take() else { return Err(refusal("the transaction had ended before")) };
         let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
-        let until = clock.now().after(PATIENCE);
+        let until = clock.now().after(ANSWER_LIMIT);
         let asking = clock.timeout_at(until, dialect.is_in(&mut open.conn, &held.id)).await;
         match asking.ok_or_else(late).flatten() {
             Ok(true) => {}

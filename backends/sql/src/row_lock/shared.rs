@@ -11,7 +11,7 @@ use super::statements::Statements;
 use super::table::{RowKind, RowTable};
 use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
-use crate::session::{PATIENCE, StoreContext};
+use crate::session::{ANSWER_LIMIT, StoreContext};
 use crate::ways::Ways;
 
 /// The parts of the store that waiters share. A waiter outlives its borrow of the store.
@@ -30,9 +30,9 @@ pub(super) struct Shared<D: RowDialect> {
 
 impl<D: RowDialect> Shared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+        let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
         let clock = &self.context.clock;
-        clock.timeout_at(clock.now().after(PATIENCE), work).await.ok_or_else(late)?
+        clock.timeout_at(clock.now().after(ANSWER_LIMIT), work).await.ok_or_else(late)?
     }
 }
 

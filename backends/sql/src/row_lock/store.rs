@@ -23,7 +23,7 @@ use super::taking::{Asked, Found};
 use crate::collisions::Collisions;
 use crate::dialect::Value;
 use crate::pool::Pool;
-use crate::session::{PATIENCE, StoreContext};
+use crate::session::{ANSWER_LIMIT, StoreContext};
 use crate::settings::Settings;
 use crate::ways::Way;
 
@@ -59,13 +59,13 @@ impl<D: RowDialect> RowLock<D> {
         let preparing = {
             let (context, table) = (context.clone(), table.clone());
             async move {
-                let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
+                let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
                 let preparing = async {
                     let (mut conn, server) = context.dialect.connect().await?;
                     let kind = context.dialect.prepare_row(&mut conn, &table).await?;
                     Ok((conn, server, kind))
                 };
-                let until = context.clock.now().after(PATIENCE);
+                let until = context.clock.now().after(ANSWER_LIMIT);
                 let (conn, server, kind) = context.clock.timeout_at(until, preparing).await.ok_or_else(late)??;
                 Ok::<_, Error>((conn, server, kind, Pool::here(&context, context.settings.max_connections)?))
             }

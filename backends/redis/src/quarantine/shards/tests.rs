@@ -35,7 +35,13 @@ impl Cluster {
 
     fn seen(run_id: &str, uptime: u64, durable: bool) -> ServerDescription {
         let uptime = Duration::from_secs(uptime);
-        ServerDescription { run_id: run_id.into(), uptime, durable, history: Self::history(run_id, false), evicts: None }
+        ServerDescription {
+            run_id: run_id.into(),
+            uptime,
+            durable,
+            history: Self::history(run_id, false),
+            evicts: None,
+        }
     }
 
     fn history(name: &str, is_heir: bool) -> History {
@@ -124,7 +130,11 @@ fn a_server_that_was_a_replica_meanwhile_keeps_its_slots_back() {
     let cluster = Cluster::new();
     let ranges = [(8191, "a"), (16_383, "b")];
     cluster.tells(&ranges, "a", "1", 500, true);
-    cluster.tells_as(&ranges, "a", ServerDescription { history: Cluster::history("2", true), ..Cluster::seen("1", 500, true) });
+    cluster.tells_as(
+        &ranges,
+        "a",
+        ServerDescription { history: Cluster::history("2", true), ..Cluster::seen("1", 500, true) },
+    );
     assert!(!cluster.grants(0) && cluster.grants(8192));
     cluster.clock.advance(SECOND * 7);
     assert!(cluster.grants(0));

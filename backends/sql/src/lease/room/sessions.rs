@@ -10,7 +10,7 @@ use dlock_contract::{BootInstant, Claim, Error, Released, Result};
 
 use crate::dialect::{Dialect, Value};
 use crate::room_name::RoomName;
-use crate::session::{PATIENCE, Session, StoreContext};
+use crate::session::{ANSWER_LIMIT, Session, StoreContext};
 
 /// After a failure in a room no other waiter enters one for so long. Otherwise each poll would open a connection that the
 /// server refuses.
@@ -201,7 +201,7 @@ impl<D: Dialect> RoomSession<D> {
         let context = self.session.context.clone();
         let wait = until.since(context.clock.now());
         // A server whose answer does not come may be gone. The waiter's own time is over then, too.
-        let entered = context.clock.timeout_at(until.after(PATIENCE), self.enter(room, wait)).await;
+        let entered = context.clock.timeout_at(until.after(ANSWER_LIMIT), self.enter(room, wait)).await;
         entered.unwrap_or(Ok(false))
     }
 
@@ -262,6 +262,6 @@ pub(crate) async fn bounded<D: Dialect, T>(
     context: &StoreContext<D>,
     request: impl Future<Output = Result<T>>,
 ) -> Result<T> {
-    let late = || Error::outage(format!("the server did not answer within {PATIENCE:?}"));
-    context.clock.timeout_at(context.clock.now().after(PATIENCE), request).await.unwrap_or_else(|| Err(late()))
+    let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
+    context.clock.timeout_at(context.clock.now().after(ANSWER_LIMIT), request).await.unwrap_or_else(|| Err(late()))
 }
