@@ -72,7 +72,7 @@ async fn parent(stage: &Stage) -> Result<(), Failure> {
     if stage.unlocked() {
         all_lead(nodes).await?
     } else {
-        one_leads_after_the_other(nodes).await?
+        one_leads_after_the_other(nodes, &db).await?
     }
 
     let (invoices, different, highest): (i64, i64, i64) =
@@ -97,9 +97,9 @@ async fn parent(stage: &Stage) -> Result<(), Failure> {
 }
 
 /// The leader is paused, the next one is killed, the next one resigns.
-async fn one_leads_after_the_other(mut nodes: Vec<Worker>) -> Result<(), Failure> {
+async fn one_leads_after_the_other(mut nodes: Vec<Worker>, db: &SqlitePool) -> Result<(), Failure> {
     let first = next_leader(&mut nodes).await?;
-    nodes[first].pause()?;
+    pause_between_writes(&nodes[first], db).await?;
     let since = Instant::now();
     let paused = nodes.remove(first);
     let second = next_leader(&mut nodes).await?;
@@ -123,6 +123,22 @@ async fn one_leads_after_the_other(mut nodes: Vec<Worker>) -> Result<(), Failure
         node.end().await?;
     }
     Ok(())
+}
+
+/// Pauses a node that writes nothing just now. In the middle of a write it would keep SQLite's lock of the whole file, and the
+/// next leader could write nothing either.
+async fn pause_between_writes(node: &Worker, db: &SqlitePool) -> Result<(), Failure> {
+    let mut conn = db.acquire().await?;
+    sqlx::raw_sql("PRAGMA busy_timeout = 0").execute(&mut *conn).await?;
+    loop {
+        node.pause()?;
+        if sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&mut *conn).await.is_ok() {
+            // It is not for the pool any more.
+            return Ok(conn.close().await?);
+        }
+        node.resume()?;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
 
 /// Without the lock: nobody waits for anybody.

@@ -45,7 +45,9 @@ async fn certificates_are_checked() {
     // Made by one account, and used by both.
     drop(database.store().await);
     drop(named::open(&database.url(), &Clock::system()).await.unwrap());
-    database.change("GRANT ALL ON ALL TABLES IN SCHEMA public TO guarded, client").await;
+    for kind in ["TABLES", "SEQUENCES"] {
+        database.change(&format!("GRANT ALL ON ALL {kind} IN SCHEMA public TO guarded, client")).await;
+    }
     let url = |account: &str, query: &str| format!("{}?{query}", database.url_of(&format!("{account}:{PASSWORD}")));
     let [ours, strange, cert, key] =
         ["ca.pem", "stranger.pem", "client.pem", "client.key"].map(|name| files.file(name));

@@ -202,6 +202,11 @@ pub(super) struct Failure {
 }
 
 impl Failure {
+    /// Whether the server itself has said that it ends the session.
+    pub(super) fn was_ended_by_server(&self) -> bool {
+        self.is_over && self.error.code().is_some()
+    }
+
     fn ended() -> Self {
         Self { error: Error::outage("the session that was asked has ended"), is_over: true }
     }

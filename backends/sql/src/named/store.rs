@@ -192,6 +192,8 @@ impl<D: NamedDialect> Shared<D> {
         self.monitor.remove(held);
         match answer {
             Ok(Ok(answer)) => Ok(Some(answer)),
+            // It lists a session for a moment after that has given up its locks, so what it lists now says nothing.
+            Ok(Err(failure)) if failure.was_ended_by_server() => Err(failure.error),
             // The connection is broken on our side. The server may know the session still, and frees the lock later.
             Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(None),
             Ok(Err(failure)) => Err(failure.error),
