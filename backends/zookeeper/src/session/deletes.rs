@@ -5,7 +5,7 @@ use std::sync::Arc;
 use dlock_contract::Result;
 use dlock_contract::engine::background;
 use futures::future::join_all;
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};
 
 /// The most transactions at a time. A delete that finds fewer under way leaves at once.
@@ -25,9 +25,14 @@ pub(crate) enum Deleted {
 
 /// The deletes of one session.
 #[derive(Debug)]
-pub(crate) struct Deletes(mpsc::UnboundedSender<Delete>);
+pub(crate) struct Deletes {
+    waiting: mpsc::UnboundedSender<Delete>,
+    /// One for each transaction that may be under way.
+    permits: Arc<Semaphore>,
+}
 
 /// The nodes of one hold, which are deleted in one step.
+#[derive(Debug)]
 struct Delete {
     client: Client,
     nodes: Vec<String>,
@@ -35,27 +40,40 @@ struct Delete {
 }
 
 impl Deletes {
-    /// The tasks that send the deletes end when this is dropped.
+    /// The task that sends the deletes that wait ends when this is dropped.
     pub(crate) fn begin() -> Result<Self> {
         let (sender, waiting) = mpsc::unbounded_channel();
-        let waiting = Arc::new(Mutex::new(waiting));
-        for _ in 0..AT_ONCE {
-            let waiting = waiting.clone();
-            background()?.spawn(async move {
-                let mut batch = Vec::new();
-                while waiting.lock().await.recv_many(&mut batch, MAX_HOLDS).await > 0 {
-                    delete_together(std::mem::take(&mut batch)).await;
-                }
-            });
-        }
-        Ok(Self(sender))
+        let permits = Arc::new(Semaphore::new(AT_ONCE));
+        background()?.spawn(send_waiting(waiting, permits.clone()));
+        Ok(Self { waiting: sender, permits })
     }
 
     /// Deletes the nodes of one hold in one step, perhaps in a transaction with those of other holds.
     pub(crate) async fn delete(&self, client: &Client, nodes: &[String]) -> Result<Deleted, ClientError> {
+        // The caller sends it by itself if it can: a task would have to wake up first, and then wake the caller.
+        if let Ok(_permit) = self.permits.try_acquire() {
+            return result(delete_all(client, &nodes.iter().collect::<Vec<_>>()).await);
+        }
         let (answer, answered) = oneshot::channel();
-        let _ = self.0.send(Delete { client: client.clone(), nodes: nodes.to_vec(), answer });
+        let _ = self.waiting.send(Delete { client: client.clone(), nodes: nodes.to_vec(), answer });
         answered.await.unwrap_or(Err(ClientError::ClientClosed))
+    }
+}
+
+/// Sends deletes that wait, as many together as have come by then.
+async fn send_waiting(mut waiting: mpsc::UnboundedReceiver<Delete>, permits: Arc<Semaphore>) {
+    while let Some(first) = waiting.recv().await {
+        let Ok(permit) = permits.clone().acquire_owned().await else { return };
+        let mut batch = vec![first];
+        while batch.len() < MAX_HOLDS
+            && let Ok(next) = waiting.try_recv()
+        {
+            batch.push(next);
+        }
+        tokio::spawn(async move {
+            delete_together(batch).await;
+            drop(permit);
+        });
     }
 }
 
