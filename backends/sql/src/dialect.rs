@@ -73,17 +73,6 @@ pub trait Rooms<Conn>: Send + Sync {
 
     /// Leaves a room. False if the session was not in it.
     fn leave<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>>;
-
-    /// Runs the statement that frees a row, and then leaves the room, in one message: the next one in line does not wait for a
-    /// round trip of ours. The server has the statement's commit on its disk before it leaves the room. Returns how many rows
-    /// were changed, and whether the session was in the room. After an error the session must be dropped.
-    fn free_and_leave<'a>(
-        &'a self,
-        conn: &'a mut Conn,
-        free: &'a Statement,
-        values: &'a [Value<'a>],
-        room: &'a RoomName,
-    ) -> BoxFuture<'a, sqlx::Result<(u64, bool)>>;
 }
 
 /// The errors that the algorithm treats in different ways.
@@ -108,25 +97,6 @@ pub struct Statement {
     pub sql: Arc<str>,
     /// For each placeholder of the text that has no number: which value stands there.
     pub order: Box<[usize]>,
-}
-
-impl Statement {
-    /// The text with its values in it, for a message of several statements.
-    #[must_use]
-    pub fn with_values(&self, values: &[Value<'_>], literal: impl Fn(Value<'_>) -> String) -> String {
-        let mut parts = self.sql.split(['?', '$']);
-        let mut text = parts.next().unwrap_or_default().to_owned();
-        for (place, part) in parts.enumerate() {
-            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
-            let (number, rest) = part.split_at(digits);
-            // Numbers begin with 1.
-            let number = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-            let value = number.or_else(|| self.order.get(place).copied()).and_then(|index| values.get(index));
-            text.push_str(&value.map_or_else(String::new, |value| literal(*value)));
-            text.push_str(rest);
-        }
-        text
-    }
 }
 
 /// A value of a statement.
@@ -194,23 +164,5 @@ impl Answer {
             Some(row) => row.first()?.int(),
             None => self.token.filter(|_| self.changed > 0),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_values_of_a_statement_stand_in_its_text() {
-        let literal = |value: Value<'_>| match value {
-            Value::Int(number) => number.to_string(),
-            _ => "'a'".to_owned(),
-        };
-        let values = [Value::Text("a"), Value::Int(7)];
-        let numbered = Statement { sql: "a = $2 AND b = $1 AND c = $2".into(), order: Box::default() };
-        assert_eq!(numbered.with_values(&values, literal), "a = 7 AND b = 'a' AND c = 7");
-        let in_order = Statement { sql: "a = ? AND b = ?, c".into(), order: [1, 0].into() };
-        assert_eq!(in_order.with_values(&values, literal), "a = 7 AND b = 'a', c");
     }
 }

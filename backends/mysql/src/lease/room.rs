@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_sql::{RoomName, Rooms, Statement, TableNames, Value, hex};
-use futures::TryStreamExt;
+use dlock_sql::{RoomName, Rooms, TableNames};
 use futures::future::BoxFuture;
+use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
-use sqlx::{AssertSqlSafe, Either, Executor, Row};
 
 /// The server must end neither the session during a hold nor the wait for a room. 23 days are the longest silence that all
 /// platforms accept; some cut a longer one without an error. Each product skips the comments of the other one.
@@ -54,44 +53,6 @@ impl Rooms<MySqlConnection> for NamedLocks {
             let leave = sqlx::query("SELECT CAST(RELEASE_LOCK(?) AS SIGNED)").bind(room.text());
             Ok(to_bool(leave.fetch_one(conn).await?.try_get_unchecked(0)?).unwrap_or(false))
         })
-    }
-
-    /// Each statement of a message is a transaction, and the next one begins when it has ended.
-    fn free_and_leave<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        free: &'a Statement,
-        values: &'a [Value<'a>],
-        room: &'a RoomName,
-    ) -> BoxFuture<'a, sqlx::Result<(u64, bool)>> {
-        Box::pin(async move {
-            let free = free.with_values(values, literal);
-            let sql = format!("{free}; SELECT CAST(RELEASE_LOCK('{}') AS SIGNED)", room.text());
-            let mut answers = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
-            let (mut changed, mut left) = (None, false);
-            loop {
-                match answers.try_next().await {
-                    Ok(Some(Either::Left(done))) => changed = changed.or(Some(done.rows_affected())),
-                    Ok(Some(Either::Right(row))) => left = to_bool(row.try_get_unchecked(0)?).unwrap_or(false),
-                    Ok(None) => break,
-                    // The row is free all the same.
-                    Err(_) if changed.is_some() => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok((changed.unwrap_or_default(), left))
-        })
-    }
-}
-
-/// A value in the text of a statement.
-fn literal(value: Value<'_>) -> String {
-    match value {
-        Value::Int(number) | Value::Maybe(Some(number)) => number.to_string(),
-        // With the character set, so that a column of texts is compared by its own collation, and its index is used.
-        Value::Text(text) | Value::MaybeText(Some(text)) => format!("_utf8mb4 x'{}'", hex(text.as_bytes())),
-        Value::Bytes(bytes) => format!("x'{}'", hex(bytes)),
-        Value::Maybe(None) | Value::MaybeText(None) => "NULL".to_owned(),
     }
 }
 

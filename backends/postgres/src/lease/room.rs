@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_sql::{LOCKS, RoomName, Rooms, Statement, TableNames, Value, Words, hex};
-use futures::TryStreamExt;
+use dlock_sql::{LOCKS, RoomName, Rooms, TableNames, Words};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
-use sqlx::{AssertSqlSafe, Either, Executor, Row};
+use sqlx::{AssertSqlSafe, Row};
 
 /// The server must not end the session during a hold. It checks once a second whether the client of a waiter is still
 /// connected. Before release 14 it could not, so a dead waiter keeps its place until it has entered the room.
@@ -82,45 +81,6 @@ impl Rooms<PgConnection> for AdvisoryLocks {
             let leave = AssertSqlSafe(format!("SELECT pg_advisory_unlock({})", room.number()));
             sqlx::raw_sql(leave).fetch_one(conn).await?.try_get(0)
         })
-    }
-
-    /// All of a message is one transaction, unless it says otherwise: without its own, the room would be left before the commit.
-    fn free_and_leave<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        free: &'a Statement,
-        values: &'a [Value<'a>],
-        room: &'a RoomName,
-    ) -> BoxFuture<'a, sqlx::Result<(u64, bool)>> {
-        Box::pin(async move {
-            let free = free.with_values(values, literal);
-            let sql = format!("BEGIN; {free}; COMMIT; SELECT pg_advisory_unlock({})", room.number());
-            let mut answers = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
-            let (mut changed, mut left) = (Vec::new(), false);
-            loop {
-                match answers.try_next().await {
-                    Ok(Some(Either::Left(done))) => changed.push(done.rows_affected()),
-                    Ok(Some(Either::Right(row))) => left = row.try_get(0)?,
-                    Ok(None) => break,
-                    // It is committed all the same.
-                    Err(_) if changed.len() > 2 => break,
-                    Err(error) => return Err(error),
-                }
-            }
-            // The first one is that of `BEGIN`.
-            Ok((changed.get(1).copied().unwrap_or_default(), left))
-        })
-    }
-}
-
-/// A value in the text of a statement.
-fn literal(value: Value<'_>) -> String {
-    let text = |text: &str| format!("convert_from(decode('{}', 'hex'), 'UTF8')", hex(text.as_bytes()));
-    match value {
-        Value::Int(number) | Value::Maybe(Some(number)) => format!("'{number}'::bigint"),
-        Value::Text(value) | Value::MaybeText(Some(value)) => text(value),
-        Value::Bytes(bytes) => format!("decode('{}', 'hex')", hex(bytes)),
-        Value::Maybe(None) | Value::MaybeText(None) => "NULL".to_owned(),
     }
 }
 

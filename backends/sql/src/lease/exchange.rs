@@ -41,7 +41,7 @@ impl<D: Dialect> LeaseRow<D> {
             return self.run_for(&hold.claim, |session, claim| Box::pin(ending::release(session, claim))).await;
         };
         match release(inside, &hold.claim).await {
-            Some(released) => Ok(released),
+            Some(answer) => answer,
             None => self.free_again(&hold.claim).await,
         }
     }

@@ -11,12 +11,12 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::dialect::Dialect;
-use crate::lease::attempt;
 use crate::lease::room::sessions::{RoomSessions, Seat, bounded};
 use crate::lease::room::stand::Begin;
 use crate::lease::room::visit::Inside;
 use crate::lease::room::waiting_room::WaitingRoom;
 use crate::lease::room::work::Work;
+use crate::lease::{attempt, ending};
 
 /// How long another runtime may take, from which the release does not come. It may stand still.
 const ELSEWHERE: Duration = Duration::from_secs(1);
@@ -25,16 +25,14 @@ const ELSEWHERE: Duration = Duration::from_secs(1);
 type Passed = (Released, Option<Attempt>);
 
 /// Frees the row, then leaves the room. `None`: the session ended before it answered, so nothing is known.
-pub(crate) async fn release<D: Dialect>(inside: Box<Inside<D>>, claim: &Arc<Claim>) -> Option<Released> {
-    let (claim, sessions) = (claim.clone(), inside.sessions.clone());
-    run(sessions.clone(), move |sender| {
+pub(crate) async fn release<D: Dialect>(mut inside: Box<Inside<D>>, claim: &Arc<Claim>) -> Option<Result<Released>> {
+    let claim = claim.clone();
+    run(inside.sessions.clone(), move |sender| {
         Box::pin(async move {
-            let freed = inside.free(&claim).await;
-            let released = freed.map(|(released, session)| {
-                sessions.put_back(session);
-                released
-            });
-            let _ = sender.send(released);
+            let session = &mut inside.session.session;
+            let released = bounded(&session.context.clone(), ending::release(session, &claim)).await;
+            let _ = sender.send(known(released, session.broken));
+            inside.leave().await;
         })
     })
     .await
@@ -54,8 +52,8 @@ pub(crate) async fn pass<D: Dialect>(
     run(inside.sessions.clone(), move |sender| {
         Box::pin(async move {
             let (sessions, may_go_on) = (inside.sessions.clone(), inside.may_go_on());
+            let (context, session) = (sessions.context.clone(), &mut inside.session.session);
             let (released, begin) = if may_go_on {
-                let (context, session) = (sessions.context.clone(), &mut inside.session.session);
                 match bounded(&context, attempt::pass(session, &holder, &next)).await {
                     Ok(Some(hold)) => {
                         let passed = (Released::Released, Some(Attempt::Acquired(inside.lends(hold))));
@@ -65,16 +63,21 @@ pub(crate) async fn pass<D: Dialect>(
                     }
                     Ok(None) => (Released::NotOwner, Some(Begin::Inside(inside))),
                     Err(error) => {
-                        let _ = sender.send(if session.broken { None } else { Some(Err(error)) });
+                        let _ = sender.send(known(Err(error), session.broken));
                         return;
                     }
                 }
             } else {
-                let Some((released, session)) = inside.free(&holder).await else {
-                    let _ = sender.send(None);
-                    return;
-                };
-                (released, Some(Begin::Perhaps(Seat::Used(Box::new(session)))))
+                match bounded(&context, ending::release(session, &holder)).await {
+                    Ok(released) => {
+                        let left = inside.leave_with_session().await.map(|session| Seat::Used(Box::new(session)));
+                        (released, left.or_else(|| sessions.seat().ok()).map(Begin::Perhaps))
+                    }
+                    Err(error) => {
+                        let _ = sender.send(known(Err(error), session.broken));
+                        return;
+                    }
+                }
             };
             let Some(begin) = begin else {
                 let _ = sender.send(Some(Ok((released, None))));
@@ -85,6 +88,11 @@ pub(crate) async fn pass<D: Dialect>(
         })
     })
     .await
+}
+
+/// The answer of a session. `None` if it has ended.
+fn known<T>(answer: Result<T>, is_broken: bool) -> Option<Result<T>> {
+    if answer.is_err() && is_broken { None } else { Some(answer) }
 }
 
 /// Runs work with a session in the runtime that drives it. It goes on if nobody waits for its answer.

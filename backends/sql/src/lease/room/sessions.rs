@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::CallerRuntime;
-use dlock_contract::{BootInstant, Claim, Error, Released, Result};
+use dlock_contract::{BootInstant, Error, Result};
 
-use crate::dialect::{Dialect, Value};
+use crate::dialect::Dialect;
 use crate::room_name::RoomName;
 use crate::session::{ANSWER_LIMIT, Session, StoreContext};
 
@@ -216,26 +216,6 @@ impl<D: Dialect> RoomSession<D> {
             })
         });
         request.await
-    }
-
-    /// Frees the row of a claim, and leaves the room then. `None`: nothing is known, and the session must be dropped.
-    pub(crate) async fn free_and_leave(&mut self, claim: &Claim, room: &RoomName) -> Option<Released> {
-        let (context, room, owner) = (self.session.context.clone(), room.clone(), claim.owner);
-        let row = context.row_name(&claim.key).ok()?.name;
-        let statements = context.clone();
-        let freeing = self.session.request(move |dialect, conn| {
-            Box::pin(async move {
-                let values = [Value::Text(&row), Value::Bytes(owner.as_bytes())];
-                match dialect.rooms() {
-                    Some(rooms) => rooms.free_and_leave(conn, &statements.statements.release, &values, &room).await,
-                    None => Ok((0, false)),
-                }
-            })
-        });
-        let freed = bounded(&context, freeing).await;
-        self.session.broken |= !matches!(freed, Ok((_, true)));
-        let (changed, _) = freed.ok()?;
-        Some(if changed > 0 { Released::Released } else { Released::NotOwner })
     }
 
     /// Leaves a room. If that fails, the session must be dropped, which ends its stay too.

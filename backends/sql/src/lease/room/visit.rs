@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dlock_contract::{Claim, Hold, Released};
+use dlock_contract::Hold;
 
 use crate::dialect::Dialect;
 use crate::lease::room::sessions::{RoomSession, RoomSessions};
@@ -49,20 +49,19 @@ impl<D: Dialect> Inside<D> {
         }))
     }
 
-    /// Frees the row of the visit's hold and leaves the room, in one message. `None`: nothing is known of the row, and the
-    /// session is dropped, which ends its stay.
-    pub(crate) async fn free(self: Box<Self>, claim: &Claim) -> Option<(Released, RoomSession<D>)> {
-        let Self { mut session, room, .. } = *self;
-        let released = session.free_and_leave(claim, &room).await?;
-        Some((released, session))
-    }
-
     /// Leaves the room, and keeps the session for other waiters. The row must be free before.
     pub(crate) async fn leave(self: Box<Self>) {
-        let Self { sessions, mut session, room, .. } = *self;
-        if session.leave(&room).await.is_ok() {
+        let sessions = self.sessions.clone();
+        if let Some(session) = self.leave_with_session().await {
             sessions.put_back(session);
         }
+    }
+
+    /// The same for a session that is used again at once. `None` if it has ended.
+    pub(crate) async fn leave_with_session(self: Box<Self>) -> Option<RoomSession<D>> {
+        let Self { mut session, room, .. } = *self;
+        session.leave(&room).await.ok()?;
+        Some(session)
     }
 }
 
