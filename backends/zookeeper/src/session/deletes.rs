@@ -70,7 +70,8 @@ async fn send_waiting(mut waiting: mpsc::UnboundedReceiver<Delete>, permits: Arc
         {
             batch.push(next);
         }
-        tokio::spawn(async move {
+        let Ok(background) = background() else { return };
+        background.spawn(async move {
             delete_together(batch).await;
             drop(permit);
         });
