@@ -64,7 +64,7 @@ pub(crate) fn row() -> Result<Row, Failed> {
     Ok(Row {
         name: "cost".into(),
         about: format!(
-            "What leaves and reaches one process, as a proxy before the server counts it. A lock: acquired and released, one \
+            "The bytes and sends of one process, as a proxy before the server counts them. A lock: acquired and released, one \
              task, nobody else wants it. A renewal: one of {HOLDS} holds of the process, for a third of its ttl. Idle: no hold, \
              no waiter. A send is a piece of data that the proxy read at once: a request, or a part of it."
         ),

@@ -20,7 +20,7 @@ pub(super) fn wake(connection: Connection, claim: Arc<Claim>, place: Arc<Place>,
     Wake::on(async move { wait_for_lock(&connection, &claim, &place, blocked).await }).ask_by(ask_by)
 }
 
-/// What a waiter has learnt from its watch.
+/// The news of a waiter's watch.
 enum News {
     /// The place is there now.
     At(Position),
@@ -87,9 +87,9 @@ async fn watch(connection: &Connection, place: &Place, revision: i64, blocked: &
 }
 
 impl Blocked {
-    /// What the deletions in this message mean for the waiter.
+    /// The meaning of this message's deletions for the waiter.
     fn news(&mut self, place: &Place, message: &WatchResponse) -> Option<News> {
-        // What happened before the queue was read is known already.
+        // Events from before the queue was read are known already.
         let deleted = || message.events().iter().filter_map(|event| event.kv());
         let deleted = || deleted().filter(|key| key.mod_revision() > self.revision);
         // Also if it was deleted after the last older key: then the lock was ours for a moment only.

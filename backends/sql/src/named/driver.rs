@@ -86,9 +86,9 @@ impl<J> Driver<J> {
         // If our thread has not polled the task yet, it finds the request when it does.
         let Some(waker) = self.waker().clone() else { return };
         let is_done = match self.task.try_lock() {
-            // What comes later wakes our thread.
+            // A request that comes later wakes our thread.
             Ok(mut task) => poll_once(&mut task, &mut Context::from_waker(&waker)).is_ready(),
-            // Whoever polls it may have looked for requests already.
+            // The one that polls it may have looked for requests already.
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
         };
         if is_done {

@@ -1,6 +1,6 @@
 //! A release that also takes the lock for the next caller of this process, in one request to the session that has it.
 //!
-//! Whoever waits in the server is served first: the server gives him the lock as it is freed, and the next caller then
+//! A caller that waits in the server is served first: the server gives it the lock as it is freed, and the next caller then
 //! waits behind him.
 
 use std::sync::Arc;

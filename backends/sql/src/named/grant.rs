@@ -83,7 +83,7 @@ fn values_of<'a>(session: SessionId, claim: &'a Claim, lock: &'a Lock, hold: &'a
     ]
 }
 
-/// What became of a lock that was freed and asked for again.
+/// The end of a request that freed a lock and asked for it again.
 pub(super) enum Exchanged {
     /// The session did not hold it.
     NotHeld,
