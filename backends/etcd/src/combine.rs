@@ -36,8 +36,17 @@ struct Joined {
     reply: oneshot::Sender<Result<TxnAnswers, Fault>>,
 }
 
+impl Joined {
+    /// Whether the caller still waits for the answer. A transaction that its caller gave up must not leave any more.
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed()
+    }
+}
+
 impl Combiner {
     pub(super) fn new(client: KvClient, runtime: CallerRuntime) -> Arc<Self> {
+        // With a bound, an answer that is larger would be lost after the server has executed the request.
+        let client = client.max_decoding_message_size(usize::MAX);
         Arc::new(Self { client, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() })
     }
 
@@ -92,8 +101,7 @@ impl Combiner {
     }
 
     async fn together(&self, mut batch: Vec<Joined>) {
-        // Of a caller that gave its request up, nothing must reach the store any more.
-        batch.retain(|joined| !joined.reply.is_closed());
+        batch.retain(Joined::is_wanted);
         if batch.is_empty() {
             return;
         }
@@ -107,15 +115,16 @@ impl Combiner {
                     let _ = joined.reply.send(answers.next_txn());
                 }
             }
-            Err(Fault::Broken(text)) => {
-                for joined in batch {
-                    let _ = joined.reply.send(Err(Fault::Broken(text.clone())));
-                }
-            }
-            // The server checks all of them before it changes anything. So one of them was refused, and not the others.
-            Err(_) => {
+            // The server checks all of them before it changes anything. So it refused one of them, and not the others.
+            Err(fault) if fault.refuses_content() => {
+                batch.retain(Joined::is_wanted);
                 join_all(batch.into_iter().map(async |Joined { txn, reply, .. }| reply.send(self.alone(txn).await)))
                     .await;
+            }
+            Err(fault) => {
+                for joined in batch {
+                    let _ = joined.reply.send(Err(fault.clone()));
+                }
             }
         }
     }

@@ -8,24 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use dlock_contract::TlsMode;
 use dlock_contract::engine::{CallerRuntime, EndsTask, Names};
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result, Tls};
-#[cfg(feature = "tls")]
-use etcd_client::{Certificate, Identity, TlsOptions};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result};
 use etcd_client::{
-    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, WatchFilterType,
-    WatchOptions, WatchStream,
+    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, WatchClient,
+    WatchFilterType, WatchOptions, WatchStream,
 };
-
 use tokio::sync::oneshot;
 
 use super::answers::TxnAnswers;
 use super::combine::Combiner;
 use super::fault::Fault;
-use super::members::Members;
-use super::names::{KeyRange, LockRange};
+use super::key_range::KeyRange;
+use super::members::{Members, with_tls};
+use super::names::LockRange;
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -160,29 +156,6 @@ impl Connections {
     }
 }
 
-/// The server's certificate must have the name in the URL, because the address comes from an unproven look-up.
-#[cfg(feature = "tls")]
-fn with_tls(options: ConnectOptions, name: &str, tls: &Tls) -> (ConnectOptions, &'static str) {
-    if tls.mode == TlsMode::Off {
-        return (options, "http");
-    }
-    let mut wanted = TlsOptions::new().domain_name(name);
-    wanted = match &tls.ca {
-        Some(ca) => wanted.ca_certificate(Certificate::from_pem(ca)),
-        None => wanted.with_native_roots(),
-    };
-    if let Some((cert, key)) = &tls.identity {
-        wanted = wanted.identity(Identity::from_pem(cert, key));
-    }
-    (options.with_tls(wanted), "https")
-}
-
-/// Without the feature, `Members::of` has refused a URL that asks for TLS.
-#[cfg(not(feature = "tls"))]
-fn with_tls(options: ConnectOptions, _: &str, _: &Tls) -> (ConnectOptions, &'static str) {
-    (options, "http")
-}
-
 /// The connection of one runtime.
 #[derive(Clone)]
 pub(super) struct Connection {
@@ -226,7 +199,7 @@ impl Connection {
     }
 
     pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {
-        self.send(self.client().kv_client().get(key, Some(options))).await
+        self.send(self.client().kv_client().max_decoding_message_size(usize::MAX).get(key, Some(options))).await
     }
 
     pub(super) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Fault> {
@@ -254,7 +227,7 @@ impl Connection {
     /// Watches two keys for their deletion. Earlier deletions are not reported.
     pub(super) async fn watch_both(&self, one: &[u8], other: &[u8]) -> Result<WatchStream, Fault> {
         let deletions = || Some(WatchOptions::new().with_filters([WatchFilterType::NoPut]));
-        let mut watch = self.client().watch_client();
+        let mut watch = self.watch_client();
         self.send(async {
             let mut stream = watch.watch(one, deletions()).await?;
             stream.watch(other, deletions()).await?;
@@ -266,7 +239,11 @@ impl Connection {
     /// Watches a range for deletions. Earlier deletions are not reported.
     pub(super) async fn watch_range(&self, range: &KeyRange) -> Result<WatchStream, Fault> {
         let options = WatchOptions::new().with_range(range.to.as_slice()).with_filters([WatchFilterType::NoPut]);
-        self.send(self.client().watch_client().watch(range.from.as_slice(), Some(options))).await
+        self.send(self.watch_client().watch(range.from.as_slice(), Some(options))).await
+    }
+
+    fn watch_client(&self) -> WatchClient {
+        self.client().watch_client().max_decoding_message_size(usize::MAX)
     }
 
     fn client(&self) -> &Client {

@@ -8,7 +8,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTar
 use super::connection::Connection;
 use super::fault::Fault;
 use super::inspect::note_of;
-use super::names::KeyRange;
+use super::key_range::KeyRange;
 use super::place::{Place, Position, check_has_lease};
 
 /// How often an attempt reads the epoch again if other tasks of this process changed it meanwhile.

@@ -15,19 +15,19 @@ use crate::faults::{fill, open, raw as raw_of, started_with};
 use crate::server::{ask, claim, line, lock, process, soon};
 use crate::slow::Slow;
 
-fn locks() -> Vec<LockKey> {
+pub(crate) fn locks() -> Vec<LockKey> {
     (0..16).map(|_| lock("together")).collect()
 }
 
 /// A process that has its lease already. Its first request keeps the connection busy, so the others leave together.
-async fn warm() -> Etcd {
+pub(crate) async fn warm() -> Etcd {
     let process = process().await;
     let hold = ask(&process, &claim(&lock("lease"))).await.unwrap();
     process.release(&hold).await.unwrap();
     process
 }
 
-async fn ask_all(process: &Etcd, claims: &[Arc<Claim>]) -> Vec<Option<Hold>> {
+pub(crate) async fn ask_all(process: &Etcd, claims: &[Arc<Claim>]) -> Vec<Option<Hold>> {
     join_all(claims.iter().map(|claim| ask(process, claim))).await
 }
 
