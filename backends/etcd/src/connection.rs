@@ -17,11 +17,10 @@ use etcd_client::{
 use tokio::sync::oneshot;
 
 use super::answers::TxnAnswers;
-use super::combine::Combiner;
+use super::combine::{Combiner, Scope};
 use super::fault::Fault;
 use super::key_range::KeyRange;
 use super::members::{Members, with_tls};
-use super::names::LockRange;
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -186,16 +185,19 @@ impl Connection {
 
     /// Sends a transaction by itself.
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnAnswers, Fault> {
-        let answers = self.send(self.opened.value.combiner.alone(txn)).await?;
-        self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
-        Ok(answers)
+        self.note_revision(self.send(self.opened.value.combiner.alone(txn)).await)
     }
 
-    /// Sends a transaction of a claim of this lock, which may leave with those of other locks.
-    pub(super) async fn txn_of(&self, range: &LockRange, txn: Txn) -> Result<TxnAnswers, Fault> {
-        let answers = self.send(self.opened.value.combiner.send(range, txn)).await?;
-        self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
-        Ok(answers)
+    /// Sends a transaction that changes keys of this scope only. It may leave with those of other locks.
+    pub(super) async fn txn_of(&self, scope: Scope, txn: Txn) -> Result<TxnAnswers, Fault> {
+        self.note_revision(self.send(self.opened.value.combiner.send(scope, txn)).await)
+    }
+
+    fn note_revision(&self, answers: Result<TxnAnswers, Fault>) -> Result<TxnAnswers, Fault> {
+        if let Ok(answers) = &answers {
+            self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
+        }
+        answers
     }
 
     pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {

@@ -6,6 +6,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Exchange, Hold, Queue, Release
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use futures::future::BoxFuture;
 
+use super::combine::Scope;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::leave::PendingLeave;
@@ -74,7 +75,7 @@ impl Place {
         // The holder's key excludes keys of other modes, so these need no comparison.
         let mut then = vec![TxnOp::delete(self.key.clone(), None), next.put()];
         then.extend(next.queue_reads(None));
-        let mut answers = connection.txn_of(&self.range, Txn::new().when(when).and_then(then)).await?;
+        let mut answers = connection.txn_of(Scope::of(&self.range), Txn::new().when(when).and_then(then)).await?;
         next.state().entering = false;
         if !answers.succeeded {
             // The caller releases next.
