@@ -160,8 +160,8 @@ impl Combiner {
             // The server checks all of them before it changes anything. So it refused one of them, or their number of bytes.
             Err(fault) if fault.refuses_content() => {
                 batch.retain(Joined::is_wanted);
-                join_all(batch.into_iter().map(async |Joined { txn, reply, .. }| reply.send(self.alone(txn).await)))
-                    .await;
+                let again = async |Joined { txn, reply, .. }| reply.send(repeated(&fault, self.alone(txn).await));
+                join_all(batch.into_iter().map(again)).await;
             }
             Err(fault) => {
                 for joined in batch {
@@ -173,6 +173,16 @@ impl Combiner {
 
     fn next(&self) -> MutexGuard<'_, Vec<Joined>> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The answer to a transaction that was sent again after this refusal. In the moment in which the space ends, the server
+/// executes a transaction and says that there is no space. So if the second one finds another state than it expects, that may
+/// be the work of the first one: a release would take it for a lost lock.
+fn repeated(refusal: &Fault, answer: Result<TxnAnswers, Fault>) -> Result<TxnAnswers, Fault> {
+    match (refusal, answer) {
+        (Fault::NoSpace, Ok(answers)) if !answers.succeeded => Err(Fault::NoSpace),
+        (_, answer) => answer,
     }
 }
 
@@ -189,5 +199,18 @@ impl<'a> UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_transaction_that_changed_nothing_is_in_doubt_if_space_had_ended() {
+        let answer = |succeeded| Ok(TxnAnswers::without_reads(succeeded));
+        assert!(matches!(repeated(&Fault::NoSpace, answer(false)), Err(Fault::NoSpace)));
+        assert!(repeated(&Fault::NoSpace, answer(true)).is_ok_and(|answers| answers.succeeded));
+        assert!(repeated(&Fault::LeaseGone, answer(false)).is_ok_and(|answers| !answers.succeeded));
     }
 }

@@ -24,6 +24,7 @@ const TOO_LARGE: &str = "received message larger than max";
 impl Fault {
     /// Whether the server refused the request for its content, before it executed anything. Only then may the same request
     /// be sent again in parts. Other failures say nothing about the outcome, or come from load, which parts would increase.
+    /// [`NoSpace`](Self::NoSpace) is an exception: the server may have executed the request.
     pub(super) fn refuses_content(&self) -> bool {
         match self {
             Self::LeaseGone | Self::NoSpace => true,

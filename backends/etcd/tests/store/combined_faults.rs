@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock::backends::etcd::client::{Client, GetOptions, PutOptions};
 use dlock::{ErrorKind, LockKey};
-use dlock_contract::{Attempt, Backend, Claim, Mode, Owner, Queue, Released};
+use dlock_contract::{Attempt, Backend, Claim, Exchange, Mode, Owner, Queue, Released};
 use dlock_testkit::Mode as NetworkMode;
 use dlock_testkit::holds::{claim_on, token};
 use dlock_testkit::servers::Instance;
@@ -17,7 +17,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
 
 use crate::combined::{ask_all, locks, warm};
-use crate::faults::{open, raw as raw_of, started_with};
+use crate::faults::{fill, open, raw as raw_of, started_with};
 use crate::server::{TTL, ask, claim, claim_for, lock, own, prefix, raw, soon, url};
 use crate::slow::Slow;
 
@@ -139,6 +139,21 @@ async fn a_lease_that_has_ended_harms_no_request_on_another_lease() {
     let (asked, released) = tokio::join!(ask_all(&process, &wanted), released);
     assert!(asked.into_iter().all(|hold| hold.unwrap().group() != ended));
     assert!(released.into_iter().all(|released| released.unwrap() == Released::Released));
+}
+
+#[tokio::test]
+async fn without_space_a_release_that_also_asks_for_the_next_caller_only_releases() {
+    let server = started_with(&["--quota-backend-bytes", "400000"]);
+    let (process, key, mut raw) = (open(&server).await, lock("handed on"), raw_of(&server).await);
+    let hold = ask(&process, &claim_for(&key, TTL * 20, true)).await.unwrap();
+    fill(&mut raw).await;
+    let next = claim_for(&key, TTL * 20, true);
+    let (released, answer) = process.release_to(&hold, &next, soon()).await.unwrap();
+    assert!(released == Released::Released && answer.is_none());
+    assert!(is_free(&mut raw, &key).await);
+    // Nothing is remembered of a claim that may have a key: an abandon would ask the server, which is not there.
+    server.kill9().unwrap();
+    process.abandon(&next).await.unwrap();
 }
 
 /// The server refuses a transaction that puts a key twice, and all that is inside of it.
