@@ -8,6 +8,7 @@ use std::time::Duration;
 use dlock_contract::engine::without_names;
 use dlock_contract::{Error, Mode, OncePer, Result};
 
+use crate::acquire::lazy::Found;
 use crate::api::registry::Registry;
 use crate::options::resolved::Resolved;
 use crate::options::supported::{check_options, check_ttl};
@@ -124,7 +125,8 @@ impl Registry {
     ///
     /// Asks no store anything. It repeats what the stores have said so far: why one could not be opened, why
     /// [`ready`](Self::ready) found that one takes no locks, and a ttl that one has refused itself. Call it once at the
-    /// start, after the backends were installed.
+    /// start, after the backends were installed. What a store can do is known when it is open: for one that is connected
+    /// lazily, call it after [`ready`](Self::ready).
     ///
     /// # Errors
     /// All that was found, at once.
@@ -142,7 +144,14 @@ impl Registry {
             return Ok(());
         }
         let missing = |error| self.context().opening_error(site.backend()).unwrap_or(error);
-        let store = self.context().store(site.backend()).map_err(missing)?;
+        let store = match self.context().find(site.backend()).map_err(missing)? {
+            Found::Open(store) => store,
+            // What it can do is not known yet. What a retry can mend is no finding.
+            Found::Lazy(lazy) => {
+                let failed = self.context().opening_error(Some(&lazy.name));
+                return failed.filter(|error| !error.is_retryable()).map_or(Ok(()), Err);
+            }
+        };
         let named = |error: Error| error.with_backend(&store.name);
         let ttl = (!site.per_call("ttl")).then_some(resolved.ttl);
         if let Some(ttl) = ttl {
@@ -156,12 +165,12 @@ impl Registry {
     fn verify_families(&self, found: &mut Vec<(SiteInfo, Error)>) {
         let mut first: BTreeMap<(String, String), SiteInfo> = BTreeMap::new();
         for site in sites() {
-            let Ok(store) = self.context().store(site.backend()) else { continue };
+            let Ok(store) = self.context().find(site.backend()) else { continue };
             if site.0.computed || site.per_call("backend") {
                 continue;
             }
             for template in site.templates() {
-                let other = *first.entry((store.name.to_string(), without_names(template))).or_insert(site);
+                let other = *first.entry((store.name().to_owned(), without_names(template))).or_insert(site);
                 if !other.mode().mixes_with(site.mode()) {
                     let text = format!(
                         "{} ({}:{}) uses the key {template:?} too, with another lock mode: {:?} and {:?} do not mix; give one of them another key",
@@ -187,7 +196,7 @@ impl Registry {
 
     fn explain_site(&self, site: SiteInfo, defaults: &Defaults) -> Explanation {
         let options = self.context().tuned(site.name(), site.0.options);
-        let backend = self.context().store(site.backend());
+        let backend = self.context().find(site.backend());
         let resolved = options.resolve(defaults).or_else(|_| site.with_some_ttl(options).resolve(defaults));
         let mut settings = match resolved {
             Ok(resolved) => settings(site.0, &options, &resolved),
@@ -203,7 +212,8 @@ impl Registry {
             keys: site.templates().to_vec(),
             backend: match backend {
                 _ if site.per_call("backend") => "an expression".to_owned(),
-                Ok(store) => format!("{} ({})", store.name, store.backend.profile().kind),
+                Ok(Found::Open(store)) => format!("{} ({})", store.name, store.backend.profile().kind),
+                Ok(Found::Lazy(lazy)) => format!("{} (not opened yet)", lazy.name),
                 Err(_) => format!("{} (not installed)", site.backend().unwrap_or("the default")),
             },
             place: format!("{}:{}", site.file(), site.line()),
