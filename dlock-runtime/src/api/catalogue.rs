@@ -6,13 +6,12 @@ use std::fmt;
 use std::time::Duration;
 
 use dlock_contract::engine::without_names;
-use dlock_contract::{Error, Mode, OncePer, Result};
+use dlock_contract::{Error, Mode, Result};
 
 use crate::acquire::lazy::Found;
 use crate::api::registry::Registry;
-use crate::options::resolved::Resolved;
 use crate::options::supported::{check_options, check_ttl};
-use crate::options::{Cohort, Defaults, OnLost, Options, Otherwise, Wait};
+use crate::options::{Defaults, Options, Otherwise, Wait};
 use crate::site::{Registered, Site};
 
 /// One annotated function; see [`sites`].
@@ -199,9 +198,11 @@ impl Registry {
         let backend = self.context().find(site.backend());
         let resolved = options.resolve(defaults).or_else(|_| site.with_some_ttl(options).resolve(defaults));
         let mut settings = match resolved {
-            Ok(resolved) => settings(site.0, &options, &resolved),
+            Ok(resolved) => options.settings(&resolved),
             Err(error) => vec![("error", error.to_string())],
         };
+        settings.push(("on_busy", otherwise(site.0.on_busy).to_owned()));
+        settings.push(("on_outage", otherwise(site.0.on_outage).to_owned()));
         for (name, value) in &mut settings {
             if site.per_call(name) {
                 *value = "an expression".to_owned();
@@ -267,66 +268,12 @@ fn as_map<S: serde::Serializer>(settings: &[(&'static str, String)], out: S) -> 
     out.collect_map(settings.iter().map(|(name, value)| (name, value)))
 }
 
-fn settings(site: &Site, options: &Options, resolved: &Resolved) -> Vec<(&'static str, String)> {
-    let mut settings = vec![
-        ("mode", format!("{:?}", options.mode).to_lowercase()),
-        ("ttl", time(resolved.ttl)),
-        (
-            "wait",
-            match resolved.wait {
-                Wait::None => "none".to_owned(),
-                Wait::Forever => "forever".to_owned(),
-                Wait::UpTo(limit) => time(limit),
-            },
-        ),
-        ("renew", resolved.cadence.map_or_else(|| "never".to_owned(), |every| format!("every {}", time(every)))),
-        ("max_hold", time(resolved.max_hold)),
-        ("max_waiters", resolved.max_waiters.to_string()),
-        ("on_busy", otherwise(site.on_busy).to_owned()),
-        ("on_outage", otherwise(site.on_outage).to_owned()),
-        ("on_lost", if options.on_lost == OnLost::Cancel { "cancel" } else { "continue" }.to_owned()),
-        (
-            "retry",
-            format!(
-                "{} times, {} to {}",
-                resolved.retry.times,
-                time(resolved.retry.backoff.from),
-                time(resolved.retry.backoff.to)
-            ),
-        ),
-    ];
-    let mut add = |name, value: Option<String>| settings.extend(value.map(|value| (name, value)));
-    add("attempts", options.attempts.map(|attempts| attempts.to_string()));
-    add("backoff", options.backoff.map(|backoff| format!("{} to {}", time(backoff.from), time(backoff.to))));
-    add("cohort", options.cohort.map(cohort));
-    add("fair", options.fair.then(|| "yes".to_owned()));
-    add("reentrant", options.reentrant.then(|| "yes".to_owned()));
-    add("timeout", options.timeout.map(time));
-    add("min_hold", options.min_hold.map(time));
-    add("once_per", options.once_per.map(period));
-    settings
-}
-
-fn period(once: OncePer) -> String {
-    let offset = if once.offset.is_zero() { String::new() } else { format!(" at {}", time(once.offset)) };
-    format!("{}{offset}{}", time(once.period), if once.rerun { ", again after a crash" } else { "" })
-}
-
-fn cohort(cohort: Cohort) -> String {
-    let span = cohort.span.map_or_else(String::new, |span| format!(" in {}", time(span)));
-    format!("{} passes{span}", cohort.passes)
-}
-
 const fn otherwise(policy: Otherwise) -> &'static str {
     match policy {
         Otherwise::Error => "error",
         Otherwise::Skip => "skip",
         Otherwise::Call => "call",
     }
-}
-
-fn time(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
 }
 
 #[cfg(test)]
