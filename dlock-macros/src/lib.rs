@@ -8,7 +8,6 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod args;
 mod call;
 mod checks;
 mod duration;
@@ -30,6 +29,7 @@ mod table;
 mod template;
 mod tokens;
 mod values;
+mod written;
 
 use proc_macro2::TokenStream;
 
@@ -58,7 +58,7 @@ fn expand_optimistic(args: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-fn expand_lock(spec: &args::AttributeSpec, args: TokenStream, item: TokenStream) -> TokenStream {
+fn expand_lock(spec: &table::AttributeSpec, args: TokenStream, item: TokenStream) -> TokenStream {
     match model::LockedFn::new(spec, args.clone(), item.clone()) {
         Ok(locked) => expand::expand(&locked),
         Err(mistakes) => fallback::report(&mistakes, spec, args, item),
