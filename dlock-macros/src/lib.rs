@@ -1,6 +1,6 @@
 //! The attribute of dlock. Use it through the crate `dlock-rs`, which brings the runtime that it calls.
 //!
-//! Reading order: `table` (what can be written), `args`, `values`, `key_values` and `literals` (how it is read), `template`, `duration` (two small
+//! Reading order: `table` (what can be written), `written`, `values`, `key_values` and `literals` (how it is read), `template`, `duration` (two small
 //! languages in strings), `item` and `lazy` (the function), `names` (the names in a key), `expressions` (the names in
 //! an expression), `checks` (options that do not fit together), `model` (everything checked), `expand` with `site` and
 //! `call` (tokens). `fallback` is for functions with mistakes, `optimistic` for the attribute that takes no lock.
