@@ -43,7 +43,8 @@ pub(super) async fn ask<D: NamedDialect>(
         Ok(NamedAnswer::Taken) => return (Ok(None), AfterRequest::KeepSession),
         Ok(NamedAnswer::Interrupted) => return (Err(Failure::interrupted()), AfterRequest::KeepSession),
         Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), AfterRequest::EndSession),
-        Err(error) => return judged(context, Err(error)),
+        // The server may have granted it before the statement failed.
+        Err(error) => return freed(context, conn, (lock, mode), error).await,
     }
     // After a wait the server counts the silence anew: it has the session when it answers.
     let since = if wait.is_zero() { asked } else { context.clock.now() };
