@@ -105,25 +105,30 @@ pub(super) async fn exchange<D: NamedDialect>(
     let hold = HoldId::of(&next.owner).to_string();
     let values = values_of(session, next, lock, &hold);
     let since = context.clock.now();
-    let answer = freed_and_asked(context, conn, session, lock, &values).await;
+    let (answer, token) = match freed_and_asked(context, conn, session, lock, &values).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            return match freed(context, conn, (lock, next.mode), error).await {
+                // The session surely does not hold it now. The next caller hears of the error when it asks.
+                (_, AfterRequest::KeepSession) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
+                (answer, after) => (answer.map(|_| Exchanged::Freed), after),
+            };
+        }
+    };
     match answer {
-        Ok((None, _)) => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
-        Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
-        Ok((Some(NamedAnswer::Granted), token)) => {
-            (Ok(Exchanged::Granted((checked(token), since))), AfterRequest::KeepSession)
-        }
-        Ok((Some(NamedAnswer::Taken | NamedAnswer::Interrupted), _)) => {
-            (Ok(Exchanged::Freed), AfterRequest::KeepSession)
-        }
-        Err(error) => match freed(context, conn, (lock, next.mode), error).await {
-            // The session surely does not hold it now. The next caller hears of the error when it asks.
-            (_, AfterRequest::KeepSession) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
-            (answer, after) => (answer.map(|_| Exchanged::Freed), after),
+        None => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
+        Some(NamedAnswer::Elsewhere) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+        Some(NamedAnswer::Taken | NamedAnswer::Interrupted) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
+        Some(NamedAnswer::Granted) => match told_or_drawn(context, conn, Mode::Exclusive, token, &values).await {
+            Ok(token) => (Ok(Exchanged::Granted((checked(token), since))), AfterRequest::KeepSession),
+            // It was held to its end, whatever becomes of the next caller.
+            Err(error) => (Ok(Exchanged::Freed), freed(context, conn, (lock, next.mode), error).await.1),
         },
     }
 }
 
-/// The answer to the request for the lock, and the token; `None` in the place of the answer if the lock was not held.
+/// The answer to the request for the lock, and the token if it is told too; `None` in the place of the answer if the lock was
+/// not held.
 type Again = (Option<NamedAnswer>, Option<i64>);
 
 async fn freed_and_asked<D: NamedDialect>(
@@ -133,15 +138,11 @@ async fn freed_and_asked<D: NamedDialect>(
     lock: &Lock,
     values: &[Value<'_>; 7],
 ) -> sqlx::Result<Again> {
-    let (answer, token) = match &context.statements.sequence {
+    match &context.statements.sequence {
         // Not again if the server undid it: the lock is not undone with it.
-        Some(sequence) => again(&context.dialect.run(conn, &sequence.exchange, values).await?, session),
-        None => (context.dialect.lock_again(conn, session, &lock.name).await?, None),
-    };
-    Ok(match answer {
-        Some(NamedAnswer::Granted) => (answer, told_or_drawn(context, conn, Mode::Exclusive, token, values).await?),
-        _ => (answer, None),
-    })
+        Some(sequence) => Ok(again(&context.dialect.run(conn, &sequence.exchange, values).await?, session)),
+        None => Ok((context.dialect.lock_again(conn, session, &lock.name).await?, None)),
+    }
 }
 
 fn again(answer: &Answer, session: SessionId) -> Again {

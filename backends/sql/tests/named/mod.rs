@@ -3,6 +3,7 @@
 
 mod cycle;
 mod dropped;
+mod exchange;
 mod inspect;
 mod releases;
 mod session_end;
