@@ -169,7 +169,7 @@ async fn ask_at_once<D: NamedDialect>(
         Ok(answer) => answer,
     };
     let Some([is_granted, token, number]) = answer.rows.first().map(Vec::as_slice) else {
-        return (Err(Failure { error: corrupt("it has too few columns"), is_over: true }), AfterRequest::EndSession);
+        return (Err(Failure::ended_by(corrupt("it has too few columns"))), AfterRequest::EndSession);
     };
     match is_granted.is_true() {
         _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
@@ -221,7 +221,8 @@ async fn freed<D: NamedDialect>(
         AfterRequest::KeepSession if context.dialect.unlock(conn, &lock.name, mode).await.is_ok() => {
             (answer, AfterRequest::KeepSession)
         }
-        _ => (answer, AfterRequest::EndSession),
+        AfterRequest::KeepSession => (answer, AfterRequest::EndSession),
+        ended => (answer, ended),
     }
 }
 

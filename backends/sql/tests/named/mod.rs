@@ -7,6 +7,7 @@ mod exchange;
 mod inspect;
 mod releases;
 mod session_end;
+mod silent;
 pub(crate) mod support;
 mod sweep;
 mod waits;
