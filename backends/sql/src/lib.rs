@@ -47,8 +47,8 @@ pub use named::{
 };
 pub use room_name::RoomName;
 pub use row_lock::{
-    HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind, RowLock, RowTable,
-    RowTransaction, RowWords, Taken,
+    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind,
+    RowLock, RowTable, RowTransaction, RowWords, Taken,
 };
 pub use server_table::ServerTable;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
