@@ -42,8 +42,8 @@ pub use hex::hex;
 pub use hosts::Hosts;
 pub use lease::LeaseRow;
 pub use named::{
-    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SequenceWords,
-    SessionId,
+    LockName, NAMED, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedLock, NamedWords, READ_WRITE,
+    ReadWriteWords, SequenceWords, SessionId,
 };
 pub use room_name::RoomName;
 pub use row_lock::{

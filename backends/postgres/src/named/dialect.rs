@@ -51,6 +51,7 @@ impl NamedDialect for Postgres {
         NamedWords {
             on_conflict: "ON CONFLICT (k) DO UPDATE SET",
             is_held: is_held!("'ExclusiveLock'"),
+            if_granted: None,
             sequence: Some(SequenceWords {
                 try_lock: "pg_try_advisory_lock($7)",
                 unlock: "pg_advisory_unlock($7)",

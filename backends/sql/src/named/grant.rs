@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result};
 
-use super::dialect::{NamedAnswer, NamedDialect, SessionId};
+use super::dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, SessionId};
 use super::drive::AfterRequest;
 use super::requests::{Failure, judged, run};
 use super::session::{Lock, NamedContext};
-use crate::dialect::{Answer, Cell, Statement, Value};
+use crate::dialect::{Answer, Cell, Refusal, Statement, Value};
 use crate::numbers::MOST_TOKEN;
 use crate::session::corrupt;
 
@@ -35,6 +35,21 @@ pub(super) async fn ask<D: NamedDialect>(
         return refused_by_family(context, conn, (lock, mode), answer).await;
     }
     let asked = context.clock.now();
+    if wait.is_zero()
+        && let Some(stamp) = &context.statements.stamp_if_granted
+    {
+        let ask = NamedAsk { lock: &lock.name, again: false, stamp, values: &values[..6] };
+        return match context.dialect.lock_and_draw(conn, session, ask).await {
+            Ok((Some(NamedAnswer::Granted), token)) => match kept_or_drawn(context, conn, token, &values).await {
+                Ok(token) => (Ok(Some((checked(token), asked))), AfterRequest::KeepSession),
+                Err(error) => freed(context, conn, (lock, mode), error).await,
+            },
+            Ok((None | Some(NamedAnswer::Taken), _)) => (Ok(None), AfterRequest::KeepSession),
+            Ok((Some(NamedAnswer::Interrupted), _)) => (Err(Failure::interrupted()), AfterRequest::KeepSession),
+            Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+            Err(error) => freed(context, conn, (lock, mode), error).await,
+        };
+    }
     match context.dialect.lock(conn, session, (&lock.name, mode), wait).await {
         Ok(NamedAnswer::Granted) => {}
         Ok(NamedAnswer::Taken) if wait.is_zero() => {
@@ -119,7 +134,7 @@ pub(super) async fn exchange<D: NamedDialect>(
         None => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
         Some(NamedAnswer::Elsewhere) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
         Some(NamedAnswer::Taken | NamedAnswer::Interrupted) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
-        Some(NamedAnswer::Granted) => match told_or_drawn(context, conn, Mode::Exclusive, token, &values).await {
+        Some(NamedAnswer::Granted) => match kept_or_drawn(context, conn, token, &values).await {
             Ok(token) => (Ok(Exchanged::Granted((checked(token), since))), AfterRequest::KeepSession),
             // It was held to its end, whatever becomes of the next caller.
             Err(error) => (Ok(Exchanged::Freed), freed(context, conn, (lock, next.mode), error).await.1),
@@ -127,31 +142,54 @@ pub(super) async fn exchange<D: NamedDialect>(
     }
 }
 
-/// The answer to the request for the lock, and the token if it is told too; `None` in the place of the answer if the lock was
-/// not held.
-type Again = (Option<NamedAnswer>, Option<i64>);
-
 async fn freed_and_asked<D: NamedDialect>(
     context: &NamedContext<D>,
     conn: &mut D::Conn,
     session: SessionId,
     lock: &Lock,
     values: &[Value<'_>; 7],
-) -> sqlx::Result<Again> {
-    match &context.statements.sequence {
-        // Not again if the server undid it: the lock is not undone with it.
-        Some(sequence) => Ok(again(&context.dialect.run(conn, &sequence.exchange, values).await?, session)),
-        None => Ok((context.dialect.lock_again(conn, session, &lock.name).await?, None)),
+) -> sqlx::Result<NamedDrawn> {
+    // Not again if the server undid it: the lock is not undone with it.
+    if let Some(sequence) = &context.statements.sequence {
+        return Ok(again(&context.dialect.run(conn, &sequence.exchange, values).await?, session));
     }
+    if let Some(stamp) = &context.statements.stamp_if_granted {
+        let ask = NamedAsk { lock: &lock.name, again: true, stamp, values: &values[..6] };
+        return context.dialect.lock_and_draw(conn, session, ask).await;
+    }
+    if !context.dialect.unlock(conn, &lock.name, Mode::Exclusive).await? {
+        return Ok((None, Ok(None)));
+    }
+    let answer = context.dialect.lock(conn, session, (&lock.name, Mode::Exclusive), Duration::ZERO).await?;
+    Ok((Some(answer), Ok(None)))
 }
 
-fn again(answer: &Answer, session: SessionId) -> Again {
-    match answer.rows.first().map(Vec::as_slice) {
+fn again(answer: &Answer, session: SessionId) -> NamedDrawn {
+    let (answer, token) = match answer.rows.first().map(Vec::as_slice) {
         Some([_, _, number]) if number.int() != Some(session.number) => (Some(NamedAnswer::Elsewhere), None),
         Some([Cell::Int(1), token, _]) => (Some(NamedAnswer::Granted), token.int()),
         Some([Cell::Int(_), ..]) => (Some(NamedAnswer::Taken), None),
         _ => (None, None),
-    }
+    };
+    (answer, Ok(token))
+}
+
+/// A token that was drawn in the message with the grant, or else another one, also if the server undid the draw because of others
+/// beside it.
+async fn kept_or_drawn<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    token: sqlx::Result<Option<i64>>,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Option<i64>> {
+    let token = match token {
+        Err(error) if context.dialect.refusal(&error) == Refusal::Undone => {
+            context.collisions.note(Refusal::Undone);
+            None
+        }
+        token => token?,
+    };
+    told_or_drawn(context, conn, Mode::Exclusive, token, values).await
 }
 
 /// The same without a wait, in one statement.
