@@ -42,13 +42,13 @@ pub use hex::hex;
 pub use hosts::Hosts;
 pub use lease::LeaseRow;
 pub use named::{
-    LockName, NAMED, NamedAnswer, NamedDialect, NamedLock, NamedWords, READ_WRITE, ReadWriteWords, SequenceWords,
-    SessionId,
+    LockName, NAMED, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedLock, NamedWords, READ_WRITE,
+    ReadWriteWords, SequenceWords, SessionId,
 };
 pub use room_name::RoomName;
 pub use row_lock::{
-    HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind, RowLock, RowTable,
-    RowTransaction, RowWords, Taken,
+    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind,
+    RowLock, RowTable, RowTransaction, RowWords, Taken,
 };
 pub use server_table::ServerTable;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};

@@ -4,10 +4,13 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
-use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, SessionId};
+use dlock_sql::{
+    Dialect, LockName, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWords, SessionId, Statement, Value, hex,
+};
+use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
-use sqlx::{AssertSqlSafe, Row};
+use sqlx::{AssertSqlSafe, Either, Executor, Row};
 
 use crate::lease::{MySql, tables};
 use crate::server::fault::fault;
@@ -28,6 +31,7 @@ impl NamedDialect for MySql {
         NamedWords {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
+            if_granted: Some(" FROM DUAL WHERE @dlock_granted = 1"),
             sequence: None,
             read_write: None,
             longest_ttl: Duration::from_secs(MAX_SILENCE_SECONDS),
@@ -113,20 +117,50 @@ impl NamedDialect for MySql {
         })
     }
 
-    /// `-1` if the lock was not held, or was another session's.
-    fn lock_again<'a>(
+    /// The variable, and not the lock itself, tells the second statement whether the lock was granted: a replica that repeats
+    /// statements knows variables, and no locks.
+    fn lock_and_draw<'a>(
         &'a self,
         conn: &'a mut MySqlConnection,
         session: SessionId,
-        lock: &'a LockName,
-    ) -> BoxFuture<'a, sqlx::Result<Option<NamedAnswer>>> {
+        ask: NamedAsk<'a>,
+    ) -> BoxFuture<'a, sqlx::Result<NamedDrawn>> {
         Box::pin(async move {
-            let sql = "SELECT CASE RELEASE_LOCK(?) WHEN 1 THEN CAST(GET_LOCK(?, 0) AS SIGNED) ELSE -1 END, \
-                CAST(CONNECTION_ID() AS SIGNED)";
-            let row = sqlx::query(sql).bind(&lock.id).bind(&lock.id).fetch_one(conn).await?;
-            match row.try_get_unchecked::<Option<i64>, _>(0)? {
-                Some(-1) => Ok(None),
-                _ => answer_of(&row, session).map(Some),
+            let name = format!("CONVERT(X'{}' USING utf8mb4)", hex(ask.lock.id.as_bytes()));
+            let lock = match ask.again {
+                true => format!("CASE RELEASE_LOCK({name}) WHEN 1 THEN GET_LOCK({name}, 0) ELSE -1 END"),
+                false => format!("GET_LOCK({name}, 0)"),
+            };
+            let sql = format!(
+                "SET @dlock_granted = {lock}; \
+                 SELECT CAST(@dlock_granted AS SIGNED), CAST(CONNECTION_ID() AS SIGNED); {}",
+                with_values(ask.stamp, ask.values)
+            );
+            let mut answers = conn.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql)));
+            let (mut answer, mut token) = (None, None);
+            loop {
+                match answers.try_next().await {
+                    Ok(Some(Either::Right(row))) => {
+                        answer = Some(match row.try_get_unchecked::<Option<i64>, _>(0)? {
+                            Some(-1) => None,
+                            _ => Some(answer_of(&row, session)?),
+                        });
+                    }
+                    Ok(Some(Either::Left(done))) if done.rows_affected() > 0 => {
+                        token = i64::try_from(done.last_insert_id()).ok();
+                    }
+                    Ok(Some(Either::Left(_))) => {}
+                    Ok(None) => {
+                        let answer = answer.ok_or_else(|| sqlx::Error::Protocol("GET_LOCK has no answer".into()))?;
+                        return Ok((answer, Ok(token)));
+                    }
+                    Err(error) => {
+                        return match answer {
+                            Some(answer) => Ok((answer, Err(error))),
+                            None => Err(error),
+                        };
+                    }
+                }
             }
         })
     }
@@ -185,6 +219,23 @@ fn answer_of(row: &MySqlRow, session: SessionId) -> sqlx::Result<NamedAnswer> {
         Some(_) => return Err(sqlx::Error::Protocol("GET_LOCK returned an invalid answer".into())),
         None => NamedAnswer::Interrupted,
     })
+}
+
+/// A statement with its values in it, as one of several in a message must be.
+fn with_values(statement: &Statement, values: &[Value<'_>]) -> String {
+    let mut parts = statement.sql.split('?');
+    let mut sql = parts.next().unwrap_or_default().to_owned();
+    for (part, index) in parts.zip(&statement.order) {
+        // Writing into a string cannot fail.
+        let _ = match values.get(*index) {
+            Some(Value::Int(number) | Value::Maybe(Some(number))) => write!(sql, "{number}"),
+            Some(Value::Text(text) | Value::MaybeText(Some(text))) => write!(sql, "X'{}'", hex(text.as_bytes())),
+            Some(Value::Bytes(bytes)) => write!(sql, "X'{}'", hex(bytes)),
+            Some(Value::Maybe(None) | Value::MaybeText(None)) | None => write!(sql, "NULL"),
+        };
+        sql.push_str(part);
+    }
+    sql
 }
 
 /// Refuses a cluster in which every node accepts writes: each node has named locks of its own, so they exclude nobody.

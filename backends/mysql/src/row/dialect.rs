@@ -9,7 +9,9 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use dlock_contract::{Health, Result};
-use dlock_sql::{Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken, hex};
+use dlock_sql::{
+    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken, hex,
+};
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlArguments, MySqlConnection};
@@ -118,7 +120,7 @@ impl RowDialect for MySql {
         number(error) == Some(1792)
     }
 
-    fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
+    fn commit<'a>(&'a self, conn: &'a mut MySqlConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<Committed>> {
         Box::pin(async move {
             // The first one fails if this is another transaction than the one that has locked the row.
             let sql = format!("RELEASE SAVEPOINT dlock_hold; COMMIT; {}", unmark(id));
@@ -128,11 +130,11 @@ impl RowDialect for MySql {
                 match answers.try_next().await {
                     Ok(Some(Either::Left(_))) => done += 1,
                     Ok(Some(Either::Right(_))) => {}
-                    Ok(None) => return Ok(true),
-                    // It is committed, whatever becomes of the mark: that ends with the session.
-                    Err(_) if done >= 2 => return Ok(true),
+                    Ok(None) => return Ok(Committed::Clean),
+                    // It is committed, whatever becomes of the mark.
+                    Err(_) if done >= 2 => return Ok(Committed::Marked),
                     // There is no such savepoint, and the server has stopped there.
-                    Err(error) if done == 0 && number(&error) == Some(1305) => return Ok(false),
+                    Err(error) if done == 0 && number(&error) == Some(1305) => return Ok(Committed::Elsewhere),
                     Err(error) => return Err(error),
                 }
             }

@@ -22,12 +22,15 @@ fn map_error(error: sqlx::Error) -> Error {
                 format!("the account lacks a right on dlock's table: {missing}; locks need SELECT, INSERT and UPDATE"),
             );
         }
-        Some(1044 | 1045 | 1130 | 1227 | 1370 | 1698) => {
+        // Also an account that is locked, by hand or after wrong passwords.
+        Some(1044 | 1045 | 1130 | 1227 | 1370 | 1698 | 3118 | 3955 | 4150 | 4151) => {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its request");
         }
         // A table is also full if its file cannot grow.
         Some(1021 | 1114) => Error::outage("the server's disk is full"),
-        Some(1040 | 1203 | 1226) => Error::outage("the server has no connection left"),
+        Some(1040) => Error::outage("the server has no connection left"),
+        // The server's text names the account.
+        Some(1203 | 1226) => return Error::outage("the server has no connection left for the account"),
         Some(1205 | 3572) => Error::outage("another session has kept a row of dlock's table locked for too long"),
         Some(1213 | 3101) => Error::outage("the server rolled the request back because of concurrent ones"),
         Some(1317 | 1969 | 3024) => Error::outage("the server interrupted the request"),

@@ -10,6 +10,8 @@ use dlock_mysql::named;
 use dlock_sql::NamedLock;
 use dlock_testkit::holds::claim_on;
 use futures::future::LocalBoxFuture;
+use sqlx::AssertSqlSafe;
+use sqlx::mysql::MySqlConnection;
 
 pub(crate) use crate::server::{Database, Kind};
 
@@ -45,6 +47,24 @@ impl Database {
     /// A claim in a namespace of the case's own.
     pub(crate) fn claim(&self, text: &str, ttl: Duration) -> Arc<Claim> {
         claim_on(&key(self, text), ttl, |_| ())
+    }
+}
+
+impl Database {
+    /// Somebody's transaction, which lets no token be drawn for this key until it is dropped.
+    pub(crate) async fn hinder_draws(&self, name: &str) -> MySqlConnection {
+        let mut conn = self.connect().await;
+        let sql = format!("START TRANSACTION; SELECT 1 FROM dlock_named WHERE k = '{name}' FOR UPDATE");
+        assert_eq!(sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut conn).await.unwrap().len(), 1);
+        conn
+    }
+
+    /// Whether this session waits for a row, to draw a token.
+    pub(crate) async fn a_draw_waits(&self, conn: &mut MySqlConnection, session: u64) -> bool {
+        let sql = format!(
+            "SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {session} AND INFO LIKE 'INSERT INTO dlock_named%'"
+        );
+        sqlx::raw_sql(AssertSqlSafe(sql)).fetch_optional(conn).await.unwrap().is_some()
     }
 }
 

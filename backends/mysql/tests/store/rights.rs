@@ -8,11 +8,12 @@ use dlock_testkit::text_of;
 use sqlx::{AssertSqlSafe, Executor};
 
 use crate::named_kit::{TTL, open};
-use crate::server::Database;
+use crate::server::{Database, Kind};
 
 named_cases! {
     a_right_that_is_missing_is_named_when_the_store_is_opened
     opening_leaves_nothing
+    an_account_that_is_locked_or_used_up_is_never_shown
 }
 
 async fn a_right_that_is_missing_is_named_when_the_store_is_opened(database: Database) {
@@ -64,4 +65,67 @@ async fn opening_leaves_nothing(database: Database) {
     let mut root = database.connect().await;
     let (rows,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM dlock_named").fetch_one(&mut root).await.unwrap();
     assert_eq!(rows, 0);
+}
+
+/// The server names the account in each of these errors.
+async fn an_account_that_is_locked_or_used_up_is_never_shown(database: Database) {
+    let mut root = database.connect().await;
+    let account = format!("canary_{:08x}", fastrand::u32(..));
+    let (user, on) = (format!("'{account}'@'%'"), format!("{}.*", database.name));
+    let mut change = async |sql: &str| {
+        root.execute(AssertSqlSafe(sql.replace("{user}", &user).replace("{on}", &on))).await.unwrap();
+    };
+    // The server counts the connections of an account that has a limit.
+    change("CREATE USER {user} WITH MAX_USER_CONNECTIONS 100").await;
+    change("GRANT ALL ON {on} TO {user}").await;
+    let refused = async || {
+        let error = named::open(&database.url_of(&account), &Clock::system()).await.err().unwrap();
+        assert!(!text_of(&error).contains("canary"), "{}", text_of(&error));
+        error
+    };
+    let _store = named::open(&database.url_of(&account), &Clock::system()).await.unwrap();
+    change("ALTER USER {user} WITH MAX_USER_CONNECTIONS 1").await;
+    let error = refused().await;
+    assert!(matches!(error.kind(), ErrorKind::Outage) && error.is_retryable(), "{error}");
+    change("ALTER USER {user} WITH MAX_USER_CONNECTIONS 100").await;
+    change("ALTER USER {user} ACCOUNT LOCK").await;
+    let error = refused().await;
+    assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+    change("DROP USER {user}").await;
+}
+
+/// After wrong passwords. MariaDB counts them for the whole server, so the server is the test's own.
+async fn an_account_that_is_locked_by_wrong_passwords_is_never_shown(kind: Kind) {
+    let server = tokio::task::spawn_blocking(move || kind.start()).await.unwrap().unwrap();
+    let database = Database::create(&server.url(), "alone").await;
+    let mut root = database.connect().await;
+    let (limits, options) = match kind {
+        Kind::MariaDb => ("", ""),
+        Kind::MySql => (" FAILED_LOGIN_ATTEMPTS 2 PASSWORD_LOCK_TIME 1", "?tls=require"),
+    };
+    root.execute(AssertSqlSafe(format!("CREATE USER 'canary'@'%' IDENTIFIED BY 'right'{limits}"))).await.unwrap();
+    if kind == Kind::MariaDb {
+        root.execute("SET GLOBAL max_password_errors = 2").await.unwrap();
+    }
+    let mut codes = Vec::new();
+    for _ in 0..4 {
+        let url = format!("{}{options}", database.url_of("canary:wrong"));
+        let error = named::open(&url, &Clock::system()).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::PermissionDenied), "{error}");
+        assert!(!text_of(&error).contains("canary"), "{}", text_of(&error));
+        codes.push(error.code().unwrap().to_owned());
+    }
+    assert!(codes[0] == "1045" && codes[3] != "1045", "it was never locked: {codes:?}");
+}
+
+mod alone {
+    #[tokio::test]
+    async fn mariadb_never_shows_an_account_that_it_locks() {
+        super::an_account_that_is_locked_by_wrong_passwords_is_never_shown(super::Kind::MariaDb).await;
+    }
+
+    #[tokio::test]
+    async fn mysql_never_shows_an_account_that_it_locks() {
+        super::an_account_that_is_locked_by_wrong_passwords_is_never_shown(super::Kind::MySql).await;
+    }
 }

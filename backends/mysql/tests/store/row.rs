@@ -3,17 +3,19 @@
 use std::time::Duration;
 
 use dlock::{ErrorKind, Held};
-use dlock_contract::{Backend, BreakRecord, HoldId, Inspect};
-use dlock_testkit::holds::take;
+use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, Standing};
+use dlock_testkit::holds::{confirm, take};
+use dlock_testkit::wait_until;
 use sqlx::{Connection, Executor};
 
 use crate::named_kit::TTL;
 use crate::row_cases::world::{Failure, World, run};
-use crate::row_kit::{Kind, SESSION, open, transaction};
+use crate::row_kit::{Kind, SESSION, open, transaction, transaction_of};
 use crate::server::Database;
 
 row_lock_cases! {
     a_body_that_changes_a_tables_definition_is_told_that_it_may_have_committed
+    a_mark_that_could_not_be_taken_away_ends_with_its_session
 }
 
 /// These servers commit before they change a table's definition, and refuse the change then: the session is in a transaction that
@@ -46,6 +48,56 @@ async fn a_body_that_changes_a_tables_definition_is_told_that_it_may_have_commit
     world.until_free().await;
     assert_eq!(world.data().await, ["1", "2"]);
 }
+
+/// The account may send only so many statements more, so one after another of those of a commit is refused.
+async fn a_mark_that_could_not_be_taken_away_ends_with_its_session(database: Database) {
+    let world = World::new(database).await;
+    let mut root = world.database.connect().await;
+    let account = format!("short_{:08x}", fastrand::u32(..));
+    let mut change = async |sql: &str| {
+        root.execute(sqlx::AssertSqlSafe(sql.replace("{user}", &format!("'{account}'@'%'")))).await.unwrap();
+    };
+    change(&format!("CREATE USER {{user}} WITH MAX_QUERIES_PER_HOUR {PLENTY}")).await;
+    change(&format!("GRANT ALL ON {}.* TO {{user}}", world.database.name)).await;
+    let store = open(&world.database.url_of(&account)).await.unwrap();
+    let mut allow = async |queries: u32| {
+        // The second one counts anew.
+        change(&format!("ALTER USER {{user}} WITH MAX_QUERIES_PER_HOUR {queries}")).await;
+        change("FLUSH PRIVILEGES").await;
+    };
+    let (mut committed, mut refused) = (0, 0);
+    for queries in 1..=12 {
+        let hold = take(&store, &world.database.claim("a", TTL)).await;
+        let mut tx = transaction_of(&hold).unwrap();
+        let sql = format!("INSERT INTO data VALUES ({queries}, 0)");
+        tx.conn().await.unwrap().execute(sqlx::AssertSqlSafe(sql)).await.unwrap();
+        drop(tx);
+        allow(queries).await;
+        let settled = store.settle().unwrap().settle(&hold).await;
+        allow(PLENTY).await;
+        if settled.is_err() {
+            refused += 1;
+            let _ = store.release(&hold).await;
+            continue;
+        }
+        committed += 1;
+        let next = take(&store, &world.database.claim("a", TTL)).await;
+        let mark = format!("SELECT IS_USED_LOCK('dlr{}') IS NULL", HoldId::of(&hold.claim.owner));
+        let is_gone = async || {
+            // So that the server does not end the session for its silence.
+            assert!(matches!(confirm(&store, &next).await, Standing::Renewed(_)));
+            world.database.lines(&mark).await == ["1"]
+        };
+        wait_until("the mark of the hold before has gone", is_gone).await.unwrap();
+        store.release(&next).await.unwrap();
+    }
+    assert!(committed > 0 && refused > 0, "{committed} committed, {refused} refused: nothing was proven");
+    assert_eq!(world.data().await.len(), committed);
+    change("DROP USER {user}").await;
+}
+
+/// More statements than a test sends.
+const PLENTY: u32 = 1_000_000;
 
 mod alone {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -51,6 +51,7 @@ impl NamedDialect for Postgres {
         NamedWords {
             on_conflict: "ON CONFLICT (k) DO UPDATE SET",
             is_held: is_held!("'ExclusiveLock'"),
+            if_granted: None,
             sequence: Some(SequenceWords {
                 try_lock: "pg_try_advisory_lock($7)",
                 unlock: "pg_advisory_unlock($7)",
@@ -145,11 +146,17 @@ impl NamedDialect for Postgres {
             } else {
                 match lock_with_wait(conn, (lock, mode), wait).await {
                     Ok(number) => (true, number),
-                    Err(error) => match state(&error).as_deref() {
-                        Some("55P03") => return Ok(NamedAnswer::Taken),
-                        Some("57014" | "40P01") => return Ok(NamedAnswer::Interrupted),
-                        _ => return Err(error),
-                    },
+                    Err(error) => {
+                        let answer = match state(&error).as_deref() {
+                            Some("55P03") => NamedAnswer::Taken,
+                            Some("57014" | "40P01") => NamedAnswer::Interrupted,
+                            _ => return Err(error),
+                        };
+                        // If the server grants the lock in the moment in which it ends the wait, the statement fails and the
+                        // session has the lock.
+                        self.unlock(conn, lock, mode).await?;
+                        return Ok(answer);
+                    }
                 }
             };
             Ok(match granted {

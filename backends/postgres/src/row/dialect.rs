@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
-use dlock_sql::{Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken, hex};
+use dlock_sql::{
+    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken, hex,
+};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};
@@ -133,8 +135,8 @@ impl RowDialect for Postgres {
         state(error).as_deref() == Some("25006")
     }
 
-    fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
-        Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| true) })
+    fn commit<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<Committed>> {
+        Box::pin(async move { sqlx::raw_sql("COMMIT").execute(conn).await.map(|_| Committed::Clean) })
     }
 
     fn undo<'a>(&'a self, conn: &'a mut PgConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {

@@ -74,6 +74,7 @@ macro_rules! row_lock_cases {
 
 mod advisory;
 mod eighteen;
+mod ended_waits;
 mod failover;
 mod fenced;
 mod hosts;

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use dlock::Clock;
 use dlock_postgres::{Postgres, named};
 use dlock_sql::NamedLock;
+use sqlx::postgres::PgConnection;
 
+use crate::kit::lines_of;
 pub(crate) use crate::kit::{Database, TTL, key};
 
 /// Named locks.
@@ -60,6 +62,21 @@ impl Database {
             assert!(Instant::now() < end, "{count:?} sessions wait");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Somebody's transaction, which lets no token be drawn for a key until it is dropped: the sequence is behind the clock,
+    /// and nobody can set it.
+    pub(crate) async fn hinder_draws(&self, _: &str) -> PgConnection {
+        let mut conn = self.connect().await;
+        let sql = "SELECT setval('dlock_tokens', 1); BEGIN; SELECT 1 FROM dlock_named WHERE k = '' FOR UPDATE";
+        assert_eq!(sqlx::raw_sql(sql).fetch_all(&mut conn).await.unwrap().len(), 2);
+        conn
+    }
+
+    /// Whether this session waits for a row, to draw a token.
+    pub(crate) async fn a_draw_waits(&self, conn: &mut PgConnection, session: u64) -> bool {
+        let sql = format!("SELECT 1 FROM pg_locks WHERE pid = {session} AND NOT granted");
+        !lines_of(conn, &sql).await.is_empty()
     }
 
     pub(crate) async fn kill(&self, session: u64) {

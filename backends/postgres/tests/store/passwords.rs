@@ -1,7 +1,8 @@
 //! Accounts with passwords (SCRAM).
 
-use dlock::ErrorKind;
+use dlock::{Clock, ErrorKind};
 use dlock_contract::{Backend, Released};
+use dlock_postgres::named;
 use dlock_testkit::holds::take;
 use dlock_testkit::text_of;
 
@@ -11,6 +12,7 @@ row_cases! {
     a_password_may_have_any_character
     a_wrong_password_is_refused_and_never_shown
     a_password_that_the_client_does_not_send_is_told_and_never_shown
+    an_account_that_has_no_connection_left_is_never_shown
 }
 
 async fn a_password_may_have_any_character(database: Database) {
@@ -60,4 +62,14 @@ async fn a_password_that_the_client_does_not_send_is_told_and_never_shown(databa
     assert!(error.to_string().contains("emoji"), "{error}");
     let text = text_of(&error);
     assert!(!text.contains("geheim") && !text.contains('\u{1F512}') && !text.contains("1f512"), "{text}");
+}
+
+/// The server names the account in its error.
+async fn an_account_that_has_no_connection_left_is_never_shown(database: Database) {
+    let account = format!("canary_{:08x}", fastrand::u32(..));
+    database.change(&format!("CREATE ROLE {account} LOGIN PASSWORD 'right' CONNECTION LIMIT 0")).await;
+    let url = database.url_of(&format!("{account}:right"));
+    let error = named::open(&url, &Clock::system()).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("53300")), "{error}");
+    assert!(!text_of(&error).contains("canary"), "{}", text_of(&error));
 }

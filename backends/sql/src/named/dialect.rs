@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 
 use super::name::LockName;
 use super::words::NamedWords;
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Statement, Value};
 
 /// One server's part of named locks, beside its part of all statements.
 pub trait NamedDialect: Dialect {
@@ -56,20 +56,17 @@ pub trait NamedDialect: Dialect {
         mode: Mode,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// Frees an exclusive lock and asks for it again without waiting: whoever waits gets it first. `None` if this session did
-    /// not hold it.
-    fn lock_again<'a>(
+    /// Asks for an exclusive lock without waiting, and draws a token under it by a statement with
+    /// [`if_granted`](NamedWords::if_granted). Both leave in one message. The token has a result of its own: if it cannot be
+    /// drawn, the answer to the request is known all the same.
+    fn lock_and_draw<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
         session: SessionId,
-        lock: &'a LockName,
-    ) -> BoxFuture<'a, sqlx::Result<Option<NamedAnswer>>> {
-        Box::pin(async move {
-            match self.unlock(conn, lock, Mode::Exclusive).await? {
-                true => self.lock(conn, session, (lock, Mode::Exclusive), Duration::ZERO).await.map(Some),
-                false => Ok(None),
-            }
-        })
+        ask: NamedAsk<'a>,
+    ) -> BoxFuture<'a, sqlx::Result<NamedDrawn>> {
+        let _ = (conn, session, ask);
+        Box::pin(async { Err(sqlx::Error::Protocol("the server does not take both in one message".into())) })
     }
 
     /// Which session of the server answers on this connection.
@@ -91,6 +88,23 @@ pub struct SessionId {
     /// When it began, in the server's time, where the server tells that of other sessions; else zero.
     pub began: i64,
 }
+
+/// A request for a lock and its token in one message.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedAsk<'a> {
+    /// The lock.
+    pub lock: &'a LockName,
+    /// It is freed first: whoever waits for it gets it.
+    pub again: bool,
+    /// Draws the token.
+    pub stamp: &'a Statement,
+    /// The values of that.
+    pub values: &'a [Value<'a>],
+}
+
+/// The answer to the request for the lock, and the token. `None` in the place of the answer if the lock was to be freed first,
+/// and this session did not hold it.
+pub type NamedDrawn = (Option<NamedAnswer>, sqlx::Result<Option<i64>>);
 
 /// The answer to a request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

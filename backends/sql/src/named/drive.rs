@@ -11,6 +11,7 @@ use super::dialect::NamedDialect;
 use super::driver::Jobs;
 use super::session::{NamedContext, Shared};
 use crate::dialect::Dialect;
+use crate::session::ANSWER_LIMIT;
 
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
@@ -34,15 +35,16 @@ pub(super) async fn drive<D: NamedDialect>(
                 match context.clock.timeout_at(context.clock.now().after(idle), poll_fn(|_| jobs.next())).await {
                     Some(Some(job)) => {
                         // After so much silence the server has ended it too.
-                        let until = context.clock.now().after(job.wait + shared.ttl);
+                        let begun = context.clock.now();
+                        let until = begun.after(job.wait + shared.ttl);
+                        shared.is_due(Some(begun.after(job.wait + ANSWER_LIMIT)));
                         let done = context.clock.timeout_at(until, (job.request)(&context, &mut conn)).await;
+                        shared.is_due(None);
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
                         let Some((after, tell)) = done else { return false };
-                        if after == AfterRequest::EndSession {
-                            shared.ended.send_replace(true);
-                        }
+                        shared.note_end(after);
                         tell();
-                        if after == AfterRequest::EndSession {
+                        if after != AfterRequest::KeepSession {
                             return false;
                         }
                     }
@@ -77,6 +79,8 @@ impl<D: NamedDialect> Drop for End<D> {
 pub(super) enum AfterRequest {
     KeepSession,
     EndSession,
+    /// The server has said that it ends the session.
+    EndedByServer,
 }
 
 pub(super) type Request<D> = Box<

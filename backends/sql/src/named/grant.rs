@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result};
 
-use super::dialect::{NamedAnswer, NamedDialect, SessionId};
+use super::dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, SessionId};
 use super::drive::AfterRequest;
 use super::requests::{Failure, judged, run};
 use super::session::{Lock, NamedContext};
-use crate::dialect::{Answer, Cell, Statement, Value};
+use crate::dialect::{Answer, Cell, Refusal, Statement, Value};
 use crate::numbers::MOST_TOKEN;
 use crate::session::corrupt;
 
@@ -35,6 +35,21 @@ pub(super) async fn ask<D: NamedDialect>(
         return refused_by_family(context, conn, (lock, mode), answer).await;
     }
     let asked = context.clock.now();
+    if wait.is_zero()
+        && let Some(stamp) = &context.statements.stamp_if_granted
+    {
+        let ask = NamedAsk { lock: &lock.name, again: false, stamp, values: &values[..6] };
+        return match context.dialect.lock_and_draw(conn, session, ask).await {
+            Ok((Some(NamedAnswer::Granted), token)) => match kept_or_drawn(context, conn, token, &values).await {
+                Ok(token) => (Ok(Some((checked(token), asked))), AfterRequest::KeepSession),
+                Err(error) => freed(context, conn, (lock, mode), error).await,
+            },
+            Ok((None | Some(NamedAnswer::Taken), _)) => (Ok(None), AfterRequest::KeepSession),
+            Ok((Some(NamedAnswer::Interrupted), _)) => (Err(Failure::interrupted()), AfterRequest::KeepSession),
+            Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+            Err(error) => freed(context, conn, (lock, mode), error).await,
+        };
+    }
     match context.dialect.lock(conn, session, (&lock.name, mode), wait).await {
         Ok(NamedAnswer::Granted) => {}
         Ok(NamedAnswer::Taken) if wait.is_zero() => {
@@ -43,7 +58,8 @@ pub(super) async fn ask<D: NamedDialect>(
         Ok(NamedAnswer::Taken) => return (Ok(None), AfterRequest::KeepSession),
         Ok(NamedAnswer::Interrupted) => return (Err(Failure::interrupted()), AfterRequest::KeepSession),
         Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), AfterRequest::EndSession),
-        Err(error) => return judged(context, Err(error)),
+        // The server may have granted it before the statement failed.
+        Err(error) => return freed(context, conn, (lock, mode), error).await,
     }
     // After a wait the server counts the silence anew: it has the session when it answers.
     let since = if wait.is_zero() { asked } else { context.clock.now() };
@@ -104,26 +120,27 @@ pub(super) async fn exchange<D: NamedDialect>(
     let hold = HoldId::of(&next.owner).to_string();
     let values = values_of(session, next, lock, &hold);
     let since = context.clock.now();
-    let answer = freed_and_asked(context, conn, session, lock, &values).await;
+    let (answer, token) = match freed_and_asked(context, conn, session, lock, &values).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            return match freed(context, conn, (lock, next.mode), error).await {
+                // The session surely does not hold it now. The next caller hears of the error when it asks.
+                (_, AfterRequest::KeepSession) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
+                (answer, after) => (answer.map(|_| Exchanged::Freed), after),
+            };
+        }
+    };
     match answer {
-        Ok((None, _)) => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
-        Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
-        Ok((Some(NamedAnswer::Granted), token)) => {
-            (Ok(Exchanged::Granted((checked(token), since))), AfterRequest::KeepSession)
-        }
-        Ok((Some(NamedAnswer::Taken | NamedAnswer::Interrupted), _)) => {
-            (Ok(Exchanged::Freed), AfterRequest::KeepSession)
-        }
-        Err(error) => match freed(context, conn, (lock, next.mode), error).await {
-            // The session surely does not hold it now. The next caller hears of the error when it asks.
-            (_, AfterRequest::KeepSession) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
-            (answer, after) => (answer.map(|_| Exchanged::Freed), after),
+        None => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
+        Some(NamedAnswer::Elsewhere) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+        Some(NamedAnswer::Taken | NamedAnswer::Interrupted) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
+        Some(NamedAnswer::Granted) => match kept_or_drawn(context, conn, token, &values).await {
+            Ok(token) => (Ok(Exchanged::Granted((checked(token), since))), AfterRequest::KeepSession),
+            // It was held to its end, whatever becomes of the next caller.
+            Err(error) => (Ok(Exchanged::Freed), freed(context, conn, (lock, next.mode), error).await.1),
         },
     }
 }
-
-/// The answer to the request for the lock, and the token; `None` in the place of the answer if the lock was not held.
-type Again = (Option<NamedAnswer>, Option<i64>);
 
 async fn freed_and_asked<D: NamedDialect>(
     context: &NamedContext<D>,
@@ -131,25 +148,48 @@ async fn freed_and_asked<D: NamedDialect>(
     session: SessionId,
     lock: &Lock,
     values: &[Value<'_>; 7],
-) -> sqlx::Result<Again> {
-    let (answer, token) = match &context.statements.sequence {
-        // Not again if the server undid it: the lock is not undone with it.
-        Some(sequence) => again(&context.dialect.run(conn, &sequence.exchange, values).await?, session),
-        None => (context.dialect.lock_again(conn, session, &lock.name).await?, None),
-    };
-    Ok(match answer {
-        Some(NamedAnswer::Granted) => (answer, told_or_drawn(context, conn, Mode::Exclusive, token, values).await?),
-        _ => (answer, None),
-    })
+) -> sqlx::Result<NamedDrawn> {
+    // Not again if the server undid it: the lock is not undone with it.
+    if let Some(sequence) = &context.statements.sequence {
+        return Ok(again(&context.dialect.run(conn, &sequence.exchange, values).await?, session));
+    }
+    if let Some(stamp) = &context.statements.stamp_if_granted {
+        let ask = NamedAsk { lock: &lock.name, again: true, stamp, values: &values[..6] };
+        return context.dialect.lock_and_draw(conn, session, ask).await;
+    }
+    if !context.dialect.unlock(conn, &lock.name, Mode::Exclusive).await? {
+        return Ok((None, Ok(None)));
+    }
+    let answer = context.dialect.lock(conn, session, (&lock.name, Mode::Exclusive), Duration::ZERO).await?;
+    Ok((Some(answer), Ok(None)))
 }
 
-fn again(answer: &Answer, session: SessionId) -> Again {
-    match answer.rows.first().map(Vec::as_slice) {
+fn again(answer: &Answer, session: SessionId) -> NamedDrawn {
+    let (answer, token) = match answer.rows.first().map(Vec::as_slice) {
         Some([_, _, number]) if number.int() != Some(session.number) => (Some(NamedAnswer::Elsewhere), None),
         Some([Cell::Int(1), token, _]) => (Some(NamedAnswer::Granted), token.int()),
         Some([Cell::Int(_), ..]) => (Some(NamedAnswer::Taken), None),
         _ => (None, None),
-    }
+    };
+    (answer, Ok(token))
+}
+
+/// A token that was drawn in the message with the grant, or else another one, also if the server undid the draw because of others
+/// beside it.
+async fn kept_or_drawn<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    token: sqlx::Result<Option<i64>>,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Option<i64>> {
+    let token = match token {
+        Err(error) if context.dialect.refusal(&error) == Refusal::Undone => {
+            context.collisions.note(Refusal::Undone);
+            None
+        }
+        token => token?,
+    };
+    told_or_drawn(context, conn, Mode::Exclusive, token, values).await
 }
 
 /// The same without a wait, in one statement.
@@ -167,7 +207,7 @@ async fn ask_at_once<D: NamedDialect>(
         Ok(answer) => answer,
     };
     let Some([is_granted, token, number]) = answer.rows.first().map(Vec::as_slice) else {
-        return (Err(Failure { error: corrupt("it has too few columns"), is_over: true }), AfterRequest::EndSession);
+        return (Err(Failure::ended_by(corrupt("it has too few columns"))), AfterRequest::EndSession);
     };
     match is_granted.is_true() {
         _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
@@ -219,7 +259,8 @@ async fn freed<D: NamedDialect>(
         AfterRequest::KeepSession if context.dialect.unlock(conn, &lock.name, mode).await.is_ok() => {
             (answer, AfterRequest::KeepSession)
         }
-        _ => (answer, AfterRequest::EndSession),
+        AfterRequest::KeepSession => (answer, AfterRequest::EndSession),
+        ended => (answer, ended),
     }
 }
 

@@ -31,7 +31,7 @@ mod store;
 mod sweep;
 mod words;
 
-pub use dialect::{NamedAnswer, NamedDialect, SessionId};
+pub use dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, SessionId};
 pub use name::LockName;
 pub use read_write::READ_WRITE;
 pub use statements::NAMED;

@@ -39,7 +39,7 @@ impl<D: NamedDialect> Session<D> {
                 })
             }),
         );
-        receiver.await.unwrap_or_else(|_| Err(Failure::ended()))
+        receiver.await.unwrap_or_else(|_| Err(self.shared.failure()))
     }
 
     /// Asks for a lock, without waiting or for so long, by a request that says how the session goes on. A caller who goes away
@@ -80,7 +80,8 @@ impl<D: NamedDialect> Session<D> {
                 })
             }),
         );
-        async { receiver.await.unwrap_or_else(|_| Err(Failure::ended())) }
+        let shared = self.shared.clone();
+        async move { receiver.await.unwrap_or_else(|_| Err(shared.failure())) }
     }
 
     /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then. The session
@@ -95,7 +96,7 @@ impl<D: NamedDialect> Session<D> {
         self.ask_in_any_case((), move |context, conn| {
             Box::pin(async move {
                 let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
-                if !matches!(answer, Ok(true)) {
+                if after == AfterRequest::KeepSession && !matches!(answer, Ok(true)) {
                     after = AfterRequest::EndSession;
                 }
                 drop(kept);
@@ -131,7 +132,8 @@ impl<D: NamedDialect> Session<D> {
                 })
             }),
         );
-        async { receiver.await.unwrap_or_else(|_| Err(Failure::ended())) }
+        let shared = self.shared.clone();
+        async move { receiver.await.unwrap_or_else(|_| Err(shared.failure())) }
     }
 
     /// Asks the server whether the session lives. It then has all of its locks. `None`: it has ended.
@@ -199,34 +201,35 @@ pub(super) struct Failure {
     pub(super) error: Error,
     /// The session has ended by it, or had ended before.
     pub(super) is_over: bool,
+    /// The server itself has said that it ends the session, in the answer to this request or to another one.
+    pub(super) by_server: bool,
 }
 
 impl Failure {
-    /// Whether the server itself has said that it ends the session.
-    pub(super) fn was_ended_by_server(&self) -> bool {
-        self.is_over && self.error.code().is_some()
+    /// A failure after which the session goes on.
+    pub(super) fn of(error: Error) -> Self {
+        Self { error, is_over: false, by_server: false }
     }
 
-    fn ended() -> Self {
-        Self { error: Error::outage("the session that was asked has ended"), is_over: true }
+    /// A failure that ends the session.
+    pub(super) fn ended_by(error: Error) -> Self {
+        Self { is_over: true, ..Self::of(error) }
     }
 
     pub(super) fn interrupted() -> Self {
         let why = "the server ended the wait for the lock: it is out of memory, or somebody killed the query";
-        Self { error: Error::outage(why), is_over: false }
+        Self::of(Error::outage(why))
     }
 
     pub(super) fn of_another_family() -> Self {
-        let error = Error::new(ErrorKind::KeyConflict, "the key already holds a lock of another mode");
-        Self { error, is_over: false }
+        Self::of(Error::new(ErrorKind::KeyConflict, "the key already holds a lock of another mode"))
     }
 
     pub(super) fn elsewhere() -> Self {
-        let error = Error::new(
+        Self::of(Error::new(
             ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
             "a pooler or proxy before the server gives each request another session, so a named lock cannot be held",
-        );
-        Self { error, is_over: false }
+        ))
     }
 }
 
@@ -255,8 +258,14 @@ pub(super) fn judged<D: NamedDialect, T>(
         Ok(answer) => (Ok(answer), AfterRequest::KeepSession),
         Err(error) => {
             let is_over = context.dialect.refusal(&error) == Refusal::SessionEnded;
-            let failure = Failure { error: refused(&context.dialect, error), is_over };
-            (Err(failure), if is_over { AfterRequest::EndSession } else { AfterRequest::KeepSession })
+            let error = refused(&context.dialect, error);
+            let by_server = is_over && error.code().is_some();
+            let after = match (is_over, by_server) {
+                (false, _) => AfterRequest::KeepSession,
+                (true, false) => AfterRequest::EndSession,
+                (true, true) => AfterRequest::EndedByServer,
+            };
+            (Err(Failure { error, is_over, by_server }), after)
         }
     }
 }

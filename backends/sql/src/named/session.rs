@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,9 +12,10 @@ use dlock_contract::{BootInstant, Clock, Error, LockKey, Result};
 use tokio::sync::watch;
 
 use super::dialect::{NamedDialect, SessionId};
-use super::drive::{Job, Request, drive};
+use super::drive::{AfterRequest, Job, Request, drive};
 use super::driver::{Driver, Jobs};
 use super::name::LockName;
+use super::requests::Failure;
 use super::statements::Statements;
 use crate::collisions::Collisions;
 use crate::dialect::Value;
@@ -75,6 +76,9 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// Requests that have not ended.
     pub(super) queued: AtomicUsize,
+    /// When the server should have answered the request that is under way; 0 if none is.
+    due: AtomicU64,
+    ended_by_server: AtomicBool,
     pub(super) ended: watch::Sender<bool>,
     pub(super) heard: watch::Sender<Heard>,
 }
@@ -123,6 +127,8 @@ impl<D: NamedDialect> Session<D> {
             ttl,
             state: Mutex::default(),
             queued: AtomicUsize::new(0),
+            due: AtomicU64::new(0),
+            ended_by_server: AtomicBool::new(false),
             ended: watch::Sender::new(false),
             heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
         });
@@ -157,6 +163,12 @@ impl<D: NamedDialect> Session<D> {
     /// Its locks are surely not held any more, or must not be. The socket closes.
     pub(super) fn end(&self) {
         self.shared.ended.send_replace(true);
+    }
+
+    /// Whether an answer is overdue, as when the network is dead. The server may end such a session only after its ttl.
+    pub(super) fn is_silent(&self, now: BootInstant) -> bool {
+        let due = self.shared.due.load(Ordering::Relaxed);
+        due != 0 && due < now.as_nanos()
     }
 
     /// So many requests are under way.
@@ -210,6 +222,27 @@ impl<D: NamedDialect> Drop for Session<D> {
 impl Shared {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes when an answer is due; `None` once it is there.
+    pub(super) fn is_due(&self, at: Option<BootInstant>) {
+        self.due.store(at.map_or(0, BootInstant::as_nanos), Ordering::Relaxed);
+    }
+
+    /// Notes whether the session has ended, before anybody hears of the request by which it has.
+    pub(super) fn note_end(&self, after: AfterRequest) {
+        if after == AfterRequest::EndedByServer {
+            self.ended_by_server.store(true, Ordering::Release);
+        }
+        if after != AfterRequest::KeepSession {
+            self.ended.send_replace(true);
+        }
+    }
+
+    /// The failure of a request that was dropped because the session has ended.
+    pub(super) fn failure(&self) -> Failure {
+        let failure = Failure::ended_by(Error::outage("the session that was asked has ended"));
+        Failure { by_server: self.ended_by_server.load(Ordering::Acquire), ..failure }
     }
 
     /// Closes it if it has no lock.

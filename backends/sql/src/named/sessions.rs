@@ -48,8 +48,8 @@ impl<D: NamedDialect> Sessions<D> {
     }
 
     fn kept(&self, ttl: Duration, lock: &LockName, alone: bool) -> Option<Place<D>> {
-        let all = self.all();
-        let of_class = || all.iter().filter(|session| session.ttl() == ttl);
+        let (all, now) = (self.all(), self.context.clock.now());
+        let of_class = || all.iter().filter(|session| session.ttl() == ttl && !session.is_silent(now));
         let mut found: Vec<_> = of_class().filter(|session| session.takes(lock, alone)).collect();
         found.sort_by_key(|session| (session.queued(), usize::MAX - session.locks()));
         let first = found.first()?;

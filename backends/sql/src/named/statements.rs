@@ -19,8 +19,8 @@ pub const NAMED: &str = "{t}named";
 ///
 /// Values: name, lock, session, note, hold id, whole key.
 const STAMP: &str = "\
-    INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) VALUES ( \
-        $1, $2, {draw}GREATEST({now}, {swept}){drawn}, $3, $4, $5, $6) \
+    INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) {open} \
+        $1, $2, {draw}GREATEST({now}, {swept}){drawn}, $3, $4, $5, $6{close} \
     {on_conflict} \
         token = {draw}GREATEST({t}named.token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
         broken_hold = NULLIF({t}named.broken_hold, $5){tells}";
@@ -78,6 +78,8 @@ const SIZES: [usize; 3] = [1, 16, 128];
 #[derive(Debug)]
 pub(super) struct Statements {
     stamp: Statement,
+    /// The same in one message with the request for the lock, if the server takes both in one.
+    pub(super) stamp_if_granted: Option<Statement>,
     /// Those of tokens that a sequence draws, and not the row.
     pub(super) sequence: Option<Sequence>,
     holders: HolderStatements,
@@ -116,9 +118,11 @@ impl Statements {
                 .replace("{named}", &format!("{{s}}{NAMED}"));
             statement(&text, words)
         };
+        let stamp = |(open, close): (&str, &str)| made(&STAMP.replace("{open}", open).replace("{close}", close));
         let read_write = named.read_write.as_ref().zip(named.sequence.as_ref());
         Self {
-            stamp: made(STAMP),
+            stamp: stamp(("VALUES (", ")")),
+            stamp_if_granted: named.if_granted.map(|if_granted| stamp(("SELECT", if_granted))),
             sequence: named.sequence.as_ref().map(|words| Sequence::new(words, &made)),
             holders: HolderStatements::new("{named}", named.is_held, &made),
             read_write: read_write.map(|(words, sequence)| ReadWrite::new(words, sequence, &made)),

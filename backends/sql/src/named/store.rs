@@ -153,7 +153,7 @@ impl<D: NamedDialect> Shared<D> {
                 (answer.map(|granted| granted.map(|granted| shared.hold(place, lock, &claim, granted))), after)
             })
         });
-        async { asked.await?.transpose().map_err(|error| Failure { error, is_over: false }) }
+        async { asked.await?.transpose().map_err(Failure::of) }
     }
 
     /// Makes a hold of a lock that the server has granted. With a token that is none of ours, the lock is freed.
@@ -193,7 +193,7 @@ impl<D: NamedDialect> Shared<D> {
         match answer {
             Ok(Ok(answer)) => Ok(Some(answer)),
             // It lists a session for a moment after that has given up its locks, so what it lists now says nothing.
-            Ok(Err(failure)) if failure.was_ended_by_server() => Err(failure.error),
+            Ok(Err(failure)) if failure.by_server => Err(failure.error),
             // The connection is broken on our side. The server may know the session still, and frees the lock later.
             Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(None),
             Ok(Err(failure)) => Err(failure.error),

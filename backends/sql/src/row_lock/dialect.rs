@@ -41,9 +41,8 @@ pub trait RowDialect: Dialect {
     /// Whether a statement of the body was refused because its session is in another transaction by now, which may not write.
     fn is_elsewhere(&self, error: &sqlx::Error) -> bool;
 
-    /// Commits. Only after [`is_in`](Self::is_in) said yes. False: nothing was committed now, because the session is in another
-    /// transaction than the one in which it locked the row.
-    fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
+    /// Commits. Only after [`is_in`](Self::is_in) said yes.
+    fn commit<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<Committed>>;
 
     /// Rolls back the transaction in which the row was locked, in one message. False: the session was in another one, or in none.
     fn undo<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
@@ -114,6 +113,17 @@ pub struct RowAsk<'a> {
     pub is_shared: bool,
     /// For how long to wait for it, if at all. The server may round it up to whole seconds.
     pub wait: Option<Duration>,
+}
+
+/// The answer to a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Committed {
+    /// It is done.
+    Clean,
+    /// It is done, but the session still has a mark of the hold, which would live on with it.
+    Marked,
+    /// Nothing was committed now, because the session is in another transaction than the one in which it locked the row.
+    Elsewhere,
 }
 
 /// The answer to a request for a row.

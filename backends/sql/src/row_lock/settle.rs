@@ -6,7 +6,7 @@ use dlock_contract::{Error, ErrorKind, Hold, Result, Settle};
 use futures::future::BoxFuture;
 
 use super::aside::ask_aside;
-use super::dialect::RowDialect;
+use super::dialect::{Committed, RowDialect};
 use super::held::HeldRow;
 use super::shared::Shared;
 use super::store::RowLock;
@@ -54,12 +54,14 @@ impl<D: RowDialect> Shared<D> {
         }
         let committing = clock.timeout_at(until, dialect.commit(&mut open.conn, &held.id)).await;
         let error = match committing.ok_or_else(late).flatten() {
-            Ok(true) => {
+            Ok(committed @ (Committed::Clean | Committed::Marked)) => {
                 held.note_committed();
-                self.sessions.put(open);
+                if committed == Committed::Clean {
+                    self.sessions.put(open);
+                }
                 return Ok(());
             }
-            Ok(false) => {
+            Ok(Committed::Elsewhere) => {
                 // The body's later work is undone: the session goes out of scope.
                 held.end();
                 return Err(self.ended_by_the_body(held).await);

@@ -3,9 +3,11 @@
 
 mod cycle;
 mod dropped;
+mod exchange;
 mod inspect;
 mod releases;
 mod session_end;
+mod silent;
 pub(crate) mod support;
 mod sweep;
 mod waits;
