@@ -82,9 +82,14 @@ impl Rooms<PgConnection> for AdvisoryLocks {
             let enter = format!(
                 "SET statement_timeout = 0; SET lock_timeout = {limit}; SELECT pg_advisory_lock({number}); {LIMITS}"
             );
-            match sqlx::raw_sql(AssertSqlSafe(enter)).execute(conn).await {
+            match sqlx::raw_sql(AssertSqlSafe(enter)).execute(&mut *conn).await {
                 Ok(_) => Ok(true),
-                Err(error) if is_timeout(&error) => Ok(false),
+                Err(error) if is_timeout(&error) => {
+                    // The server may have granted the room in the same moment. Then this session would stay in it, and every
+                    // waiter behind would poll. The session has no other advisory lock.
+                    sqlx::raw_sql("SELECT pg_advisory_unlock_all()").execute(conn).await?;
+                    Ok(false)
+                }
                 Err(error) => Err(error),
             }
         })
