@@ -65,6 +65,12 @@ pub trait Rooms<Conn>: Send + Sync {
     /// silence, and must notice when its client is gone. Returns the place of the table, as rooms are named by it.
     fn set_up<'a>(&'a self, conn: &'a mut Conn) -> BoxFuture<'a, sqlx::Result<String>>;
 
+    /// The place of the table, as rooms are named by it.
+    fn place<'a>(&'a self, conn: &'a mut Conn) -> BoxFuture<'a, sqlx::Result<String>>;
+
+    /// Whether somebody is in a room. It is asked over a session that is in none.
+    fn is_occupied<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>>;
+
     /// Enters a room, and waits for that at most this long, in one message: a session that asks again goes to the end
     /// of the queue. It is a message without the statement that takes the row. If the client is gone, some servers end
     /// the wait and go on with what follows in the message. False if the room is still occupied.

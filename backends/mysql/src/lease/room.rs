@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dlock_sql::{RoomName, Rooms, TableNames};
 use futures::future::BoxFuture;
-use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
+use sqlx::{AssertSqlSafe, Row};
 
 /// The server must end neither the session during a hold nor the wait for a room. 23 days are the longest silence that all
 /// platforms accept; some cut a longer one without an error. Each product skips the comments of the other one.
@@ -26,9 +26,26 @@ impl Rooms<MySqlConnection> for NamedLocks {
     fn set_up<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<String>> {
         Box::pin(async {
             sqlx::raw_sql(SET_UP).execute(&mut *conn).await?;
+            self.place(conn).await
+        })
+    }
+
+    fn place<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<String>> {
+        Box::pin(async {
             // All databases of a server share its named locks, so the room's name needs the database.
             let row = sqlx::raw_sql("SELECT CAST(DATABASE() AS CHAR)").fetch_one(conn).await?;
             Ok(self.tables.place(row.try_get(0)?))
+        })
+    }
+
+    fn is_occupied<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        room: &'a RoomName,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            let look = AssertSqlSafe(format!("SELECT CAST(IS_FREE_LOCK('{}') AS SIGNED)", room.text()));
+            Ok(to_bool(sqlx::raw_sql(look).fetch_one(conn).await?.try_get_unchecked(0)?) == Some(false))
         })
     }
 

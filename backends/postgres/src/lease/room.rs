@@ -45,8 +45,22 @@ impl Rooms<PgConnection> for AdvisoryLocks {
                 Ok(_) | Err(sqlx::Error::Database(_)) => {}
                 Err(error) => return Err(error),
             }
+            self.place(conn).await
+        })
+    }
+
+    fn place<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<String>> {
+        Box::pin(async {
             let schema = sqlx::raw_sql(AssertSqlSafe(self.schema_query.as_str())).fetch_one(conn).await?.try_get(0)?;
             Ok(self.tables.place(schema))
+        })
+    }
+
+    fn is_occupied<'a>(&'a self, conn: &'a mut PgConnection, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async move {
+            // It ends with this statement, and two sessions that look do not meet each other.
+            let look = AssertSqlSafe(format!("SELECT NOT pg_try_advisory_xact_lock_shared({})", room.number()));
+            sqlx::raw_sql(look).fetch_one(conn).await?.try_get(0)
         })
     }
 
@@ -68,9 +82,14 @@ impl Rooms<PgConnection> for AdvisoryLocks {
             let enter = format!(
                 "SET statement_timeout = 0; SET lock_timeout = {limit}; SELECT pg_advisory_lock({number}); {LIMITS}"
             );
-            match sqlx::raw_sql(AssertSqlSafe(enter)).execute(conn).await {
+            match sqlx::raw_sql(AssertSqlSafe(enter)).execute(&mut *conn).await {
                 Ok(_) => Ok(true),
-                Err(error) if is_timeout(&error) => Ok(false),
+                Err(error) if is_timeout(&error) => {
+                    // The server may have granted the room in the same moment. Then this session would stay in it, and every
+                    // waiter behind would poll. The session has no other advisory lock.
+                    sqlx::raw_sql("SELECT pg_advisory_unlock_all()").execute(conn).await?;
+                    Ok(false)
+                }
                 Err(error) => Err(error),
             }
         })

@@ -1,6 +1,10 @@
 //! The waiting rooms as the server sees them, and what is PostgreSQL's own in them.
 
-use dlock_contract::Backend;
+use std::process::Command;
+use std::time::Duration;
+
+use dlock::Clock;
+use dlock_contract::{Attempt, Backend, Queue, Released, Signal};
 use dlock_testkit::holds::{take, wait};
 use dlock_testkit::wait_until;
 
@@ -93,10 +97,58 @@ async fn a_room_waits_for_longer_than_the_statements_of_a_row_may() {
             let (_, wake) = stand_in_line(&database, &other, "a").await;
             let place = database.standing().await;
             // The limits of the row's statements are 1 s and 5 s. Nothing happens meanwhile that could be waited for.
-            tokio::time::sleep(std::time::Duration::from_secs(6)).await;
+            tokio::time::sleep(Duration::from_secs(6)).await;
             assert_eq!(database.standing().await, place, "the waiter has lost its place");
             one.release(&hold).await.unwrap();
             other.release(&granted(wake).await).await.unwrap();
+        })
+    })
+    .await;
+}
+
+/// A process of the server that stands still, until this is dropped.
+struct Stopped(String);
+
+impl Stopped {
+    fn now(session: &str) -> Self {
+        signal("-STOP", session);
+        Self(session.to_owned())
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("-CONT", &self.0);
+    }
+}
+
+fn signal(name: &str, process: &str) {
+    assert!(Command::new("kill").args([name, process]).status().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_room_that_is_granted_in_the_moment_in_which_the_wait_ends_is_left() {
+    run("room_late", |database| {
+        Box::pin(async move {
+            // A session that stays in the room is not closed within this test.
+            let other = database.store_with("idle_timeout=10m").await;
+            let (one, clock) = (database.store().await, Clock::system());
+            let hold = out_of_the_room(&database, &one, "a").await;
+            let until = clock.now().after(Duration::from_secs(4));
+            let answer = other.try_acquire(&database.claim("a", TTL), Queue::until(until)).await.unwrap();
+            let Attempt::Contended(wake) = answer else { panic!("{answer:?}") };
+            wait_until("it stands in the line", async || database.standing().await.len() == 1).await.unwrap();
+            let session = database.standing().await.remove(0);
+            // The server grants the room to this session, which hears of the end of its wait first.
+            let stopped = Stopped::now(&session);
+            assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+            wait_until("the room is granted", async || database.in_rooms().await == [session.clone()]).await.unwrap();
+            clock.sleep_until(until.after(Duration::from_millis(100))).await;
+            drop(stopped);
+            let news = wake.signal.expect("a waiter without news").await.unwrap();
+            assert!(matches!(news, Signal::Ask), "{news:?}");
+            wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
+            assert!(database.held().await.is_empty());
         })
     })
     .await;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{Attempt, Claim, Error, Queue, Result};
 
 use crate::dialect::Dialect;
-use crate::lease::room::{Asked, RowTurn, Ticket, Told, inside_of};
+use crate::lease::room::{Asked, Outlook, RowTurn, Ticket, Told, inside_of};
 use crate::lease::store::LeaseRow;
 use crate::lease::{attempt, ending};
 
@@ -24,7 +24,7 @@ impl<D: Dialect> LeaseRow<D> {
             return self.ask_again(claim, queue, ticket).await;
         }
         // The way of the namespace is known if others of this process have waited for the lock.
-        if self.room.is_contended(claim)
+        if self.is_contended(claim).await
             && let Asked::Answered(attempt) = self.room.ask(claim, until).await
         {
             return Ok(attempt);
@@ -33,6 +33,21 @@ impl<D: Dialect> LeaseRow<D> {
             Attempt::Contended(wake) => Ok(Attempt::Contended(self.room.stand(claim, queue, wake).await)),
             attempt => Ok(attempt),
         }
+    }
+
+    /// Whether others had the lock a moment ago, or wait for it. If that is not known, it looks whether they wait.
+    async fn is_contended(&self, claim: &Arc<Claim>) -> bool {
+        match self.room.outlook(claim) {
+            Outlook::Quiet => return false,
+            Outlook::Contended => return true,
+            Outlook::Unknown => {}
+        }
+        self.room.departure(claim).await;
+        let room = self.room.clone();
+        let looking =
+            self.run_for(claim, move |session, claim| Box::pin(async move { room.is_occupied(session, claim).await }));
+        // Not an error of the call: then it asks for the row as if nobody waited.
+        looking.await.unwrap_or(false)
     }
 
     /// An attempt of a caller that stands in the room already. It finds the row free if the first one in the room has stopped,

@@ -37,13 +37,17 @@ impl<D: Dialect> Exchange for LeaseRow<D> {
 impl<D: Dialect> LeaseRow<D> {
     /// Frees the row.
     pub(crate) async fn free(&self, hold: &Hold) -> Result<Released> {
-        let Some(inside) = inside_of::<D>(hold) else {
-            return self.run_for(&hold.claim, |session, claim| Box::pin(ending::release(session, claim))).await;
+        let inside = inside_of::<D>(hold);
+        let has_waited = inside.as_ref().is_some_and(|inside| inside.has_waited);
+        let freed = match inside {
+            None => self.run_for(&hold.claim, |session, claim| Box::pin(ending::release(session, claim))).await,
+            Some(inside) => match release(inside, &hold.claim).await {
+                Some(answer) => answer,
+                None => self.free_again(&hold.claim).await,
+            },
         };
-        match release(inside, &hold.claim).await {
-            Some(answer) => answer,
-            None => self.free_again(&hold.claim).await,
-        }
+        self.room.has_ended(hold, has_waited);
+        freed
     }
 
     /// Frees the row after a request to do so that had no answer.
@@ -59,6 +63,7 @@ impl<D: Dialect> LeaseRow<D> {
         let inside = inside_of::<D>(hold);
         let end = self.run_for(&hold.claim, move |session, claim| Box::pin(ending::end(session, claim, keep, run)));
         let ended = end.await;
+        self.room.has_ended(hold, inside.as_ref().is_some_and(|inside| inside.has_waited));
         if let Some(inside) = inside {
             // The first waiter looks when the row is free, if it is kept.
             inside.sessions.place.clone().spawn(inside.leave());

@@ -18,6 +18,7 @@ mod namespaces;
 pub(crate) mod room;
 mod room_crowds;
 mod room_losses;
+mod room_turns;
 mod rows;
 mod runtimes;
 mod sessions;

@@ -5,9 +5,10 @@
 //! one finds it free. The row alone decides who holds the lock: if a room or its session is lost, the order suffers and
 //! nothing else. A caller that cannot wait in the room polls.
 //!
-//! From the bottom to the top: `work`, `recent`; `sessions` of a runtime; the state of a `waiter`; a `visit`, in which holds
-//! live; how a waiter `stand`s; the `waiting_room` of a store; `passing` holds on.
+//! From the bottom to the top: `work`, `recent`, `leaving`; `sessions` of a runtime; the state of a `waiter`; a `visit`, in
+//! which holds live; how a waiter `stand`s; the `waiting_room` of a store; `passing` holds on.
 
+mod leaving;
 mod passing;
 mod recent;
 mod sessions;
@@ -18,6 +19,7 @@ mod waiting_room;
 mod work;
 
 pub(crate) use passing::{pass, release};
+pub(crate) use recent::Outlook;
 pub(crate) use visit::{granting_server_of, inside_of};
 pub(crate) use waiter::{RowTurn, Ticket, Told};
 pub(crate) use waiting_room::{Asked, WaitingRoom};

@@ -31,8 +31,11 @@ pub(crate) async fn release<D: Dialect>(mut inside: Box<Inside<D>>, claim: &Arc<
         Box::pin(async move {
             let session = &mut inside.session.session;
             let released = bounded(&session.context.clone(), ending::release(session, &claim)).await;
-            let _ = sender.send(known(released, session.broken));
-            inside.leave().await;
+            let released = known(released, session.broken);
+            // Before the answer: the caller may ask for the row again at once.
+            let leaves = inside.leave();
+            let _ = sender.send(released);
+            leaves.await;
         })
     })
     .await

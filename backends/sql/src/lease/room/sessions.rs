@@ -9,6 +9,7 @@ use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
 
 use crate::dialect::Dialect;
+use crate::lease::room::leaving::Leaving;
 use crate::room_name::RoomName;
 use crate::session::{ANSWER_LIMIT, Session, StoreContext};
 
@@ -24,6 +25,7 @@ pub(crate) struct RoomSessions<D: Dialect> {
     /// How many there are, idle ones included.
     open: Arc<AtomicUsize>,
     state: Mutex<State<D>>,
+    pub(crate) leaving: Arc<Leaving>,
 }
 
 struct State<D: Dialect> {
@@ -81,6 +83,7 @@ impl<D: Dialect> RoomSessions<D> {
             max,
             open: Arc::default(),
             state: Mutex::new(state),
+            leaving: Arc::default(),
         })
     }
 

@@ -63,7 +63,8 @@ async fn wait<D: Dialect>(
     };
     let mut session = sessions.sit(seat).await?;
     let room = session.room(row);
-    if is_surely_behind || !session.try_to_enter(&room).await? {
+    let is_at_once = !is_surely_behind && session.try_to_enter(&room).await?;
+    if !is_at_once {
         if !is_surely_behind {
             recent.note(row, sessions.context.clock.now());
             waiter.is_contended(Told::default());
@@ -73,7 +74,9 @@ async fn wait<D: Dialect>(
             return Ok(Outcome::Ask);
         }
     }
-    take(Box::new(Inside::new(sessions.clone(), session, room)), waiter, recent, row).await
+    let mut inside = Box::new(Inside::new(sessions.clone(), session, room, row));
+    inside.has_waited = !is_at_once;
+    take(inside, waiter, recent, row).await
 }
 
 /// Takes the row, in the room. The row may still be held by somebody who is not in the room: a holder that never waited, one
@@ -103,6 +106,7 @@ async fn take<D: Dialect>(
         drop(taking);
         let now = context.clock.now();
         recent.note(row, now);
+        inside.has_waited = true;
         if now >= waiter.until {
             inside.leave().await;
             return Ok(Outcome::Ask);

@@ -24,6 +24,9 @@ pub(crate) struct Inside<D: Dialect> {
     pub(crate) sessions: Arc<RoomSessions<D>>,
     pub(crate) session: RoomSession<D>,
     pub(crate) room: RoomName,
+    row: Box<str>,
+    /// Whether it has waited for others.
+    pub(crate) has_waited: bool,
     holds: u32,
 }
 
@@ -31,8 +34,8 @@ impl<D: Dialect> dlock_contract::Session for Visit<D> {}
 
 impl<D: Dialect> Inside<D> {
     /// A session that has just entered this room.
-    pub(crate) fn new(sessions: Arc<RoomSessions<D>>, session: RoomSession<D>, room: RoomName) -> Self {
-        Self { sessions, session, room, holds: 0 }
+    pub(crate) fn new(sessions: Arc<RoomSessions<D>>, session: RoomSession<D>, room: RoomName, row: &str) -> Self {
+        Self { sessions, session, room, row: row.into(), has_waited: false, holds: 0 }
     }
 
     /// Whether the visit may have one more hold.
@@ -50,10 +53,14 @@ impl<D: Dialect> Inside<D> {
     }
 
     /// Leaves the room, and keeps the session for other waiters. The row must be free before.
-    pub(crate) async fn leave(self: Box<Self>) {
-        let sessions = self.sessions.clone();
-        if let Some(session) = self.leave_with_session().await {
-            sessions.put_back(session);
+    /// The leaving counts as begun before this is polled.
+    pub(crate) fn leave(self: Box<Self>) -> impl Future<Output = ()> + Send + 'static {
+        let (sessions, departure) = (self.sessions.clone(), self.sessions.leaving.begin(&self.row));
+        async move {
+            if let Some(session) = self.leave_with_session().await {
+                sessions.put_back(session);
+            }
+            drop(departure);
         }
     }
 

@@ -1,18 +1,19 @@
 //! The waiting room of a store: who may enter, and how the others wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Owner, PerRuntime, Queue, Result, Signal, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Hold, Owner, PerRuntime, Queue, Result, Signal, Wake};
 
 use crate::dialect::Dialect;
-use crate::lease::room::recent::Recent;
+use crate::lease::room::recent::{Outlook, Recent};
 use crate::lease::room::sessions::{NoSeat, RoomSessions};
 use crate::lease::room::stand::{Begin, stand};
 use crate::lease::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
 use crate::pending_attempts::{PendingAttempt, PendingAttempts};
+use crate::room_name::RoomName;
 use crate::row::row_name;
-use crate::session::StoreContext;
+use crate::session::{Session, StoreContext};
 
 /// The longest pause of a waiter for which there is no session.
 const WITHOUT_SESSION: Duration = Duration::from_secs(1);
@@ -20,12 +21,17 @@ const WITHOUT_SESSION: Duration = Duration::from_secs(1);
 /// The longest pause of a waiter after a failure in a room.
 const AFTER_FAILURE: Duration = Duration::from_millis(100);
 
+/// How long a caller waits for a session of its process that is leaving the room.
+const DEPARTURE: Duration = Duration::from_millis(100);
+
 /// The waiting room of a store.
 pub(crate) struct WaitingRoom<D: Dialect> {
     context: Arc<StoreContext<D>>,
     pending_attempts: Arc<PendingAttempts>,
     tickets: Arc<Tickets>,
     recent: Arc<Recent>,
+    /// By which rooms are named, once a connection of the pool has asked for it.
+    place: OnceLock<String>,
     sessions: PerRuntime<Arc<RoomSessions<D>>>,
 }
 
@@ -41,7 +47,8 @@ pub(crate) enum Asked {
 impl<D: Dialect> WaitingRoom<D> {
     pub(crate) fn new(context: &Arc<StoreContext<D>>, pending_attempts: &Arc<PendingAttempts>) -> Self {
         let (tickets, recent, sessions) = (Arc::default(), Arc::default(), PerRuntime::new());
-        Self { context: context.clone(), pending_attempts: pending_attempts.clone(), tickets, recent, sessions }
+        let (context, pending_attempts, place) = (context.clone(), pending_attempts.clone(), OnceLock::new());
+        Self { context, pending_attempts, tickets, recent, place, sessions }
     }
 
     /// Whether waiters of this store stand in rooms.
@@ -54,13 +61,58 @@ impl<D: Dialect> WaitingRoom<D> {
         self.tickets.of(owner)
     }
 
-    /// Whether others had the lock a moment ago.
-    pub(crate) fn is_contended(&self, claim: &Claim) -> bool {
-        self.recent.has(&row_name(&claim.key).name, self.context.clock.now())
+    /// What is known of others who want the lock.
+    pub(crate) fn outlook(&self, claim: &Claim) -> Outlook {
+        self.recent.of(&row_name(&claim.key).name, self.context.clock.now())
+    }
+
+    /// A hold has ended: others may have come meanwhile. `has_waited`: its caller waited for others before.
+    pub(crate) fn has_ended(&self, hold: &Hold, has_waited: bool) {
+        if self.is_open() {
+            let (row, now) = (row_name(&hold.claim.key).name, self.context.clock.now());
+            self.recent.note_end(&row, now.since(hold.validity.from), has_waited, now);
+        }
+    }
+
+    /// Waits for a session of this runtime that is leaving the lock's room.
+    pub(crate) async fn departure(&self, claim: &Claim) {
+        if let Ok(sessions) = self.here().await {
+            let (clock, row) = (&self.context.clock, row_name(&claim.key).name);
+            let leaving = sessions.leaving.ended(&row);
+            // If it takes longer, the server or the runtime stands still.
+            let _ = clock.timeout_at(clock.now().after(DEPARTURE), leaving).await;
+        }
+    }
+
+    /// Whether somebody is in the lock's room, by a connection that is in none.
+    pub(crate) async fn is_occupied(&self, session: &mut Session<D>, claim: &Claim) -> Result<bool> {
+        let row = row_name(&claim.key).name;
+        let place = self.place.get().cloned();
+        let (place, is_occupied) = session
+            .request(move |dialect, conn| {
+                Box::pin(async move {
+                    let Some(rooms) = dialect.rooms() else { return Ok((String::new(), false)) };
+                    let place = match place {
+                        Some(place) => place,
+                        None => rooms.place(&mut *conn).await?,
+                    };
+                    let is_occupied = rooms.is_occupied(conn, &RoomName::of(&place, &row)).await?;
+                    Ok((place, is_occupied))
+                })
+            })
+            .await?;
+        let _ = self.place.set(place);
+        if is_occupied {
+            self.recent.note(&row_name(&claim.key).name, self.context.clock.now());
+        } else {
+            self.recent.note_free(&row_name(&claim.key).name);
+        }
+        Ok(is_occupied)
     }
 
     /// Asks for the lock in the room, and waits there from now on if others have it.
     pub(crate) async fn ask(&self, claim: &Arc<Claim>, until: BootInstant) -> Asked {
+        self.departure(claim).await;
         let Ok(sessions) = self.here().await else { return Asked::Skipped };
         let Ok(seat) = sessions.seat() else { return Asked::Skipped };
         self.begin(&sessions, claim, until, Begin::Perhaps(seat), None).answer().await
