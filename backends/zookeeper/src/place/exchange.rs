@@ -7,7 +7,6 @@ use futures::future::join;
 use zookeeper_client::{Client, CreateMode, Error as ClientError, MultiWriteError, MultiWriteResult};
 
 use super::enter::leaves_in_doubt;
-use super::leave::PendingRelease;
 use super::{HoldSession, Node, Place, PlaceState, StateAccess};
 use crate::place::Shared;
 use crate::queue::{Position, WaitQueue};
@@ -48,7 +47,7 @@ impl HoldSession {
         lease
             .while_connected(async {
                 let has_slot = self.has_slot(&client).await?;
-                let pending = PendingRelease::begin(&mut own, lease);
+                let pending = self.begin_release(has_slot);
                 let replaced =
                     if has_slot { self.replace(&shared, &client, &place, &next, &mut state).await } else { Ok(None) };
                 let (deleted, entered) = match replaced {

@@ -12,6 +12,7 @@ mod wait;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 
 use dlock_contract::{BootInstant, Session};
@@ -45,8 +46,6 @@ pub(crate) struct PlaceState {
     in_doubt: bool,
     /// Whether it has waited behind others. Then its node's transaction is older than its grant.
     waited: bool,
-    /// Whether a release was sent and got no answer.
-    leaving: bool,
 }
 
 /// A node of this place, which the store has confirmed.
@@ -70,6 +69,8 @@ pub(crate) struct HoldSession {
     pub(crate) nodes: Vec<String>,
     /// The permit's slot, and the transaction that made its node. Another holder may have a node of that name later.
     slot: Option<(u32, i64)>,
+    /// Whether a release was sent and got no answer.
+    leaving: AtomicBool,
 }
 
 impl Session for HoldSession {
