@@ -119,15 +119,30 @@ impl Place {
         if !self.has_slot(client, state.slot).await? {
             state.slot = None;
         }
-        for node in self.nodes(state) {
-            let from = lease.clock().now();
-            match client.delete(&node, None).await {
-                Ok(()) => lease.confirm(from),
-                Err(ClientError::NoNode) => {}
-                Err(error) => return Err(fault(&error)),
+        // In one step: the server may do a request much later, if its connection is slow. The slot may be another holder's by
+        // then, but the node in the queue is never another's.
+        let (nodes, from) = (self.nodes(state), lease.clock().now());
+        match self.delete_together(client, lease, &nodes).await? {
+            Deleted::All => lease.confirm(from),
+            Deleted::Missing if nodes.len() > 1 => {
+                // An operator has deleted one of the two, or both.
+                if !self.has_slot(client, state.slot).await? {
+                    state.slot = None;
+                }
+                for node in self.nodes(state) {
+                    self.delete_together(client, lease, &[node]).await?;
+                }
             }
+            Deleted::Missing => {}
         }
         (state.node, state.slot, state.waited) = (None, None, false);
         Ok(())
+    }
+
+    async fn delete_together(&self, client: &Client, lease: &Lease, nodes: &[String]) -> Result<Deleted> {
+        if nodes.is_empty() {
+            return Ok(Deleted::Missing);
+        }
+        lease.deletes.delete(client, nodes).await.map_err(|error| fault(&error))
     }
 }

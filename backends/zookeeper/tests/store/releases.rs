@@ -1,13 +1,14 @@
 //! Releases that come at once leave together, and a release that fails may be asked for again.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
-use dlock::Mode;
 use dlock::backends::zookeeper::client::{Acl, AuthId, Permission};
-use dlock_contract::{Backend, Released};
+use dlock::Mode;
+use dlock_contract::{Backend, Released, Standing};
 use dlock_testkit::holds::{claim_on, take};
 use dlock_testkit::{Proxy, wait_until};
-use futures::future::join_all;
+use futures::future::{join, join_all};
 
 use crate::kit::{TTL, line, lock, open, path, process, raw, shared};
 
@@ -82,4 +83,30 @@ async fn a_lost_permit_whose_node_could_not_be_deleted_is_deleted_by_the_next_re
     raw.set_acl(&path, &may(Permission::ALL), None).await.unwrap();
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
     assert!(line(&raw, &path).await.is_empty());
+}
+
+/// One delete of the slot is slow to arrive. Meanwhile, an operator deletes the nodes of its holder.
+#[tokio::test]
+async fn a_slow_delete_of_a_lost_permit_does_not_hit_the_next_holders_slot() {
+    let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
+    let (one, other, raw) = (open(&url).await.unwrap(), process().await, raw(&shared()).await);
+    let key = lock("slow delete");
+    let permit = || claim_on(&key, TTL * 20, |claim| claim.mode = Mode::permits(1));
+    let first = permit();
+    take(&one, &first).await;
+    let path = path(&one, &key);
+    let way = Duration::from_millis(400);
+    proxy.set(dlock_testkit::Mode::Delay { to_server: way, to_client: Duration::ZERO });
+    let next = async {
+        // It has looked at its slot by then, and the deletes are under way.
+        tokio::time::sleep(way * 3 / 2).await;
+        for node in line(&raw, &path).await {
+            raw.delete(&format!("{path}/{node}"), None).await.unwrap();
+        }
+        take(&other, &permit()).await
+    };
+    let (abandoned, next) = join(one.abandon(&first), next).await;
+    abandoned.unwrap();
+    assert!(matches!(other.renew(&[&next]).await[..], [Ok(Standing::Renewed(_))]), "the slot of the next was deleted");
+    other.release(&next).await.unwrap();
 }
