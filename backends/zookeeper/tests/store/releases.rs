@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use dlock::backends::zookeeper::client::{Acl, AuthId, Permission};
-use dlock::Mode;
+use dlock::{Key, LockKey, Mode};
 use dlock_contract::{Backend, Released, Standing};
 use dlock_testkit::holds::{claim_on, take};
 use dlock_testkit::{Proxy, wait_until};
@@ -109,4 +109,22 @@ async fn a_slow_delete_of_a_lost_permit_does_not_hit_the_next_holders_slot() {
     abandoned.unwrap();
     assert!(matches!(other.renew(&[&next]).await[..], [Ok(Standing::Renewed(_))]), "the slot of the next was deleted");
     other.release(&next).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_permits_of_the_longest_key_are_renewed_together() {
+    let one = process().await;
+    // A slash takes three bytes of the path.
+    let text: &'static str = "/".repeat(4000).leak();
+    let key = LockKey::new(&format!("t{}", fastrand::u64(..)), Key::text(text)).unwrap();
+    let mut holds = Vec::new();
+    for _ in 0..64 {
+        holds.push(take(&one, &claim_on(&key, TTL * 20, |claim| claim.mode = Mode::permits(64))).await);
+    }
+    for standing in one.renew(&holds.iter().collect::<Vec<_>>()).await {
+        assert!(matches!(standing, Ok(Standing::Renewed(_))), "{standing:?}");
+    }
+    for released in join_all(holds.iter().map(|hold| one.release(hold))).await {
+        assert_eq!(released.unwrap(), Released::Released);
+    }
 }
