@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use dlock_contract::engine::detached;
 use dlock_contract::{Error, ErrorKind, Hold, Result, Standing, Validity};
 use futures::future::{join, join_all, try_join_all};
 use zookeeper_client::Client;
@@ -11,7 +12,6 @@ use crate::place::HoldSession;
 use crate::server::exists;
 use crate::server::fault::fault;
 use crate::session::Lease;
-use crate::task::detached;
 
 /// The answers are in the order of the holds.
 pub(crate) async fn renew(holds: &[&Hold]) -> Vec<Result<Standing>> {

@@ -31,14 +31,14 @@ impl HoldSession {
             || !is_new
         {
             if is_new {
-                shared.forget_empty(next.owner, &place);
+                shared.places.forget_empty(next.owner, &place);
             }
             let access = self.place.next_access().await;
             return Ok((self.release(access).await?, None));
         }
         let mut own = self.place.state.lock().await;
         if !self.lease.lives() {
-            shared.forget_empty(next.owner, &place);
+            shared.places.forget_empty(next.owner, &place);
             return Ok((Released::NotOwner, None));
         }
         let client = self.lease.client().await?;
@@ -63,7 +63,7 @@ impl HoldSession {
                 };
                 if answer.is_none() {
                     place.delete_nodes(&client, lease, &mut state).await?;
-                    shared.forget_empty(next.owner, &place);
+                    shared.places.forget_empty(next.owner, &place);
                 }
                 Ok((released, answer))
             })

@@ -21,8 +21,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 const SECOND_TRY: Duration = Duration::from_millis(750);
 /// The pause before a member that did not answer is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// An opening that lasts longer, or fails before, looks for the reason. A failed try waits as long for it before the next
-/// one.
+/// After this time, or after the first try that fails, an opening asks the servers why. After each failed try it waits for
+/// the answer for as long again.
 const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Opens a session. It must run on our thread, because the client library spawns its tasks on the current runtime.
