@@ -16,6 +16,7 @@ impl Registry {
     /// | variable | meaning | example |
     /// | --- | --- | --- |
     /// | `DLOCK_URL_<NAME>` | a backend, installed as `<name>` in lower case | `DLOCK_URL_REDIS=redis://127.0.0.1/` |
+    /// | `DLOCK_CONNECT` | `now`, as [`connect`](Self::connect) does, or `lazy`, as [`connect_lazy`](Self::connect_lazy) does. Default: `now` | `lazy` |
     /// | `DLOCK_DEFAULT` | the default backend's name | `redis` |
     /// | `DLOCK_NAMESPACE` | the service's name, first part of every key | `shop` |
     /// | `DLOCK_TTL` | a duration | `30s` |
@@ -42,6 +43,7 @@ impl Registry {
     ) -> Result<Vec<String>> {
         let mut urls = Vec::new();
         let mut default = None;
+        let mut is_lazy = false;
         let (mut tune_file, mut tune) = (None, None);
         let mut new_defaults = (*self.defaults()).clone();
         for (name, value) in variables.filter(|(name, _)| name.starts_with("DLOCK_")) {
@@ -55,6 +57,13 @@ impl Registry {
                         "none" => Wait::None,
                         "forever" => Wait::Forever,
                         text => Wait::UpTo(duration(&name, text)?),
+                    }
+                }
+                "DLOCK_CONNECT" => {
+                    is_lazy = match value?.as_str() {
+                        "now" => false,
+                        "lazy" => true,
+                        _ => return Err(Error::config(name.as_str(), "DLOCK_CONNECT must be `now` or `lazy`")),
                     }
                 }
                 "DLOCK_DEFAULT" => default = Some(value?),
@@ -71,7 +80,7 @@ impl Registry {
         self.configure(|defaults| *defaults = new_defaults)?;
         urls.sort();
         let names = urls.iter().map(|(backend, ..)| backend.clone()).collect();
-        self.connect_all(urls).await?;
+        self.connect_all(urls, is_lazy).await?;
         if let Some(default) = default {
             self.set_default(&default)?;
         }
@@ -89,7 +98,7 @@ impl Registry {
 
 impl Registry {
     /// Opens the stores of these names, variables and URLs. A store that is made of others comes after them.
-    async fn connect_all(&self, mut urls: Vec<(String, String, String)>) -> Result<()> {
+    async fn connect_all(&self, mut urls: Vec<(String, String, String)>, is_lazy: bool) -> Result<()> {
         while !urls.is_empty() {
             let waits_for_member = |url: &str| {
                 let members = openers::members(url);
@@ -101,7 +110,10 @@ impl Registry {
                 return Err(Error::config(variables[0], text));
             };
             let (backend, _, url) = urls.remove(next);
-            self.connect(&backend, &url).await?;
+            match is_lazy {
+                true => self.connect_lazy(&backend, &url)?,
+                false => self.connect(&backend, &url).await?,
+            }
         }
         Ok(())
     }
@@ -145,8 +157,25 @@ mod tests {
         assert_eq!(defaults.namespace, "shop");
         assert_eq!((defaults.ttl, defaults.wait), (Duration::from_secs(90), Wait::None));
         assert_eq!(defaults.max_hold, Duration::from_secs(7200));
-        let [default, other] = [None, Some("other")].map(|name| registry.backend(name).unwrap());
+        let [default, other] =
+            [None, Some("other")].map(|name| futures::executor::block_on(registry.backend(name)).unwrap());
         assert!(Arc::ptr_eq(&default, &other));
+    }
+
+    #[test]
+    fn stores_of_the_environment_are_opened_at_once_or_lazily() {
+        let down = ("DLOCK_URL_PAIR", "paired://?gate=nobody&authority=either");
+        assert!(connect(&[down]).1.is_err());
+        assert!(connect(&[down, ("DLOCK_CONNECT", "now")]).1.is_err());
+        let (registry, names) = connect(&[down, ("DLOCK_CONNECT", "lazy"), ("DLOCK_DEFAULT", "pair")]);
+        assert_eq!(names.unwrap(), ["pair"]);
+        let error = registry.lock("job").acquire_blocking().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::BackendNotRegistered { .. }), "{error}");
+        let error = connect(&[("DLOCK_CONNECT", "hunter2")]).1.unwrap_err();
+        assert!(
+            error.to_string().contains("DLOCK_CONNECT must be") && !error.to_string().contains("hunter2"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -14,7 +14,7 @@ mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-/// The stores, to be installed with [`install`]; [`connect`] opens them by URL.
+/// The stores, to be installed with [`install`]; [`connect`] and [`connect_lazy`] open them by URL.
 pub mod backends {
     #[cfg(feature = "consul")]
     pub use dlock_consul as consul;
@@ -95,6 +95,14 @@ pub use registry::Registry;
 /// See [`Registry::connect`].
 pub async fn connect(name: &str, url: &str) -> Result<()> {
     Registry::global().connect(name, url).await
+}
+
+/// Installs the store behind a URL, to be opened at its first use; see [`Registry::connect_lazy`].
+///
+/// # Errors
+/// See [`Registry::connect_lazy`].
+pub fn connect_lazy(name: &str, url: &str) -> Result<()> {
+    Registry::global().connect_lazy(name, url)
 }
 
 /// Installs what the environment names, and gives the names; see [`Registry::connect_from_env`].

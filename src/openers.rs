@@ -1,8 +1,10 @@
 //! The table of openers: the only place where a store is chosen by feature.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Error, Opener, Result, UrlForm};
+use dlock_contract::{Address, Backend, Clock, Error, ErrorKind, Opener, Result, UrlForm};
+use dlock_runtime::Registry;
 
 /// The stores of this build.
 const OPENERS: &[Opener] = &[
@@ -43,17 +45,38 @@ const MADE_OF_OTHERS: &[MadeOfOthers] = &[
 ];
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
-pub(crate) async fn open(
-    url: &str,
-    clock: &Clock,
-    installed: impl Fn(&str) -> Result<Arc<dyn Backend>>,
-) -> Result<Arc<dyn Backend>> {
+pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backend>> {
+    match find(url)? {
+        Way::Made(made, address) => {
+            let mut opened = BTreeMap::new();
+            for name in (made.members)(&address)? {
+                opened.insert(name, registry.backend(Some(name)).await?);
+            }
+            let missing = |name: &str| Error::new(ErrorKind::Internal, format!("{name:?} is no store of this pair"));
+            (made.make)(&address, registry.clock(), &|name| opened.get(name).cloned().ok_or_else(|| missing(name)))
+        }
+        Way::Opened(opener, address) => (opener.open)(address, registry.clock()).await,
+    }
+}
+
+/// Checks a URL as far as it can be checked without its store.
+pub(crate) fn check(url: &str) -> Result<()> {
+    find(url).map(drop)
+}
+
+/// How the store behind a URL comes to be.
+enum Way {
+    Made(&'static MadeOfOthers, Address),
+    Opened(&'static Opener, Address),
+}
+
+fn find(url: &str) -> Result<Way> {
     let scheme = scheme(url);
     if let Some((made, form)) = made_of_others(&scheme) {
-        return (made.make)(&Address::parse(url, form)?, clock, &installed);
+        return Ok(Way::Made(made, Address::parse(url, form)?));
     }
     match OPENERS.iter().find(|opener| opener.form.schemes.contains(&&*scheme)) {
-        Some(opener) => (opener.open)(Address::parse(url, opener.form)?, clock).await,
+        Some(opener) => Ok(Way::Opened(opener, Address::parse(url, opener.form)?)),
         None => Err(unknown(&scheme)),
     }
 }

@@ -1,9 +1,9 @@
 //! The registry, which opens stores by URL.
 
 use std::ops::Deref;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
-use dlock_runtime::{Clock, Result};
+use dlock_runtime::{Clock, Error, Result};
 
 use crate::openers;
 
@@ -47,8 +47,42 @@ impl Registry {
     /// unreachable, wrong password, a replica, settings under which locks would be lost.
     pub async fn connect(&self, name: &str, url: &str) -> Result<()> {
         let (url, registry) = (url.to_owned(), self.0.clone());
-        let opening = async move { openers::open(&url, registry.clock(), |name| registry.backend(Some(name))).await };
+        let opening = async move { openers::open(&url, &registry).await };
         self.0.install_opened(name, opening).await
+    }
+
+    /// Installs the store behind a URL without asking it: it is opened at its first use, so that a service starts while
+    /// its store is down.
+    ///
+    /// The first lock or [`ready`](dlock_runtime::Registry::ready) opens it, and calls meanwhile wait for that, each no
+    /// longer than for a request. A store that cannot be opened is a store that fails: the call gets
+    /// [`ErrorKind::Outage`](crate::ErrorKind::Outage) or what the store answered, `retry` and `on_outage` apply, and the
+    /// next call opens anew; after five failures in a row one call a second does. Whether the store can do what the
+    /// attributes ask is known when it is open: call [`verify`](dlock_runtime::Registry::verify) after `ready`.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), dlock_rs::Error> {
+    /// let registry = dlock_rs::Registry::new();
+    /// registry.connect_lazy("main", "memory://")?;
+    /// let guard = registry.lock("stock:7").acquire().await?;  // opens the store
+    /// # guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) for a URL that cannot be;
+    /// [`ErrorKind::AlreadyRegistered`](crate::ErrorKind::AlreadyRegistered).
+    pub fn connect_lazy(&self, name: &str, url: &str) -> Result<()> {
+        openers::check(url)?;
+        if openers::members(url).iter().any(|member| member == name) {
+            return Err(Error::config("name", format!("the store {name:?} cannot be made of itself")));
+        }
+        let url: Arc<str> = url.into();
+        self.0.install_lazy(name, move |registry| {
+            let url = url.clone();
+            async move { openers::open(&url, &registry).await }
+        })
     }
 }
 

@@ -51,6 +51,7 @@ use crate::registry::Registry;
 /// ```
 pub struct TestKit {
     registry: Registry,
+    store: Arc<dyn Backend>,
     clock: Clock,
     switches: Arc<Mutex<Switches>>,
     _in_use: InUse,
@@ -82,15 +83,16 @@ impl TestKit {
 
     fn on(clock: &Clock) -> Self {
         let registry = Registry::with_clock(clock);
-        let kit = Self { registry, clock: clock.clone(), switches: Arc::default(), _in_use: InUse::new() };
+        let (clock, switches) = (clock.clone(), Arc::default());
         let store: Arc<dyn Backend> = Arc::new(Switchable {
-            memory: Memory::with_clock(clock),
+            memory: Memory::with_clock(&clock),
             clock: clock.clone(),
-            switches: kit.switches.clone(),
+            switches: Arc::clone(&switches),
         });
+        let kit = Self { registry, store, clock, switches, _in_use: InUse::new() };
         for name in std::iter::once("memory").chain(sites().iter().filter_map(|site| site.backend())) {
             // Several sites name one backend.
-            let _ = kit.registry.install_shared(name, store.clone());
+            let _ = kit.registry.install_shared(name, kit.store.clone());
         }
         let _ = kit.registry.set_default("memory");
         kit
@@ -101,7 +103,7 @@ impl TestKit {
     /// # Errors
     /// As [`Registry::install`](dlock_runtime::Registry::install).
     pub fn install(&self, name: &str) -> Result<()> {
-        self.registry.install_shared(name, self.registry.backend(None)?)
+        self.registry.install_shared(name, self.store.clone())
     }
 
     /// Makes this thread's annotated functions use the kit, until the returned value is dropped. In a `#[tokio::test]`,

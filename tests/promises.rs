@@ -75,7 +75,7 @@ async fn table() -> String {
     for (at, (_, name, url)) in STORES.iter().enumerate() {
         let registry = Registry::new();
         registry.connect("store", &url(folder.path()).unwrap()).await.unwrap();
-        let cells = cells(&registry.backend(Some("store")).unwrap());
+        let cells = cells(&registry.backend(Some("store")).await.unwrap());
         if at == 0 {
             let heads: Vec<_> = cells.iter().map(|(head, _)| *head).collect();
             text = format!("\n| | {} |\n|{}\n", heads.join(" | "), " --- |".repeat(heads.len() + 1));

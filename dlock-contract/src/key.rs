@@ -143,7 +143,7 @@ impl KeyBuilder {
 
 /// An encoded key without its namespace.
 #[doc(hidden)]
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct KeyBuf(pub String);
 
 impl From<Key> for KeyBuf {

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use syn::ext::IdentExt;
 
-use crate::args::{Args, Location, Parsed};
 use crate::item::Shape;
 use crate::names::Names;
+use crate::table::Args;
 use crate::values::{Given, Mode, OnLost, Renew, Wait};
+use crate::written::{Location, Parsed};
 
 /// Checks that need the attribute alone.
 pub(crate) fn options(args: &Args, mistakes: &mut Vec<syn::Error>) {

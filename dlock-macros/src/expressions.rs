@@ -5,26 +5,16 @@ use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, ExprPath, Ident};
 
-use crate::args::{Args, AttributeSpec, Location, Parsed};
 use crate::key_values::Key;
 use crate::names::Names;
-use crate::values::{Given, Mode, Renew};
+use crate::table::{Args, AttributeSpec};
+use crate::values::Given;
+use crate::written::{Location, Parsed};
 
 /// Each is checked as soon as it can be: what a `const` gives, by the compiler; whether it fits the others, by `verify()`.
 pub(crate) fn check(spec: &AttributeSpec, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
-    let times = [&args.max_hold, &args.timeout, &args.min_hold, &args.once_per, &args.offset];
-    let counts = [&args.attempts, &args.max_waiters, &args.retries];
-    let mut compile_time: Vec<(&Location, &Expr)> = Vec::new();
-    compile_time.extend(times.into_iter().filter_map(|parsed| expr(parsed.as_ref()?)));
-    compile_time.extend(counts.into_iter().filter_map(|parsed| expr(parsed.as_ref()?)));
-    if let Some(Parsed { value: Some(Renew::Every(Given::Expr(every))), location }) = &args.renew {
-        compile_time.push((location, every));
-    }
-    if let Some(Parsed { value: Some(Mode::Permits(Given::Expr(permits))), location }) = &args.mode {
-        compile_time.push((location, permits));
-    }
     per_call(spec, args, names, mistakes);
-    for (location, value) in compile_time {
+    for (location, value) in spec.table.iter().filter_map(|row| (row.constant)(args)) {
         if let Some(why) = why_not(value, names) {
             let word = location.word;
             let text = match why {
@@ -34,7 +24,8 @@ pub(crate) fn check(spec: &AttributeSpec, args: &Args, names: &Names, mistakes: 
                 ),
                 WhyNot::Unknown(name) => format!("`{name}` is not a `const`; write {}", forms(spec, word)),
                 WhyNot::ConstGeneric(name) => {
-                    let literal = if is_count(word) { "a number" } else { "a duration in quotes" };
+                    let is_count = forms(spec, word).contains("u32");
+                    let literal = if is_count { "a number" } else { "a duration in quotes" };
                     format!(
                         "`{name}` is a const generic of this function, and this value must be the same for all of its instances: \
                          write {literal}, or a `const` item outside of the function"
@@ -83,10 +74,6 @@ fn expr<T>(parsed: &Parsed<Given<T>>) -> Option<(&Location, &Expr)> {
 
 fn forms(spec: &AttributeSpec, option: &str) -> &'static str {
     spec.table.iter().find(|row| row.name == option).map_or("", |row| row.forms)
-}
-
-fn is_count(option: &str) -> bool {
-    ["attempts", "max_waiters", "retries", "mode"].contains(&option)
 }
 
 /// Why the compiler could not work a value out.

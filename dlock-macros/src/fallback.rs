@@ -3,10 +3,10 @@
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-use crate::args::{Args, AttributeSpec};
 use crate::item::{Body, Function};
 use crate::reader::read;
 use crate::spans::located_at;
+use crate::table::{Args, AttributeSpec};
 
 /// Every mistake as its own compile error, and the item as it was written.
 ///

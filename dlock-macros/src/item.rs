@@ -4,8 +4,8 @@ use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, GenericArgument, PathArguments, ReturnType, Signature, Token, Type, TypeParamBound, Visibility};
 
-use crate::args::AttributeSpec;
 use crate::lazy;
+use crate::table::AttributeSpec;
 
 /// A function as it was written. Its body stays tokens, so that rustc and the editor read the user's own text.
 pub(crate) struct Function {

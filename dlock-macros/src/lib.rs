@@ -1,6 +1,6 @@
 //! The attribute of dlock. Use it through the crate `dlock-rs`, which brings the runtime that it calls.
 //!
-//! Reading order: `table` (what can be written), `args`, `values`, `key_values` and `literals` (how it is read), `template`, `duration` (two small
+//! Reading order: `table` (what can be written), `written`, `values`, `key_values` and `literals` (how it is read), `template`, `duration` (two small
 //! languages in strings), `item` and `lazy` (the function), `names` (the names in a key), `expressions` (the names in
 //! an expression), `checks` (options that do not fit together), `model` (everything checked), `expand` with `site` and
 //! `call` (tokens). `fallback` is for functions with mistakes, `optimistic` for the attribute that takes no lock.
@@ -8,7 +8,6 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod args;
 mod call;
 mod checks;
 mod duration;
@@ -30,6 +29,7 @@ mod table;
 mod template;
 mod tokens;
 mod values;
+mod written;
 
 use proc_macro2::TokenStream;
 
@@ -58,7 +58,7 @@ fn expand_optimistic(args: TokenStream, item: TokenStream) -> TokenStream {
     }
 }
 
-fn expand_lock(spec: &args::AttributeSpec, args: TokenStream, item: TokenStream) -> TokenStream {
+fn expand_lock(spec: &table::AttributeSpec, args: TokenStream, item: TokenStream) -> TokenStream {
     match model::LockedFn::new(spec, args.clone(), item.clone()) {
         Ok(locked) => expand::expand(&locked),
         Err(mistakes) => fallback::report(&mistakes, spec, args, item),

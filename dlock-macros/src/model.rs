@@ -6,14 +6,15 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Signature, Visibility};
 
-use crate::args::{Args, AttributeSpec, Parsed, parsed};
 use crate::checks;
 use crate::expressions;
 use crate::item::{Function, Locked};
 use crate::key_values::Key;
 use crate::names::{KeyPiece, Names, Template};
 use crate::reader::read;
+use crate::table::{Args, AttributeSpec};
 use crate::values::{Given, OnBusy, Wait};
+use crate::written::{Parsed, parsed};
 
 pub(crate) struct LockedFn {
     pub(crate) attrs: Vec<Attribute>,

@@ -6,9 +6,10 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, Ident, Token};
 
-use crate::args::{Args, AttributeSpec, Location, OptionSpec, Takes, Written};
 use crate::literals::{is_literal, text, ungrouped, unquoted, word};
 use crate::suggest::{list, nearest};
+use crate::table::{Args, AttributeSpec, OptionSpec};
+use crate::written::{Location, Takes, Written};
 
 /// Reads the whole attribute. A mistake in one option does not hide those in the others.
 pub(crate) fn read(spec: &AttributeSpec, attribute: TokenStream, mistakes: &mut Vec<syn::Error>) -> Args {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::*;
-use crate::args::Parsed;
 use crate::table::{LOCK, REFERENCE};
 use crate::values::{Given, Mode, Renew, Wait};
+use crate::written::Parsed;
 
 fn read(attribute: &str) -> Result<Args, Vec<String>> {
     let mut mistakes = Vec::new();

@@ -1,15 +1,18 @@
-//! The options of each attribute: one row each. `docs/options.md` is written from these tables.
+//! The options of each attribute: one row each, and a field in [`Args`] for its value. `reader` fills the fields, and
+//! `docs/options.md` is written from these tables.
+
+use std::time::Duration;
 
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
-use syn::Ident;
+use syn::{Expr, Ident, LitStr, Path};
 
-use crate::args::{Args, AttributeSpec, OptionSpec, Parsed, Takes, Written, parsed};
-use crate::key_values;
+use crate::key_values::{self, Key};
 use crate::tokens::{
     backoff, cohort, duration, fixed_count, fixed_time, max_waiters, mode, on_lost, renew, retry, some, wait,
 };
-use crate::values::{self, Given, OnBusy, Renew, Wait};
+use crate::values::{self, Backoff, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::written::{Location, Parsed, Takes, Written, parsed};
 
 /// `#[distributed_lock]`.
 pub(crate) const LOCK: AttributeSpec = AttributeSpec {
@@ -53,6 +56,98 @@ pub(crate) fn lock_named(name: &Ident) -> Option<&'static AttributeSpec> {
     [&LOCK, &SCHEDULED].into_iter().find(|spec| name == spec.attribute)
 }
 
+/// An attribute: its name and what can be written in it.
+pub(crate) struct AttributeSpec {
+    pub(crate) attribute: &'static str,
+    pub(crate) table: &'static [OptionSpec],
+    /// One option of each group must be there. Otherwise the text is the mistake.
+    pub(crate) required: &'static [(&'static [&'static str], &'static str)],
+    /// Fills in the options that the attribute implies.
+    pub(crate) complete: fn(&mut Args),
+    /// The reason why a function must not only make the work and return it.
+    pub(crate) too_early: &'static str,
+}
+
+/// One option: how it is written, what it means, and how its value is read.
+#[cfg_attr(not(test), expect(dead_code, reason = "a test writes the reference page, nothing else reads it"))]
+pub(crate) struct OptionSpec {
+    pub(crate) name: &'static str,
+    pub(crate) forms: &'static str,
+    pub(crate) default: &'static str,
+    pub(crate) doc: &'static str,
+    /// Whether it may be written without a value.
+    pub(crate) flag: bool,
+    /// The kinds of values that it takes, beside literals and words.
+    pub(crate) takes: Takes,
+    /// The value of the option's field in the static of the call; `None` if the option was not given, or has no such field.
+    pub(crate) field: fn(&Args, &TokenStream) -> Option<TokenStream>,
+    pub(crate) read: fn(&mut Args, &Written) -> Result<(), String>,
+    /// The expression that the compiler works out, if the value is one.
+    pub(crate) constant: fn(&Args) -> Option<(&Location, &Expr)>,
+}
+
+/// The options that were written in an attribute.
+#[derive(Default)]
+pub(crate) struct Args {
+    pub(crate) key: Option<Parsed<Key>>,
+    pub(crate) keys: Option<Parsed<Vec<LitStr>>>,
+    pub(crate) ttl: Option<Parsed<Given<Duration>>>,
+    pub(crate) wait: Option<Parsed<Given<Wait>>>,
+    pub(crate) attempts: Option<Parsed<Given<u32>>>,
+    pub(crate) backoff: Option<Parsed<Backoff>>,
+    pub(crate) max_waiters: Option<Parsed<Given<u32>>>,
+    pub(crate) backend: Option<Parsed<Given<String>>>,
+    pub(crate) mode: Option<Parsed<Mode>>,
+    pub(crate) fair: Option<Parsed<bool>>,
+    pub(crate) cohort: Option<Parsed<Option<Cohort>>>,
+    pub(crate) reentrant: Option<Parsed<bool>>,
+    pub(crate) renew: Option<Parsed<Renew>>,
+    pub(crate) max_hold: Option<Parsed<Given<Duration>>>,
+    pub(crate) timeout: Option<Parsed<Given<Duration>>>,
+    pub(crate) min_hold: Option<Parsed<Given<Duration>>>,
+    pub(crate) once_per: Option<Parsed<Given<Duration>>>,
+    pub(crate) offset: Option<Parsed<Given<Duration>>>,
+    pub(crate) rerun: Option<Parsed<()>>,
+    pub(crate) record: bool,
+    pub(crate) on_busy: Option<Parsed<OnBusy>>,
+    pub(crate) on_lost: Option<Parsed<OnLost>>,
+    pub(crate) on_outage: Option<Parsed<bool>>,
+    pub(crate) retry: Option<Parsed<Retry>>,
+    pub(crate) guard: Option<Parsed<Ident>>,
+    pub(crate) fence: Option<Parsed<Ident>>,
+    pub(crate) name: Option<Parsed<String>>,
+    pub(crate) krate: Option<Parsed<Path>>,
+    pub(crate) retries: Option<Parsed<Given<u32>>>,
+    /// The items of the program that the values name, also of values that could not be read.
+    pub(crate) mentioned: Vec<Expr>,
+    /// The names that the body uses, by option, also where the value could not be read.
+    pub(crate) in_body: Vec<(&'static str, Ident)>,
+}
+
+impl Args {
+    /// The keys as they were written, to be compared.
+    pub(crate) fn key_texts(&self) -> Option<Vec<String>> {
+        match (&self.key, &self.keys) {
+            (Some(key), _) => match key.value.as_ref()? {
+                Key::Template(template) => Some(vec![template.value()]),
+                Key::Computed(key) => Some(vec![key.to_token_stream().to_string()]),
+            },
+            (None, keys) => Some(keys.as_ref()?.value.as_ref()?.iter().map(LitStr::value).collect()),
+        }
+    }
+
+    /// The guard's or the token's name in the body, as far as it can be told.
+    pub(crate) fn in_body<'a>(&'a self, parsed: Option<&'a Parsed<Ident>>) -> Option<(&'a Location, &'a Ident)> {
+        let location = &parsed?.location;
+        let (_, name) = self.in_body.iter().find(|(option, _)| *option == location.word)?;
+        Some((location, name))
+    }
+
+    pub(crate) fn key_location(&self) -> Option<&Location> {
+        self.key.as_ref().map(|key| &key.location).or(self.keys.as_ref().map(|keys| &keys.location))
+    }
+}
+
 /// A row that only reads a value into its slot. The arguments after the slot: how the value is read, and what it may be
 /// besides literals and words. The last one, if the option has a field in the static of the call, is the field's value.
 macro_rules! row {
@@ -66,8 +161,11 @@ macro_rules! row {
             takes: Takes::$takes,
             field: row!(@field $($field)?),
             read: |args: &mut Args, written: &Written| written.set(&mut args.$slot, $read),
+            constant: row!(@constant $takes $slot),
         }
     };
+    (@constant Constants $slot:ident) => { |args| constant(&args.$slot, |value| value.expr()) };
+    (@constant $takes:ident $slot:ident) => { |_| None };
     (@field) => { |_, _| None };
     (@field $field:expr) => { $field };
 }
@@ -86,6 +184,7 @@ const LOCK_TABLE: &[OptionSpec] = &[
         takes: Takes::Words,
         field: |_, _| None,
         read: |args, written| written.set_what_can_be_read(&mut args.keys, key_values::keys),
+        constant: |_| None,
     },
     row!("ttl", r#"`"30s"`, `"1m30s"`, or an expression of type `Duration`"#, "the registry's (30 s)",
         "Time-to-live: if the holder's process dies, the lock is free after this time. On Redis, the lease of a lock that was handed over to a waiter is one second until its first renewal, 100 ms later.",
@@ -110,10 +209,11 @@ const LOCK_TABLE: &[OptionSpec] = &[
     row!("backend", r#"`"redis"`, or an expression that gives a name"#, "the registry's default, or the only store that is installed",
         "The name under which the store was installed.",
         backend, values::backend, Expressions),
-    row!("mode", "`exclusive`, `read`, `write`, `permits(3)`, `permits(N)` of a `const N: u32`", "`exclusive`",
+    OptionSpec { constant: |args| constant(&args.mode, Mode::expr), ..row!("mode",
+        "`exclusive`, `read`, `write`, `permits(3)`, `permits(N)` of a `const N: u32`", "`exclusive`",
         "Lock mode: one holder, many readers or one writer, or up to N holders at a time.",
         mode, values::mode, Words,
-        |args, rt| parsed(&args.mode).map(|value| mode(value, rt))),
+        |args, rt| parsed(&args.mode).map(|value| mode(value, rt))) },
     OptionSpec { flag: true, ..row!("fair", "`fair`, `true`, `false`", "`false`",
         "Waiters of all processes get the lock in the order in which they came. Refused if the store does not support it. On Redis, a caller without `fair` may still overtake them when a `min_hold`, or the lease of a dead holder, ends.",
         fair, values::flag, Words,
@@ -233,11 +333,16 @@ fn literal<T>(slot: &Option<Parsed<Given<T>>>) -> Option<&T> {
     parsed(slot)?.literal()
 }
 
+/// The expression in an option's value, and where the option is written.
+fn constant<T>(slot: &Option<Parsed<T>>, expr: fn(&T) -> Option<&Expr>) -> Option<(&Location, &Expr)> {
+    let slot = slot.as_ref()?;
+    Some((&slot.location, expr(slot.value.as_ref()?)?))
+}
+
 /// The period, with the options that belong to it.
 fn once_per(args: &Args, rt: &TokenStream) -> Option<TokenStream> {
     let period = fixed_time(parsed(&args.once_per)?, rt);
-    let offset =
-        parsed(&args.offset).map_or_else(|| duration(std::time::Duration::ZERO), |offset| fixed_time(offset, rt));
+    let offset = parsed(&args.offset).map_or_else(|| duration(Duration::ZERO), |offset| fixed_time(offset, rt));
     let rerun = args.rerun.is_some();
     Some(quote!(#rt::OncePer::new(#period).offset(#offset).rerun(#rerun)))
 }

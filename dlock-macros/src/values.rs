@@ -52,6 +52,18 @@ pub(crate) enum Mode {
     Permits(Given<u32>),
 }
 
+impl Renew {
+    pub(crate) fn expr(&self) -> Option<&Expr> {
+        if let Renew::Every(every) = self { every.expr() } else { None }
+    }
+}
+
+impl Mode {
+    pub(crate) fn expr(&self) -> Option<&Expr> {
+        if let Mode::Permits(permits) = self { permits.expr() } else { None }
+    }
+}
+
 #[derive(Clone, Copy)]
 pub(crate) struct Backoff {
     pub(crate) from: Duration,

@@ -15,7 +15,7 @@ use crate::hold::abandon::abandon_later;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
 use crate::hold::tenure::{NewTenure, Tenure};
-use crate::options::resolved::Resolved;
+use crate::options::lock_options::Resolved;
 use crate::queue::{CohortState, Turn};
 use crate::site::Label;
 

@@ -7,6 +7,7 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use dlock_contract::{Backend, Clock, Error, ErrorKind, Result};
 
+use crate::acquire::lazy::{Found, LazyStore, Open};
 use crate::events::shutdown::shut_down;
 #[cfg(debug_assertions)]
 use crate::guard::lock_order::Order;
@@ -39,8 +40,8 @@ pub(crate) type Trace = dyn Fn() -> Option<String> + Send + Sync;
 
 #[derive(Default)]
 struct Stores {
-    by_name: BTreeMap<String, Arc<Store>>,
-    default: Option<Arc<Store>>,
+    by_name: BTreeMap<String, Found>,
+    default: Option<Found>,
     /// Why stores could not be opened, by the names that they were to have.
     unopened: BTreeMap<String, Error>,
 }
@@ -66,15 +67,40 @@ impl Context {
     }
 
     pub(crate) fn install(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
+        let store = Store::new(name, backend, &self.0.shared.clock, &self.0.shared.jobs);
+        self.add(name, Found::Open(Arc::new(store)))
+    }
+
+    /// Installs a store that is opened at its first use.
+    pub(crate) fn install_lazy(&self, name: &str, open: Box<Open>) -> Result<()> {
+        self.add(name, Found::Lazy(Arc::new(LazyStore::new(name, open))))
+    }
+
+    fn add(&self, name: &str, found: Found) -> Result<()> {
         self.check_free(name)?;
-        let store = Arc::new(Store::new(name, backend, &self.0.shared.clock, &self.0.shared.jobs));
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         if stores.by_name.contains_key(name) {
             return Err(taken(name));
         }
         stores.unopened.remove(name);
-        stores.by_name.insert(name.to_owned(), store);
+        stores.by_name.insert(name.to_owned(), found);
         Ok(())
+    }
+
+    /// Puts a store in the place of the one that was not opened yet.
+    pub(crate) fn install_opened(&self, lazy: &Arc<LazyStore>, backend: Arc<dyn Backend>) -> Result<Arc<Store>> {
+        let store = Arc::new(Store::new(&lazy.name, backend, &self.0.shared.clock, &self.0.shared.jobs));
+        let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+        let is_of_lazy = |found: &Found| matches!(found, Found::Lazy(other) if Arc::ptr_eq(other, lazy));
+        let Some(found) = stores.by_name.get_mut(&*lazy.name).filter(|found| is_of_lazy(found)) else {
+            return Err(shut_down());
+        };
+        *found = Found::Open(store.clone());
+        if let Some(default) = stores.default.as_mut().filter(|default| is_of_lazy(default)) {
+            *default = Found::Open(store.clone());
+        }
+        stores.unopened.remove(&*lazy.name);
+        Ok(store)
     }
 
     /// A store could not be opened.
@@ -95,8 +121,9 @@ impl Context {
     }
 
     pub(crate) fn set_default(&self, name: &str) -> Result<()> {
-        let store = self.store(Some(name))?;
-        self.0.stores.write().unwrap_or_else(PoisonError::into_inner).default = Some(store);
+        let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+        let found = self.find_in(&stores, Some(name))?;
+        stores.default = Some(found);
         Ok(())
     }
 
@@ -104,11 +131,15 @@ impl Context {
     pub(crate) fn take_stores(&self) -> Vec<Arc<Store>> {
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         stores.default = None;
-        std::mem::take(&mut stores.by_name).into_values().collect()
+        let opened = |found| match found {
+            Found::Open(store) => Some(store),
+            Found::Lazy(_) => None,
+        };
+        std::mem::take(&mut stores.by_name).into_values().filter_map(opened).collect()
     }
 
     /// The installed stores, by name.
-    pub(crate) fn stores(&self) -> Vec<Arc<Store>> {
+    pub(crate) fn stores(&self) -> Vec<Found> {
         self.0.stores.read().unwrap_or_else(PoisonError::into_inner).by_name.values().cloned().collect()
     }
 
@@ -162,9 +193,12 @@ impl Context {
         }
     }
 
-    /// The store of this name. Without a name: the default, or the only store.
-    pub(crate) fn store(&self, name: Option<&str>) -> Result<Arc<Store>> {
-        let stores = self.0.stores.read().unwrap_or_else(PoisonError::into_inner);
+    /// What is installed under this name. Without a name: the default, or the only store.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Found> {
+        self.find_in(&self.0.stores.read().unwrap_or_else(PoisonError::into_inner), name)
+    }
+
+    fn find_in(&self, stores: &Stores, name: Option<&str>) -> Result<Found> {
         let found = match name {
             Some(name) => stores.by_name.get(name),
             None => stores.default.as_ref().or_else(|| {
@@ -172,8 +206,8 @@ impl Context {
                 all.next().filter(|_| all.next().is_none())
             }),
         };
-        if let Some(store) = found {
-            return Ok(store.clone());
+        if let Some(found) = found {
+            return Ok(found.clone());
         }
         self.check_open()?;
         let known: Vec<String> = stores.by_name.keys().cloned().collect();

@@ -10,6 +10,7 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
 use crate::acquire::batch::{BatchOutcome, acquire_batch};
+use crate::acquire::lazy::{Found, Opened, OpensFirst};
 use crate::acquire::request::Request;
 use crate::acquire::single::{Prepared, acquire_by, prepare};
 use crate::acquire::wait::wait_end;
@@ -29,6 +30,10 @@ pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Re
             // A combinator, since an `async` block would keep the future twice.
             Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run().map(|won| won.map(Guards::one))),
             Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(Guards::one(guard)))),
+            Ok(Prepared::OpensFirst(first)) => Box::pin(async move {
+                let Opened { request, wait_ends, .. } = first.open(&key).await?;
+                acquire_by(request, &key, Some(wait_ends), 0).await.map(Guards::one)
+            }),
             Err(error) => Box::pin(ready(Err(error))),
         },
         Keys::Several(keys) => Box::pin(scope::inherit(acquire_several(request, keys))),
@@ -40,7 +45,17 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         Some(first) => error.with_key(&first.0),
         None => error,
     };
-    let store = request.context.store(request.backend.as_deref()).map_err(with_first_key)?;
+    let clock = request.context.shared().clock.clone();
+    // One wait for all keys.
+    let wait_ends = wait_end(clock.now(), request.options.wait.unwrap_or(request.context.defaults().wait));
+    let store = match request.context.find(request.backend.as_deref()).map_err(with_first_key)? {
+        Found::Open(store) => store,
+        Found::Lazy(lazy) => {
+            let Some(first) = keys.first() else { return Err(no_keys()) };
+            let opens_first = OpensFirst::new(request.clone(), lazy, Some(wait_ends));
+            Box::pin(opens_first.open(first)).await?.store
+        }
+    };
     if keys.len() > MOST_KEYS {
         let text =
             format!("one call takes {MOST_KEYS} keys at most, and this call has {}; use several calls", keys.len());
@@ -63,10 +78,6 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     let keys: Vec<_> = by_lock.into_iter().map(|(_, key)| key).collect();
     // Collected once. Otherwise each key would look through all enclosing holds.
     let request = Request { list: Some(Arc::new(Enclosing::of(&store))), ..request };
-    let clock = &request.context.shared().clock;
-    let wait = request.options.wait.unwrap_or(request.context.defaults().wait);
-    // One wait for all keys.
-    let wait_ends = wait_end(clock.now(), wait);
     let attempts = match acquire_batch(&request, &keys, wait_ends).await? {
         BatchOutcome::Won(guards) => return Ok(guards.handed_out()),
         BatchOutcome::OneByOne(attempts) => attempts,
@@ -93,14 +104,16 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
             Err(error) => return Err(give_back(guards, error).await),
         }
     }
-    let Some(guards) = guards else {
-        return Err(Error::config("keys", "the list of keys is empty, so nothing would be locked"));
-    };
+    let Some(guards) = guards else { return Err(no_keys()) };
     // A hold may be lost at the last moment, after the select above.
     match guards.check() {
         Ok(()) => Ok(guards.handed_out()),
         Err(loss) => Err(give_back(Some(guards), loss).await),
     }
+}
+
+fn no_keys() -> Error {
+    Error::config("keys", "the list of keys is empty, so nothing would be locked")
 }
 
 /// Releases the locks that were won. The caller hears why the call failed; a loss meanwhile does not change that.

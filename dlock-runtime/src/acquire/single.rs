@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use super::acquisition::Acquisition;
 use super::turn::Received;
 use super::wait::wait_end;
+use crate::acquire::lazy::{Found, Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
 use crate::guard::Guard;
 use crate::guard::scope;
@@ -39,6 +40,13 @@ pub(crate) fn acquire_by(
             Box::pin(acquisition.run())
         }
         Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(guard))),
+        Ok(Prepared::OpensFirst(first)) => {
+            let key = key.clone();
+            Box::pin(async move {
+                let Opened { request, wait_ends, .. } = first.open(&key).await?;
+                acquire_by(request, &key, Some(wait_ends), attempts).await
+            })
+        }
         Err(error) => Box::pin(ready(Err(error))),
     }
 }
@@ -52,6 +60,8 @@ pub(crate) enum Prepared {
     Asks(Acquisition),
     /// The request joins a hold of the enclosing call.
     Joins(Guard),
+    /// The store was not opened yet.
+    OpensFirst(Box<OpensFirst>),
 }
 
 /// The option that needs a begin or an end of its own in the store. A call that joins a hold has neither.
@@ -68,7 +78,10 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let context = &request.context;
     let shared = context.shared().clone();
     let since = shared.clock.now();
-    let store = context.store(request.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
+    let store = match context.find(request.backend.as_deref()).map_err(|error| error.with_key(&key.0))? {
+        Found::Open(store) => store,
+        Found::Lazy(lazy) => return Ok(Prepared::OpensFirst(Box::new(OpensFirst::new(request, lazy, wait_ends)))),
+    };
     let defaults = context.defaults();
     let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
     context.check_open().map_err(named)?;

@@ -6,12 +6,12 @@ use std::fmt;
 use std::time::Duration;
 
 use dlock_contract::engine::without_names;
-use dlock_contract::{Error, Mode, OncePer, Result};
+use dlock_contract::{Error, Mode, Result};
 
+use crate::acquire::lazy::Found;
 use crate::api::registry::Registry;
-use crate::options::resolved::Resolved;
 use crate::options::supported::{check_options, check_ttl};
-use crate::options::{Cohort, Defaults, OnLost, Options, Otherwise, Wait};
+use crate::options::{Defaults, Options, Otherwise, Wait};
 use crate::site::{Registered, Site};
 
 /// One annotated function; see [`sites`].
@@ -124,7 +124,8 @@ impl Registry {
     ///
     /// Asks no store anything. It repeats what the stores have said so far: why one could not be opened, why
     /// [`ready`](Self::ready) found that one takes no locks, and a ttl that one has refused itself. Call it once at the
-    /// start, after the backends were installed.
+    /// start, after the backends were installed. What a store can do is known when it is open: for one that is connected
+    /// lazily, call it after [`ready`](Self::ready).
     ///
     /// # Errors
     /// All that was found, at once.
@@ -142,7 +143,14 @@ impl Registry {
             return Ok(());
         }
         let missing = |error| self.context().opening_error(site.backend()).unwrap_or(error);
-        let store = self.context().store(site.backend()).map_err(missing)?;
+        let store = match self.context().find(site.backend()).map_err(missing)? {
+            Found::Open(store) => store,
+            // What it can do is not known yet. What a retry can mend is no finding.
+            Found::Lazy(lazy) => {
+                let failed = self.context().opening_error(Some(&lazy.name));
+                return failed.filter(|error| !error.is_retryable()).map_or(Ok(()), Err);
+            }
+        };
         let named = |error: Error| error.with_backend(&store.name);
         let ttl = (!site.per_call("ttl")).then_some(resolved.ttl);
         if let Some(ttl) = ttl {
@@ -156,12 +164,12 @@ impl Registry {
     fn verify_families(&self, found: &mut Vec<(SiteInfo, Error)>) {
         let mut first: BTreeMap<(String, String), SiteInfo> = BTreeMap::new();
         for site in sites() {
-            let Ok(store) = self.context().store(site.backend()) else { continue };
+            let Ok(store) = self.context().find(site.backend()) else { continue };
             if site.0.computed || site.per_call("backend") {
                 continue;
             }
             for template in site.templates() {
-                let other = *first.entry((store.name.to_string(), without_names(template))).or_insert(site);
+                let other = *first.entry((store.name().to_owned(), without_names(template))).or_insert(site);
                 if !other.mode().mixes_with(site.mode()) {
                     let text = format!(
                         "{} ({}:{}) uses the key {template:?} too, with another lock mode: {:?} and {:?} do not mix; give one of them another key",
@@ -187,12 +195,14 @@ impl Registry {
 
     fn explain_site(&self, site: SiteInfo, defaults: &Defaults) -> Explanation {
         let options = self.context().tuned(site.name(), site.0.options);
-        let backend = self.context().store(site.backend());
+        let backend = self.context().find(site.backend());
         let resolved = options.resolve(defaults).or_else(|_| site.with_some_ttl(options).resolve(defaults));
         let mut settings = match resolved {
-            Ok(resolved) => settings(site.0, &options, &resolved),
+            Ok(resolved) => options.settings(&resolved),
             Err(error) => vec![("error", error.to_string())],
         };
+        settings.push(("on_busy", otherwise(site.0.on_busy).to_owned()));
+        settings.push(("on_outage", otherwise(site.0.on_outage).to_owned()));
         for (name, value) in &mut settings {
             if site.per_call(name) {
                 *value = "an expression".to_owned();
@@ -203,7 +213,8 @@ impl Registry {
             keys: site.templates().to_vec(),
             backend: match backend {
                 _ if site.per_call("backend") => "an expression".to_owned(),
-                Ok(store) => format!("{} ({})", store.name, store.backend.profile().kind),
+                Ok(Found::Open(store)) => format!("{} ({})", store.name, store.backend.profile().kind),
+                Ok(Found::Lazy(lazy)) => format!("{} (not opened yet)", lazy.name),
                 Err(_) => format!("{} (not installed)", site.backend().unwrap_or("the default")),
             },
             place: format!("{}:{}", site.file(), site.line()),
@@ -257,66 +268,12 @@ fn as_map<S: serde::Serializer>(settings: &[(&'static str, String)], out: S) -> 
     out.collect_map(settings.iter().map(|(name, value)| (name, value)))
 }
 
-fn settings(site: &Site, options: &Options, resolved: &Resolved) -> Vec<(&'static str, String)> {
-    let mut settings = vec![
-        ("mode", format!("{:?}", options.mode).to_lowercase()),
-        ("ttl", time(resolved.ttl)),
-        (
-            "wait",
-            match resolved.wait {
-                Wait::None => "none".to_owned(),
-                Wait::Forever => "forever".to_owned(),
-                Wait::UpTo(limit) => time(limit),
-            },
-        ),
-        ("renew", resolved.cadence.map_or_else(|| "never".to_owned(), |every| format!("every {}", time(every)))),
-        ("max_hold", time(resolved.max_hold)),
-        ("max_waiters", resolved.max_waiters.to_string()),
-        ("on_busy", otherwise(site.on_busy).to_owned()),
-        ("on_outage", otherwise(site.on_outage).to_owned()),
-        ("on_lost", if options.on_lost == OnLost::Cancel { "cancel" } else { "continue" }.to_owned()),
-        (
-            "retry",
-            format!(
-                "{} times, {} to {}",
-                resolved.retry.times,
-                time(resolved.retry.backoff.from),
-                time(resolved.retry.backoff.to)
-            ),
-        ),
-    ];
-    let mut add = |name, value: Option<String>| settings.extend(value.map(|value| (name, value)));
-    add("attempts", options.attempts.map(|attempts| attempts.to_string()));
-    add("backoff", options.backoff.map(|backoff| format!("{} to {}", time(backoff.from), time(backoff.to))));
-    add("cohort", options.cohort.map(cohort));
-    add("fair", options.fair.then(|| "yes".to_owned()));
-    add("reentrant", options.reentrant.then(|| "yes".to_owned()));
-    add("timeout", options.timeout.map(time));
-    add("min_hold", options.min_hold.map(time));
-    add("once_per", options.once_per.map(period));
-    settings
-}
-
-fn period(once: OncePer) -> String {
-    let offset = if once.offset.is_zero() { String::new() } else { format!(" at {}", time(once.offset)) };
-    format!("{}{offset}{}", time(once.period), if once.rerun { ", again after a crash" } else { "" })
-}
-
-fn cohort(cohort: Cohort) -> String {
-    let span = cohort.span.map_or_else(String::new, |span| format!(" in {}", time(span)));
-    format!("{} passes{span}", cohort.passes)
-}
-
 const fn otherwise(policy: Otherwise) -> &'static str {
     match policy {
         Otherwise::Error => "error",
         Otherwise::Skip => "skip",
         Otherwise::Call => "call",
     }
-}
-
-fn time(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
 }
 
 #[cfg(test)]

@@ -123,8 +123,8 @@ impl Locks {
             return Err(Error::config("limit", "`limit` must be 1 to 1000 entries"));
         }
         let context = self.registry.context();
-        let store = context.store(self.backend.as_deref())?;
         let bound = request_bound(context.defaults().ttl);
+        let store = context.opened(self.backend.as_deref(), bound).await?;
         let named = |error: Error| error.with_backend(&store.name);
         let listed = store.ask(bound, &self.listing, |backend, listing| match backend.inspect() {
             Some(inspect) => inspect.list(listing),

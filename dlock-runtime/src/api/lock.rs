@@ -217,13 +217,14 @@ impl Lock {
         request: impl for<'a> FnOnce(&'a dyn Backend, &'a LockKey) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
         let key = KeyBuf::from(self.key);
-        let store = self.registry.context().store(self.backend.as_deref()).map_err(|error| error.with_key(&key.0))?;
         let defaults = self.registry.defaults();
+        let bound = request_bound(defaults.ttl);
+        let opened = self.registry.context().opened(self.backend.as_deref(), bound).await;
+        let store = opened.map_err(|error| error.with_key(&key.0))?;
         let namespace = self.namespace.as_deref().unwrap_or(&defaults.namespace);
         let (key, _) = store.identify(namespace, &key).map_err(|error| error.with_backend(&store.name))?;
         let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
         dlock_contract::engine::background().map_err(named)?;
-        let bound = request_bound(defaults.ttl);
         store.ask(bound, &key, request).await.map_err(named)
     }
 }

@@ -75,6 +75,18 @@ impl Registry {
         }
     }
 
+    /// Installs a store that is opened at its first use, for the facade, which opens stores by URL.
+    ///
+    /// # Errors
+    /// As [`install`](Self::install).
+    #[doc(hidden)]
+    pub fn install_lazy<F>(&self, name: &str, open: impl Fn(Self) -> F + Send + Sync + 'static) -> Result<()>
+    where
+        F: Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
+    {
+        self.0.install_lazy(name, Box::new(move |context| open(Self(context)).boxed()))
+    }
+
     /// The clock by which it counts.
     #[doc(hidden)]
     #[must_use]
@@ -82,13 +94,13 @@ impl Registry {
         &self.0.shared().clock
     }
 
-    /// The backend of this name, or the default.
+    /// The backend of this name, or the default. It is opened if it was not opened yet.
     ///
     /// # Errors
-    /// [`ErrorKind::BackendNotRegistered`].
+    /// [`ErrorKind::BackendNotRegistered`]; why it could not be opened.
     #[doc(hidden)]
-    pub fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>> {
-        Ok(self.0.store(name)?.backend.clone())
+    pub async fn backend(&self, name: Option<&str>) -> Result<Arc<dyn Backend>> {
+        Ok(self.0.opened(name, LONGEST_REQUEST).await?.backend.clone())
     }
 
     /// Installs a backend under a name.
@@ -118,14 +130,14 @@ impl Registry {
 
     /// Asks the store of an installed backend whether it takes locks now: for a readiness probe.
     ///
-    /// A request or two, bounded by 5 s; nothing is locked. The answer says version and role where the store tells
+    /// A request or two, bounded by 5 s; nothing is locked. A store that was not opened yet is opened. The answer says version and role where the store tells
     /// them, and findings that make a promise smaller.
     ///
     /// # Errors
-    /// [`ErrorKind::BackendNotRegistered`]; [`ErrorKind::Outage`] if the store does not answer; else why it takes no
-    /// locks, such as [`ErrorKind::NotPrimary`] or [`ErrorKind::PermissionDenied`].
+    /// [`ErrorKind::BackendNotRegistered`]; [`ErrorKind::Outage`] if the store does not answer; else why it cannot be opened
+    /// or takes no locks, such as [`ErrorKind::NotPrimary`] or [`ErrorKind::PermissionDenied`].
     pub async fn ready(&self, name: &str) -> Result<Health> {
-        let store = self.0.store(Some(name))?;
+        let store = self.0.opened(Some(name), LONGEST_REQUEST).await?;
         let named = |error: Error| error.with_backend(&store.name);
         background().map_err(named)?;
         let answer = store.ask(LONGEST_REQUEST, &(), |backend, ()| backend.ready()).await;

@@ -1,18 +1,20 @@
 //! The options of a lock: from the attribute, the builder, the registry's defaults and settings from outside.
 //!
-//! Owns the option types, their defaults, the one place that puts them together ([`resolved`]) and the check of them
+//! Owns the option types, their defaults, the one place that puts them together ([`lock_options`]) and the check of them
 //! against a store's profile ([`supported`]). It asks no store anything.
 //!
 //! May know no other room.
 
 pub(crate) mod constants;
-pub(crate) mod resolved;
+pub(crate) mod lock_options;
 pub(crate) mod supported;
 pub(crate) mod tunings;
 
 use std::time::Duration;
 
-use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
+use dlock_contract::{Backoff, Error, Result};
+
+pub use lock_options::Options;
 
 /// How long to wait for a lock that another owner holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,62 +133,5 @@ impl Defaults {
             return Err(Error::config("max_waiters", "`max_waiters` must be greater than zero"));
         }
         Ok(())
-    }
-}
-
-/// The options of one lock; `None` takes the registry's default.
-#[doc(hidden)]
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    pub ttl: Option<Duration>,
-    pub wait: Option<Wait>,
-    pub renew: Option<Renew>,
-    pub max_hold: Option<Duration>,
-    /// How often the store is asked at most; `None`: as often as the wait allows.
-    pub attempts: Option<u32>,
-    pub backoff: Option<Backoff>,
-    pub max_waiters: Option<usize>,
-    pub retry: Option<Retry>,
-    pub mode: Mode,
-    pub fair: bool,
-    pub cohort: Option<Cohort>,
-    pub reentrant: bool,
-    pub timeout: Option<Duration>,
-    pub min_hold: Option<Duration>,
-    pub once_per: Option<OncePer>,
-    /// Whether the last success is kept, also without periods. Ignored where the store cannot do it.
-    pub record: bool,
-    pub on_lost: OnLost,
-    /// Whether the body uses the fencing token.
-    pub fence: bool,
-}
-
-impl Options {
-    /// No option set.
-    pub const DEFAULT: Self = Self {
-        ttl: None,
-        wait: None,
-        renew: None,
-        max_hold: None,
-        attempts: None,
-        backoff: None,
-        max_waiters: None,
-        retry: None,
-        mode: Mode::Exclusive,
-        fair: false,
-        cohort: None,
-        reentrant: false,
-        timeout: None,
-        min_hold: None,
-        once_per: None,
-        record: false,
-        on_lost: OnLost::Cancel,
-        fence: false,
-    };
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self::DEFAULT
     }
 }

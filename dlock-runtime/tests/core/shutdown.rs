@@ -1,9 +1,12 @@
 //! The end of it all.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::Backend;
 use dlock_memory::Memory;
-use dlock_runtime::{ErrorKind, LossCause};
+use dlock_runtime::{ErrorKind, LossCause, Registry};
+use tokio::sync::Notify;
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
@@ -184,5 +187,36 @@ fn a_grant_that_arrives_during_a_shutdown_is_released() {
         assert_eq!(error.kind(), &ErrorKind::ShutDown);
         world.empty().await;
         assert!(is_free(&stranger, "k").await);
+    });
+}
+
+/// A store that is opened at its first use, and whose opening ends when the registry has ended.
+#[test]
+fn a_store_that_opens_after_the_shutdown_is_closed() {
+    let world = World::new();
+    let registry = Registry::new();
+    let (may_open, opened) = (Arc::new(Notify::new()), Arc::new(world.store.clone()) as Arc<dyn Backend>);
+    let waits = may_open.clone();
+    let open = move |_| {
+        let (may_open, opened) = (waits.clone(), opened.clone());
+        async move {
+            may_open.notified().await;
+            Ok(opened)
+        }
+    };
+    registry.install_lazy("main", open).unwrap();
+    // In real time: it is opened on dlock's own thread.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let mut waiting = Box::pin(registry.lock("k").acquire());
+        assert!(poll_once(&mut waiting).is_pending());
+        registry.shutdown(Duration::ZERO).await;
+        assert_eq!(*waiting.await.unwrap_err().kind(), ErrorKind::ShutDown);
+        assert_eq!(world.store.calls(Op::Close), 0);
+        may_open.notify_one();
+        while world.store.calls(Op::Close) == 0 {
+            tokio::time::sleep(MS).await;
+        }
+        assert_eq!(*registry.lock("k").acquire().await.unwrap_err().kind(), ErrorKind::ShutDown);
     });
 }

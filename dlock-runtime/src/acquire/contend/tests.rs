@@ -19,7 +19,7 @@ fn member(registry: &Registry) -> Option<Acquisition> {
     let request = Request::new(registry.context().clone(), CallSite::Builder(Named::new("", "")), options, None);
     match prepare(request, &Key::text("k").into(), None).ok()? {
         Prepared::Asks(acquisition) => Some(acquisition),
-        Prepared::Joins(_) => None,
+        Prepared::Joins(_) | Prepared::OpensFirst(_) => None,
     }
 }
 

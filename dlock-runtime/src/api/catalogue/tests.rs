@@ -48,9 +48,30 @@ fn what_a_store_has_refused_is_repeated_with_its_name() {
     let registry = Registry::new();
     registry.install("rows", Memory::new()).unwrap();
     registry.verify_site(site(None)).unwrap();
-    registry.context().store(None).unwrap().findings.was_ready(&Err(schema()));
+    block_on(registry.context().opened(None, Duration::ZERO)).unwrap().findings.was_ready(&Err(schema()));
     let error = registry.verify_site(site(None)).unwrap_err();
     assert_eq!((error.kind(), error.backend()), (&ErrorKind::SchemaMismatch, Some("rows")));
     block_on(registry.ready("rows")).unwrap();
     registry.verify_site(site(None)).unwrap();
+}
+
+#[test]
+fn of_a_store_that_is_not_open_only_a_refusal_for_good_is_a_finding() {
+    let (registry, site) = (Registry::new(), site(None));
+    let answers = Arc::new(std::sync::Mutex::new(vec![None, Some(schema()), Some(Error::outage("down"))]));
+    let open = move |_| {
+        let answer = answers.lock().unwrap().pop().unwrap();
+        std::future::ready(answer.map_or_else(|| Ok(Arc::new(Memory::new()) as Arc<dyn Backend>), Err))
+    };
+    registry.install_lazy("rows", open).unwrap();
+    let shown = || registry.explain_site(site, &registry.defaults()).backend;
+    for found in [None, Some(ErrorKind::SchemaMismatch)] {
+        assert_eq!(shown(), "rows (not opened yet)");
+        registry.verify_site(site).unwrap();
+        block_on(registry.ready("rows")).unwrap_err();
+        assert_eq!(registry.verify_site(site).map_err(|error| error.kind().clone()).err(), found);
+    }
+    block_on(registry.ready("rows")).unwrap();
+    registry.verify_site(site).unwrap();
+    assert_eq!(shown(), "rows (memory)");
 }

@@ -1,11 +1,70 @@
-//! The options in force for one call: put together from all that set them, and checked once.
+//! The options of one lock: what they are, how all that sets them is put together and checked, and how they read.
+//!
+//! Only this file and the settings from outside ([`Tuning`]) know each option by name.
 
 use std::time::Duration;
 
-use dlock_contract::{Backoff, Error, Mode, Result};
+use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
 
 use crate::options::tunings::Tuning;
-use crate::options::{Defaults, Options, Renew, Retry, Wait};
+use crate::options::{Cohort, Defaults, OnLost, Renew, Retry, Wait};
+
+/// The options of one lock; `None` takes the registry's default.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    pub ttl: Option<Duration>,
+    pub wait: Option<Wait>,
+    pub renew: Option<Renew>,
+    pub max_hold: Option<Duration>,
+    /// How often the store is asked at most; `None`: as often as the wait allows.
+    pub attempts: Option<u32>,
+    pub backoff: Option<Backoff>,
+    pub max_waiters: Option<usize>,
+    pub retry: Option<Retry>,
+    pub mode: Mode,
+    pub fair: bool,
+    pub cohort: Option<Cohort>,
+    pub reentrant: bool,
+    pub timeout: Option<Duration>,
+    pub min_hold: Option<Duration>,
+    pub once_per: Option<OncePer>,
+    /// Whether the last success is kept, also without periods. Ignored where the store cannot do it.
+    pub record: bool,
+    pub on_lost: OnLost,
+    /// Whether the body uses the fencing token.
+    pub fence: bool,
+}
+
+impl Options {
+    /// No option set.
+    pub const DEFAULT: Self = Self {
+        ttl: None,
+        wait: None,
+        renew: None,
+        max_hold: None,
+        attempts: None,
+        backoff: None,
+        max_waiters: None,
+        retry: None,
+        mode: Mode::Exclusive,
+        fair: false,
+        cohort: None,
+        reentrant: false,
+        timeout: None,
+        min_hold: None,
+        once_per: None,
+        record: false,
+        on_lost: OnLost::Cancel,
+        fence: false,
+    };
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
 
 /// Options with the defaults filled in, and without contradictions.
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +212,45 @@ impl Options {
         };
         Err(Error::config("cohort", format!("`cohort` cannot be combined with {conflict}")))
     }
+
+    /// The settings by name, for people.
+    pub(crate) fn settings(&self, resolved: &Resolved) -> Vec<(&'static str, String)> {
+        let mut settings = vec![
+            ("mode", format!("{:?}", self.mode).to_lowercase()),
+            ("ttl", time(resolved.ttl)),
+            (
+                "wait",
+                match resolved.wait {
+                    Wait::None => "none".to_owned(),
+                    Wait::Forever => "forever".to_owned(),
+                    Wait::UpTo(limit) => time(limit),
+                },
+            ),
+            ("renew", resolved.cadence.map_or_else(|| "never".to_owned(), |every| format!("every {}", time(every)))),
+            ("max_hold", time(resolved.max_hold)),
+            ("max_waiters", resolved.max_waiters.to_string()),
+            ("on_lost", if self.on_lost == OnLost::Cancel { "cancel" } else { "continue" }.to_owned()),
+            (
+                "retry",
+                format!(
+                    "{} times, {} to {}",
+                    resolved.retry.times,
+                    time(resolved.retry.backoff.from),
+                    time(resolved.retry.backoff.to)
+                ),
+            ),
+        ];
+        let mut add = |name, value: Option<String>| settings.extend(value.map(|value| (name, value)));
+        add("attempts", self.attempts.map(|attempts| attempts.to_string()));
+        add("backoff", self.backoff.map(|backoff| format!("{} to {}", time(backoff.from), time(backoff.to))));
+        add("cohort", self.cohort.map(cohort));
+        add("fair", self.fair.then(|| "yes".to_owned()));
+        add("reentrant", self.reentrant.then(|| "yes".to_owned()));
+        add("timeout", self.timeout.map(time));
+        add("min_hold", self.min_hold.map(time));
+        add("once_per", self.once_per.map(period));
+        settings
+    }
 }
 
 fn check_backoff(field: &'static str, backoff: Option<Backoff>) -> Result<()> {
@@ -165,68 +263,19 @@ fn check_backoff(field: &'static str, backoff: Option<Backoff>) -> Result<()> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use dlock_contract::ErrorKind;
-
-    const MS: Duration = Duration::from_millis(1);
-
-    const fn options() -> Options {
-        Options::DEFAULT
-    }
-
-    #[test]
-    fn the_defaults_are_the_documented_ones() {
-        let resolved = options().resolve(&Defaults::default()).unwrap();
-        assert_eq!(resolved.ttl, Duration::from_secs(30));
-        assert_eq!(resolved.wait, Wait::UpTo(Duration::from_secs(10)));
-        assert_eq!(resolved.cadence, Some(Duration::from_secs(10)));
-        assert_eq!(resolved.max_hold, Duration::from_secs(3600));
-    }
-
-    #[test]
-    fn contradictions_are_refused() {
-        let second = Duration::from_secs(1);
-        for (field, bad) in [
-            ("ttl", Options { ttl: Some(Duration::ZERO), ..options() }),
-            ("renew", Options { ttl: Some(second), renew: Some(Renew::Every(second)), ..options() }),
-            ("renew", Options { renew: Some(Renew::Every(Duration::ZERO)), ..options() }),
-            ("renew", Options { ttl: Some(second), renew: Some(Renew::Every(second * 2 / 3 + MS)), ..options() }),
-            // Two thirds of the default ttl of 30 s are 20 s.
-            ("renew", Options { renew: Some(Renew::Every(20 * second + MS)), ..options() }),
-            ("attempts", Options { attempts: Some(0), ..options() }),
-            ("max_hold", Options { ttl: Some(second), max_hold: Some(second / 2), ..options() }),
-        ] {
-            let error = bad.resolve(&Defaults::default()).unwrap_err();
-            assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field: named } if named == field), "{error}");
-        }
-        for bad in [
-            Defaults { ttl: Duration::ZERO, ..Defaults::default() },
-            Defaults { max_hold: second, ..Defaults::default() },
-            Defaults { namespace: "a:b".into(), ..Defaults::default() },
-            Defaults { max_waiters: 0, ..Defaults::default() },
-        ] {
-            assert!(bad.check().is_err());
-        }
-    }
-
-    #[test]
-    fn renewal_can_be_off_or_at_a_stated_interval() {
-        let off = Options { renew: Some(Renew::Off), ..options() };
-        assert_eq!(off.resolve(&Defaults::default()).unwrap().cadence, None);
-        let paced = Options { renew: Some(Renew::Every(Duration::from_secs(2))), ..options() };
-        assert_eq!(paced.resolve(&Defaults::default()).unwrap().cadence, Some(Duration::from_secs(2)));
-    }
-
-    #[test]
-    fn a_renewal_is_due_after_two_thirds_of_the_ttl_at_the_latest() {
-        let every = |time| Options { renew: Some(Renew::Every(time)), ..options() };
-        let latest = Duration::from_secs(20);
-        assert_eq!(every(latest).resolve(&Defaults::default()).unwrap().cadence, Some(latest));
-        assert!(every(latest + Duration::from_nanos(1)).resolve(&Defaults::default()).is_err());
-        // An interval that fits the ttl of the program need not fit the ttl that operations have chosen.
-        let tuned = Defaults { ttl: Duration::from_secs(29), ..Defaults::default() };
-        assert!(every(latest).resolve(&tuned).is_err());
-    }
+fn period(once: OncePer) -> String {
+    let offset = if once.offset.is_zero() { String::new() } else { format!(" at {}", time(once.offset)) };
+    format!("{}{offset}{}", time(once.period), if once.rerun { ", again after a crash" } else { "" })
 }
+
+fn cohort(cohort: Cohort) -> String {
+    let span = cohort.span.map_or_else(String::new, |span| format!(" in {}", time(span)));
+    format!("{} passes{span}", cohort.passes)
+}
+
+fn time(duration: Duration) -> String {
+    humantime::format_duration(duration).to_string()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Stores that are opened at their first use, as programs connect to them: a service starts while its store is down.
+
+use std::time::Duration;
+
+use dlock::{Error, ErrorKind, Registry, Wait};
+use dlock_testkit::servers::shared;
+use dlock_testkit::{Mode, Proxy};
+use futures::executor::block_on;
+
+/// What happens within a moment, on a machine that is busy with something else.
+const SOON: Duration = Duration::from_secs(60);
+
+fn is_outage(error: &Error) -> bool {
+    *error.kind() == ErrorKind::Outage && error.is_retryable() && error.backend() == Some("store")
+}
+
+/// A store that is down at the start, and comes up later.
+async fn a_store_that_is_down_at_the_start(url: String) {
+    let (proxies, through) = Proxy::in_front_of_each(&url).unwrap();
+    let set = |mode| proxies.iter().for_each(|proxy| proxy.set(mode));
+    set(Mode::Refuse);
+    let registry = Registry::new();
+    let namespace = format!("lazy-{:016x}", fastrand::u64(..));
+    registry.configure(|defaults| defaults.namespace = namespace).unwrap();
+    registry.connect_lazy("store", &through).unwrap();
+    let connections: usize = proxies.iter().map(Proxy::connections).sum();
+    assert_eq!(connections, 0, "{through}: it was asked although nobody uses it");
+    // Connected at once it is an error.
+    registry.connect("now", &through).await.unwrap_err();
+    let error = registry.ready("store").await.unwrap_err();
+    assert!(is_outage(&error), "{through}: {error}");
+    let lock = || registry.lock("job").backend("store").ttl(Duration::from_secs(15));
+    let error = lock().try_acquire().await.unwrap_err();
+    assert!(is_outage(&error) && error.key() == Some("job"), "{through}: {error}");
+    let error = lock().holders().await.unwrap_err();
+    assert!(is_outage(&error), "{through}: {error}");
+    set(Mode::Pass);
+    let guard = loop {
+        match lock().wait(Wait::UpTo(SOON)).acquire().await {
+            Ok(guard) => break guard,
+            // The circuit breaker lets one opening a second through.
+            Err(error) => assert!(is_outage(&error), "{through}: {error}"),
+        }
+    };
+    registry.ready("store").await.unwrap_or_else(|error| panic!("{through}: {error}"));
+    guard.release().await.unwrap_or_else(|error| panic!("{through}: {error}"));
+    registry.shutdown(Duration::from_secs(5)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_server_may_come_up_after_the_program() {
+    let urls = tokio::task::spawn_blocking(|| {
+        let servers = shared();
+        let sql = [servers.mysql(), servers.mariadb(), servers.postgres()].map(Result::unwrap);
+        let ways = sql.iter().flat_map(|url| ["lease", "row", "named"].map(|way| format!("{url}?way={way}")));
+        let others = [
+            servers.redis().unwrap(),
+            servers.redlock().unwrap(),
+            servers.etcd().unwrap().replace("http://", "etcd://"),
+            servers.zookeeper().unwrap(),
+            servers.consul().unwrap(),
+        ];
+        ways.chain(others).collect::<Vec<_>>()
+    });
+    futures::future::join_all(urls.await.unwrap().into_iter().map(a_store_that_is_down_at_the_start)).await;
+}
+
+/// A silent server holds no caller longer than a request may take, and its opening is not lost with the callers.
+#[tokio::test]
+async fn a_silent_server_is_an_outage_until_it_speaks() {
+    let url = tokio::task::spawn_blocking(|| shared().redis()).await.unwrap().unwrap();
+    let (proxy, through) = Proxy::in_front_of(&url).unwrap();
+    proxy.set(Mode::BLACKHOLE);
+    let registry = Registry::new();
+    registry.connect_lazy("store", &through).unwrap();
+    let lock = || registry.lock("silent").ttl(Duration::from_secs(1));
+    let errors = futures::future::join_all((0..5).map(|_| lock().try_acquire())).await;
+    for error in errors {
+        let error = error.unwrap_err();
+        assert!(is_outage(&error) && error.message().contains("was not open within 1s"), "{error}");
+    }
+    proxy.set(Mode::Pass);
+    proxy.cut();
+    let guard = loop {
+        match lock().wait(Wait::UpTo(SOON)).acquire().await {
+            Ok(guard) => break guard,
+            Err(error) => assert!(is_outage(&error), "{error}"),
+        }
+    };
+    guard.release().await.unwrap();
+}
+
+#[test]
+fn a_url_that_cannot_be_is_refused_before_its_first_use() {
+    let registry = Registry::new();
+    for url in ["redis://127.0.0.1:notaport/", "mysql://127.0.0.1/db?weg=lease", "nothing://", "no url"] {
+        let error = registry.connect_lazy("store", url).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{url}: {error}");
+    }
+    let error = registry.connect_lazy("pair", "paired://?gate=pair&authority=sure").unwrap_err();
+    assert!(error.message().contains("cannot be made of itself"), "{error}");
+    registry.connect_lazy("store", "memory://").unwrap();
+    let error = registry.connect_lazy("store", "memory://").unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::AlreadyRegistered);
+}
+
+#[test]
+fn the_stores_of_a_pair_are_opened_with_it() {
+    let registry = Registry::new();
+    // In any order: nothing is looked up before the first use.
+    registry.connect_lazy("pair", "paired://?gate=quick&authority=sure").unwrap();
+    let error = registry.lock("job").backend("pair").wait(Wait::None).acquire_blocking().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::BackendNotRegistered { .. }), "{error}");
+    registry.connect_lazy("quick", "memory://").unwrap();
+    registry.connect_lazy("sure", "memory://").unwrap();
+    let guard = registry.lock("job").backend("pair").wait(Wait::None).acquire_blocking().unwrap();
+    for member in ["quick", "sure"] {
+        let busy = registry.lock("job").backend(member).wait(Wait::None).acquire_blocking().unwrap_err();
+        assert_eq!(*busy.kind(), ErrorKind::Busy, "{member}");
+    }
+    block_on(guard.release()).unwrap();
+}
