@@ -44,7 +44,8 @@ impl LockKey {
     /// - a value has one of `: / | # , ; { }`, or is absent or no text;
     /// - between two values stands none of these;
     /// - there is a blank or a control character anywhere, or nothing at all;
-    /// - the name begins with `dl1:`, as all of dlock's own do;
+    /// - the name begins with `dl1:`, as all of dlock's own do, or is `dl1-epoch` or lies below it, where dlock has keys of its
+    ///   own in etcd;
     /// - it has braces that are not one pair with something between, which a Redis Cluster would read in its own way.
     pub fn literal(&self) -> Result<Self> {
         // No literal name begins with `dl1:`, so this one is literal already.
@@ -97,6 +98,9 @@ fn check_name(name: String) -> std::result::Result<String, &'static str> {
     if name.starts_with("dl1:") {
         return Err("it begins with dl1: as dlock's own names do");
     }
+    if name.split('/').next() == Some("dl1-epoch") {
+        return Err("dl1-epoch is the name of keys that dlock itself has in etcd");
+    }
     let braces = name.matches(['{', '}']).collect::<String>();
     if !(braces.is_empty() || braces == "{}" && !name.contains("{}")) {
         return Err("its braces are not one pair with something between");
@@ -130,6 +134,7 @@ mod tests {
             (Key::text("100%<x>").value("é"), "100%<x>é"),
             (Key::text("a:").value("%41"), "a:%41"),
             (Key::text("a:").value(""), "a:"),
+            (Key::text("dl1-epochs/a"), "dl1-epochs/a"),
         ] {
             assert_eq!(name(key).as_deref(), Some(written));
         }
@@ -150,6 +155,8 @@ mod tests {
             Key::text("a:").value("\u{a0}"),
             Key::text("a:").value("b\n"),
             Key::text("dl1:fence"),
+            Key::text("dl1-epoch"),
+            Key::text("dl1-epoch/").value("7"),
             Key::new().value(""),
             Key::text("{}a"),
             Key::text("a}b{c"),

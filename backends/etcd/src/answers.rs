@@ -20,6 +20,11 @@ impl TxnAnswers {
         Self { succeeded: answer.succeeded(), revision, answers: answer.op_responses().into_iter() }
     }
 
+    #[cfg(test)]
+    pub(super) fn without_reads(succeeded: bool) -> Self {
+        Self { succeeded, revision: 1, answers: Vec::new().into_iter() }
+    }
+
     /// The answer to the next read.
     pub(super) fn next_get(&mut self) -> Result<GetResponse, Fault> {
         // Answers to puts and deletes are passed over: they show nothing that is needed.

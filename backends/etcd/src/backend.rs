@@ -10,7 +10,7 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use super::fault::Fault;
-use super::names::Layout;
+use super::names::{EPOCHS, Layout};
 use super::store::{Etcd, held};
 use super::{inspect, rights};
 
@@ -46,7 +46,7 @@ impl Backend for Etcd {
     /// Reads a key. A majority must answer, so this shows whether the cluster grants locks.
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         Box::pin(async move {
-            let prefix = if self.layout == Layout::Own { rights::LOCKS } else { rights::EPOCHS };
+            let prefix = if self.layout == Layout::Own { rights::LOCKS } else { EPOCHS };
             rights::read(&self.connections.get().await?, prefix).await?;
             Ok(Health::new())
         })

@@ -16,7 +16,8 @@ use super::answers::TxnAnswers;
 use super::fault::Fault;
 use super::names::{EPOCHS, LockRange};
 
-/// The most transactions that leave together. The server's bound is 128 operations, by default.
+/// The most transactions that leave together. The server's bound, 128 operations by default, is for a transaction and what
+/// is inside of it: with this many together, each of them may have 64 operations.
 const MOST: usize = 64;
 
 /// The way to the server that the tasks of one runtime share.
@@ -28,25 +29,83 @@ pub(super) struct Combiner {
     next: Mutex<Vec<Joined>>,
 }
 
+/// The keys that a transaction of a claim may put or delete: those of its lock, and an epoch key.
+pub(super) struct Scope {
+    lock: String,
+    epoch: Option<Vec<u8>>,
+}
+
+impl Scope {
+    pub(super) fn of(range: &LockRange) -> Self {
+        Self { lock: range.prefix(), epoch: None }
+    }
+
+    /// The transaction also puts this epoch key.
+    pub(super) fn and_epoch(mut self, epoch: Vec<u8>) -> Self {
+        self.epoch = Some(epoch);
+        self
+    }
+
+    /// Whether transactions with these scopes must not leave together.
+    fn meets(&self, other: &Self) -> bool {
+        // All keys that one transaction creates have the same revision. So two keys of one lock would have no order.
+        // Literal locks may lie within each other.
+        let same_lock = self.lock.starts_with(&other.lock) || other.lock.starts_with(&self.lock);
+        // The server refuses a transaction that puts a key twice.
+        same_lock || self.epoch.is_some() && self.epoch == other.epoch
+    }
+}
+
 /// A transaction that leaves with others.
 struct Joined {
-    /// The lock that it is about.
-    lock: String,
+    scope: Scope,
     txn: Txn,
     reply: oneshot::Sender<Result<TxnAnswers, Fault>>,
 }
 
+/// The right to send the next batch, which one task has. If that task is dropped, so is the batch, and its callers hear of it.
+struct Departure(Option<Arc<Combiner>>);
+
+impl Departure {
+    async fn send(mut self) {
+        // Other tasks that are ready to run can join first.
+        tokio::task::yield_now().await;
+        if let Some(combiner) = self.0.take() {
+            let batch = std::mem::take(&mut *combiner.next());
+            combiner.together(batch).await;
+        }
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        let Some(combiner) = self.0.take() else { return };
+        let batch = std::mem::take(&mut *combiner.next());
+        // Not before the mutex is free, because this wakes the callers.
+        drop(batch);
+    }
+}
+
+impl Joined {
+    /// Whether the caller still waits for the answer. A transaction that its caller gave up must not leave any more.
+    fn is_wanted(&self) -> bool {
+        !self.reply.is_closed()
+    }
+}
+
 impl Combiner {
     pub(super) fn new(client: KvClient, runtime: CallerRuntime) -> Arc<Self> {
+        // With a bound, an answer that is larger would be lost after the server has executed the request.
+        let client = client.max_decoding_message_size(usize::MAX);
         Arc::new(Self { client, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() })
     }
 
-    /// Sends a transaction that touches no keys but those of this lock and those of its own claim.
-    pub(super) async fn send(self: &Arc<Self>, lock: &LockRange, txn: Txn) -> Result<TxnAnswers, Fault> {
+    /// Sends a transaction that changes no keys but those of its scope.
+    pub(super) async fn send(self: &Arc<Self>, scope: Scope, txn: Txn) -> Result<TxnAnswers, Fault> {
         if self.under_way.load(Ordering::Relaxed) == 0 {
             return self.alone(txn).await;
         }
-        match self.join(lock, txn) {
+        match self.join(scope, txn) {
             Ok(answer) => answer.await.unwrap_or_else(|_| Err(Fault::Broken("the runtime is shutting down".into()))),
             Err(txn) => self.alone(txn).await,
         }
@@ -60,40 +119,31 @@ impl Combiner {
         Ok(TxnAnswers::of(&answer, revision))
     }
 
-    /// Puts a transaction into the next batch. Gives it back if one about the same lock is there.
-    fn join(self: &Arc<Self>, lock: &LockRange, txn: Txn) -> Result<oneshot::Receiver<Result<TxnAnswers, Fault>>, Txn> {
-        let lock = lock.prefix();
+    /// Puts a transaction into the next batch. Gives it back if it must not leave with one that is there.
+    fn join(self: &Arc<Self>, scope: Scope, txn: Txn) -> Result<oneshot::Receiver<Result<TxnAnswers, Fault>>, Txn> {
         let mut next = self.next();
-        // All keys that one transaction creates have the same revision. So two keys of one lock would have no order.
-        // Literal locks may lie within each other.
-        if next.iter().any(|joined| joined.lock.starts_with(&lock) || lock.starts_with(&joined.lock)) {
+        if next.iter().any(|joined| joined.scope.meets(&scope)) {
             return Err(txn);
         }
         let (reply, answer) = oneshot::channel();
-        next.push(Joined { lock, txn, reply });
-        match next.len() {
-            1 => {
-                let combiner = self.clone();
-                // A task, because the caller may be dropped, and the others want their answers.
-                self.runtime.spawn(async move {
-                    // Other tasks that are ready to run can join first.
-                    tokio::task::yield_now().await;
-                    let batch = std::mem::take(&mut *combiner.next());
-                    combiner.together(batch).await;
-                });
-            }
-            MOST => {
-                let (batch, combiner) = (std::mem::take(&mut *next), self.clone());
-                self.runtime.spawn(async move { combiner.together(batch).await });
-            }
-            _ => {}
+        next.push(Joined { scope, txn, reply });
+        let is_first = next.len() == 1;
+        let full = (next.len() == MOST).then(|| std::mem::take(&mut *next));
+        // A runtime that is shutting down drops a task at once, and with it the batch, which needs the mutex.
+        drop(next);
+        // Tasks, because the caller may be dropped, and the others want their answers.
+        if is_first {
+            self.runtime.spawn(Departure(Some(self.clone())).send());
+        }
+        if let Some(batch) = full {
+            let combiner = self.clone();
+            self.runtime.spawn(async move { combiner.together(batch).await });
         }
         Ok(answer)
     }
 
     async fn together(&self, mut batch: Vec<Joined>) {
-        // Of a caller that gave its request up, nothing must reach the store any more.
-        batch.retain(|joined| !joined.reply.is_closed());
+        batch.retain(Joined::is_wanted);
         if batch.is_empty() {
             return;
         }
@@ -107,21 +157,32 @@ impl Combiner {
                     let _ = joined.reply.send(answers.next_txn());
                 }
             }
-            Err(Fault::Broken(text)) => {
-                for joined in batch {
-                    let _ = joined.reply.send(Err(Fault::Broken(text.clone())));
-                }
+            // The server checks all of them before it changes anything. So it refused one of them, or their number of bytes.
+            Err(fault) if fault.refuses_content() => {
+                batch.retain(Joined::is_wanted);
+                let again = async |Joined { txn, reply, .. }| reply.send(repeated(&fault, self.alone(txn).await));
+                join_all(batch.into_iter().map(again)).await;
             }
-            // The server checks all of them before it changes anything. So one of them was refused, and not the others.
-            Err(_) => {
-                join_all(batch.into_iter().map(async |Joined { txn, reply, .. }| reply.send(self.alone(txn).await)))
-                    .await;
+            Err(fault) => {
+                for joined in batch {
+                    let _ = joined.reply.send(Err(fault.clone()));
+                }
             }
         }
     }
 
     fn next(&self) -> MutexGuard<'_, Vec<Joined>> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The answer to a transaction that was sent again after this refusal. In the moment in which the space ends, the server
+/// executes a transaction and says that there is no space. So if the second one finds another state than it expects, that may
+/// be the work of the first one: a release would take it for a lost lock.
+fn repeated(refusal: &Fault, answer: Result<TxnAnswers, Fault>) -> Result<TxnAnswers, Fault> {
+    match (refusal, answer) {
+        (Fault::NoSpace, Ok(answers)) if !answers.succeeded => Err(Fault::NoSpace),
+        (_, answer) => answer,
     }
 }
 
@@ -138,5 +199,18 @@ impl<'a> UnderWay<'a> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_transaction_that_changed_nothing_is_in_doubt_if_space_had_ended() {
+        let answer = |succeeded| Ok(TxnAnswers::without_reads(succeeded));
+        assert!(matches!(repeated(&Fault::NoSpace, answer(false)), Err(Fault::NoSpace)));
+        assert!(repeated(&Fault::NoSpace, answer(true)).is_ok_and(|answers| answers.succeeded));
+        assert!(repeated(&Fault::LeaseGone, answer(false)).is_ok_and(|answers| !answers.succeeded));
     }
 }

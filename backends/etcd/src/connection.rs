@@ -9,24 +9,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use dlock_contract::TlsMode;
 use dlock_contract::engine::{CallerRuntime, EndsTask, Names};
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result, Tls};
-#[cfg(feature = "tls")]
-use etcd_client::{Certificate, Identity, TlsOptions};
+use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result};
 use etcd_client::{
-    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, WatchFilterType,
-    WatchOptions, WatchStream,
+    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, WatchClient,
+    WatchFilterType, WatchOptions, WatchStream,
 };
-
 use tokio::sync::oneshot;
 
 use super::answers::TxnAnswers;
-use super::combine::Combiner;
+use super::combine::{Combiner, Scope};
 use super::fault::Fault;
-use super::members::Members;
-use super::names::{KeyRange, LockRange};
+use super::key_range::KeyRange;
+use super::members::{Members, with_tls};
 
 /// How long a connect may take, over all hosts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -150,29 +145,6 @@ impl Connections {
     }
 }
 
-/// The server's certificate must have the name in the URL, because the address comes from an unproven look-up.
-#[cfg(feature = "tls")]
-fn with_tls(options: ConnectOptions, name: &str, tls: &Tls) -> (ConnectOptions, &'static str) {
-    if tls.mode == TlsMode::Off {
-        return (options, "http");
-    }
-    let mut wanted = TlsOptions::new().domain_name(name);
-    wanted = match &tls.ca {
-        Some(ca) => wanted.ca_certificate(Certificate::from_pem(ca)),
-        None => wanted.with_native_roots(),
-    };
-    if let Some((cert, key)) = &tls.identity {
-        wanted = wanted.identity(Identity::from_pem(cert, key));
-    }
-    (options.with_tls(wanted), "https")
-}
-
-/// Without the feature, `Members::of` has refused a URL that asks for TLS.
-#[cfg(not(feature = "tls"))]
-fn with_tls(options: ConnectOptions, _: &str, _: &Tls) -> (ConnectOptions, &'static str) {
-    (options, "http")
-}
-
 /// The connection of one runtime.
 #[derive(Clone)]
 pub(super) struct Connection {
@@ -203,20 +175,23 @@ impl Connection {
 
     /// Sends a transaction by itself.
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnAnswers, Fault> {
-        let answers = self.send(self.opened.value.combiner.alone(txn)).await?;
-        self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
-        Ok(answers)
+        self.note_revision(self.send(self.opened.value.combiner.alone(txn)).await)
     }
 
-    /// Sends a transaction of a claim of this lock, which may leave with those of other locks.
-    pub(super) async fn txn_of(&self, range: &LockRange, txn: Txn) -> Result<TxnAnswers, Fault> {
-        let answers = self.send(self.opened.value.combiner.send(range, txn)).await?;
-        self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
-        Ok(answers)
+    /// Sends a transaction that changes keys of this scope only. It may leave with those of other locks.
+    pub(super) async fn txn_of(&self, scope: Scope, txn: Txn) -> Result<TxnAnswers, Fault> {
+        self.note_revision(self.send(self.opened.value.combiner.send(scope, txn)).await)
+    }
+
+    fn note_revision(&self, answers: Result<TxnAnswers, Fault>) -> Result<TxnAnswers, Fault> {
+        if let Ok(answers) = &answers {
+            self.connections.seen.fetch_max(answers.revision, Ordering::AcqRel);
+        }
+        answers
     }
 
     pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {
-        self.send(self.client().kv_client().get(key, Some(options))).await
+        self.send(self.client().kv_client().max_decoding_message_size(usize::MAX).get(key, Some(options))).await
     }
 
     pub(super) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Fault> {
@@ -244,7 +219,7 @@ impl Connection {
     /// Watches two keys for their deletion. Earlier deletions are not reported.
     pub(super) async fn watch_both(&self, one: &[u8], other: &[u8]) -> Result<WatchStream, Fault> {
         let deletions = || Some(WatchOptions::new().with_filters([WatchFilterType::NoPut]));
-        let mut watch = self.client().watch_client();
+        let mut watch = self.watch_client();
         self.send(async {
             let mut stream = watch.watch(one, deletions()).await?;
             stream.watch(other, deletions()).await?;
@@ -256,7 +231,11 @@ impl Connection {
     /// Watches a range for deletions. Earlier deletions are not reported.
     pub(super) async fn watch_range(&self, range: &KeyRange) -> Result<WatchStream, Fault> {
         let options = WatchOptions::new().with_range(range.to.as_slice()).with_filters([WatchFilterType::NoPut]);
-        self.send(self.client().watch_client().watch(range.from.as_slice(), Some(options))).await
+        self.send(self.watch_client().watch(range.from.as_slice(), Some(options))).await
+    }
+
+    fn watch_client(&self) -> WatchClient {
+        self.client().watch_client().max_decoding_message_size(usize::MAX)
     }
 
     fn client(&self) -> &Client {

@@ -5,10 +5,11 @@ use std::sync::atomic::Ordering;
 use dlock_contract::{ErrorKind, Mode, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTarget, Txn, TxnOp};
 
+use super::combine::Scope;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::inspect::note_of;
-use super::names::KeyRange;
+use super::key_range::KeyRange;
 use super::place::{Place, Position, check_has_lease};
 
 /// How often an attempt reads the epoch again if other tasks of this process changed it meanwhile.
@@ -35,7 +36,7 @@ impl Place {
         let joins = wait || matches!(self.mode, Mode::Permits(_));
         for _ in 0..EPOCH_READS {
             let epoch = self.begin_entry();
-            let mut answers = connection.txn_of(&self.range, self.entry_txn(joins, epoch)).await?;
+            let mut answers = connection.txn_of(Scope::of(&self.range), self.entry_txn(joins, epoch)).await?;
             self.state().entering = false;
             if answers.succeeded {
                 let revision = answers.revision;

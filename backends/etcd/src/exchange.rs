@@ -6,6 +6,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Exchange, Hold, Queue, Release
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use futures::future::BoxFuture;
 
+use super::combine::Scope;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::leave::PendingLeave;
@@ -42,8 +43,9 @@ impl Etcd {
         };
         let position = match place.release_to(&connection, revision, &after).await {
             Ok(position) => position,
-            // Without space, or without a lease for the next caller, a plain release may still succeed.
-            Err(Fault::NoSpace | Fault::LeaseGone) => None,
+            // Without a lease for the next caller, a plain release may still succeed.
+            Err(Fault::LeaseGone) => None,
+            Err(Fault::NoSpace) => return self.release_without_space(hold, next).await,
             Err(fault) => return Err(fault.into()),
         };
         if let Some(position) = position {
@@ -56,6 +58,19 @@ impl Etcd {
             Released::Released => Ok((Released::Released, None)),
             // The lock was lost before, so the next caller may find it free.
             Released::NotOwner => Ok((Released::NotOwner, Some(self.attempt(next, Queue::until(until)).await?))),
+        }
+    }
+
+    /// Releases alone, after the server said that it has no space for the next caller's key. In the moment in which the space
+    /// ends, the server says so and puts the key nevertheless. That key must not stay.
+    async fn release_without_space(&self, hold: &Hold, next: &Claim) -> Result<(Released, Option<Attempt>)> {
+        match self.release_hold(hold).await? {
+            Released::Released => {
+                self.abandon_claim(next.owner).await?;
+                Ok((Released::Released, None))
+            }
+            // Perhaps released by the first request. After an error the engine releases again, and abandons the next claim.
+            Released::NotOwner => Err(Fault::NoSpace.into()),
         }
     }
 }
@@ -74,7 +89,7 @@ impl Place {
         // The holder's key excludes keys of other modes, so these need no comparison.
         let mut then = vec![TxnOp::delete(self.key.clone(), None), next.put()];
         then.extend(next.queue_reads(None));
-        let mut answers = connection.txn_of(&self.range, Txn::new().when(when).and_then(then)).await?;
+        let mut answers = connection.txn_of(Scope::of(&self.range), Txn::new().when(when).and_then(then)).await?;
         next.state().entering = false;
         if !answers.succeeded {
             // The caller releases next.

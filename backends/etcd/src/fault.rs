@@ -18,7 +18,21 @@ pub(super) enum Fault {
     Refused(ErrorKind, String),
 }
 
+/// The words with which a server refuses a request that has too many bytes.
+const TOO_LARGE: &str = "received message larger than max";
+
 impl Fault {
+    /// Whether the server refused the request for its content, before it executed anything. Only then may the same request
+    /// be sent again in parts. Other failures say nothing about the outcome, or come from load, which parts would increase.
+    /// [`NoSpace`](Self::NoSpace) is an exception: the server may have executed the request.
+    pub(super) fn refuses_content(&self) -> bool {
+        match self {
+            Self::LeaseGone | Self::NoSpace => true,
+            Self::Broken(_) | Self::Refused(ErrorKind::Outage, _) => false,
+            Self::Refused(_, text) => text.starts_with("etcdserver: ") || text.contains(TOO_LARGE),
+        }
+    }
+
     pub(super) fn error(&self) -> Error {
         match self {
             // Attempts handle this with a new lease. It becomes an error only if a second lease ends too.
@@ -61,8 +75,11 @@ fn from_grpc_code(code: &str, message: &str, whole: impl Fn() -> String) -> Faul
     let refused = |kind| Fault::Refused(kind, message.to_owned());
     match code {
         "NotFound" if says("lease not found") => Fault::LeaseGone,
+        // The client library gives an end of the HTTP/2 stream as one of these codes. The server may have executed the request.
+        "ResourceExhausted" | "PermissionDenied" if says("h2 protocol error") => Fault::Broken(message.to_owned()),
         "ResourceExhausted" if says("space exceeded") => Fault::NoSpace,
-        // Too many requests at once, or a request that is too large for the present load.
+        "ResourceExhausted" if says(TOO_LARGE) => refused(ErrorKind::Protocol),
+        // Too many requests at once.
         "ResourceExhausted" => refused(ErrorKind::Outage),
         // The auth token has expired, or the server has restarted since it gave it. A new connection gets a new one.
         _ if says("invalid auth token") || says("auth store is old") => Fault::Broken(message.to_owned()),
@@ -73,10 +90,9 @@ fn from_grpc_code(code: &str, message: &str, whole: impl Fn() -> String) -> Faul
             "the URL has a user, but authentication is not enabled".into(),
         ),
         "Unimplemented" => refused(ErrorKind::Unsupported { need: "etcd 3.4 or later".into() }),
-        "InvalidArgument" | "FailedPrecondition" | "OutOfRange" | "NotFound" | "AlreadyExists" => {
-            refused(ErrorKind::Protocol)
-        }
-        // Unavailable, DeadlineExceeded, Cancelled, and transport errors.
+        "InvalidArgument" | "FailedPrecondition" | "NotFound" | "AlreadyExists" => refused(ErrorKind::Protocol),
+        // Unavailable, DeadlineExceeded, Cancelled, and transport errors. OutOfRange, which the client library gives for an
+        // answer that it does not read: the server has executed the request.
         _ => Fault::Broken(whole()),
     }
 }
@@ -113,5 +129,36 @@ mod tests {
         assert_eq!(kind("InvalidArgument", wrong), (ErrorKind::PermissionDenied, false));
         assert_eq!(kind("InvalidArgument", "etcdserver: user name is empty"), (ErrorKind::PermissionDenied, false));
         assert_eq!(kind("InvalidArgument", "etcdserver: key is not provided"), (ErrorKind::Protocol, false));
+        let large = "grpc: received message larger than max (2 vs. 1)";
+        assert_eq!(kind("ResourceExhausted", large), (ErrorKind::Protocol, false));
+    }
+
+    #[test]
+    fn only_a_refusal_of_the_content_lets_a_request_be_sent_in_parts() {
+        for (code, message, refuses) in [
+            ("NotFound", "etcdserver: requested lease not found", true),
+            ("ResourceExhausted", "etcdserver: mvcc: database space exceeded", true),
+            ("PermissionDenied", "etcdserver: permission denied", true),
+            ("InvalidArgument", "etcdserver: request is too large", true),
+            ("InvalidArgument", "etcdserver: duplicate key given in txn request", true),
+            ("ResourceExhausted", "grpc: received message larger than max (2098000 vs. 2097152)", true),
+            // The server has executed it.
+            ("OutOfRange", "Error, decoded message length too large: found 2 bytes, the limit is: 1 bytes", false),
+            ("ResourceExhausted", "grpc: trying to send message larger than max (2 vs. 1)", false),
+            // The server may have executed it.
+            ("ResourceExhausted", "h2 protocol error: http2 error", false),
+            ("PermissionDenied", "h2 protocol error: http2 error", false),
+            ("Unavailable", "etcdserver: request timed out", false),
+            ("Unknown", "transport error", false),
+            // Parts would be more requests for a server that has too many.
+            ("ResourceExhausted", "etcdserver: too many requests", false),
+            ("Unauthenticated", "etcdserver: invalid auth token", false),
+        ] {
+            let fault = from_grpc_code(code, message, || message.to_owned());
+            assert_eq!(fault.refuses_content(), refuses, "{code}: {message}");
+            if message.starts_with("h2") || code == "OutOfRange" {
+                assert_eq!(kind(code, message), (ErrorKind::Outage, true), "{code}: {message}");
+            }
+        }
     }
 }

@@ -50,7 +50,8 @@ async fn of(client: &Client, fence: &Fence, layout: Layout) -> Result<[Compare; 
     let all = range.all();
     // From this revision on: the first later key is the next holder's.
     let options = all.options().with_min_create_revision(token).with_keys_only();
-    let found = client.kv_client().get(all.from, Some(options)).await.map_err(Fault::from)?;
+    let mut client = client.kv_client().max_decoding_message_size(usize::MAX);
+    let found = client.get(all.from, Some(options)).await.map_err(Fault::from)?;
     let is_it = |key: &&KeyValue| key.create_revision() == token;
     let held = found.kvs().iter().find(is_it).and_then(|key| {
         // A key that `min_hold` keeps has another lease than its name says. Its hold has ended.

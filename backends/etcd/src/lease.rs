@@ -17,7 +17,7 @@ use super::fault::Fault;
 use super::key_numbers::{KeyNumber, KeyNumbers};
 use super::names::EPOCHS;
 
-/// The most keys in one transaction. The server's own bound is 128 by default.
+/// The most operations in a transaction that leaves by itself: half of the server's bound, which is 128 by default.
 pub(super) const MAX_TXN_KEYS: usize = 64;
 
 /// The keys that may have been left behind, by their owner's shard and their name.

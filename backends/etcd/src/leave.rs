@@ -4,6 +4,7 @@ use dlock_contract::{BootInstant, Mode, Released, Result};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
 use super::answers::TxnAnswers;
+use super::combine::Scope;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::lease::Orphan;
@@ -62,7 +63,7 @@ impl Place {
             otherwise.push(self.lease.bump_epoch(self.shard));
         }
         let txn = Txn::new().when([same, self.compare_lease()]).and_then(then).or_else(otherwise);
-        connection.txn_of(&self.range, txn).await
+        connection.txn_of(self.scope(in_doubt), txn).await
     }
 
     /// Deletes the key if it exists, and makes transactions fail that may still arrive.
@@ -81,17 +82,22 @@ impl Place {
             }
         };
         let all: Vec<_> = deletes.iter().cloned().chain(bump_epoch).collect();
-        match connection.txn_of(&self.range, Txn::new().and_then(all)).await {
+        match connection.txn_of(self.scope(pending.in_doubt), Txn::new().and_then(all)).await {
             Ok(answer) => pending.confirmed(Some(answer.revision)),
             Err(Fault::LeaseGone) => pending.confirmed(None),
             Err(Fault::NoSpace) => {
                 // Without space the epoch key cannot change, but the lock can be freed. The key stays an orphan until
                 // the epoch key has changed.
-                connection.txn_of(&self.range, Txn::new().and_then(deletes)).await?;
+                connection.txn_of(self.scope(false), Txn::new().and_then(deletes)).await?;
             }
             Err(fault) => return Err(fault),
         }
         Ok(())
+    }
+
+    fn scope(&self, bumps_epoch: bool) -> Scope {
+        let scope = Scope::of(&self.range);
+        if bumps_epoch { scope.and_epoch(self.lease.epoch_key(self.shard)) } else { scope }
     }
 
     /// Deletes the key, unless `min_hold` keeps it.

@@ -25,6 +25,7 @@ mod fault;
 pub mod fenced;
 mod inspect;
 mod key_numbers;
+mod key_range;
 mod lease;
 mod leave;
 mod members;

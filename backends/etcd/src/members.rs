@@ -1,6 +1,9 @@
 //! The cluster's members and the account, as the URL names them.
 
 use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use etcd_client::ConnectOptions;
+#[cfg(feature = "tls")]
+use etcd_client::{Certificate, Identity, TlsOptions};
 
 const DEFAULT_PORT: u16 = 2379;
 
@@ -61,6 +64,29 @@ impl Members {
         let bracketed = |name: &str| if name.contains(':') { format!("[{name}]") } else { name.to_owned() };
         self.hosts.iter().map(|(name, port)| format!("{}:{port}", bracketed(name))).collect()
     }
+}
+
+/// The server's certificate must have the name in the URL, because the address comes from an unproven look-up.
+#[cfg(feature = "tls")]
+pub(super) fn with_tls(options: ConnectOptions, name: &str, tls: &Tls) -> (ConnectOptions, &'static str) {
+    if tls.mode == TlsMode::Off {
+        return (options, "http");
+    }
+    let mut wanted = TlsOptions::new().domain_name(name);
+    wanted = match &tls.ca {
+        Some(ca) => wanted.ca_certificate(Certificate::from_pem(ca)),
+        None => wanted.with_native_roots(),
+    };
+    if let Some((cert, key)) = &tls.identity {
+        wanted = wanted.identity(Identity::from_pem(cert, key));
+    }
+    (options.with_tls(wanted), "https")
+}
+
+/// Without the feature, `Members::of` has refused a URL that asks for TLS.
+#[cfg(not(feature = "tls"))]
+pub(super) fn with_tls(options: ConnectOptions, _: &str, _: &Tls) -> (ConnectOptions, &'static str) {
+    (options, "http")
 }
 
 #[cfg(test)]

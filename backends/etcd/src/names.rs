@@ -15,7 +15,8 @@
 use std::ops::RangeInclusive;
 
 use dlock_contract::{Claim, HoldId, LockKey, Mode, Note, Result};
-use etcd_client::{Compare, CompareOp, GetOptions, TxnOp};
+
+use super::key_range::KeyRange;
 
 /// The prefix of the epoch keys.
 pub(super) const EPOCHS: &str = "dl1-epoch/";
@@ -59,6 +60,9 @@ impl Layout {
                 (name, LockKey::from_stored(&name.replace("%2F", "/"))?)
             }
             Self::Literal => {
+                if key.starts_with(EPOCHS) {
+                    return None;
+                }
                 // Other programs may have keys in the store. A lock's key ends in a lease.
                 let (name, own) = key.rsplit_once('/')?;
                 let (_, place) = kind_of(own);
@@ -132,13 +136,7 @@ impl LockRange {
     }
 
     fn key_range(&self, beginning: &str) -> KeyRange {
-        let from = format!("{}/{beginning}", self.name).into_bytes();
-        let mut to = from.clone();
-        // The first key after all keys that begin with `from`. The last byte is ASCII.
-        if let Some(last) = to.last_mut() {
-            *last += 1;
-        }
-        KeyRange { from, to }
+        KeyRange::of(format!("{}/{beginning}", self.name))
     }
 
     /// The kind of this key of the range, and the part of its name that tells whose it is.
@@ -205,28 +203,6 @@ pub(super) fn read_value(value: &[u8]) -> Option<(HoldId, Note)> {
 
 fn is_hex(part: &str, digits: RangeInclusive<usize>) -> bool {
     digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// A range of keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyRange {
-    pub(super) from: Vec<u8>,
-    pub(super) to: Vec<u8>,
-}
-
-impl KeyRange {
-    pub(super) fn options(&self) -> GetOptions {
-        GetOptions::new().with_range(self.to.clone())
-    }
-
-    pub(super) fn get(&self, options: impl FnOnce(GetOptions) -> GetOptions) -> TxnOp {
-        TxnOp::get(self.from.clone(), Some(options(self.options())))
-    }
-
-    /// Compares that no key is in the range.
-    pub(super) fn is_empty(&self) -> Compare {
-        Compare::create_revision(self.from.clone(), CompareOp::Equal, 0).with_range(self.to.clone())
-    }
 }
 
 #[cfg(test)]
@@ -300,7 +276,7 @@ mod tests {
             }
         }
         assert_eq!(Layout::Literal.lock_of(b"a/b/694d8f1e2a3b4c5d").unwrap().0.as_str(), "a/b");
-        for other in ["config", "a/config", "a/"] {
+        for other in ["config", "a/config", "a/", "dl1-epoch/0000000000000007/ab"] {
             assert!(Layout::Literal.lock_of(other.as_bytes()).is_none(), "{other}");
         }
     }

@@ -13,8 +13,9 @@ use super::answers::TxnAnswers;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::key_numbers::KeyNumber;
+use super::key_range::KeyRange;
 use super::lease::Lease;
-use super::names::{self, KeyRange, LockRange};
+use super::names::{self, LockRange};
 use super::slots::{self, FreeSlot};
 
 /// A waiter with at most this many older keys watches all of them. More would make the server report each release to more
@@ -77,14 +78,14 @@ pub(super) enum Position {
 }
 
 /// The reason why a place does not hold the lock.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Blocked {
     pub(super) blocker: Blocker,
     /// The revision of the store at which this was read.
     pub(super) revision: i64,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) enum Blocker {
     /// This older key must be deleted before the queue is worth reading again.
     Key(Vec<u8>),

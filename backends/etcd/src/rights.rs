@@ -9,8 +9,7 @@ use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 
 use super::connection::Connection;
 use super::fault::Fault;
-pub(super) use super::names::EPOCHS;
-use super::names::Layout;
+use super::names::{EPOCHS, Layout};
 
 /// The prefix of the keys of all locks.
 pub(super) const LOCKS: &str = "dl1:";

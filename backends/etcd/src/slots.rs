@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use dlock_contract::{ErrorKind, Mode, Result};
 use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
 
+use super::combine::Scope;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::names::KeyKind;
@@ -85,7 +86,7 @@ impl Place {
             let own = TxnOp::get(self.key.clone(), None);
             let otherwise = [own].into_iter().chain(self.queue_reads(self.state().revision)).collect::<Vec<_>>();
             let txn = Txn::new().when(same).and_then(then).or_else(otherwise);
-            let mut answers = connection.txn_of(&self.range, txn).await?;
+            let mut answers = connection.txn_of(Scope::of(&self.range), txn).await?;
             if answers.succeeded {
                 self.state().slot = Some(free.slot);
                 return Ok(Position::First);

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use dlock::backends::etcd::Etcd;
-use dlock::{ErrorKind, LockKey};
+use dlock::{Clock, ErrorKind, Key, LockKey};
 use dlock_contract::{Backend, Claim, Hold, Queue, Released};
 use dlock_testkit::holds::token;
 use dlock_testkit::wait_until;
@@ -12,22 +12,22 @@ use futures::FutureExt;
 use futures::future::{join_all, select_all};
 
 use crate::faults::{fill, open, raw as raw_of, started_with};
-use crate::server::{ask, claim, line, lock, process, soon};
+use crate::server::{ask, claim, line, lock, process, shared, soon};
 use crate::slow::Slow;
 
-fn locks() -> Vec<LockKey> {
+pub(crate) fn locks() -> Vec<LockKey> {
     (0..16).map(|_| lock("together")).collect()
 }
 
 /// A process that has its lease already. Its first request keeps the connection busy, so the others leave together.
-async fn warm() -> Etcd {
+pub(crate) async fn warm() -> Etcd {
     let process = process().await;
     let hold = ask(&process, &claim(&lock("lease"))).await.unwrap();
     process.release(&hold).await.unwrap();
     process
 }
 
-async fn ask_all(process: &Etcd, claims: &[Arc<Claim>]) -> Vec<Option<Hold>> {
+pub(crate) async fn ask_all(process: &Etcd, claims: &[Arc<Claim>]) -> Vec<Option<Hold>> {
     join_all(claims.iter().map(|claim| ask(process, claim))).await
 }
 
@@ -51,6 +51,37 @@ async fn locks_that_are_wanted_at_once_are_granted_and_freed_together() {
         assert!(line(key).await.is_empty());
         let next = ask(&process, &claim(key)).await.unwrap();
         assert!(token(&next) > token(hold));
+    }
+}
+
+/// The server refuses more than 128 operations in one transaction.
+#[tokio::test]
+async fn more_locks_than_one_transaction_can_have_are_granted_in_few() {
+    let (process, keys) = (warm().await, (0..130).map(|_| lock("many")).collect::<Vec<_>>());
+    let claims: Vec<_> = keys.iter().map(claim).collect();
+    let mut tokens: Vec<_> = ask_all(&process, &claims).await.iter().flatten().map(token).collect();
+    assert_eq!(tokens.len(), 130);
+    tokens.sort_unstable();
+    tokens.dedup();
+    // The first one, two full transactions, and the last one.
+    assert_eq!(tokens.len(), 4, "{tokens:?}");
+}
+
+/// The keys of `a/b` are among those of `a`, as for the other tools. In one transaction both would find the lock free.
+#[tokio::test]
+async fn literal_locks_that_lie_within_each_other_do_not_leave_together() {
+    let process = Etcd::open(&format!("{}?keys=literal", shared()), &Clock::system()).await.unwrap();
+    let key = |id: u64, end| LockKey::new("any", Key::text("pair/").value(&id).and_text(end)).unwrap();
+    let id = || fastrand::u64(..);
+    ask(&process, &claim(&key(id(), ""))).await.unwrap();
+    for (first, second) in [("", "/b"), ("/b", "")] {
+        let id = id();
+        let keys = [key(fastrand::u64(..), ""), key(id, first), key(id, second)];
+        let holds = ask_all(&process, &keys.each_ref().map(claim)).await;
+        if let (Some(one), Some(other)) = (&holds[1], &holds[2]) {
+            assert_ne!(token(one), token(other), "they left together");
+        }
+        assert!(holds[1..].iter().any(Option::is_some));
     }
 }
 

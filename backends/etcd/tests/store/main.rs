@@ -2,6 +2,7 @@
 
 mod cluster;
 mod combined;
+mod combined_faults;
 mod faults;
 mod fenced;
 mod late;

@@ -27,8 +27,17 @@ impl Slow {
     }
 
     pub(crate) fn before(url: &str) -> Self {
-        let (proxy, url) = Proxy::in_front_of(url).unwrap();
         let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        Self::with(url, slow)
+    }
+
+    /// The slow runtime has one thread. So requests that a future sends in one step, but for the first, leave together.
+    pub(crate) fn on_one_thread(url: &str) -> Self {
+        Self::with(url, tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap())
+    }
+
+    fn with(url: &str, slow: Runtime) -> Self {
+        let (proxy, url) = Proxy::in_front_of(url).unwrap();
         let good = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let process = slow.block_on(Etcd::open(&url, &Clock::system())).unwrap();
         Self { proxy, process, slow, good }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 use dlock::{Clock, ErrorKind, Key, LockKey, Note};
-use dlock_contract::{Backend, Queue, Released, Signal};
+use dlock_contract::{Backend, Inspect, Listing, Queue, Released, Signal};
 use dlock_testkit::holds::SITE;
 use dlock_testkit::servers::{Tree, find_program};
 use dlock_testkit::wait_until;
@@ -124,7 +124,22 @@ async fn literal_names_are_used_only_if_the_url_says_so() {
     assert!(ask(&literal, &claim(&key)).await.is_some(), "two names are two locks");
     assert!(plain.profile().any_key && plain.profile().read_write && plain.profile().permits);
     assert!(!literal.profile().any_key && !literal.profile().read_write && !literal.profile().permits);
-    let blank = LockKey::new("any", Key::text("a b")).unwrap();
-    let error = literal.try_acquire(&claim(&blank), Queue::Leave).await.unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+    for name in ["a b", "dl1-epoch", "dl1-epoch/a"] {
+        let key = LockKey::new("any", Key::text(name)).unwrap();
+        let error = literal.try_acquire(&claim(&key), Queue::Leave).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{name}: {error}");
+    }
+}
+
+/// The keys by which a late request is refused end in a lease and a number, as the keys of locks do.
+#[tokio::test]
+async fn a_listing_of_literal_names_does_not_show_our_own_keys() {
+    let literal = Etcd::open(&format!("{}?keys=literal", shared()), &Clock::system()).await.unwrap();
+    let mut raw = raw().await;
+    let lease = raw.lease_grant(60, None).await.unwrap().id();
+    let epoch = format!("dl1-epoch/{lease:016x}/07");
+    raw.put(epoch.as_str(), "", Some(PutOptions::new().with_lease(lease))).await.unwrap();
+    let page = literal.list(&Listing::of("").with(|listing| listing.prefix = epoch)).await.unwrap();
+    assert!(page.locks.is_empty(), "{:?}", page.locks);
+    raw.lease_revoke(lease).await.unwrap();
 }
