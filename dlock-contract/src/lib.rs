@@ -14,6 +14,7 @@ mod backend;
 mod background;
 mod backoff;
 mod claim;
+mod claim_states;
 mod clock;
 mod error;
 mod error_kind;
@@ -88,6 +89,7 @@ pub mod engine {
         CallerRuntime, EndsTask, Run, SoleThread, aside, background, background_of, is_forked, is_ours, not_forked,
         origin_and_sole_thread, sole_thread,
     };
+    pub use crate::claim_states::{ClaimStates, StateAccess, detached, next_access};
     pub use crate::fence::{check_resource, judge};
     pub use crate::hold::margin;
     pub use crate::key::{KeyBuf, KeyBuilder, check_namespace};

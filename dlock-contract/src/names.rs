@@ -6,15 +6,18 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::FutureExt;
 use futures::future::Shared;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
 use crate::background::background;
+use crate::error::{Error, Result};
 
 /// A look-up by the system's resolver, which blocks.
 type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;
@@ -52,6 +55,31 @@ impl Names {
         let ended = |_| Err(io::ErrorKind::Interrupted);
         let answer = self.begin(host)?.await.unwrap_or_else(ended)?;
         Ok(answer.iter().map(|address| SocketAddr::new(address.ip(), port)).collect())
+    }
+
+    /// Connects to the address of a host that answers first. All are tried at once, because one of them may lead nowhere.
+    /// `server` is the host's name in an error, such as "the Redis server".
+    ///
+    /// # Errors
+    /// An outage if the name cannot be looked up; the error of `connect` that another try cannot mend, or else the last one.
+    pub async fn connect<T, F: Future<Output = Result<T>>>(
+        &self,
+        server: &str,
+        (host, port): (&str, u16),
+        connect: impl Fn(SocketAddr) -> F,
+    ) -> Result<T> {
+        let addresses = self.addresses(host, port).await.map_err(|error| {
+            Error::outage(format!("the host name of {server} cannot be looked up: {}", error.kind()))
+        })?;
+        let mut tries: FuturesUnordered<_> = addresses.into_iter().map(connect).collect();
+        let mut last = Error::outage(format!("the host name of {server} has no address"));
+        while let Some(answer) = tries.next().await {
+            match answer {
+                Err(error) if error.is_retryable() => last = error,
+                answer => return answer,
+            }
+        }
+        Err(last)
     }
 
     fn begin(&self, host: &str) -> io::Result<Shared<oneshot::Receiver<Answer>>> {
@@ -136,5 +164,28 @@ mod tests {
         let names = Names::by(|_| Ok(vec!["10.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()]));
         let found = futures::executor::block_on(names.addresses("name.invalid", 9)).unwrap();
         assert_eq!(found, ["10.0.0.1:9".parse().unwrap(), "[::1]:9".parse().unwrap()]);
+    }
+
+    #[test]
+    fn the_address_that_answers_first_is_used_and_a_silent_one_hides_none() {
+        let names = Names::by(|_| Ok(vec!["10.0.0.1:0".parse().unwrap(), "[::1]:0".parse().unwrap()]));
+        let connect = |answer: fn() -> Result<u16>| {
+            let silent_or = move |address: SocketAddr| async move {
+                if address.is_ipv4() { std::future::pending().await } else { answer() }
+            };
+            names.connect("the server", ("name.invalid", 9), silent_or)
+        };
+        assert_eq!(futures::executor::block_on(connect(|| Ok(7))).unwrap(), 7);
+        let refused = || Err(Error::new(crate::ErrorKind::PermissionDenied, "refused"));
+        assert_eq!(futures::executor::block_on(connect(refused)).unwrap_err().message(), "refused");
+        // The silent address may still answer.
+        assert!(connect(|| Err(Error::outage("down"))).now_or_never().is_none());
+
+        let down = |address: SocketAddr| async move { Err::<(), _>(Error::outage(format!("{address} is down"))) };
+        let error = futures::executor::block_on(names.connect("the server", ("name.invalid", 9), down)).unwrap_err();
+        assert!(error.message().ends_with(":9 is down"), "{error}");
+        let none = Names::by(|_| Ok(vec![]));
+        let error = futures::executor::block_on(none.connect("the server", ("name.invalid", 9), down)).unwrap_err();
+        assert_eq!(error.message(), "the host name of the server has no address");
     }
 }

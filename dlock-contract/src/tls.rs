@@ -2,6 +2,15 @@
 
 use std::fmt;
 use std::net::IpAddr;
+#[cfg(feature = "rustls")]
+use std::sync::Arc;
+
+#[cfg(feature = "rustls")]
+use rustls::pki_types::pem::PemObject;
+#[cfg(feature = "rustls")]
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+#[cfg(feature = "rustls")]
+use rustls::{ClientConfig, RootCertStore};
 
 use crate::address::Address;
 use crate::error::{Error, Result};
@@ -109,6 +118,44 @@ impl Tls {
     }
 }
 
+#[cfg(feature = "rustls")]
+impl Tls {
+    /// The settings of rustls that the files give: the server must show a certificate for its name. Without a `ca`, the
+    /// system's authorities are trusted.
+    ///
+    /// # Errors
+    /// If the files hold a certificate or a key that cannot be read.
+    pub fn client_config(&self) -> Result<Arc<ClientConfig>> {
+        // If another part of the program has chosen a provider, its choice stays.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let config = self.config().ok_or_else(|| {
+            Error::config("ca", "the files for TLS (ca, cert, key) hold no certificates or keys in PEM")
+        })?;
+        Ok(Arc::new(config))
+    }
+
+    fn config(&self) -> Option<ClientConfig> {
+        let mut roots = RootCertStore::empty();
+        match &self.ca {
+            Some(pem) => {
+                for certificate in CertificateDer::pem_slice_iter(pem) {
+                    roots.add(certificate.ok()?).ok()?;
+                }
+            }
+            // An unreadable certificate of the system is passed over: it then verifies nothing.
+            None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
+        }
+        let builder = ClientConfig::builder().with_root_certificates(roots);
+        match &self.identity {
+            Some((cert, key)) => {
+                let chain = CertificateDer::pem_slice_iter(cert).collect::<Result<Vec<_>, _>>().ok()?;
+                builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(key).ok()?).ok()
+            }
+            None => Some(builder.with_no_client_auth()),
+        }
+    }
+}
+
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Neither files nor keys.
@@ -131,4 +178,18 @@ fn file(address: &Address, name: &'static str, (what, mark): Pem) -> Result<Opti
 /// Whether the name means this host. Another program on the host may answer all the same.
 fn is_here(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(all(test, feature = "rustls"))]
+mod tests {
+    use super::*;
+    use crate::error::ErrorKind;
+
+    #[test]
+    fn a_file_with_a_certificate_that_cannot_be_read_is_refused() {
+        let bad = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".to_vec();
+        let error = Tls { mode: TlsMode::Verify, ca: Some(bad), identity: None }.client_config().unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == "ca"), "{error}");
+        Tls { mode: TlsMode::Verify, ca: None, identity: None }.client_config().unwrap();
+    }
 }

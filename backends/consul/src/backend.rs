@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dlock_contract::engine::detached;
 use dlock_contract::{
     Attempt, Backend, BreakRecord, Claim, Health, Hold, HoldId, Identity, Inspect, Listing, LockKey, LockState, Page,
     Profile, Queue, Released, Result, Standing,
@@ -10,7 +11,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::lock::renew::Renewal;
-use crate::lock::shared::Shared;
 use crate::probe;
 use crate::store::Consul;
 
@@ -30,7 +30,7 @@ impl Backend for Consul {
         async move {
             let state = shared.state(&claim)?;
             let access = state.next_access().await;
-            Shared::detached(shared.attempt(claim, queue, state, access)).await
+            detached(shared.attempt(claim, queue, state, access)).await
         }
         .boxed()
     }
@@ -40,7 +40,7 @@ impl Backend for Consul {
         let shared = self.shared.clone();
         async move {
             let answers = match renewals {
-                Ok(renewals) => Shared::detached(async move { Ok(shared.renew(renewals).await) }).await,
+                Ok(renewals) => detached(async move { Ok(shared.renew(renewals).await) }).await,
                 Err(error) => Err(error),
             };
             answers.unwrap_or_else(|error| holds.iter().map(|_| Err(error.again())).collect())
@@ -55,20 +55,20 @@ impl Backend for Consul {
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         let (shared, claim) = (self.shared.clone(), claim.clone());
         async move {
-            let Some(state) = shared.existing_state(claim.owner) else { return Ok(()) };
+            let Some(state) = shared.states.get(claim.owner) else { return Ok(()) };
             let access = state.next_access().await;
-            Shared::detached(shared.abandon(claim, state, access)).await
+            detached(shared.abandon(claim, state, access)).await
         }
         .boxed()
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        Shared::detached(self.shared.clone().look(key.clone()))
+        detached(self.shared.clone().look(key.clone()))
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         let http = self.shared.http.clone();
-        Shared::detached(async move { probe::ready(&http).await })
+        detached(async move { probe::ready(&http).await })
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
@@ -77,7 +77,7 @@ impl Backend for Consul {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         let shared = self.shared.clone();
-        let closed = Shared::detached(async move {
+        let closed = detached(async move {
             shared.end_all().await;
             Ok(())
         });
@@ -87,14 +87,14 @@ impl Backend for Consul {
 
 impl Inspect for Consul {
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
-        Shared::detached(self.shared.clone().list(listing.clone()))
+        detached(self.shared.clone().list(listing.clone()))
     }
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
-        Shared::detached(self.shared.clone().break_hold(key.clone(), id, record.clone()))
+        detached(self.shared.clone().break_hold(key.clone(), id, record.clone()))
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
-        Shared::detached(self.shared.clone().record_of(HoldId::of(&hold.claim.owner)))
+        detached(self.shared.clone().record_of(HoldId::of(&hold.claim.owner)))
     }
 }

@@ -24,12 +24,12 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dlock_contract::engine::detached;
 use dlock_contract::{Address, Clock, Error, Fence, Result};
 
 use crate::api::kv;
 use crate::api::txn::{self, Op, TxnOutcome, operation};
 use crate::lock::name::Name;
-use crate::lock::shared::Shared;
 use crate::server::environment;
 use crate::server::http::Http;
 use crate::server::settings::{FORM, Settings};
@@ -78,7 +78,7 @@ impl Writer {
     async fn write(&self, fence: &Fence, key: &str, value: Option<&[u8]>) -> Result<()> {
         let (http, lock, fence) = (self.http.clone(), self.lock_of(fence)?, fence.clone());
         let (key, value) = (key.to_owned(), value.map(<[u8]>::to_vec));
-        Shared::detached(async move {
+        detached(async move {
             let write = match &value {
                 Some(value) => Op::set(&key, value),
                 None => Op::delete(&key),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::detached;
 use dlock_contract::{
     Address, Backend, Clock, Durability, Error, Fencing, Opener, Profile, Result, TtlRange, WakeStyle,
 };
@@ -44,7 +45,7 @@ impl Consul {
     async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
         let http = Arc::new(Http::new(Settings::of(address, environment::of_process)?, clock)?);
         let (asked, time) = (http.clone(), clock.clone());
-        let found = Shared::detached(async move {
+        let found = detached(async move {
             let end = time.now().after(REQUEST_TIMEOUT);
             let found = time.timeout_at(end, probe::open(&asked)).await;
             found.unwrap_or_else(|| Err(Error::outage(format!("Consul did not answer within {REQUEST_TIMEOUT:?}"))))

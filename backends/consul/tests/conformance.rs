@@ -1,29 +1,67 @@
-//! The conformance suite over Consul: under names of ours, and under the names that other tools write.
+//! The conformance suite over Consul: under names of ours, under the names that other tools write, and over three servers.
 
 use std::any::Any;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlock_conformance::{Outage, Store};
 use dlock_consul::Consul;
 use dlock_contract::{Backend, Clock, Error, LockKey, Result};
-use dlock_testkit::conformance::{self, Served};
-use dlock_testkit::servers;
+use dlock_testkit::Proxy;
+use dlock_testkit::conformance::{self, blocking, cut_off};
+use dlock_testkit::servers::{self, Instance};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
+#[path = "store/three.rs"]
+mod three;
+
+use three::three;
+
 fn main() -> ExitCode {
-    conformance::main(&[("consul", || Server::start("")), ("consul-literal", || Server::start("&keys=literal"))])
+    conformance::main(&[
+        ("consul", || Server::start("consul", one(), "")),
+        ("consul-literal", || Server::start("consul-literal", one(), "&keys=literal")),
+        ("consul-cluster", || Server::start("consul-cluster", three(), "")),
+    ])
+}
+
+fn one() -> Vec<servers::Consul> {
+    vec![servers::Consul::default()]
 }
 
 struct Server {
-    served: Served,
+    name: &'static str,
+    nodes: Arc<Nodes>,
     options: &'static str,
+    /// How many clients were opened. Each uses the agent after that of the one before.
+    opened: AtomicUsize,
+}
+
+/// The servers, and a proxy in front of each.
+struct Nodes {
+    instances: Vec<Instance>,
+    proxies: Vec<Proxy>,
 }
 
 impl Server {
-    fn start(options: &'static str) -> Result<Box<dyn Store>, String> {
-        Ok(Box::new(Self { served: Served::start(servers::Consul::default())?, options }))
+    fn start(
+        name: &'static str,
+        recipes: Vec<servers::Consul>,
+        options: &'static str,
+    ) -> Result<Box<dyn Store>, String> {
+        let instances = Instance::start_all(recipes).map_err(|error| error.to_string())?;
+        let proxies = instances.iter().map(|instance| Proxy::start(instance.addr()));
+        let proxies = proxies.collect::<dlock_testkit::Result<_>>().map_err(|error| error.to_string())?;
+        let nodes = Arc::new(Nodes { instances, proxies });
+        Ok(Box::new(Self { name, nodes, options, opened: AtomicUsize::new(0) }))
+    }
+
+    /// Asks a server itself, around its proxy.
+    async fn ask(&self, request: String) -> Result<String> {
+        let nodes = self.nodes.clone();
+        blocking(move || nodes.instances[0].ask(&request)).await
     }
 
     fn name_of(&self, key: &LockKey) -> Result<String> {
@@ -34,7 +72,7 @@ impl Server {
     async fn entries(&self, key: &LockKey) -> Result<Vec<Value>> {
         let name = self.name_of(key)?;
         let path: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
-        let answer = match self.served.ask(format!("GET /v1/kv/{path}?recurse")).await {
+        let answer = match self.ask(format!("GET /v1/kv/{path}?recurse")).await {
             Err(error) if format!("{error:?}").contains(" 404 ") => return Ok(Vec::new()),
             answer => answer?,
         };
@@ -49,11 +87,13 @@ impl Server {
 
 impl Store for Server {
     fn name(&self) -> String {
-        format!("consul{}", self.options.replace("&keys=", "-"))
+        self.name.into()
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let url = format!("{}?lock_delay=0s{}", self.served.url(), self.options);
+        let proxies = &self.nodes.proxies;
+        let agent = proxies[self.opened.fetch_add(1, Ordering::Relaxed) % proxies.len()].addr();
+        let url = format!("consul://{agent}?lock_delay=0s{}", self.options);
         Box::pin(async move { Ok(Arc::new(Consul::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
@@ -73,17 +113,22 @@ impl Store for Server {
             for entry in self.entries(key).await? {
                 let name = entry["Key"].as_str().unwrap_or_default();
                 let path: String = name.bytes().map(|byte| format!("%{byte:02X}")).collect();
-                self.served.ask(format!("DELETE /v1/kv/{path}")).await?;
+                self.ask(format!("DELETE /v1/kv/{path}")).await?;
             }
             Ok(())
         }))
     }
 
     fn outage(&self, outage: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
-        self.served.outage(outage)
+        cut_off(&self.nodes, |nodes| nodes.proxies.iter().collect(), outage)
     }
 
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
-        self.served.restart()
+        let nodes = self.nodes.clone();
+        Some(Box::pin(blocking(move || {
+            // All are down at once. One alone would not be ready.
+            nodes.instances.iter().try_for_each(Instance::kill9)?;
+            Instance::restart_all(&nodes.instances)
+        })))
     }
 }

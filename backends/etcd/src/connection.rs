@@ -4,6 +4,7 @@
 //! own balancing prefers a dead member, because a refused connection is the fastest answer.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -111,19 +112,8 @@ impl Connections {
 
     /// Connects to the first address of the host that answers.
     async fn connect_to_host(&self, (name, port): &(String, u16)) -> Result<Client> {
-        let found = self.names.addresses(name, *port).await;
-        let addresses = found.map_err(|error| {
-            Error::outage(format!("the host name of an etcd member cannot be looked up: {}", error.kind()))
-        })?;
-        let mut last = Error::outage("the host name of an etcd member has no address");
-        for address in addresses {
-            match self.connect_to_address(name, &address.to_string()).await {
-                Ok(client) => return Ok(client),
-                Err(error) if !error.is_retryable() => return Err(error),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
+        let connect = async |address: SocketAddr| self.connect_to_address(name, &address.to_string()).await;
+        self.names.connect("an etcd member", (name, *port), connect).await
     }
 
     async fn connect_to_address(&self, name: &str, address: &str) -> Result<Client> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dlock_contract::engine::detached;
 use dlock_contract::{
     Attempt, Backend, BootInstant, Claim, Exchange, Health, Hold, Identity, Inspect, LockKey, LockState, Profile,
     Queue, Released, Result, Standing,
@@ -15,7 +16,6 @@ use crate::place::HoldSession;
 use crate::renewal::{foreign, renew};
 use crate::server::fault::fault;
 use crate::store::ZooKeeper;
-use crate::task::detached;
 
 impl Backend for ZooKeeper {
     fn profile(&self) -> &Profile {
@@ -48,7 +48,7 @@ impl Backend for ZooKeeper {
             let access = place.next_access().await;
             detached(async move {
                 let released = held.release(access).await?;
-                shared.forget(owner, &place);
+                shared.places.forget(owner, &place);
                 Ok(released)
             })
             .await
@@ -59,11 +59,11 @@ impl Backend for ZooKeeper {
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         let (shared, owner, ttl) = (self.shared.clone(), claim.owner, claim.ttl);
         async move {
-            let Some(place) = shared.existing(owner) else { return Ok(()) };
+            let Some(place) = shared.places.get(owner) else { return Ok(()) };
             let access = place.next_access().await;
             detached(async move {
                 place.abandon(&shared, ttl, access).await?;
-                shared.forget_empty(owner, &place);
+                shared.places.forget_empty(owner, &place);
                 Ok(())
             })
             .await
@@ -127,7 +127,7 @@ impl Exchange for ZooKeeper {
             let access = place.next_access().await;
             detached(async move {
                 let answer = held.release_to(shared.clone(), place, next, access).await?;
-                shared.forget(owner, &freed);
+                shared.places.forget(owner, &freed);
                 Ok(answer)
             })
             .await

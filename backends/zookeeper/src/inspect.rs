@@ -1,9 +1,9 @@
 //! Inspection: the holders of a lock, listings of held locks, and breaking a hold.
 
+use dlock_contract::engine::detached;
 use dlock_contract::{
     BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Page, Result,
 };
-use futures::FutureExt;
 use futures::future::{BoxFuture, join, join_all};
 use zookeeper_client::{Client, Error as ClientError, Stat};
 
@@ -13,7 +13,6 @@ use crate::server::fault::fault;
 use crate::server::node_data;
 use crate::server::paths::Paths;
 use crate::store::ZooKeeper;
-use crate::task::detached;
 
 /// The most buckets that one call lists.
 const MAX_BUCKETS: u8 = 64;
@@ -94,7 +93,6 @@ impl Inspect for ZooKeeper {
             let client = shared.leases.any().await?.client().await?;
             list(&client, &shared.paths, &listing, &prefix).await
         })
-        .boxed()
     }
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
@@ -104,7 +102,6 @@ impl Inspect for ZooKeeper {
             let client = shared.leases.any().await?.client().await?;
             break_hold::break_hold(&client, &shared, &path, id, &record).await
         })
-        .boxed()
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
@@ -112,7 +109,6 @@ impl Inspect for ZooKeeper {
         detached(
             async move { break_hold::record(&shared.leases.any().await?.client().await?, &shared.paths, id).await },
         )
-        .boxed()
     }
 }
 

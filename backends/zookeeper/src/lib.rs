@@ -25,7 +25,6 @@ mod renewal;
 mod server;
 mod session;
 mod store;
-mod task;
 
 /// The client crate, for programs that talk to the same servers.
 pub use ::zookeeper_client as client;

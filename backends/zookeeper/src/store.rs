@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dlock_contract::engine::background;
+use dlock_contract::engine::{background, detached};
 use dlock_contract::{
     Address, Backend, Clock, Durability, ErrorKind, Fencing, Opener, Profile, Result, TtlRange, WakeStyle,
 };
@@ -15,7 +15,6 @@ use crate::server::cluster::{Cluster, FORM};
 use crate::server::fault::fault;
 use crate::server::paths::Paths;
 use crate::session::Leases;
-use crate::task::detached;
 
 /// Opens a store by its URL.
 pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));

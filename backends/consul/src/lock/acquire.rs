@@ -41,7 +41,7 @@ impl Shared {
             let result = self.try_once(&claim, &state, &mut session).await.map_err(|error| {
                 // Without a session the claim has nothing in the store. If the error was never sent, no abandon follows.
                 if session.is_none() {
-                    self.forget_empty(claim.owner, &state);
+                    self.states.forget_empty(claim.owner, &state);
                     return error;
                 }
                 // The claim has a session, even if the last request was never sent. So the engine must abandon it.

@@ -1,13 +1,11 @@
 //! The state of one claim: the session that it has in Consul.
 
-use std::future::{Future, ready};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::time::Duration;
 
-use dlock_contract::{BootInstant, Session};
+use dlock_contract::{BootInstant, Claim, Session, engine};
 use futures::future::BoxFuture;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::Mutex;
 
 use crate::lock::name::Name;
 use crate::lock::watch::Watch;
@@ -15,25 +13,27 @@ use crate::lock::watch::Watch;
 /// The state of one claim. Its requests run one after the other.
 pub(crate) struct ClaimState {
     pub(crate) name: Arc<Name>,
+    ttl: Duration,
+    pub(crate) is_permit: bool,
     pub(crate) session: Arc<Mutex<Option<ClaimSession>>>,
 }
 
-/// Access to the state of a claim, for one request at a time, in the order of the calls.
-pub(crate) type StateAccess = Pin<Box<dyn Future<Output = OwnedMutexGuard<Option<ClaimSession>>> + Send>>;
+/// Access to the state of a claim.
+pub(crate) type StateAccess = engine::StateAccess<Option<ClaimSession>>;
 
 impl ClaimState {
-    pub(crate) fn new(name: Name) -> Self {
-        Self { name: Arc::new(name), session: Arc::default() }
+    pub(crate) fn new(name: Name, claim: &Claim) -> Self {
+        Self { name: Arc::new(name), ttl: claim.ttl, is_permit: claim.mode.is_shared(), session: Arc::default() }
     }
 
-    /// Takes the next access to the state. The caller takes it before it spawns the request's task. Otherwise the task of
-    /// an abandon, which is spawned on our thread, could run before that of an earlier attempt from another thread.
     pub(crate) async fn next_access(&self) -> StateAccess {
-        let mut waiting = Box::pin(self.session.clone().lock_owned());
-        match futures::poll!(waiting.as_mut()) {
-            Poll::Ready(session) => Box::pin(ready(session)),
-            Poll::Pending => waiting,
-        }
+        engine::next_access(&self.session).await
+    }
+
+    /// Whether the servers have ended the session by now, as far as this state knows. They wait for twice the ttl.
+    pub(crate) fn is_over(&self, now: BootInstant) -> bool {
+        let Ok(session) = self.session.try_lock() else { return false };
+        session.as_ref().is_none_or(|session| now > session.confirmed.after(self.ttl * 2))
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use dlock_contract::engine::detached;
 use dlock_contract::{Claim, Error, Hold, Released, Result};
 use futures::FutureExt;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use tokio::sync::oneshot;
 
 use crate::api::txn::{self, Op, TxnOutcome};
@@ -27,19 +28,24 @@ impl Shared {
             Err(error) => return async { Err(error) }.boxed(),
         };
         let (shared, owner) = (self.clone(), hold.claim.owner);
+        let state = shared.states.get(owner);
         let (sender, answer) = oneshot::channel();
         let work = async move {
             let freed = shared.free(&held.name, &held.session_id, held.is_permit).await;
             let is_confirmed = freed.is_ok();
+            if is_confirmed && let Some(state) = state {
+                // Before the answer. Another attempt of the claim would use this state and the session that ends below, and an
+                // abandon would not find them.
+                shared.states.forget(owner, &state);
+            }
             let _ = sender.send(freed);
             if is_confirmed {
-                shared.forget(owner);
                 // If this fails, the session ends by itself.
                 let _ = session::destroy(&shared.http, &held.session_id).await;
             }
             Ok(())
         };
-        let running = Self::detached(work);
+        let running = detached(work);
         async move {
             let mut running = running;
             tokio::select! {
@@ -59,8 +65,8 @@ impl Shared {
         access: StateAccess,
     ) -> Result<()> {
         let mut session = access.await;
-        self.end(&state.name, &mut session, claim.mode.is_shared()).await?;
-        self.forget_empty(claim.owner, &state);
+        self.end(&state.name, &mut session, state.is_permit).await?;
+        self.states.forget_empty(claim.owner, &state);
         Ok(())
     }
 
@@ -75,18 +81,18 @@ impl Shared {
             session::destroy(&self.http, &present.id).await?;
         }
         *session = None;
-        self.forget_empty(claim.owner, state);
+        self.states.forget_empty(claim.owner, state);
         Ok(())
     }
 
-    /// Destroys the sessions of all claims, when the store is closed.
+    /// Ends all claims, when the store is closed.
     pub(crate) async fn end_all(&self) {
-        for state in self.drain() {
+        let states = self.states.drain().into_iter().map(async |(_, state)| {
             let mut session = state.session.lock().await;
-            if let Some(present) = session.take() {
-                let _ = session::destroy(&self.http, &present.id).await;
-            }
-        }
+            // If this fails, the session ends by itself.
+            let _ = self.end(&state.name, &mut session, state.is_permit).await;
+        });
+        join_all(states).await;
         self.http.close().await;
     }
 

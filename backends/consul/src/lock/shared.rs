@@ -1,15 +1,12 @@
 //! The parts that all requests of a store share: the agent, the states of claims, the watch.
 
-use std::collections::HashMap;
-use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::{Claim, Error, LockKey, Owner, Result};
-use futures::FutureExt;
-use futures::future::BoxFuture;
-use tokio::sync::{Semaphore, oneshot};
+use dlock_contract::engine::ClaimStates;
+use dlock_contract::{Claim, LockKey, Result};
+use tokio::sync::Semaphore;
 
 use crate::api::session::{self, Behavior, NewSession};
 use crate::lock::claim_state::{ClaimSession, ClaimState};
@@ -23,6 +20,9 @@ const MAX_WAITERS: usize = 64;
 /// The longest name of a session, in bytes.
 const LONGEST_SESSION_NAME: usize = 128;
 
+/// Fewer states are kept without a look for old ones.
+const MIN_STATES_LIMIT: usize = 256;
+
 /// The parts that all requests of a store share.
 pub(crate) struct Shared {
     pub(crate) http: Arc<Http>,
@@ -31,65 +31,39 @@ pub(crate) struct Shared {
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiters: Arc<Semaphore>,
     /// The state of each claim that may have something in the store.
-    states: Mutex<HashMap<Owner, Arc<ClaimState>>>,
+    pub(crate) states: ClaimStates<ClaimState>,
+    /// With so many states, the next claim looks for old ones.
+    states_limit: AtomicUsize,
 }
 
 impl Shared {
     pub(crate) fn new(http: Arc<Http>, node: String) -> Self {
         let watch = Arc::new(Watch::new(&http, node.clone()));
-        Self { http, node, watch, waiters: Arc::new(Semaphore::new(MAX_WAITERS)), states: Mutex::default() }
+        let states_limit = AtomicUsize::new(MIN_STATES_LIMIT);
+        let waiters = Arc::new(Semaphore::new(MAX_WAITERS));
+        Self { http, node, watch, waiters, states: ClaimStates::default(), states_limit }
     }
 
     pub(crate) fn name(&self, key: &LockKey) -> Result<Name> {
         Name::of(key, self.http.settings().literal)
     }
 
-    /// Runs a request on our thread, where the connections are. It goes on if its caller is dropped or not polled, so an
-    /// abandon can follow it in order.
-    pub(crate) fn detached<T: Send + 'static>(
-        work: impl Future<Output = Result<T>> + Send + 'static,
-    ) -> BoxFuture<'static, Result<T>> {
-        let (sender, answer) = oneshot::channel();
-        async move {
-            background()?.spawn(async move {
-                // The caller may have been dropped.
-                let _ = sender.send(work.await);
-            });
-            answer.await.unwrap_or_else(|_| Err(Error::outage("dlock's own thread has ended")))
-        }
-        .boxed()
-    }
-
     /// The state of a claim. Its first attempt makes it.
     pub(crate) fn state(&self, claim: &Claim) -> Result<Arc<ClaimState>> {
-        if let Some(state) = self.existing_state(claim.owner) {
-            return Ok(state);
+        self.forget_old_states();
+        self.states.get_or_make(claim.owner, || Ok(ClaimState::new(self.name(&claim.key)?, claim)))
+    }
+
+    /// An outage leaves the states of claims that the engine could not end. Their sessions end by themselves. A hold that is
+    /// renewed needs no state.
+    fn forget_old_states(&self) {
+        if self.states.count() < self.states_limit.load(Ordering::Relaxed) {
+            return;
         }
-        let state = Arc::new(ClaimState::new(self.name(&claim.key)?));
-        Ok(self.states().entry(claim.owner).or_insert(state).clone())
-    }
-
-    /// The state of a claim that may have something in the store.
-    pub(crate) fn existing_state(&self, owner: Owner) -> Option<Arc<ClaimState>> {
-        self.states().get(&owner).cloned()
-    }
-
-    /// Forgets a claim after a release, which is its last request.
-    pub(crate) fn forget(&self, owner: Owner) {
-        self.states().remove(&owner);
-    }
-
-    /// Forgets a claim without a session, unless another request of the claim waits for its state.
-    pub(crate) fn forget_empty(&self, owner: Owner, state: &Arc<ClaimState>) {
-        let mut states = self.states();
-        // One reference is the map's, and one the caller's. Others are made only through the map.
-        if states.get(&owner).is_some_and(|present| Arc::ptr_eq(present, state)) && Arc::strong_count(state) <= 2 {
-            states.remove(&owner);
-        }
-    }
-
-    pub(crate) fn drain(&self) -> Vec<Arc<ClaimState>> {
-        self.states().drain().map(|(_, state)| state).collect()
+        let now = self.http.clock().now();
+        self.states.forget_where(|state| state.is_over(now));
+        // Twice as many as are needed, so that most claims do not look at all the others.
+        self.states_limit.store(MIN_STATES_LIMIT.max(self.states.count() * 2), Ordering::Relaxed);
     }
 
     /// Creates the session of one claim.
@@ -127,8 +101,32 @@ impl Shared {
         session.confirmed = since.unwrap_or(session.confirmed);
         Ok(since.is_some())
     }
+}
 
-    fn states(&self) -> MutexGuard<'_, HashMap<Owner, Arc<ClaimState>>> {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner)
+#[cfg(test)]
+mod tests {
+    use dlock_contract::{Address, Clock};
+    use dlock_testkit::holds::claim;
+
+    use super::*;
+    use crate::server::settings::{FORM, Settings};
+
+    #[test]
+    fn the_states_of_sessions_that_have_ended_are_forgotten() {
+        let clock = Clock::manual();
+        let address = Address::parse("consul://127.0.0.1:1", &FORM).unwrap();
+        let http = Http::new(Settings::of(&address, |_| None).unwrap(), &clock).unwrap();
+        let shared = Shared::new(Arc::new(http), "n1".into());
+        let ask = |count| {
+            for _ in 0..count {
+                let state = shared.state(&claim("many", Duration::from_secs(1))).unwrap();
+                *state.session.try_lock().unwrap() = Some(ClaimSession { id: "s".into(), confirmed: clock.now() });
+            }
+        };
+        ask(1000);
+        assert_eq!(shared.states.count(), 1000, "a session that lives was forgotten");
+        clock.advance(Duration::from_secs(3));
+        ask(100);
+        assert!(shared.states.count() <= 100, "{}", shared.states.count());
     }
 }

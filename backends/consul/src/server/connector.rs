@@ -51,25 +51,17 @@ impl Connector {
 
 impl Route {
     async fn connect(&self) -> Result<Socket> {
-        let unknown = |error: std::io::Error| {
-            Error::outage(format!("the host name of the Consul agent cannot be looked up: {}", error.kind()))
+        let connect = async |address| {
+            let connected = TcpStream::connect(address).await;
+            connected.map_err(|error| Error::outage("no connection to the Consul agent").because(error))
         };
-        let addresses = self.names.addresses(&self.host, self.port).await.map_err(unknown)?;
-        let mut last = Error::outage("the host name of the Consul agent has no address");
-        for address in addresses {
-            match TcpStream::connect(address).await {
-                Ok(stream) => {
-                    // A request is one small packet, and must leave at once.
-                    let _ = stream.set_nodelay(true);
-                    return match &self.handshake {
-                        Some(handshake) => handshake.over(stream).await,
-                        None => Ok(Box::new(stream)),
-                    };
-                }
-                Err(error) => last = Error::outage("no connection to the Consul agent").because(error),
-            }
+        let stream = self.names.connect("the Consul agent", (&self.host, self.port), connect).await?;
+        // A request is one small packet, and must leave at once.
+        let _ = stream.set_nodelay(true);
+        match &self.handshake {
+            Some(handshake) => handshake.over(stream).await,
+            None => Ok(Box::new(stream)),
         }
-        Err(last)
     }
 }
 
@@ -85,5 +77,34 @@ impl Service<Uri> for Connector {
     fn call(&mut self, _: Uri) -> Self::Future {
         let route = self.0.clone();
         Box::pin(async move { Ok(TokioIo::new(route.connect().await?)) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    /// A port of 127.0.0.2, and the same of 127.0.0.1, whose queue of connections is full: the next ones get no answer.
+    #[tokio::test]
+    async fn a_silent_address_of_the_name_does_not_hide_the_others() {
+        let live = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
+        let port = live.local_addr().unwrap().port();
+        let silent = TcpSocket::new_v4().unwrap();
+        silent.bind(([127, 0, 0, 1], port).into()).unwrap();
+        let silent = silent.listen(0).unwrap();
+        let mut waiting = Vec::new();
+        let connect = || tokio::time::timeout(Duration::from_millis(300), TcpStream::connect(("127.0.0.1", port)));
+        while let Ok(connected) = connect().await {
+            waiting.push(connected.unwrap());
+        }
+        let names = Names::by(|_| Ok(vec!["127.0.0.1:0".parse().unwrap(), "127.0.0.2:0".parse().unwrap()]));
+        let route = Route { names, host: "agent.invalid".into(), port, handshake: None };
+        let connected = tokio::time::timeout(Duration::from_secs(20), route.connect()).await;
+        connected.expect("the silent address was waited for").unwrap();
+        drop((silent, live));
     }
 }

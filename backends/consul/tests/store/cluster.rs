@@ -4,24 +4,11 @@ use std::time::Instant;
 
 use dlock_contract::{Attempt, Backend, Queue, Standing};
 use dlock_testkit::holds::{self, claim, take, token};
-use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::servers::Instance;
 use dlock_testkit::wait_until;
 
 use crate::server::{LONG, Raw, SECOND, fresh, open, renewal};
-
-/// Servers that find each other by gossip.
-fn three() -> Vec<Instance> {
-    let servers: Vec<_> = (0..3).map(|_| servers::Consul::default()).collect();
-    let gossip: Vec<_> = servers.iter().map(|server| server.gossip_port).collect();
-    let recipes = servers.into_iter().enumerate().map(|(at, mut server)| {
-        server.extra = vec!["-bootstrap-expect=3".into(), format!("-node=n{at}"), "-retry-interval=1s".into()];
-        // It would take a killed server's node away, and with it all sessions of that node.
-        server.extra.push("-hcl=autopilot{cleanup_dead_servers=false}".into());
-        server.extra.extend(gossip.iter().map(|port| format!("-retry-join=127.0.0.1:{port}")));
-        server
-    });
-    Instance::start_all(recipes).unwrap()
-}
+use crate::three::three;
 
 /// The address at which the leader speaks to the other servers, as one server knows it. Nobody leads: it is empty.
 fn leader(by: &Instance) -> String {
@@ -30,7 +17,7 @@ fn leader(by: &Instance) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_holders_lock_is_free_in_time_although_the_leader_is_killed_and_a_living_one_keeps_its_lock() {
-    let servers = tokio::task::spawn_blocking(three).await.unwrap();
+    let servers = tokio::task::spawn_blocking(|| Instance::start_all(three()).unwrap()).await.unwrap();
     let led = leader(&servers[0]);
     let own_address = |server: &Instance| {
         let own = Raw::at(&server.url()).json("GET /v1/agent/self");

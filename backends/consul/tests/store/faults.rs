@@ -130,6 +130,22 @@ async fn requests_to_a_silent_agent_end_together_and_do_not_pile_up() {
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
+#[tokio::test]
+async fn closing_a_store_whose_agent_is_silent_ends_all_claims_together() {
+    let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
+    let clock = Clock::manual();
+    let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
+    for _ in 0..8 {
+        take(&store, &claim(&fresh("closed"), SECOND)).await;
+    }
+    proxy.set(Mode::BLACKHOLE);
+    let mut close = store.close();
+    assert!(futures::poll!(&mut close).is_pending());
+    wait_until("8 requests", async || proxy.swallowing() >= 8).await.unwrap();
+    clock.advance(SECOND * 5);
+    tokio::time::timeout(SECOND * 20, close).await.expect("the claims ended one after another");
+}
+
 /// On a slow agent the renewals of many holds wait for their turn. Were that time part of the ttl, they would be due again at
 /// once, and be more with each round.
 #[tokio::test]

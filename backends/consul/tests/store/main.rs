@@ -9,5 +9,6 @@ mod rights;
 mod scripted;
 mod server;
 mod sessions;
+mod three;
 mod tls;
 mod tools;

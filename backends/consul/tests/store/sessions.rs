@@ -1,5 +1,8 @@
 //! Sessions: one for each hold, what they are made of, and how their end is told.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Context;
 use std::time::{Duration, Instant};
 
 use dlock::ErrorKind;
@@ -7,6 +10,9 @@ use dlock_contract::{Attempt, Backend, Durability, Expiry, Fencing, Queue, Relea
 use dlock_testkit::holds::{self, claim, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::wait_until;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::task::{ArcWake, noop_waker_ref, waker};
 
 use crate::server::{LOCK, LONG, Raw, SECOND, fresh, name, open, own, process, renewal};
 
@@ -31,6 +37,51 @@ async fn a_hold_has_a_session_of_its_own_which_ends_with_the_release() {
         wait_until("the session to end", async || raw.session(&session).is_null()).await.unwrap();
     }
     assert!(raw.entry(&name(&claims[0])).is_null());
+}
+
+/// Makes one step of an attempt as soon as it is woken, on the thread that wakes it.
+struct AttemptOnWake {
+    attempt: Mutex<Option<BoxFuture<'static, dlock::Result<Attempt>>>>,
+    has_begun: AtomicBool,
+}
+
+impl ArcWake for AttemptOnWake {
+    fn wake_by_ref(this: &Arc<Self>) {
+        if let Some(attempt) = &mut *this.attempt.lock().unwrap()
+            && !this.has_begun.load(Ordering::Acquire)
+        {
+            assert!(attempt.poll_unpin(&mut Context::from_waker(noop_waker_ref())).is_pending());
+            this.has_begun.store(true, Ordering::Release);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_claim_that_asks_again_at_the_moment_of_its_release_leaves_nothing_after_its_abandon() {
+    let (store, raw) = (Arc::new(process("lock_delay=0s").await), Raw::shared());
+    let claim = claim(&fresh("again"), LONG);
+    let hold = take(&*store, &claim).await;
+    let (asked, of) = (store.clone(), claim.clone());
+    let attempt = async move { asked.try_acquire(&of, Queue::Leave).await };
+    let on_wake = Arc::new(AttemptOnWake { attempt: Mutex::new(Some(attempt.boxed())), has_begun: false.into() });
+    let mut release = store.release(&hold);
+    assert!(release.poll_unpin(&mut Context::from_waker(&waker(on_wake.clone()))).is_pending());
+    wait_until("the attempt", async || on_wake.has_begun.load(Ordering::Acquire)).await.unwrap();
+    assert_eq!(release.await.unwrap(), Released::Released);
+    let attempt = on_wake.attempt.lock().unwrap().take().unwrap();
+    assert!(matches!(attempt.await.unwrap(), Attempt::Acquired(_)));
+    store.abandon(&claim).await.unwrap();
+    assert!(raw.entry(&name(&claim)).is_null(), "the abandon knew nothing of the attempt");
+}
+
+#[tokio::test]
+async fn closing_a_store_frees_its_locks_without_the_lock_delay() {
+    let (store, other) = (process("").await, process("").await);
+    let held = claim(&fresh("closed"), LONG);
+    take(&store, &held).await;
+    store.close().await;
+    let next = take(&other, &holds::claim_on(&held.key, LONG, |_| ())).await;
+    other.release(&next).await.unwrap();
 }
 
 #[tokio::test]

@@ -13,7 +13,6 @@ use ::redis::io::tcp::socket2::SockRef;
 use ::redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
 use dlock_contract::engine::{CallerRuntime, Names};
 use dlock_contract::{Error, Result};
-use futures::future::select_ok;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -86,20 +85,10 @@ impl Server {
     }
 
     async fn tcp(&self, host: &str, port: u16) -> Result<TcpStream> {
-        let addresses = self.names.addresses(host, port).await.map_err(|error| {
-            Error::outage(format!("the host name of the Redis server cannot be looked up: {}", error.kind()))
-        })?;
-        if addresses.is_empty() {
-            return Err(Error::outage("the host name of the Redis server has no address"));
-        }
-        // All at once: one address may lead nowhere.
-        let connections = addresses.into_iter().map(|address| Box::pin(TcpStream::connect(address)));
-        let connected = async {
-            let (stream, _) = select_ok(connections).await?;
-            self.set(&stream)?;
-            Ok(stream)
-        };
-        connected.await.map_err(|error: io::Error| fault::io(&error))
+        let connect = async |address| TcpStream::connect(address).await.map_err(|error| fault::io(&error));
+        let stream = self.names.connect("the Redis server", (host, port), connect).await?;
+        self.set(&stream).map_err(|error| fault::io(&error))?;
+        Ok(stream)
     }
 
     fn set(&self, stream: &TcpStream) -> io::Result<()> {

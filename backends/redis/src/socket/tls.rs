@@ -8,11 +8,9 @@ use ::redis::aio::AsyncStream;
 use ::redis::{ClientTlsConfig, TlsCertificates};
 use dlock_contract::{Address, Error, Result};
 #[cfg(feature = "tls")]
-use rustls::pki_types::pem::PemObject;
+use rustls::ClientConfig;
 #[cfg(feature = "tls")]
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-#[cfg(feature = "tls")]
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
 #[cfg(feature = "tls")]
 use tokio_rustls::TlsConnector;
@@ -45,15 +43,10 @@ impl Tls {
     /// For a file that cannot be read, or is no certificate; its path is not repeated.
     #[cfg(feature = "tls")]
     pub(crate) fn new(address: &Address) -> Result<Self> {
-        // If another part of the program has chosen a provider, its choice stays.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let dlock_contract::Tls { ca: root_cert, identity, .. } = dlock_contract::Tls::verified(address)?;
-        let client_tls = identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-        let files = TlsCertificates { client_tls, root_cert };
-        let config = config(&files).ok_or_else(|| {
-            Error::config("ca", "the files for TLS (ca, cert, key) hold no certificates or keys in PEM")
-        })?;
-        Ok(Self { files, config: Arc::new(config) })
+        let tls = dlock_contract::Tls::verified(address)?;
+        let config = tls.client_config()?;
+        let client_tls = tls.identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        Ok(Self { files: TlsCertificates { client_tls, root_cert: tls.ca }, config })
     }
 
     /// Speaks TLS over a connection to this host.
@@ -83,27 +76,4 @@ fn missing() -> Error {
         "url",
         "TLS for Redis needs the feature `redis-tls` of dlock-rs: dlock-rs = { features = [\"redis-tls\"] }",
     )
-}
-
-/// The TLS settings that the files give. Without `ca` the system's authorities are trusted.
-#[cfg(feature = "tls")]
-fn config(files: &TlsCertificates) -> Option<ClientConfig> {
-    let mut roots = RootCertStore::empty();
-    match &files.root_cert {
-        Some(pem) => {
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                roots.add(certificate.ok()?).ok()?;
-            }
-        }
-        // An authority that cannot be read has signed no accepted certificate.
-        None => drop(roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs)),
-    }
-    let builder = ClientConfig::builder().with_root_certificates(roots);
-    match &files.client_tls {
-        Some(ClientTlsConfig { client_cert, client_key }) => {
-            let chain = CertificateDer::pem_slice_iter(client_cert).collect::<Result<Vec<_>, _>>().ok()?;
-            builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_slice(client_key).ok()?).ok()
-        }
-        None => Some(builder.with_no_client_auth()),
-    }
 }

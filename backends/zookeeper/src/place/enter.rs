@@ -34,7 +34,7 @@ impl Place {
         let answer = answer.await;
         if answer.is_err() && state.node.is_none() && state.slot.is_none() && !state.in_doubt {
             // No request left, so the engine does not abandon this claim.
-            shared.forget_empty(claim.owner, self);
+            shared.places.forget_empty(claim.owner, self);
         }
         answer
     }
@@ -64,7 +64,7 @@ impl Place {
                 if queue == Queue::Leave
                     && let Some(refused) = self.check_free(client, claim).await?
                 {
-                    shared.forget_empty(claim.owner, self);
+                    shared.places.forget_empty(claim.owner, self);
                     return refused;
                 }
                 match self.enter(shared, client, lease, claim, state).await? {
@@ -83,20 +83,20 @@ impl Place {
                 }
                 Position::Conflict => {
                     self.delete_nodes(client, lease, state).await?;
-                    shared.forget_empty(claim.owner, self);
-                    Err(mode_conflict())
+                    shared.places.forget_empty(claim.owner, self);
+                    Err(mode_conflict(claim))
                 }
                 Position::CounterEnded => {
                     self.delete_nodes(client, lease, state).await?;
                     if self.reset_counter(client).await? {
                         continue;
                     }
-                    shared.forget_empty(claim.owner, self);
+                    shared.places.forget_empty(claim.owner, self);
                     Ok(Attempt::Contended(Wake::poll()))
                 }
                 _ if queue == Queue::Leave => {
                     self.delete_nodes(client, lease, state).await?;
-                    shared.forget_empty(claim.owner, self);
+                    shared.places.forget_empty(claim.owner, self);
                     Ok(Attempt::Contended(Wake::poll()))
                 }
                 position => {
@@ -176,7 +176,7 @@ impl Place {
         };
         match queue.position_at_end(self.mode) {
             Position::First => Ok(None),
-            Position::Conflict => Ok(Some(Err(mode_conflict().with_key(claim.key.as_str())))),
+            Position::Conflict => Ok(Some(Err(mode_conflict(claim)))),
             _ => {
                 let first = queue.contenders.first();
                 let note = match first {
@@ -206,6 +206,7 @@ pub(super) fn leaves_in_doubt(error: &ClientError) -> bool {
     fault(error).kind() == &ErrorKind::Outage || fault(error).kind() == &ErrorKind::Protocol
 }
 
-fn mode_conflict() -> Error {
-    Error::new(ErrorKind::KeyConflict, "the key is locked in another mode, which excludes this one")
+fn mode_conflict(claim: &Claim) -> Error {
+    let text = "the key is locked in another mode, which excludes this one";
+    Error::new(ErrorKind::KeyConflict, text).with_key(claim.key.as_str())
 }

@@ -7,7 +7,6 @@ use futures::future::join;
 use zookeeper_client::{Client, CreateMode, Error as ClientError, MultiWriteError, MultiWriteResult};
 
 use super::enter::leaves_in_doubt;
-use super::leave::PendingRelease;
 use super::{HoldSession, Node, Place, PlaceState, StateAccess};
 use crate::place::Shared;
 use crate::queue::{Position, WaitQueue};
@@ -32,14 +31,14 @@ impl HoldSession {
             || !is_new
         {
             if is_new {
-                shared.forget_empty(next.owner, &place);
+                shared.places.forget_empty(next.owner, &place);
             }
             let access = self.place.next_access().await;
             return Ok((self.release(access).await?, None));
         }
         let mut own = self.place.state.lock().await;
         if !self.lease.lives() {
-            shared.forget_empty(next.owner, &place);
+            shared.places.forget_empty(next.owner, &place);
             return Ok((Released::NotOwner, None));
         }
         let client = self.lease.client().await?;
@@ -48,7 +47,7 @@ impl HoldSession {
         lease
             .while_connected(async {
                 let has_slot = self.has_slot(&client).await?;
-                let pending = PendingRelease::begin(&mut own, lease);
+                let pending = self.begin_release(has_slot);
                 let replaced =
                     if has_slot { self.replace(&shared, &client, &place, &next, &mut state).await } else { Ok(None) };
                 let (deleted, entered) = match replaced {
@@ -64,7 +63,7 @@ impl HoldSession {
                 };
                 if answer.is_none() {
                     place.delete_nodes(&client, lease, &mut state).await?;
-                    shared.forget_empty(next.owner, &place);
+                    shared.places.forget_empty(next.owner, &place);
                 }
                 Ok((released, answer))
             })

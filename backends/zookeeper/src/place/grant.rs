@@ -1,6 +1,7 @@
 //! The grant, once the place is first in the queue.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use dlock_contract::{Claim, Error, ErrorKind, Hold, Result, Validity};
 use zookeeper_client::{Client, Error as ClientError};
@@ -65,6 +66,7 @@ impl Place {
             lease: lease.clone(),
             nodes,
             slot: state.slot,
+            leaving: AtomicBool::new(false),
         }))))
     }
 

@@ -1,9 +1,10 @@
 //! The end of a place: release, abandon, and leaving the queue.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, Released, Result};
+use dlock_contract::{BootInstant, Released, Result};
 use zookeeper_client::{Client, Error as ClientError};
 
 use super::{HoldSession, Place, PlaceState, StateAccess};
@@ -18,14 +19,14 @@ pub(super) struct PendingRelease {
     was_leaving: bool,
 }
 
-impl PendingRelease {
-    /// Records the release before its request leaves: the caller may give it up, and the server may still do it.
-    pub(super) fn begin(state: &mut PlaceState, lease: &Lease) -> Self {
-        Self { from: lease.clock().now(), was_leaving: std::mem::replace(&mut state.leaving, true) }
-    }
-}
-
 impl HoldSession {
+    /// Records the release before its request leaves: the caller may give it up, and the server may still do it. Without
+    /// its slot, the hold is lost already, and no such request leaves.
+    pub(super) fn begin_release(&self, has_slot: bool) -> PendingRelease {
+        let was_leaving = self.leaving.fetch_or(has_slot, Ordering::AcqRel);
+        PendingRelease { from: self.lease.clock().now(), was_leaving }
+    }
+
     /// Deletes the nodes of the hold.
     pub(crate) async fn release(self: Arc<Self>, access: StateAccess) -> Result<Released> {
         let mut state = access.await;
@@ -38,7 +39,7 @@ impl HoldSession {
 
     async fn delete_hold_nodes(&self, client: &Client, state: &mut PlaceState) -> Result<Released> {
         let has_slot = self.has_slot(client).await?;
-        let pending = PendingRelease::begin(state, &self.lease);
+        let pending = self.begin_release(has_slot);
         let deleted =
             if has_slot { self.lease.deletes.delete(client, &self.nodes).await } else { Ok(Deleted::Missing) };
         self.finish_release(client, pending, deleted, state).await
@@ -56,21 +57,19 @@ impl HoldSession {
         let is_current = self.place.nodes(state).first() == self.nodes.first();
         let released = match deleted {
             Ok(Deleted::All) => Released::Released,
-            Ok(Deleted::Missing) if pending.was_leaving => {
-                return Err(Error::outage("the answer to an earlier release was lost"));
-            }
             Ok(Deleted::Missing) => {
                 if is_current {
                     // One of the two nodes may be left.
                     self.place.delete_nodes(client, &self.lease, state).await?;
                 }
-                Released::NotOwner
+                // An earlier release without an answer has deleted them.
+                if pending.was_leaving { Released::Released } else { Released::NotOwner }
             }
             Err(ClientError::SessionExpired) => return Ok(Released::NotOwner),
             Err(error) => return Err(fault(&error)),
         };
         self.lease.confirm(pending.from);
-        state.leaving = false;
+        self.leaving.store(false, Ordering::Release);
         if is_current {
             (state.node, state.slot, state.waited) = (None, None, false);
         }
@@ -120,15 +119,30 @@ impl Place {
         if !self.has_slot(client, state.slot).await? {
             state.slot = None;
         }
-        for node in self.nodes(state) {
-            let from = lease.clock().now();
-            match client.delete(&node, None).await {
-                Ok(()) => lease.confirm(from),
-                Err(ClientError::NoNode) => {}
-                Err(error) => return Err(fault(&error)),
+        // In one step: the server may do a request much later, if its connection is slow. The slot may be another holder's by
+        // then, but the node in the queue is never another's.
+        let (nodes, from) = (self.nodes(state), lease.clock().now());
+        match self.delete_together(client, lease, &nodes).await? {
+            Deleted::All => lease.confirm(from),
+            Deleted::Missing if nodes.len() > 1 => {
+                // An operator has deleted one of the two, or both.
+                if !self.has_slot(client, state.slot).await? {
+                    state.slot = None;
+                }
+                for node in self.nodes(state) {
+                    self.delete_together(client, lease, &[node]).await?;
+                }
             }
+            Deleted::Missing => {}
         }
         (state.node, state.slot, state.waited) = (None, None, false);
         Ok(())
+    }
+
+    async fn delete_together(&self, client: &Client, lease: &Lease, nodes: &[String]) -> Result<Deleted> {
+        if nodes.is_empty() {
+            return Ok(Deleted::Missing);
+        }
+        lease.deletes.delete(client, nodes).await.map_err(|error| fault(&error))
     }
 }

@@ -9,14 +9,12 @@ mod shared;
 mod slots;
 mod wait;
 
-use std::future::{Future, ready};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::AtomicBool;
 
-use dlock_contract::{BootInstant, Session};
+use dlock_contract::{BootInstant, Session, engine};
 use futures::future::BoxFuture;
-use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::sync::Mutex;
 use zookeeper_client::Acls;
 
 pub(crate) use self::shared::Shared;
@@ -45,8 +43,6 @@ pub(crate) struct PlaceState {
     in_doubt: bool,
     /// Whether it has waited behind others. Then its node's transaction is older than its grant.
     waited: bool,
-    /// Whether a release was sent and got no answer.
-    leaving: bool,
 }
 
 /// A node of this place, which the store has confirmed.
@@ -59,8 +55,8 @@ pub(crate) struct Node {
     since: Option<BootInstant>,
 }
 
-/// Access to the state of a place, for one request at a time, in the order of the calls.
-pub(crate) type StateAccess = Pin<Box<dyn Future<Output = OwnedMutexGuard<PlaceState>> + Send>>;
+/// Access to the state of a place.
+pub(crate) type StateAccess = engine::StateAccess<PlaceState>;
 
 /// The session of a hold, and the hold's nodes.
 pub(crate) struct HoldSession {
@@ -70,6 +66,8 @@ pub(crate) struct HoldSession {
     pub(crate) nodes: Vec<String>,
     /// The permit's slot, and the transaction that made its node. Another holder may have a node of that name later.
     slot: Option<(u32, i64)>,
+    /// Whether a release was sent and got no answer.
+    leaving: AtomicBool,
 }
 
 impl Session for HoldSession {
@@ -87,14 +85,8 @@ impl Place {
         Self { path, prefix, mode, acls, state: Arc::default() }
     }
 
-    /// Takes the next access to the state. The caller takes it before it spawns the request's task. Otherwise the task of
-    /// an abandon, which is spawned on our thread, could run before that of an earlier attempt from another thread.
     pub(crate) async fn next_access(&self) -> StateAccess {
-        let mut waiting = Box::pin(self.state.clone().lock_owned());
-        match futures::poll!(waiting.as_mut()) {
-            Poll::Ready(state) => Box::pin(ready(state)),
-            Poll::Pending => waiting,
-        }
+        engine::next_access(&self.state).await
     }
 
     fn child(&self, name: &str) -> String {

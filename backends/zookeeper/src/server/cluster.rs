@@ -11,9 +11,9 @@ use crate::queue::Layout;
 const DEFAULT_PORT: u16 = 2181;
 /// A connection that has not answered for this time is given up. If two fifths of the session timeout are less, they count.
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1500);
-/// The length of the host list that the client library gets; it repeats the hosts. The library doubles its pause each time
-/// it reaches the end of the list. With a shorter list, a client that was cut off would be back too late to keep its
-/// sessions.
+/// The length of the host list that the client library gets; it repeats the hosts. The library tries the whole list in random
+/// order, and doubles its pause each time it reaches the end of the list. With a shorter list, a client that was cut off would
+/// be back too late to keep its sessions.
 const HOST_LIST_LENGTH: usize = 20;
 
 /// `zk://[user:password@]host[:port][,host[:port]…][/chroot]`.

@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use dlock_contract::{Clock, Health};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -17,11 +19,12 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// The longest answer that is read, in bytes; a `srvr` answer is shorter.
 const MAX_ANSWER_BYTES: u64 = 4096;
 
-/// The first usable answer of these servers; an empty one if there is none.
+/// The first usable answer of these servers; an empty one if there is none. All are asked at once, since some may be silent.
 pub(crate) async fn health(hosts: &str, clock: &Clock) -> Health {
     let asking = async {
-        for host in hosts.split(',') {
-            if let Some(health) = ask(host).await.ok().and_then(|answer| read(&answer)) {
+        let mut answers: FuturesUnordered<_> = hosts.split(',').map(ask).collect();
+        while let Some(answer) = answers.next().await {
+            if let Some(health) = answer.ok().and_then(|answer| read(&answer)) {
                 return health;
             }
         }

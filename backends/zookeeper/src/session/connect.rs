@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{Clock, Error, Result};
-use futures::FutureExt;
+use futures::stream::FuturesUnordered;
+use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;
 use zookeeper_client::{Client, Error as ClientError};
 
@@ -15,10 +16,13 @@ use crate::server::fault::fault;
 
 /// How long the opening of a session may take.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
+/// A try that lasts longer gets another one beside it. The client library tries the hosts in random order, so one try may
+/// meet the same silent host several times in a row.
+const SECOND_TRY: Duration = Duration::from_millis(750);
 /// The pause before a member that did not answer is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// An opening that lasts longer, or fails before, looks for the reason. A failed try waits as long for it before the next
-/// one.
+/// After this time, or after the first try that fails, an opening asks the servers why. After each failed try it waits for
+/// the answer for as long again.
 const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Opens a session. It must run on our thread, because the client library spawns its tasks on the current runtime.
@@ -33,7 +37,7 @@ pub(super) async fn connect(cluster: &Cluster, clock: &Clock, timeout: Duration)
     let tries = async {
         let mut last = None;
         while clock.now().after(OPEN_TIMEOUT / 2) <= end {
-            match clock.timeout_at(end, cluster.connect(timeout)).await {
+            match clock.timeout_at(end, try_hosts(cluster, clock, timeout)).await {
                 Some(Ok(client)) => return Ok(client),
                 Some(Err(ConnectError::Wrong(error))) => return Err(error),
                 Some(Err(ConnectError::Failed(error))) if fault(&error).is_retryable() => last = Some(error),
@@ -62,6 +66,19 @@ pub(super) async fn connect(cluster: &Cluster, clock: &Clock, timeout: Duration)
         biased;
         opened = tries => opened,
         never = beside => match never {},
+    }
+}
+
+/// One try, and others beside it while it gets no answer.
+async fn try_hosts(cluster: &Cluster, clock: &Clock, timeout: Duration) -> Result<Client, ConnectError> {
+    let mut tries = FuturesUnordered::from_iter([cluster.connect(timeout)]);
+    loop {
+        let next = clock.now().after(SECOND_TRY);
+        match clock.timeout_at(next, tries.next()).await {
+            Some(Some(Err(ConnectError::Failed(error)))) if fault(&error).is_retryable() && !tries.is_empty() => {}
+            Some(Some(answer)) => return answer,
+            Some(None) | None => tries.push(cluster.connect(timeout)),
+        }
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Lease {
     /// Whether several holds share it.
     pub(crate) shared: bool,
     pub(crate) deletes: Deletes,
-    /// When the last request left that a majority has confirmed, in nanoseconds.
+    /// When the newest of the requests that a majority has confirmed was sent, in nanoseconds.
     confirmed: AtomicU64,
     is_over: watch::Sender<bool>,
     clock: Clock,
@@ -86,12 +86,12 @@ impl Lease {
         &self.clock
     }
 
-    /// When the last request left that a majority has confirmed.
+    /// When the newest of the requests that a majority has confirmed was sent.
     pub(crate) fn confirmed(&self) -> BootInstant {
         BootInstant::from_nanos(self.confirmed.load(Ordering::Acquire))
     }
 
-    /// Records that a majority has confirmed a request which left at this time.
+    /// Records that a majority has confirmed a request that was sent at this time.
     pub(crate) fn confirm(&self, since: BootInstant) {
         self.confirmed.fetch_max(since.as_nanos(), Ordering::AcqRel);
     }

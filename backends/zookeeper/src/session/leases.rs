@@ -16,8 +16,10 @@ use crate::server::cluster::Cluster;
 use crate::server::fault::fault;
 use crate::server::four_letter;
 
-/// The shortest session timeout that is requested. A connection must be made within a part of it.
+/// The shortest session timeout that is requested. A connection must be made within a part of it, so where this takes
+/// longer, twice as long a timeout is requested, up to the one that is requested last.
 const SHORTEST: Duration = Duration::from_millis(500);
+const LAST_SHORTEST: Duration = Duration::from_secs(4);
 
 /// The ttl of a session that is opened only to look at locks.
 const LOOK_TTL: Duration = Duration::from_secs(10);
@@ -47,7 +49,13 @@ impl Leases {
             }
             Err(error) => return Err(error),
         };
-        let short = connect(&cluster, clock, SHORTEST).await?;
+        let mut shortest = SHORTEST;
+        let short = loop {
+            match connect(&cluster, clock, shortest).await {
+                Err(error) if *error.kind() == ErrorKind::Outage && shortest < LAST_SHORTEST => shortest *= 2,
+                short => break short?,
+            }
+        };
         let whole =
             |client: &Client| Duration::from_millis(u64::try_from(client.session_timeout().as_millis()).unwrap_or(0));
         let (min, max) = (whole(&short), whole(&long));
@@ -76,6 +84,8 @@ impl Leases {
                     let opening = async move { all.open(ttl, true).await.map_err(Arc::new) }.boxed().shared();
                     // On our thread, so that the opening goes on even if its first caller is not polled.
                     background()?.spawn(opening.clone().map(drop));
+                    // The holds of a session that has ended do not need it here.
+                    shared.retain(|_, present| is_usable(present) || opened(present).is_some());
                     shared.insert(ttl, opening.clone());
                     opening
                 }
@@ -86,7 +96,6 @@ impl Leases {
 
     /// Any session, for a request that takes no lock.
     pub(crate) async fn any(self: &Arc<Self>) -> Result<Arc<Lease>> {
-        let opened = |opening: &Opening| opening.peek()?.as_ref().ok().filter(|lease| lease.lives()).cloned();
         let present = self.openings().values().find_map(opened);
         match present {
             Some(lease) => Ok(lease),
@@ -131,6 +140,11 @@ impl Leases {
 /// Whether a server reports that it has lost its majority. It does not answer a client that asks for a session.
 async fn is_read_only(cluster: &Cluster, clock: &Clock) -> bool {
     four_letter::health(cluster.plain_text_hosts(), clock).await.role.as_deref() == Some(four_letter::READ_ONLY)
+}
+
+/// The session, if it lives.
+fn opened(opening: &Opening) -> Option<Arc<Lease>> {
+    opening.peek()?.as_ref().ok().filter(|lease| lease.lives()).cloned()
 }
 
 fn is_usable(opening: &Opening) -> bool {

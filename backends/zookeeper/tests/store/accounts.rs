@@ -1,13 +1,13 @@
 //! Accounts and access lists, and a chroot that is made on demand.
 
 use dlock::ErrorKind;
-use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError};
-use dlock_contract::{Backend, Queue};
+use dlock::backends::zookeeper::client::{Acl, Acls, AuthId, Client, CreateMode, Error as ClientError, Permission};
+use dlock_contract::{Backend, Queue, Standing};
 use dlock_testkit::holds::take;
 use dlock_testkit::servers::{Instance, ZooKeeper};
 use dlock_testkit::text_of;
 
-use crate::kit::{claim, line, lock, open, path, raw, shared};
+use crate::kit::{claim, line, lock, open, path, process, raw, shared};
 
 fn with_account(account: &str, rest: &str) -> String {
     format!("zk://{account}@{}{rest}", shared().strip_prefix("zk://").unwrap())
@@ -72,6 +72,23 @@ async fn a_lock_under_another_accounts_path_is_refused() {
         let error = store.try_acquire(&claim(&key), queue).await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::PermissionDenied, "{error}");
     }
+}
+
+#[tokio::test]
+async fn a_node_that_may_not_be_read_any_more_fails_no_renewal() {
+    let (store, raw) = (process().await, raw(&shared()).await);
+    let keys = ["closed", "beside"].map(lock);
+    let holds = [take(&store, &claim(&keys[0])).await, take(&store, &claim(&keys[1])).await];
+    assert_eq!(holds[0].group(), holds[1].group());
+    let place = path(&store, &keys[0]);
+    let node = format!("{place}/{}", line(&raw, &place).await[0]);
+    raw.set_acl(&node, &[Acl::new(Permission::ADMIN, AuthId::anyone())], None).await.unwrap();
+    for standing in store.renew(&[&holds[0], &holds[1]]).await {
+        assert!(matches!(standing, Ok(Standing::Renewed(_))), "{standing:?}");
+    }
+    raw.delete(&node, None).await.unwrap();
+    let standings = store.renew(&[&holds[0], &holds[1]]).await;
+    assert!(matches!(standings[..], [Ok(Standing::Lost), Ok(Standing::Renewed(_))]), "{standings:?}");
 }
 
 #[tokio::test]

@@ -5,13 +5,21 @@ use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as Clie
 use dlock_contract::Backend;
 use dlock_testkit::servers::{Instance, ZooKeeper};
 
-use crate::kit::{open, process};
+use crate::kit::{open, process, shared};
 
 #[tokio::test]
 async fn a_server_tells_its_version() {
     let health = process().await.ready().await.unwrap();
     assert!(health.version.as_deref().is_some_and(|version| version.starts_with("ZooKeeper 3.")), "{health}");
     assert_eq!(health.role, None);
+}
+
+#[tokio::test]
+async fn a_silent_host_does_not_hide_the_version_of_the_others() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("zk://{},{}", silent.local_addr().unwrap(), shared().strip_prefix("zk://").unwrap());
+    let health = open(&url).await.unwrap().ready().await.unwrap();
+    assert!(health.version.is_some(), "{health}");
 }
 
 #[tokio::test]

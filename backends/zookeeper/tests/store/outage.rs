@@ -7,7 +7,7 @@ use dlock::Clock;
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::{Mode, Proxy, wait_until};
-use futures::future::join;
+use futures::future::{join, join_all};
 
 use crate::kit::{TTL, claim, line, lock, open, own, path, process, raw, shared};
 
@@ -176,4 +176,26 @@ async fn one_reachable_host_is_enough() {
         assert!(*error.kind() == dlock::ErrorKind::Outage && error.is_retryable(), "{error}");
     }
     assert!(refused[1].message().contains("none answered within 4s"), "{}", refused[1]);
+}
+
+/// The client library tries the hosts in random order, and one of them several times. So this is tried often.
+#[tokio::test]
+async fn a_silent_host_beside_live_ones_fails_no_opening() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let live = shared().replace("zk://", "");
+    let url = format!("zk://{},{live},{live}", silent.local_addr().unwrap());
+    for opened in join_all((0..80).map(|_| open(&url))).await {
+        opened.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_far_away_for_the_shortest_session_is_opened_with_a_longer_one() {
+    let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
+    let way = Duration::from_millis(150);
+    proxy.set(Mode::Delay { to_server: way, to_client: way });
+    let one = open(&url).await.unwrap();
+    assert!(one.profile().ttl.min > process().await.profile().ttl.min);
+    let hold = take(&one, &claim_on(&lock("far"), TTL * 10, |_| ())).await;
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
 }
