@@ -62,8 +62,8 @@ impl Registry {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
-    /// # async fn main() -> Result<(), dlock_rs::Error> {
-    /// let registry = dlock_rs::Registry::new();
+    /// # async fn main() -> Result<(), dlock::Error> {
+    /// let registry = dlock::Registry::new();
     /// registry.connect_lazy("main", "memory://")?;
     /// let guard = registry.lock("stock:7").acquire().await?;  // opens the store
     /// # guard.release().await?;

@@ -21,7 +21,7 @@ fn every_opener_of_the_facade_has_a_conformance_run() {
     for store in stores {
         let folder = root.join("backends").join(&store);
         let run = read(&folder.join("tests/conformance.rs"));
-        assert!(run.contains("conformance::main(&["), "backends/{store}/tests/conformance.rs does not run the suite");
+        assert!(run.contains("conformance::main"), "backends/{store}/tests/conformance.rs does not run the suite");
         // With the standard harness the target would have no test, and pass.
         let target = "[[test]]\nname = \"conformance\"\nharness = false\n";
         assert!(read(&folder.join("Cargo.toml")).contains(target), "backends/{store}/Cargo.toml lacks:\n{target}");

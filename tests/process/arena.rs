@@ -83,7 +83,7 @@ impl Arena {
 
     /// Runs a trial to its end. A trial that hangs fails.
     pub(crate) fn run(&self, trial: impl Future<Output = ()>) {
-        let ended = self.runtime.block_on(async { tokio::time::timeout(PATIENCE * 3 / 2, trial).await });
+        let ended = self.runtime.block_on(async { tokio::time::timeout(PATIENCE * 3, trial).await });
         assert!(ended.is_ok(), "the trial hung");
     }
 

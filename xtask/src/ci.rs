@@ -35,7 +35,7 @@ pub(crate) fn all() -> Result {
     let _ = parts.run("deny: licenses, bans, sources", || deny(&["licenses", "bans", "sources"]));
     // By itself, since it alone needs the network: it fetches the advisory database.
     let _ = parts.run("deny: advisories", || deny(&["advisories"]));
-    let _ = test::add_to(&mut parts, &[]);
+    let _ = test::add_to(&mut parts, &[], false);
     parts.finish()
 }
 

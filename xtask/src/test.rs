@@ -19,8 +19,15 @@ const SUITE: &str = "conformance";
 /// What the SQL stores share.
 const NO_STORE: &str = "sql";
 
-/// Runs the tests and reports how long each part took. The words are `[STORE] [-- FILTER]`.
+/// Set for the tests by `--all`: `dlock_testkit::conformance` reads it.
+const ALL: &str = "DLOCK_TEST_ALL";
+
+/// Runs the tests and reports how long each part took. The words are `[--all] [STORE] [-- FILTER]`.
 pub(crate) fn test(words: &[&str]) -> Result {
+    let (all, words) = match words {
+        ["--all", words @ ..] => (true, words),
+        words => (false, words),
+    };
     let (store, filter) = match words {
         [] => (None, &[][..]),
         ["--", filter @ ..] => (None, filter),
@@ -35,8 +42,8 @@ pub(crate) fn test(words: &[&str]) -> Result {
     let mut parts = Parts::default();
     // `finish` reports the part that failed.
     let _ = match store {
-        None => add_to(&mut parts, filter),
-        Some(store) => add_store_to(&mut parts, store, filter),
+        None => add_to(&mut parts, filter, all),
+        Some(store) => add_store_to(&mut parts, store, filter, all),
     };
     parts.finish()
 }
@@ -52,17 +59,18 @@ pub(crate) fn stores() -> Result<Vec<String>> {
 }
 
 /// The parts for one store. Its tests start the servers that they need, each on first use.
-fn add_store_to(parts: &mut Parts, store: &str, filter: &[&str]) -> Result {
+fn add_store_to(parts: &mut Parts, store: &str, filter: &[&str], all: bool) -> Result {
     parts.run("servers", || servers::run_for(store))?;
     let package = format!("dlock-{store}");
     parts.run("build", || run(&mut cargo(&["test", "--package", &package, "--all-features", "--no-run"])))?;
     parts.run("tests", || {
-        run(cargo(&["test", "--package", &package, "--all-features", "--no-fail-fast", "--"]).args(filter))
+        let mut tests = cargo(&["test", "--package", &package, "--all-features", "--no-fail-fast", "--"]);
+        run(tests.args(filter).envs(all.then_some((ALL, "1"))))
     })
 }
 
 /// The parts, up to the first that fails.
-pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
+pub(crate) fn add_to(parts: &mut Parts, filter: &[&str], all: bool) -> Result {
     parts.run("servers", servers::run)?;
     // As the tests are built later. `cargo build` would build half of it once more, since the units of a package that depends on
     // itself differ. `cargo xtask ci` compiles the benchmarks.
@@ -71,14 +79,14 @@ pub(crate) fn add_to(parts: &mut Parts, filter: &[&str]) -> Result {
     if filter.is_empty() {
         parts.run("packages", package::packaged)?;
     }
-    with_servers(parts, |parts, set| parts.run("tests", || side_by_side(set, filter)))
+    with_servers(parts, |parts, set| parts.run("tests", || side_by_side(set, filter, all)))
 }
 
 /// The suite's runs beside all other tests. Both wait more than they work: one after the other takes half as long again.
-fn side_by_side(set: &SharedSet, filter: &[&str]) -> Result {
+fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
     let tests = |targets: &[&str]| {
         let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD]);
-        command.args(targets).arg("--").args(filter).envs(set.env());
+        command.args(targets).arg("--").args(filter).envs(set.env()).envs(all.then_some((ALL, "1")));
         // For the same reason. On two cores the harness would run two at a time.
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
             command.env("RUST_TEST_THREADS", "6");

@@ -9,7 +9,7 @@ use dlock_conformance::{Outage, Store};
 use dlock_consul::Consul;
 use dlock_contract::{Backend, Clock, Error, LockKey, Result};
 use dlock_testkit::Proxy;
-use dlock_testkit::conformance::{self, blocking, cut_off};
+use dlock_testkit::conformance::{self, Start, blocking, cut_off};
 use dlock_testkit::servers::{self, Instance};
 use futures::future::BoxFuture;
 use serde_json::Value;
@@ -20,11 +20,11 @@ mod three;
 use three::three;
 
 fn main() -> ExitCode {
-    conformance::main(&[
+    let stores: [(&str, Start); 2] = [
         ("consul", || Server::start("consul", one(), "")),
         ("consul-literal", || Server::start("consul-literal", one(), "&keys=literal")),
-        ("consul-cluster", || Server::start("consul-cluster", three(), "")),
-    ])
+    ];
+    conformance::main_and(&stores, &[("consul-cluster", || Server::start("consul-cluster", three(), ""))])
 }
 
 fn one() -> Vec<servers::Consul> {

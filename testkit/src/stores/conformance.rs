@@ -19,18 +19,27 @@ use tokio::runtime::{Builder, Runtime};
 use crate::servers::{Instance, Recipe};
 use crate::{Mode, Proxy};
 
+/// `cargo xtask test --all` sets this variable.
+const ALL: &str = "DLOCK_TEST_ALL";
+
 /// Opens a store, or says why that is impossible. It runs on first use: a filter that picks one store starts one server.
 pub type Start = fn() -> Result<Box<dyn Store>, String>;
 
 /// The `main` of a test target without the standard harness. It runs the suite over these stores and prints the table.
 pub fn main(stores: &[(&'static str, Start)]) -> ExitCode {
+    main_and(stores, &[])
+}
+
+/// The same, and over these stores too if `cargo xtask test --all` runs it: one cluster more for each costs minutes.
+pub fn main_and(stores: &[(&'static str, Start)], others: &[(&'static str, Start)]) -> ExitCode {
+    let others = if std::env::var_os(ALL).is_some() { others } else { &[] };
     let mut arguments = Arguments::from_args();
     // The cases wait more than they work.
     arguments.test_threads.get_or_insert(6);
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = Arc::new(runtime.unwrap_or_else(|error| panic!("no runtime: {error}")));
     let tested_stores: Vec<_> =
-        stores.iter().map(|&(name, start)| Arc::new(TestedStore::new(name, start, &runtime))).collect();
+        stores.iter().chain(others).map(|&(name, start)| Arc::new(TestedStore::new(name, start, &runtime))).collect();
     let mut trials = Vec::new();
     // Each case on all stores before the next case. A case that needs its store for itself waits for the others there. With
     // one store after another, all threads would wait for such a case at once.

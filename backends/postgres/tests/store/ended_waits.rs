@@ -18,7 +18,8 @@ row_cases! {
     a_release_beside_one_that_saw_the_session_end_is_no_good_one
 }
 
-const WAIT: Duration = Duration::from_millis(300);
+/// Long enough for the signal that stops the waiter, on a busy machine.
+const WAIT: Duration = Duration::from_secs(2);
 
 async fn a_wait_that_runs_out_as_the_lock_is_granted_holds_nothing(database: Database) {
     for mode in [Mode::Exclusive, Mode::Read] {
@@ -61,7 +62,7 @@ async fn granted_late(database: &Database, mode: Mode, ends: Option<&str>) -> dl
     assert_eq!(session_of(database, "a").await.map(|pid| pid.to_string()).as_ref(), Some(waiter), "it has no lock");
     match ends {
         Some(sql) => database.change(&sql.replace('$', waiter)).await,
-        None => tokio::time::sleep(2 * WAIT).await,
+        None => tokio::time::sleep(WAIT + Duration::from_millis(300)).await,
     }
     signal("CONT").await;
     let answer = waiting.await.unwrap();

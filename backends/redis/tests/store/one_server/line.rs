@@ -94,6 +94,16 @@ async fn redis_retry(redis: &Redis, claim: &Arc<Claim>) -> Attempt {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_waiter_is_skipped_at_once() {
+    for _ in 0..5 {
+        // The machine may be late once. A dead waiter that is not skipped has the lock for a second, each time.
+        if time_behind_a_dead_waiter().await < Duration::from_millis(500) {
+            return;
+        }
+    }
+    panic!("the next waiter never got the lock at once");
+}
+
+async fn time_behind_a_dead_waiter() -> Duration {
     let server = Database::own(&[]);
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", 10 * SECOND)).await;
@@ -111,10 +121,13 @@ async fn a_dead_waiter_is_skipped_at_once() {
         assert!(Instant::now() < end, "{clients}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
+    let released = Instant::now();
     one.release(&present).await.unwrap();
-    let hold = granted(&mut next, Duration::from_millis(500)).await.unwrap();
+    let hold = granted(&mut next, 30 * SECOND).await.unwrap();
+    let time = released.elapsed();
     one.release(&hold).await.unwrap();
     assert_eq!(server.keys(), [FENCE]);
+    time
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
