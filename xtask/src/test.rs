@@ -16,6 +16,9 @@ pub(crate) const ETCD: &str = "dlock-rs/etcd-tls";
 /// The test target of each store's crate that runs the conformance suite.
 const SUITE: &str = "conformance";
 
+/// How many tests run at once in each of the two runs.
+const AT_ONCE: &str = "4";
+
 /// What the SQL stores share.
 const NO_STORE: &str = "sql";
 
@@ -87,9 +90,9 @@ fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
     let tests = |targets: &[&str]| {
         let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD]);
         command.args(targets).arg("--").args(filter).envs(set.env()).envs(all.then_some((ALL, "1")));
-        // For the same reason. On two cores the harness would run two at a time.
+        // For the same reason. On two cores the harness would run two at a time. With six, tests whose servers are late fail.
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            command.env("RUST_TEST_THREADS", "6");
+            command.env("RUST_TEST_THREADS", AT_ONCE);
         }
         command
     };

@@ -34,8 +34,9 @@ pub fn main(stores: &[(&'static str, Start)]) -> ExitCode {
 pub fn main_and(stores: &[(&'static str, Start)], others: &[(&'static str, Start)]) -> ExitCode {
     let others = if std::env::var_os(ALL).is_some() { others } else { &[] };
     let mut arguments = Arguments::from_args();
-    // The cases wait more than they work.
-    arguments.test_threads.get_or_insert(6);
+    // The cases wait more than they work. Beside the other tests they get fewer threads.
+    let at_once = std::env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok());
+    arguments.test_threads.get_or_insert(at_once.unwrap_or(6));
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = Arc::new(runtime.unwrap_or_else(|error| panic!("no runtime: {error}")));
     let tested_stores: Vec<_> =

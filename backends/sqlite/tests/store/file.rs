@@ -94,7 +94,7 @@ async fn a_file_that_others_may_write_is_refused_unless_the_url_allows_it() {
     std::os::unix::fs::symlink(&target, &link).unwrap();
     refused(&store, &link, "may be written by other users").await;
     // Only we can write the file, but others can write the file beside it.
-    drop(store.open().await);
+    store.open().await.close().await;
     let companion = folder.join("locks.db-wal");
     std::fs::write(&companion, "").unwrap();
     mode(&companion, 0o666);

@@ -217,7 +217,7 @@ async fn commands_of_hand_overs(query: &str) -> BTreeMap<String, u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_met_no_foreign_client_runs_the_commands_of_a_plain_queue() {
-    for _ in 0..10 {
+    for _ in 0..100 {
         let plain = commands_of_hand_overs("eviction=allow").await;
         let begin = Instant::now();
         let literal = commands_of_hand_overs("keys=literal").await;

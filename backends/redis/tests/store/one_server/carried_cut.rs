@@ -87,7 +87,12 @@ async fn a_cut_connection_loses_neither_a_waiter_nor_its_place() {
                 wait_until("the request has left", async || proxy.kept().iter().any(|kept| *kept > 0)).await.unwrap();
                 proxy.cut();
             }
-            Cut::Answer => wait_until("the next one has the lock", async || holder() != first).await.unwrap(),
+            Cut::Answer => {
+                wait_until("the next one has the lock", async || holder() != first).await.unwrap();
+                // The answer may not have come to the proxy yet. When it is cut, the client connects again.
+                let sent = proxy.sent();
+                wait_until("the answer is cut", async || proxy.sent() > sent).await.unwrap();
+            }
             Cut::Server => {}
         }
         if !matches!(cut, Cut::Server) {
