@@ -20,7 +20,7 @@ use libtest_mimic::{Arguments, Trial};
 use arena::Arena;
 
 /// More than there are cores: a trial waits most of its time for a ttl to pass.
-const SIDE_BY_SIDE: usize = 12;
+const SIDE_BY_SIDE: usize = 8;
 
 fn main() {
     if let Some(role) = child::role() {
