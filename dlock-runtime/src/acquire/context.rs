@@ -193,7 +193,7 @@ impl Context {
         }
     }
 
-    /// What is installed under this name. Without a name: the default, or the only store.
+    /// The store under this name, open or not. Without a name: the default, or the only store.
     pub(crate) fn find(&self, name: Option<&str>) -> Result<Found> {
         self.find_in(&self.0.stores.read().unwrap_or_else(PoisonError::into_inner), name)
     }

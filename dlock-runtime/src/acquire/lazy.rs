@@ -7,22 +7,14 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::{KeyBuf, background, not_forked};
-use dlock_contract::{Backend, BootInstant, Error, Result};
+use dlock_contract::engine::{background, not_forked};
+use dlock_contract::{Backend, Error, Result};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 
-use super::acquisition::SHORTEST_BOUND;
-use super::wait::wait_end;
 use crate::acquire::context::Context;
-use crate::acquire::request::Request;
-use crate::events::observe::Event;
-use crate::events::shutdown::shut_down;
 use crate::hold::circuit_breaker::CircuitBreaker;
-use crate::hold::jitter::full_jitter;
-use crate::hold::store::{Store, request_bound};
-use crate::options::{Retry, Wait};
-use crate::site::Label;
+use crate::hold::store::Store;
 
 /// How a store is opened. The context is given, since a store may be made of others.
 pub(crate) type Open = dyn Fn(Context) -> BoxFuture<'static, Result<Arc<dyn Backend>>> + Send + Sync;
@@ -111,7 +103,7 @@ impl Context {
     }
 }
 
-/// What a registry has under a name.
+/// A store under its name in a registry.
 #[derive(Clone, Debug)]
 pub(crate) enum Found {
     Open(Arc<Store>),
@@ -125,66 +117,6 @@ impl Found {
             Self::Lazy(lazy) => &lazy.name,
         }
     }
-}
-
-/// A call whose store was not opened yet.
-pub(crate) struct OpensFirst {
-    request: Request,
-    lazy: Arc<LazyStore>,
-    wait_ends: Option<BootInstant>,
-}
-
-impl OpensFirst {
-    pub(crate) fn new(request: Request, lazy: Arc<LazyStore>, wait_ends: Option<BootInstant>) -> Self {
-        Self { request, lazy, wait_ends }
-    }
-
-    /// Opens the store, as often as the call may meet a store that fails.
-    pub(crate) async fn open(self, key: &KeyBuf) -> Result<Opened> {
-        let Self { request, lazy, .. } = &self;
-        match self.open_within().await {
-            Ok((store, wait_ends)) => Ok(Opened { store, wait_ends, request: self.request }),
-            Err(error) => {
-                let label = Label::new(request.call_site.clone(), lazy.name.clone());
-                request.context.shared().events.tell(&label, &Event::Failed { kind: error.kind().clone() });
-                Err(error.with_key(&key.0).with_backend(&lazy.name))
-            }
-        }
-    }
-
-    async fn open_within(&self) -> Result<(Arc<Store>, BootInstant)> {
-        let context = &self.request.context;
-        let shared = context.shared();
-        let options = self.request.options.resolve(&context.defaults())?;
-        let wait_ends = self.wait_ends.unwrap_or_else(|| wait_end(shared.clock.now(), options.wait));
-        let Retry { times, backoff } = options.retry;
-        let mut failures = 0;
-        loop {
-            let left = wait_ends.since(shared.clock.now()).max(SHORTEST_BOUND);
-            let bound = request_bound(options.ttl);
-            let bound = if options.wait == Wait::None { bound } else { bound.min(left) };
-            let opened = shared.shutdown.or(self.lazy.opened(context, bound)).await.ok_or_else(shut_down)?;
-            let error = match opened {
-                Ok(store) => return Ok((store, wait_ends)),
-                Err(error) => error,
-            };
-            let retry_at = shared.clock.now().after(full_jitter(failures, backoff.from, backoff.to));
-            let is_last = failures >= times || retry_at >= wait_ends;
-            if options.wait == Wait::None || is_last || !error.is_retryable() {
-                return Err(error);
-            }
-            failures += 1;
-            shared.shutdown.or(shared.clock.sleep_until(retry_at)).await.ok_or_else(shut_down)?;
-        }
-    }
-}
-
-/// The store of a call is open.
-pub(crate) struct Opened {
-    pub(crate) store: Arc<Store>,
-    pub(crate) request: Request,
-    /// The end of the call's wait, which began before the store was opened.
-    pub(crate) wait_ends: BootInstant,
 }
 
 #[cfg(test)]

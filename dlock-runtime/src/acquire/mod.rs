@@ -1,7 +1,7 @@
 //! From a request to a guard: options, turn, attempts, waiting.
 //!
 //! Owns the request of one call ([`request`]), what it looks up ([`context`]), a store that is opened at its
-//! first use ([`lazy`]), and the acquisition of one key ([`single`]),
+//! first use ([`lazy`]) by a call ([`opening`]), and the acquisition of one key ([`single`]),
 //! of several ([`several`]), or of all of them in one request ([`batch`]).
 //!
 //! May know guards and holds; nothing of the body that runs under the lock, and no public builder.
@@ -11,6 +11,7 @@ pub(crate) mod batch;
 pub(crate) mod contend;
 pub(crate) mod context;
 pub(crate) mod lazy;
+pub(crate) mod opening;
 pub(crate) mod refused;
 pub(crate) mod request;
 pub(crate) mod several;

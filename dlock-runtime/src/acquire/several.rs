@@ -10,7 +10,8 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
 use crate::acquire::batch::{BatchOutcome, acquire_batch};
-use crate::acquire::lazy::{Found, Opened, OpensFirst};
+use crate::acquire::lazy::Found;
+use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::Request;
 use crate::acquire::single::{Prepared, acquire_by, prepare};
 use crate::acquire::wait::wait_end;

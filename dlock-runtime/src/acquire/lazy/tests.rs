@@ -5,7 +5,7 @@ use dlock_memory::Memory;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::{Key, Registry, Wait};
+use crate::{Key, Registry, Retry, Wait};
 
 /// A store that is opened on demand.
 #[derive(Default)]

@@ -1,0 +1,77 @@
+//! The call that opens its store first: within its wait, and with its retries.
+
+use std::sync::Arc;
+
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{BootInstant, Result};
+
+use super::acquisition::SHORTEST_BOUND;
+use super::wait::wait_end;
+use crate::acquire::lazy::LazyStore;
+use crate::acquire::request::Request;
+use crate::events::observe::Event;
+use crate::events::shutdown::shut_down;
+use crate::hold::jitter::full_jitter;
+use crate::hold::store::{Store, request_bound};
+use crate::options::{Retry, Wait};
+use crate::site::Label;
+
+/// A call whose store was not opened yet.
+pub(crate) struct OpensFirst {
+    request: Request,
+    lazy: Arc<LazyStore>,
+    wait_ends: Option<BootInstant>,
+}
+
+impl OpensFirst {
+    pub(crate) fn new(request: Request, lazy: Arc<LazyStore>, wait_ends: Option<BootInstant>) -> Self {
+        Self { request, lazy, wait_ends }
+    }
+
+    /// Opens the store, as often as the call may meet a store that fails.
+    pub(crate) async fn open(self, key: &KeyBuf) -> Result<Opened> {
+        let Self { request, lazy, .. } = &self;
+        match self.open_within().await {
+            Ok((store, wait_ends)) => Ok(Opened { store, wait_ends, request: self.request }),
+            Err(error) => {
+                let label = Label::new(request.call_site.clone(), lazy.name.clone());
+                request.context.shared().events.tell(&label, &Event::Failed { kind: error.kind().clone() });
+                Err(error.with_key(&key.0).with_backend(&lazy.name))
+            }
+        }
+    }
+
+    async fn open_within(&self) -> Result<(Arc<Store>, BootInstant)> {
+        let context = &self.request.context;
+        let shared = context.shared();
+        let options = self.request.options.resolve(&context.defaults())?;
+        let wait_ends = self.wait_ends.unwrap_or_else(|| wait_end(shared.clock.now(), options.wait));
+        let Retry { times, backoff } = options.retry;
+        let mut failures = 0;
+        loop {
+            let left = wait_ends.since(shared.clock.now()).max(SHORTEST_BOUND);
+            let bound = request_bound(options.ttl);
+            let bound = if options.wait == Wait::None { bound } else { bound.min(left) };
+            let opened = shared.shutdown.or(self.lazy.opened(context, bound)).await.ok_or_else(shut_down)?;
+            let error = match opened {
+                Ok(store) => return Ok((store, wait_ends)),
+                Err(error) => error,
+            };
+            let retry_at = shared.clock.now().after(full_jitter(failures, backoff.from, backoff.to));
+            let is_last = failures >= times || retry_at >= wait_ends;
+            if options.wait == Wait::None || is_last || !error.is_retryable() {
+                return Err(error);
+            }
+            failures += 1;
+            shared.shutdown.or(shared.clock.sleep_until(retry_at)).await.ok_or_else(shut_down)?;
+        }
+    }
+}
+
+/// The store of a call is open.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<Store>,
+    pub(crate) request: Request,
+    /// The end of the call's wait, which began before the store was opened.
+    pub(crate) wait_ends: BootInstant,
+}
