@@ -7,7 +7,7 @@ use dlock_testkit::servers::shared;
 use dlock_testkit::{Mode, Proxy};
 use futures::executor::block_on;
 
-/// What happens within a moment, on a machine that is busy with something else.
+/// Long enough for all that should happen soon, also on a busy machine.
 const SOON: Duration = Duration::from_secs(60);
 
 fn is_outage(error: &Error) -> bool {

@@ -145,7 +145,7 @@ impl Registry {
         let missing = |error| self.context().opening_error(site.backend()).unwrap_or(error);
         let store = match self.context().find(site.backend()).map_err(missing)? {
             Found::Open(store) => store,
-            // What it can do is not known yet. What a retry can mend is no finding.
+            // Its profile is not known yet. A failure that a retry can mend is no finding.
             Found::Lazy(lazy) => {
                 let failed = self.context().opening_error(Some(&lazy.name));
                 return failed.filter(|error| !error.is_retryable()).map_or(Ok(()), Err);

@@ -27,7 +27,7 @@ const MANY: usize = 1024;
 /// How many rows have their short holds counted at once. Rows with one place forget each other's count.
 const COUNTED: usize = 256;
 
-/// What is known of a row's other callers.
+/// The outlook for a row: whether others want it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outlook {
     /// Nothing, or that there were none.
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(recent.of("long", NOW), Outlook::Unknown);
         recent.note_free("long");
         assert_eq!(recent.of("long", NOW), Outlook::Quiet);
-        // What is known is not forgotten for what may be.
+        // A fact is not replaced by a guess.
         recent.note_end("waited", LONG_HOLD, false, NOW);
         recent.note_free("waited");
         assert_eq!(recent.of("waited", NOW), Outlook::Contended);

@@ -61,7 +61,7 @@ impl<D: Dialect> WaitingRoom<D> {
         self.tickets.of(owner)
     }
 
-    /// What is known of others who want the lock.
+    /// The outlook for the lock: whether others want it.
     pub(crate) fn outlook(&self, claim: &Claim) -> Outlook {
         self.recent.of(&row_name(&claim.key).name, self.context.clock.now())
     }
