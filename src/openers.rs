@@ -131,10 +131,10 @@ fn unknown(scheme: &str) -> Error {
             ),
         ),
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
-        None => Error::config(
-            "url",
-            "a backend's URL begins with memory://, sqlite://, redis://, rediss://, redis-sentinel://, redis-cluster://, redlock://, mysql://, mariadb://, postgres://, etcd://, zk://, consul://, paired:// or migrating://",
-        ),
+        None => {
+            let [first @ .., last] = SCHEMES.map(|(known, _)| format!("{known}://"));
+            Error::config("url", format!("a backend's URL begins with {} or {last}", first.join(", ")))
+        }
     }
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Parts(Vec<Part>);
 struct Part {
     name: String,
     took: Duration,
-    passed: bool,
+    failure: Option<String>,
 }
 
 impl Parts {
@@ -21,24 +21,27 @@ impl Parts {
         eprintln!("\n=== {name}");
         let started = Instant::now();
         let done = work();
-        if let Err(error) = &done {
-            eprintln!("FAILED: {error}");
+        let failure = done.as_ref().err().map(ToString::to_string);
+        if let Some(failure) = &failure {
+            eprintln!("FAILED: {failure}");
         }
-        self.0.push(Part { name: name.to_owned(), took: started.elapsed(), passed: done.is_ok() });
+        self.0.push(Part { name: name.to_owned(), took: started.elapsed(), failure });
         done
     }
 
     /// Prints the list, and fails if a part did.
     pub(crate) fn finish(self) -> Result {
         eprintln!();
-        for Part { name, took, passed } in &self.0 {
-            let outcome = if *passed { "ok" } else { "FAILED" };
+        for Part { name, took, failure } in &self.0 {
+            let outcome = if failure.is_none() { "ok" } else { "FAILED" };
             eprintln!("{outcome:>6}  {:>7.1} s  {name}", took.as_secs_f64());
         }
         let total: Duration = self.0.iter().map(|part| part.took).sum();
         eprintln!("        {:>7.1} s  in all", total.as_secs_f64());
-        let failed: Vec<_> = self.0.iter().filter(|part| !part.passed).map(|part| part.name.as_str()).collect();
-        if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join(", ")).into()) }
+        // Once more: what came since may have moved it far up.
+        let failed = self.0.iter().filter_map(|part| Some(format!("{}: {}", part.name, part.failure.as_ref()?)));
+        let failed: Vec<_> = failed.collect();
+        if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join("\n")).into()) }
     }
 }
 
@@ -67,6 +70,6 @@ mod tests {
         assert_eq!(parts.run("good", || Ok(1)).unwrap(), 1);
         assert!(parts.run("bad", || Err::<(), _>("no".into())).is_err());
         parts.run("fine", || Ok(())).unwrap();
-        assert_eq!(parts.finish().unwrap_err().to_string(), "failed: bad");
+        assert_eq!(parts.finish().unwrap_err().to_string(), "failed: bad: no");
     }
 }

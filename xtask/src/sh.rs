@@ -45,6 +45,7 @@ pub(crate) fn text(command: &Command) -> String {
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
-fn not_run(command: &Command, error: &io::Error) -> String {
+/// Why a program that was not found gave no output.
+pub(crate) fn not_run(command: &Command, error: &io::Error) -> String {
     format!("{} cannot be run: {error}", command.get_program().display())
 }

@@ -8,7 +8,7 @@ use dlock_testkit::servers::SharedSet;
 
 use crate::parts::Parts;
 use crate::sh::{Result, cargo, read, run};
-use crate::{package, servers};
+use crate::{failures, package, servers};
 
 /// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
 pub(crate) const ETCD: &str = "dlock-rs/etcd-tls";
@@ -68,7 +68,7 @@ fn add_store_to(parts: &mut Parts, store: &str, filter: &[&str], all: bool) -> R
     parts.run("build", || run(&mut cargo(&["test", "--package", &package, "--all-features", "--no-run"])))?;
     parts.run("tests", || {
         let mut tests = cargo(&["test", "--package", &package, "--all-features", "--no-fail-fast", "--"]);
-        run(tests.args(filter).envs(all.then_some((ALL, "1"))))
+        failures::run(tests.args(filter).envs(all.then_some((ALL, "1"))), show)
     })
 }
 
@@ -100,15 +100,26 @@ fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
     let others = others.iter().flat_map(|name| ["--test", name.as_str()]);
     let others: Vec<_> = ["--lib", "--bins"].into_iter().chain(others).collect();
     thread::scope(|scope| {
-        let suite = scope.spawn(|| read(&mut tests(&["--test", SUITE])).map_err(|error| error.to_string()));
-        let others = run(&mut tests(&others));
-        let docs = run(&mut tests(&["--doc"]));
-        let suite = suite.join().unwrap_or_else(|_| Err("the suite could not be run".into()));
+        let suite = scope.spawn(|| {
+            let mut lines = String::new();
+            let run = failures::run(&mut tests(&["--test", SUITE]), |line| lines.extend([line, "\n"]));
+            (lines, run.map_err(|error| error.to_string()))
+        });
+        let others = failures::run(&mut tests(&others), show);
+        let docs = failures::run(&mut tests(&["--doc"]), show);
+        let (lines, suite) = suite.join().map_err(|_| "the suite could not be run")?;
         // Its table comes in one piece, and not between the lines of the others.
-        eprintln!("{}", suite.as_ref().unwrap_or_else(|error| error));
-        others.and(docs)?;
-        suite.map(drop).map_err(|_| format!("a run of `{SUITE}` failed: see above").into())
+        eprintln!("{lines}");
+        let suite = suite.map_err(Into::into);
+        let runs = [("the suite", suite), ("the other tests", others), ("the examples of the docs", docs)];
+        let failed = runs.into_iter().filter_map(|(name, run)| Some(format!("{name} {}", run.err()?)));
+        let failed: Vec<_> = failed.collect();
+        if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
     })
+}
+
+fn show(line: &str) {
+    eprintln!("{line}");
 }
 
 /// The names of the test targets that `cargo test` runs, but for the suite's.

@@ -2,11 +2,11 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Recipe;
-use super::sql_wire::{self, TEMPORARY};
+use super::sql_wire::{self, TEMPORARY, data_option};
+use super::{Recipe, data_folder};
 use crate::Result;
 use crate::error::Context;
 use crate::find::{find_program, missing, user_option};
@@ -24,16 +24,19 @@ impl Recipe for MariaDb {
     }
 
     fn prepare(&self, folder: &Path) -> Result<()> {
-        let install = find_program("mariadb-install-db").ok_or_else(|| missing("mariadb-server"))?;
-        let mut command = Command::new(install);
-        command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"]);
-        command.arg(data_option(folder)).args(user_option()).env(TEMPORARY, folder);
-        sql_wire::run_once(command).context("mariadb-install-db")
+        let version = sql_wire::output_of(Command::new(server()?).arg("--version")).context("mariadbd --version")?;
+        data_folder::copy_of(&version, folder, |draft| {
+            let install = find_program("mariadb-install-db").ok_or_else(|| missing("mariadb-server"))?;
+            let mut command = Command::new(install);
+            command.args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db", REDO_LOG]);
+            command.arg(data_option(draft)).args(user_option()).env(TEMPORARY, draft);
+            sql_wire::run_once(command).context("mariadb-install-db")
+        })
     }
 
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
-        let mut command = Command::new(find_program("mariadbd").ok_or_else(|| missing("mariadb-server"))?);
-        command.arg("--no-defaults").arg(data_option(folder)).args(user_option()).env(TEMPORARY, folder);
+        let mut command = Command::new(server()?);
+        command.args(["--no-defaults", REDO_LOG]).arg(data_option(folder)).args(user_option()).env(TEMPORARY, folder);
         command.args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--innodb-buffer-pool-size=32M"]);
         command.args([format!("--port={port}"), format!("--socket={}", folder.join("s.sock").display())]);
         command.arg(format!("--pid-file={}", folder.join("m.pid").display())).args(&self.extra);
@@ -53,6 +56,9 @@ impl Recipe for MariaDb {
     }
 }
 
-fn data_option(folder: &Path) -> String {
-    format!("--datadir={}", folder.join("data").display())
+/// The default would write 100 MB per instance.
+const REDO_LOG: &str = "--innodb-log-file-size=16M";
+
+fn server() -> Result<PathBuf> {
+    find_program("mariadbd").ok_or_else(|| missing("mariadb-server"))
 }

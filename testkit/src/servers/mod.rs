@@ -7,6 +7,7 @@
 mod certificates;
 mod changed;
 mod consul;
+mod data_folder;
 mod etcd;
 mod etcd_cluster;
 mod etcd_peers;

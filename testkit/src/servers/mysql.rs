@@ -1,16 +1,15 @@
 //! MySQL (Oracle's; MariaDB has a recipe of its own).
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::Mutex;
 use std::{fs, io};
 
-use super::Recipe;
-use super::sql_wire::{self, TEMPORARY};
+use super::sql_wire::{self, TEMPORARY, data_option};
+use super::{Recipe, data_folder};
 use crate::Result;
 use crate::error::Context;
-use crate::find::{Tree, cache_folder, find_program, missing, user_option};
+use crate::find::{Tree, find_program, missing, user_option};
 
 /// A MySQL with a database `test` and a `root` without a password.
 #[derive(Clone, Debug, Default)]
@@ -25,15 +24,18 @@ impl Recipe for MySql {
     }
 
     fn prepare(&self, folder: &Path) -> Result<()> {
-        let data = folder.join("data");
-        copy_folder(&initialised()?, &data).context("copying an empty MySQL data folder")?;
+        let (version, mut command) = server()?;
+        data_folder::copy_of(&format!("mysql {version}"), folder, |draft| {
+            command.args(["--initialize-insecure", REDO_LOG]).arg(data_option(draft)).env(TEMPORARY, draft);
+            sql_wire::run_once(command).context("mysqld --initialize-insecure")
+        })?;
         // The server's identity, which no two may share; it makes a new one.
-        fs::remove_file(data.join("auto.cnf")).context("auto.cnf")
+        fs::remove_file(folder.join("data/auto.cnf")).context("auto.cnf")
     }
 
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
         let (_, mut command) = server()?;
-        command.arg(format!("--datadir={}", folder.join("data").display()));
+        command.arg(data_option(folder));
         command.args([format!("--port={port}"), format!("--socket={}", folder.join("s.sock").display())]);
         command.arg(format!("--pid-file={}", folder.join("m.pid").display()));
         // No --skip-name-resolve: there is only root@localhost, and 127.0.0.1 would be refused.
@@ -83,45 +85,4 @@ fn server() -> Result<(String, Command)> {
     // Without this it wants a folder that only an installed package has.
     command.arg("--secure-file-priv=NULL").args(user_option());
     Ok((version, command))
-}
-
-/// An empty data folder, made once per machine and version: it takes seconds, a copy does not.
-fn initialised() -> Result<PathBuf> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let (version, mut command) = server()?;
-    let name: String = version.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
-    let made = cache_folder().join(format!("mysql-data-{name}"));
-    if made.is_dir() {
-        return Ok(made);
-    }
-    fs::create_dir_all(cache_folder()).context("the cache folder")?;
-    let draft = tempfile::tempdir_in(cache_folder()).context("the cache folder")?;
-    let data = draft.path().join("data");
-    command
-        .args(["--initialize-insecure", REDO_LOG])
-        .arg(format!("--datadir={}", data.display()))
-        .env(TEMPORARY, draft.path());
-    sql_wire::run_once(command).context("mysqld --initialize-insecure")?;
-    // Another process may have been faster; its folder is as good.
-    if let Err(error) = fs::rename(&data, &made)
-        && !made.is_dir()
-    {
-        return Err(error).context("keeping the empty MySQL data folder");
-    }
-    Ok(made)
-}
-
-fn copy_folder(from: &Path, to: &Path) -> io::Result<()> {
-    fs::create_dir_all(to)?;
-    for entry in fs::read_dir(from)? {
-        let entry = entry?;
-        let target = to.join(entry.file_name());
-        if entry.file_type()?.is_dir() {
-            copy_folder(&entry.path(), &target)?;
-        } else {
-            fs::copy(entry.path(), target)?;
-        }
-    }
-    Ok(())
 }

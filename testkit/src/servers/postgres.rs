@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use super::postgres_wire::{self, ACCOUNT, DATABASE};
-use super::sql_wire::run_once;
-use super::{Certificates, Recipe};
+use super::sql_wire::{output_of, run_once};
+use super::{Certificates, Recipe, data_folder};
 use crate::Result;
 use crate::error::Context;
 use crate::find::{Tree, find_program, missing};
@@ -64,18 +64,24 @@ impl Recipe for Postgres {
     }
 
     fn prepare(&self, folder: &Path) -> Result<()> {
-        let mut command = Command::new(self.release.program("initdb")?);
-        // It would sync files that no server has yet. The server itself syncs what it answers for.
-        command.args(["--no-sync", "--auth=trust", "--locale=C", "--encoding=UTF8"]);
-        command.arg(format!("--username={ACCOUNT}")).arg(data_option(folder)).current_dir(folder);
-        nobody::run_as(&mut command);
-        run_once(command).context("initdb")?;
+        let initdb = self.release.program("initdb")?;
+        let version = output_of(Command::new(&initdb).arg("--version")).context("initdb --version")?;
+        data_folder::copy_of(&version, folder, |draft| {
+            nobody::give(draft).context("the owner of the folder")?;
+            let mut command = Command::new(initdb);
+            // It would sync files that no server has yet. The server itself syncs what it answers for.
+            command.args(["--no-sync", "--auth=trust", "--locale=C", "--encoding=UTF8"]);
+            command.arg(format!("--username={ACCOUNT}")).arg(data_option(draft)).current_dir(draft);
+            nobody::run_as(&mut command);
+            run_once(command).context("initdb")
+        })?;
         // The first line that fits an account decides.
         let mut hba: String = self.hba.iter().map(|line| format!("{line}\n")).collect();
         for (way, from) in [("local", ""), ("host", "127.0.0.1/32")] {
             hba += &format!("{way} all {ACCOUNT} {from} trust\n{way} all all {from} scram-sha-256\n");
         }
         fs::write(folder.join("data/pg_hba.conf"), hba).context("pg_hba.conf")?;
+        nobody::give_all(&folder.join("data")).context("the owner of the data")?;
         // Copies, since it takes only a key that is its own.
         if let Some(certificates) = &self.certificates {
             for name in CERTIFICATES {

@@ -5,6 +5,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -20,11 +21,21 @@ pub(crate) fn ask(addr: SocketAddr, statement: &str) -> io::Result<String> {
     wire.query(statement)
 }
 
+/// The option of both servers for their data.
+pub(super) fn data_option(folder: &Path) -> String {
+    format!("--datadir={}", folder.join("data").display())
+}
+
 /// Runs a set-up program to its end; its words are part of the error.
 pub(crate) fn run_once(mut command: Command) -> io::Result<()> {
+    output_of(&mut command).map(drop)
+}
+
+/// The same, and what it printed.
+pub(crate) fn output_of(command: &mut Command) -> io::Result<String> {
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {
-        return Ok(());
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     Err(io::Error::other(format!("{}\n{out}{err}", output.status)))
