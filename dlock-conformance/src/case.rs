@@ -48,16 +48,18 @@ impl Case {
         }
         // A busy machine can be too slow for a short lease. Such a run proves nothing, so it is repeated with longer
         // leases.
+        let mut last = String::new();
         for pace in [1, 2, 4, 8] {
             match self.attempt(store, pace).await {
                 Ok(()) => return Outcome::Passed,
                 Err(Stop::Late) => {}
+                Err(Stop::Unanswered(error)) => last = format!(": {error}"),
                 Err(Stop::Failed(text)) => return Outcome::Failed(text),
                 Err(Stop::Skipped(text)) => return Outcome::Skipped(text),
                 Err(Stop::NotApplicable(text)) => return Outcome::NotApplicable(text),
             }
         }
-        Outcome::Failed("the machine or the store was too slow for leases eight times as long as usual".into())
+        Outcome::Failed(format!("the machine or the store was too slow for leases eight times as long as usual{last}"))
     }
 
     async fn attempt(&self, store: &dyn Store, pace: u32) -> Tested {

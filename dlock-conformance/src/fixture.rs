@@ -24,6 +24,8 @@ pub(crate) enum Stop {
     NotApplicable(String),
     /// A lease ended before the case could use it. Such a run proves nothing.
     Late,
+    /// The store gave no answer in the time that a short lease leaves it. Such a run proves nothing either.
+    Unanswered(Error),
 }
 
 impl From<Error> for Stop {

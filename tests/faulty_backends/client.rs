@@ -113,6 +113,9 @@ impl Backend for Client {
             if self.tells(Lie::RefusesLongest) && claim.key.as_str().len() > 4000 {
                 return Err(Error::new(ErrorKind::KeyTooLong { max: 4000 }, "too long"));
             }
+            if self.tells(Lie::TooSlowForShortLeases) && claim.ttl < Duration::from_millis(900) {
+                return Err(Error::outage("no answer within a fraction of the ttl"));
+            }
             let name = self.server.name(&claim.key);
             if self.tells(Lie::Remembers) {
                 let seen = self.memory().refused.get(&name).copied();

@@ -26,7 +26,7 @@ Usage: cargo xtask TASK
   servers                           check the servers that the tests need, install what is missing
   test [--all] [STORE] [-- FILTER]  servers, build, all tests against one private set of servers; with the name of a store
                                     (a folder of backends/) the tests of that crate alone, with the servers that it needs;
-                                    with --all also the suite over a Consul cluster
+                                    with --all also the suite over a Consul cluster and over ShedLock's table on MySQL
   ci                                lint, cargo-deny, test: what has to pass before a merge
   lint                              format, clippy for every feature, docs, tidy
   package                           pack everything as it would be published, and run a small program against that

@@ -2,6 +2,7 @@
 //! store's crate, against the servers that they start.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::{fs, thread};
 
 use dlock_testkit::servers::SharedSet;
@@ -16,8 +17,8 @@ pub(crate) const ETCD: &str = "dlock-rs/etcd-tls";
 /// The test target of each store's crate that runs the conformance suite.
 const SUITE: &str = "conformance";
 
-/// How many tests run at once in each of the two runs.
-const AT_ONCE: &str = "4";
+/// The test target of each store's crate that asks its servers for what no other store has.
+const STORE: &str = "store";
 
 /// What the SQL stores share.
 const NO_STORE: &str = "sql";
@@ -85,33 +86,38 @@ pub(crate) fn add_to(parts: &mut Parts, filter: &[&str], all: bool) -> Result {
     with_servers(parts, |parts, set| parts.run("tests", || side_by_side(set, filter, all)))
 }
 
-/// The suite's runs beside all other tests. Both wait more than they work: one after the other takes half as long again.
+/// Three runs beside each other. Each waits more than it works: one after the other would take twice as long.
 fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
-    let tests = |targets: &[&str]| {
+    let tests = |targets: &[&str], at_once: &str| {
         let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD]);
         command.args(targets).arg("--").args(filter).envs(set.env()).envs(all.then_some((ALL, "1")));
-        // For the same reason. On two cores the harness would run two at a time. With six, tests whose servers are late fail.
+        // On two cores the harness would run two at a time. With many more, tests whose servers are late fail.
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            command.env("RUST_TEST_THREADS", AT_ONCE);
+            command.env("RUST_TEST_THREADS", at_once);
         }
         command
     };
-    let others = targets_beside_the_suite()?;
+    let others = targets_beside(&[SUITE, STORE])?;
     let others = others.iter().flat_map(|name| ["--test", name.as_str()]);
     let others: Vec<_> = ["--lib", "--bins"].into_iter().chain(others).collect();
+    // Their lines come in one piece, and not between the lines of the others.
+    let kept = |mut command: Command| {
+        let mut lines = String::new();
+        let run = failures::run(&mut command, |line| lines.extend([line, "\n"]));
+        (lines, run.map_err(|error| error.to_string()))
+    };
     thread::scope(|scope| {
-        let suite = scope.spawn(|| {
-            let mut lines = String::new();
-            let run = failures::run(&mut tests(&["--test", SUITE]), |line| lines.extend([line, "\n"]));
-            (lines, run.map_err(|error| error.to_string()))
-        });
-        let others = failures::run(&mut tests(&others), show);
-        let docs = failures::run(&mut tests(&["--doc"]), show);
-        let (lines, suite) = suite.join().map_err(|_| "the suite could not be run")?;
-        // Its table comes in one piece, and not between the lines of the others.
-        eprintln!("{lines}");
-        let suite = suite.map_err(Into::into);
-        let runs = [("the suite", suite), ("the other tests", others), ("the examples of the docs", docs)];
+        let suite = scope.spawn(|| kept(tests(&["--test", SUITE], "5")));
+        let stores = scope.spawn(|| kept(tests(&["--test", STORE], "3")));
+        let mut runs = vec![
+            ("the other tests", failures::run(&mut tests(&others, "4"), show)),
+            ("the examples of the docs", failures::run(&mut tests(&["--doc"], "4"), show)),
+        ];
+        for (name, run) in [("the tests of the stores", stores), ("the suite", suite)] {
+            let (lines, run) = run.join().map_err(|_| format!("{name} could not be run"))?;
+            eprintln!("{lines}");
+            runs.push((name, run.map_err(Into::into)));
+        }
         let failed = runs.into_iter().filter_map(|(name, run)| Some(format!("{name} {}", run.err()?)));
         let failed: Vec<_> = failed.collect();
         if failed.is_empty() { Ok(()) } else { Err(failed.join("\n").into()) }
@@ -122,15 +128,15 @@ fn show(line: &str) {
     eprintln!("{line}");
 }
 
-/// The names of the test targets that `cargo test` runs, but for the suite's.
-fn targets_beside_the_suite() -> Result<BTreeSet<String>> {
+/// The names of the test targets that `cargo test` runs, but for these.
+fn targets_beside(others: &[&str]) -> Result<BTreeSet<String>> {
     let metadata = read(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
     let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
     let targets = list(&metadata["packages"]).into_iter().flat_map(|package| list(&package["targets"]));
     let tests = targets.filter(|target| list(&target["kind"]).contains(&"test".into()) && target["test"] == true);
     let names = tests.filter_map(|target| target["name"].as_str().map(str::to_owned));
-    Ok(names.filter(|name| name != SUITE).collect())
+    Ok(names.filter(|name| !others.contains(&name.as_str())).collect())
 }
 
 /// Does `work` while a set of servers runs. They end with this process too, however it ends.
