@@ -82,7 +82,8 @@ pub use session::Session;
 pub use tls::{Tls, TlsMode};
 pub use url_form::{OptionRow, UrlBody, UrlForm};
 
-/// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release.
+/// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release. The same
+/// holds for every item of this crate that is marked `#[doc(hidden)]`.
 #[doc(hidden)]
 pub mod engine {
     pub use crate::background::{
