@@ -15,7 +15,8 @@ pub(crate) fn run() -> Result {
     Err(format!("{} rules broken:\n{}", broken.len(), broken.join("\n")).into())
 }
 
-const RULES: [fn(&Source) -> Vec<Finding>; 7] = [machine_paths, unfinished, features, tasks, floors, allows, links];
+const RULES: [fn(&Source) -> Vec<Finding>; 10] =
+    [machine_paths, unfinished, features, tasks, floors, clients, rooms, lengths, allows, links];
 
 /// The only files of the facade that know which stores there are.
 const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
@@ -33,6 +34,16 @@ const FLOORS: [(&str, &[&str]); 7] = [
     ("backends/postgres/", &["dlock-contract", "dlock-sql"]),
     ("backends/", &["dlock-contract"]),
 ];
+
+/// The crates that know no store, and so none of these client libraries.
+const WITHOUT_CLIENTS: [&str; 3] = ["dlock-contract/", "dlock-conformance/", "dlock-runtime/"];
+const CLIENTS: [&str; 6] = ["redis", "sqlx", "etcd-client", "zookeeper-client", "hyper", "hyper-util"];
+
+/// The folders of the engine. Each uses only those before it.
+const ROOMS: [&str; 8] = ["options", "site", "events", "queue", "hold", "guard", "acquire", "api"];
+
+/// A longer file has more than one subject.
+const LONGEST: usize = 400;
 
 /// Generated code as it is expected to be: not ours to explain.
 const EXPECTED_CODE: &str = "dlock-macros/tests/expansions/";
@@ -117,6 +128,48 @@ fn floors(source: &Source) -> Vec<Finding> {
     let ours = lines.filter_map(|(at, line)| Some((at + 1, line.split_once(['.', ' ', '='])?.0)));
     let broken = ours.filter(|(_, name)| name.starts_with("dlock-") && !below.contains(name));
     broken.map(|(line, name)| (line, format!("`{name}` is not below this crate"))).collect()
+}
+
+fn clients(source: &Source) -> Vec<Finding> {
+    let is_manifest = source.path.ends_with("/Cargo.toml") && is_one_of(source.path, &WITHOUT_CLIENTS);
+    if !is_manifest {
+        return Vec::new();
+    }
+    // `redis = …`, `redis.workspace = …`, `[dependencies.redis]`.
+    let name = |line: &str| {
+        let line = line.rsplit_once("dependencies.").map_or(line, |(_, table)| table);
+        line.split(['.', ' ', '=', ']']).next().unwrap_or_default().to_owned()
+    };
+    let lines = source.text.lines().enumerate().map(|(at, line)| (at + 1, name(line)));
+    let broken = lines.filter(|(_, name)| CLIENTS.contains(&&**name));
+    broken
+        .map(|(line, name)| (line, format!("`{name}` is the client of a store, which this crate must not know")))
+        .collect()
+}
+
+fn rooms(source: &Source) -> Vec<Finding> {
+    let Some(path) = source.path.strip_prefix("dlock-runtime/src/") else { return Vec::new() };
+    let place = path.split(['/', '.']).next().and_then(|room| ROOMS.iter().position(|known| *known == room));
+    let Some(place) = place.filter(|_| !path.ends_with("/tests.rs") && !path.contains("/tests/")) else {
+        return Vec::new();
+    };
+    let mut broken = Vec::new();
+    for (at, line) in source.code() {
+        let named = line.split("crate::").skip(1).filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next());
+        let later = named.filter(|name| ROOMS[place + 1..].contains(name));
+        broken.extend(
+            later.map(|name| (at, format!("`crate::{name}` is used by `{}`, which comes before it", ROOMS[place]))),
+        );
+    }
+    broken
+}
+
+fn lengths(source: &Source) -> Vec<Finding> {
+    let lines = source.text.lines().count();
+    if !source.is_rust() || lines <= LONGEST {
+        return Vec::new();
+    }
+    vec![(LONGEST + 1, format!("the file has {lines} lines, more than {LONGEST}"))]
 }
 
 fn allows(source: &Source) -> Vec<Finding> {

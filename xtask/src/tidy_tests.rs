@@ -65,6 +65,36 @@ fn a_crate_uses_only_the_floors_below_it() {
 }
 
 #[test]
+fn crates_that_know_no_store_have_none_of_its_clients() {
+    let text = "redis = \"1\"\nredis-x = \"1\"\nsqlx.workspace = true\n[dev-dependencies.hyper]\nhyper-util={ workspace = true }\n\
+                tokio.workspace = true\n[target.'cfg(unix)'.dependencies]\netcd-client.workspace = true\n";
+    assert_eq!(lines(clients, "dlock-runtime/Cargo.toml", text), [1, 3, 4, 5, 8]);
+    assert_eq!(lines(clients, "dlock-conformance/Cargo.toml", text), [1, 3, 4, 5, 8]);
+    assert_eq!(lines(clients, "backends/redis/Cargo.toml", text), NONE);
+    assert_eq!(lines(clients, "dlock-runtime/src/lib.rs", text), NONE);
+}
+
+#[test]
+fn a_room_of_the_engine_uses_only_the_rooms_before_it() {
+    let text = "// crate::api\nuse crate::hold::store;\nuse crate::queue::turn;\nlet x = crate::acquire::y(crate::api::z);\n\
+                use crate::Registry;\n#[cfg(test)]\nmod tests { use crate::api; }";
+    assert_eq!(lines(rooms, "dlock-runtime/src/queue/turn.rs", text), [2, 4, 4]);
+    assert_eq!(lines(rooms, "dlock-runtime/src/hold/store.rs", text), [4, 4]);
+    assert_eq!(lines(rooms, "dlock-runtime/src/queue.rs", text), [2, 4, 4]);
+    assert_eq!(lines(rooms, "dlock-runtime/src/api/run.rs", text), NONE);
+    assert_eq!(lines(rooms, "dlock-runtime/src/lib.rs", text), NONE);
+    assert_eq!(lines(rooms, "dlock-runtime/src/queue/turn/tests.rs", text), NONE);
+    assert_eq!(lines(rooms, "backends/redis/src/queue/turn.rs", text), NONE);
+}
+
+#[test]
+fn a_file_of_rust_has_at_most_400_lines() {
+    assert_eq!(lines(lengths, "src/a.rs", &"x\n".repeat(400)), NONE);
+    assert_eq!(lines(lengths, "src/a.rs", &"x\n".repeat(401)), [401]);
+    assert_eq!(lines(lengths, "docs/a.md", &"x\n".repeat(401)), NONE);
+}
+
+#[test]
 fn exceptions_have_reasons() {
     let good = "#[allow(a, reason = \"b\")]\n\n// Because.\n#[allow(a)]\n\n#![allow(\n    a,\n    reason = \"b\"\n)]";
     assert_eq!(lines(allows, "a.rs", good), NONE);
