@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_what_another_program_writes_by_hand() {
+    fn a_literal_name_is_what_another_program_writes_by_hand() {
         let id = "6f9619ff-8b86-d011-b42d-00cf4fc964ff";
         for (key, written) in [
             (Key::text("stock:").value(&42), "stock:42"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_has_no_name() {
+    fn a_key_that_could_be_read_in_two_ways_has_no_literal_name() {
         for key in [
             Key::new().value("a:b").and_text(":").value("c"),
             Key::new().value("a").and_text(":").value("b:c"),
