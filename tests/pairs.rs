@@ -9,7 +9,7 @@ use dlock::backends::memory::Memory;
 use dlock::backends::paired::{GateDown, Paired};
 use dlock::{ErrorKind, Guard, Mode, Registry, Wait};
 use dlock_contract::{
-    Attempt, Backend, Claim, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Standing,
+    Attempt, Backend, Claim, Fencing, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
 use dlock_testkit::servers::shared;
 use dlock_testkit::slips::assert_hidden;
@@ -102,7 +102,7 @@ fn no_error_about_such_a_url_shows_what_was_written_into_it() {
 }
 
 #[test]
-fn what_one_of_the_stores_cannot_do_is_refused_before_any_request() {
+fn an_option_that_one_of_the_two_stores_lacks_is_refused_before_any_request() {
     let registry = registry();
     block_on(registry.connect("pair", PAIR)).unwrap();
     block_on(registry.connect("loose", &format!("{PAIR}&gate_down=authority"))).unwrap();
@@ -121,40 +121,60 @@ fn what_one_of_the_stores_cannot_do_is_refused_before_any_request() {
     assert!(matches!(refused.kind(), ErrorKind::Unsupported { .. }), "{refused}");
 }
 
-/// Memory, which counts how often it is closed.
-struct Counting(Memory, Arc<AtomicUsize>);
+/// Memory, which counts how often it is closed and asked for a lock.
+struct Counting {
+    memory: Memory,
+    profile: Profile,
+    closed: Arc<AtomicUsize>,
+    attempts: Arc<AtomicUsize>,
+}
+
+impl Counting {
+    fn new(closed: &Arc<AtomicUsize>) -> Self {
+        let (memory, closed) = (Memory::new(), closed.clone());
+        Self { profile: memory.profile().clone(), memory, closed, attempts: Arc::default() }
+    }
+
+    /// Memory that says that it has no readers and no fencing tokens.
+    fn poor(attempts: &Arc<AtomicUsize>) -> Self {
+        let mut poor = Self::new(&Arc::default());
+        (poor.profile.read_write, poor.profile.fencing) = (false, Fencing::None);
+        Self { attempts: attempts.clone(), ..poor }
+    }
+}
 
 impl Backend for Counting {
     fn profile(&self) -> &Profile {
-        self.0.profile()
+        &self.profile
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
-        self.0.try_acquire(claim, queue)
+        self.attempts.fetch_add(1, Ordering::SeqCst);
+        self.memory.try_acquire(claim, queue)
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
-        self.0.renew(holds)
+        self.memory.renew(holds)
     }
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
-        self.0.release(hold)
+        self.memory.release(hold)
     }
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
-        self.0.abandon(claim)
+        self.memory.abandon(claim)
     }
 
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
-        self.0.look(key)
+        self.memory.look(key)
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        self.0.ready()
+        self.memory.ready()
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {
-        self.1.fetch_add(1, Ordering::SeqCst);
+        self.closed.fetch_add(1, Ordering::SeqCst);
         Box::pin(async {})
     }
 }
@@ -162,7 +182,7 @@ impl Backend for Counting {
 #[test]
 fn a_shutdown_closes_each_store_once() {
     let closed: [Arc<AtomicUsize>; 2] = Default::default();
-    let store = |number: usize| Counting(Memory::new(), closed[number].clone());
+    let store = |number: usize| Counting::new(&closed[number]);
     let counts = || [0, 1].map(|number: usize| closed[number].load(Ordering::SeqCst));
     let registry = Registry::new();
     registry.install("quick", store(0)).unwrap();
@@ -179,14 +199,44 @@ fn a_shutdown_closes_each_store_once() {
     assert_eq!(counts(), [2, 2]);
 }
 
-/// Two real stores as a pair: both are taken, the authority's token is the hold's, a waiter comes next, and a loss in the
-/// authority is a loss.
-async fn a_pair_works(number: usize, [gate, authority]: [String; 2]) {
+#[dlock::distributed_lock(key = "book", mode = read, backend = "poor")]
+async fn reads_where_the_authority_has_no_readers() -> Result<()> {
+    Ok(())
+}
+
+#[dlock::distributed_lock(key = "ledger", fence = token, backend = "poor")]
+async fn writes_where_the_authority_has_no_tokens() -> Result<()> {
+    panic!("it ran, with token {token}")
+}
+
+/// Whatever the gate can do, the authority decides.
+#[tokio::test]
+async fn a_pair_whose_authority_lacks_a_lock_mode_or_the_fence_refuses_them_and_verify_names_the_functions() {
+    let attempts = Arc::default();
+    let gate = Counting { attempts: Arc::clone(&attempts), ..Counting::new(&Arc::default()) };
+    let pair = Paired::builder(Arc::new(gate), Arc::new(Counting::poor(&attempts))).build().unwrap();
+    dlock::install("poor", pair).unwrap();
+    for end in [reads_where_the_authority_has_no_readers().await, writes_where_the_authority_has_no_tokens().await] {
+        let error = end.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
+        assert_eq!(error.attempts(), 0, "{error}");
+    }
+    assert_eq!(attempts.load(Ordering::SeqCst), 0);
+    let unusable = dlock::verify().unwrap_err();
+    let mut named: Vec<_> = unusable.iter().map(|(site, _)| site.name().to_owned()).collect();
+    named.sort();
+    let name = |function: &str| format!("pairs::{function}");
+    let expected = ["reads_where_the_authority_has_no_readers", "writes_where_the_authority_has_no_tokens"].map(name);
+    assert_eq!(named, expected, "{unusable}");
+}
+
+/// Two real stores as one: both are taken, the tokens rise, a waiter comes next, and a loss in the second is a loss.
+async fn two_stores_work_as_one(made: &str, number: usize, [gate, authority]: [String; 2]) {
     let registry = Registry::new();
     // A server is locked in one way for each namespace.
     let namespace = format!("pairs-{number}-{:016x}", fastrand::u64(..));
     registry.configure(|defaults| defaults.namespace = namespace).unwrap();
-    for (name, url) in [("quick", &*gate), ("sure", &authority), ("pair", PAIR)] {
+    for (name, url) in [("quick", &*gate), ("sure", &authority), ("pair", made)] {
         registry.connect(name, url).await.unwrap_or_else(|error| panic!("{gate} before {authority}, {name}: {error}"));
     }
     let lock = |store: &str| registry.lock("job").backend(store).ttl(Duration::from_secs(3));
@@ -215,8 +265,8 @@ async fn a_pair_works(number: usize, [gate, authority]: [String; 2]) {
     registry.shutdown(Duration::from_secs(5)).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_kind_of_server_can_be_a_gate_or_an_authority() {
+/// Each kind of server is the first and the second store of some two.
+async fn every_kind_of_server_is_each_store_of(made: &str) {
     let urls = tokio::task::spawn_blocking(|| {
         let servers = shared();
         let named = |url: String| format!("{url}?way=named");
@@ -232,8 +282,18 @@ async fn every_kind_of_server_can_be_a_gate_or_an_authority() {
             [named(servers.mysql().unwrap()), named(servers.postgres().unwrap())],
         ]
     });
-    let pairs = urls.await.unwrap().into_iter().enumerate().map(|(number, urls)| a_pair_works(number, urls));
-    futures::future::join_all(pairs).await;
+    let urls = urls.await.unwrap().into_iter().enumerate();
+    futures::future::join_all(urls.map(|(number, urls)| two_stores_work_as_one(made, number, urls))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_of_server_can_be_a_gate_or_an_authority() {
+    every_kind_of_server_is_each_store_of(PAIR).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_kind_of_server_can_be_the_old_or_the_new_store() {
+    every_kind_of_server_is_each_store_of("migrating://?old=quick&new=sure").await;
 }
 
 const CHILD: &str = "DLOCK_PAIRS_TEST_CHILD";

@@ -12,6 +12,7 @@
 //! assert!(report.is_clean());
 //! # }
 //! ```
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // A library neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

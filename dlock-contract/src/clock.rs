@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn arithmetic_saturates() {
+    fn an_instant_stays_between_the_first_and_the_last_one() {
         assert_eq!(BootInstant::from_nanos(5).before(Duration::from_secs(1)), BootInstant::from_nanos(0));
         assert_eq!(BootInstant::from_nanos(5).after(Duration::MAX), BootInstant::NEVER);
     }

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_code_is_dropped() {
+    fn an_error_drops_a_code_that_is_not_one_short_word() {
         let code = |code: &str| Error::outage("x").with_code(code).code().map(str::to_owned);
         assert_eq!(code("OOM").as_deref(), Some("OOM"));
         assert_eq!((code(""), code("two words"), code("p@ss"), code(&"A".repeat(33))), (None, None, None, None));
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_context_stays() {
+    fn an_error_keeps_the_first_key_that_it_gets() {
         let error = Error::outage("x").with_key("inner").with_key("outer");
         assert_eq!(error.key(), Some("inner"));
     }

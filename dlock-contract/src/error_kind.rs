@@ -120,7 +120,7 @@ impl LossCause {
     pub const fn message(self) -> &'static str {
         match self {
             Self::Deadline => "the lock was lost: no renewal was confirmed in time",
-            Self::Store => "the lock was lost: the store says that it is not ours any more",
+            Self::Store => "the lock was lost: the store says that this owner no longer holds it",
             Self::Broken => "the lock was lost: an operator broke it",
             Self::MaxHold => "the lock was lost: it was held for as long as max_hold allows",
             Self::Shutdown => "the lock was lost: dlock was shut down",

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_frozen() {
+    fn the_text_of_a_key_has_its_frozen_form() {
         assert_eq!(full(Key::text("stock:").value(&42_u64)), "dl1:shop:stock:<42>");
         assert_eq!(full(Key::text("a b{c}").value("x:y<z>%é\0")), "dl1:shop:a%20b%7Bc%7D<x:y%3Cz%3E%25%C3%A9%00>");
         assert_eq!(full(Key::new().value(&None::<u8>)), "dl1:shop:<%->");
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_gives_different_names() {
+    fn different_keys_have_different_names() {
         let pairs: [(Key, Key); 9] = [
             (Key::new().value("a:b").value("c"), Key::new().value("a").value("b:c")),
             (Key::new().value("a").value("bc"), Key::new().value("ab").value("c")),

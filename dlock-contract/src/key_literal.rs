@@ -69,41 +69,41 @@ fn without_marks(encoded: &str) -> std::result::Result<String, &'static str> {
     // Whether a separator came after the value before.
     let mut separated = true;
     while let Some((text, marked)) = rest.split_once('<') {
-        let (value, after) = marked.split_once('>').ok_or("a value has no end")?;
-        let text = decoded(text).ok_or("its text is no UTF-8")?;
-        let value = decoded(value).ok_or("a value is absent, or no UTF-8")?;
+        let (value, after) = marked.split_once('>').ok_or("a value lacks its `>`")?;
+        let text = decoded(text).ok_or("the text is not UTF-8")?;
+        let value = decoded(value).ok_or("a value is missing, or is not UTF-8")?;
         separated |= text.contains(SEPARATORS);
         if !separated {
-            return Err("between two values stands none of : / | # , ;");
+            return Err("two values need one of : / | # , ; between them");
         }
         if value.contains(SEPARATORS) {
-            return Err("a value has one of : / | # , ; { } in it");
+            return Err("a value contains one of : / | # , ; { }");
         }
         name.push_str(&text);
         name.push_str(&value);
         (separated, rest) = (false, after);
     }
-    name.push_str(&decoded(rest).ok_or("its text is no UTF-8")?);
+    name.push_str(&decoded(rest).ok_or("the text is not UTF-8")?);
     Ok(name)
 }
 
 /// Refuses names that other tools could not use, or would read as something else.
 fn check_name(name: String) -> std::result::Result<String, &'static str> {
     if name.is_empty() {
-        return Err("it would be empty");
+        return Err("the name is empty");
     }
     if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        return Err("it has a blank or a control character in it");
+        return Err("the name contains a blank or a control character");
     }
     if name.starts_with("dl1:") {
-        return Err("it begins with dl1: as dlock's own names do");
+        return Err("the name begins with dl1:, which only dlock's own names do");
     }
     if name.split('/').next() == Some("dl1-epoch") {
-        return Err("dl1-epoch is the name of keys that dlock itself has in etcd");
+        return Err("the name begins with dl1-epoch, which dlock uses for its own keys in etcd");
     }
     let braces = name.matches(['{', '}']).collect::<String>();
     if !(braces.is_empty() || braces == "{}" && !name.contains("{}")) {
-        return Err("its braces are not one pair with something between");
+        return Err("the name may have one pair of braces, with text between them, and no other brace");
     }
     Ok(name)
 }
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_name_is_what_another_program_writes_by_hand() {
+    fn a_literal_name_is_what_another_program_writes_by_hand() {
         let id = "6f9619ff-8b86-d011-b42d-00cf4fc964ff";
         for (key, written) in [
             (Key::text("stock:").value(&42), "stock:42"),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_has_no_name() {
+    fn a_key_that_could_be_read_in_two_ways_has_no_literal_name() {
         for key in [
             Key::new().value("a:b").and_text(":").value("c"),
             Key::new().value("a").and_text(":").value("b:c"),

@@ -4,6 +4,7 @@
 //! Users of locks take the crate `dlock-rs` instead, which has all that they need of this one.
 //!
 //! This crate knows no store, no client of a store, and nothing of waiting, renewing and releasing.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -82,7 +83,8 @@ pub use session::Session;
 pub use tls::{Tls, TlsMode};
 pub use url_form::{OptionRow, UrlBody, UrlForm};
 
-/// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release.
+/// Parts that only the engine and our own stores use. No part of the public interface: it may change in any release. The same
+/// holds for every item of this crate that is marked `#[doc(hidden)]`.
 #[doc(hidden)]
 pub mod engine {
     pub use crate::background::{

@@ -153,7 +153,7 @@ pub enum RunsOn {
 pub enum Fencing {
     /// There are none.
     None,
-    /// Each grant's token is above all earlier ones of its key, for ever.
+    /// Each grant's token is above all earlier ones of its key, unless a backup of the store is restored.
     Monotonic,
     /// The same, unless the store forgets: a failover to a replica that lags, or a restart without its data together
     /// with a clock that was set back.

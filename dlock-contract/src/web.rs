@@ -2,7 +2,7 @@
 //!
 //! | what went wrong | HTTP | gRPC |
 //! | --- | --- | --- |
-//! | somebody else holds the lock: busy, wait timeout, too many waiters | 423 Locked, `Retry-After` | `UNAVAILABLE` |
+//! | another caller holds the lock: busy, wait timeout, too many waiters | 423 Locked, `Retry-After` | `UNAVAILABLE` |
 //! | this period's run was started already, or every attempt met a conflict | 409 Conflict | `ABORTED` |
 //! | the store is down, or dlock was shut down | 503 Service Unavailable, `Retry-After` | `UNAVAILABLE` |
 //! | the body's own limit ran out | 504 Gateway Timeout | `DEADLINE_EXCEEDED` |
@@ -35,10 +35,10 @@ impl Failure {
 
     const fn text(&self) -> &'static str {
         match self {
-            Self::Locked => "somebody else is at it; try again later",
-            Self::Conflict => "somebody else was faster",
+            Self::Locked => "another request holds the lock; try again later",
+            Self::Conflict => "another writer changed the data first; read it again and retry",
             Self::Down => "temporarily unavailable; try again later",
-            Self::TooLong => "it took too long",
+            Self::TooLong => "the request took too long",
             Self::Fault => "internal error",
         }
     }

@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_figure_counts_what_is_still_there() {
+    fn the_figure_counts_only_mutants_that_still_exist() {
         let all = ["a", "b", "c", "d"].map(str::to_owned).into();
         let tested = [("a", "caught"), ("b", "missed"), ("moved", "missed")];
         let tested = tested.map(|(mutant, outcome)| (mutant.to_owned(), outcome.to_owned())).into();

@@ -77,3 +77,42 @@ fn manifest(patches: &str) -> String {
          tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\n[patch.crates-io]\n{patches}"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::sh::read;
+
+    /// A registry refuses a package without some of this, and shows the rest.
+    #[test]
+    fn each_published_package_says_what_registries_show() {
+        let metadata = read(&mut cargo(&["metadata", "--no-deps", "--format-version", "1", "--offline"])).unwrap();
+        let metadata: Value = serde_json::from_str(&metadata).unwrap();
+        let is_published = |package: &&Value| !OURS_ALONE.contains(&package["name"].as_str().unwrap());
+        let published: Vec<_> = metadata["packages"].as_array().unwrap().iter().filter(is_published).collect();
+        assert!(published.len() >= 16, "{}", published.len());
+        for package in published {
+            let name = &package["name"];
+            for field in ["description", "license", "readme", "repository", "rust_version"] {
+                assert!(package[field].as_str().is_some_and(|text| !text.is_empty()), "{name} has no {field}");
+            }
+            for field in ["keywords", "categories"] {
+                assert!(package[field].as_array().is_some_and(|words| !words.is_empty()), "{name} has no {field}");
+            }
+            let docs = &package["metadata"]["docs"]["rs"];
+            assert_eq!(docs["all-features"], true, "docs.rs would show a part of {name}");
+            assert_eq!(docs["rustdoc-args"], serde_json::json!(["--cfg", "docsrs"]), "{name}");
+            // Without it, docs.rs would not show which feature an item needs.
+            let targets = package["targets"].as_array().unwrap();
+            let is_library = |target: &&Value| {
+                target["name"].as_str().unwrap().starts_with("dlock")
+                    && target["src_path"].as_str().unwrap().ends_with("/src/lib.rs")
+            };
+            let library = targets.iter().find(is_library).unwrap()["src_path"].as_str().unwrap();
+            let text = fs::read_to_string(library).unwrap();
+            assert!(text.contains("#![cfg_attr(docsrs, feature(doc_cfg))]"), "{library}");
+        }
+    }
+}

@@ -15,7 +15,8 @@ pub(crate) fn run() -> Result {
     Err(format!("{} rules broken:\n{}", broken.len(), broken.join("\n")).into())
 }
 
-const RULES: [fn(&Source) -> Vec<Finding>; 7] = [machine_paths, unfinished, features, tasks, floors, allows, links];
+const RULES: [fn(&Source) -> Vec<Finding>; 10] =
+    [machine_paths, unfinished, features, tasks, floors, clients, rooms, lengths, allows, links];
 
 /// The only files of the facade that know which stores there are.
 const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
@@ -34,8 +35,24 @@ const FLOORS: [(&str, &[&str]); 7] = [
     ("backends/", &["dlock-contract"]),
 ];
 
+/// The crates that know no store, and so none of these client libraries.
+const WITHOUT_CLIENTS: [&str; 3] = ["dlock-contract/", "dlock-conformance/", "dlock-runtime/"];
+const CLIENTS: [&str; 6] = ["redis", "sqlx", "etcd-client", "zookeeper-client", "hyper", "hyper-util"];
+
+/// The folders of the engine. Each uses only those before it.
+const ROOMS: [&str; 8] = ["options", "site", "events", "queue", "hold", "guard", "acquire", "api"];
+
+/// A longer file has more than one subject.
+const LONGEST: usize = 400;
+
 /// Generated code as it is expected to be: not ours to explain.
 const EXPECTED_CODE: &str = "dlock-macros/tests/expansions/";
+
+/// The page that docs.rs and crates.io show for the crate. Relative links lead nowhere there.
+const FRONT_PAGE: &str = "README.md";
+
+/// Where docs.rs shows the files of the package.
+const SOURCE_VIEW: &str = "https://docs.rs/crate/dlock-rs/latest/source/";
 
 struct Source<'a> {
     path: &'a str,
@@ -113,6 +130,48 @@ fn floors(source: &Source) -> Vec<Finding> {
     broken.map(|(line, name)| (line, format!("`{name}` is not below this crate"))).collect()
 }
 
+fn clients(source: &Source) -> Vec<Finding> {
+    let is_manifest = source.path.ends_with("/Cargo.toml") && is_one_of(source.path, &WITHOUT_CLIENTS);
+    if !is_manifest {
+        return Vec::new();
+    }
+    // `redis = …`, `redis.workspace = …`, `[dependencies.redis]`.
+    let name = |line: &str| {
+        let line = line.rsplit_once("dependencies.").map_or(line, |(_, table)| table);
+        line.split(['.', ' ', '=', ']']).next().unwrap_or_default().to_owned()
+    };
+    let lines = source.text.lines().enumerate().map(|(at, line)| (at + 1, name(line)));
+    let broken = lines.filter(|(_, name)| CLIENTS.contains(&&**name));
+    broken
+        .map(|(line, name)| (line, format!("`{name}` is the client of a store, which this crate must not know")))
+        .collect()
+}
+
+fn rooms(source: &Source) -> Vec<Finding> {
+    let Some(path) = source.path.strip_prefix("dlock-runtime/src/") else { return Vec::new() };
+    let place = path.split(['/', '.']).next().and_then(|room| ROOMS.iter().position(|known| *known == room));
+    let Some(place) = place.filter(|_| !path.ends_with("/tests.rs") && !path.contains("/tests/")) else {
+        return Vec::new();
+    };
+    let mut broken = Vec::new();
+    for (at, line) in source.code() {
+        let named = line.split("crate::").skip(1).filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next());
+        let later = named.filter(|name| ROOMS[place + 1..].contains(name));
+        broken.extend(
+            later.map(|name| (at, format!("`crate::{name}` is used by `{}`, which comes before it", ROOMS[place]))),
+        );
+    }
+    broken
+}
+
+fn lengths(source: &Source) -> Vec<Finding> {
+    let lines = source.text.lines().count();
+    if !source.is_rust() || lines <= LONGEST {
+        return Vec::new();
+    }
+    vec![(LONGEST + 1, format!("the file has {lines} lines, more than {LONGEST}"))]
+}
+
 fn allows(source: &Source) -> Vec<Finding> {
     if !source.is_rust() || source.path.starts_with(EXPECTED_CODE) {
         return Vec::new();
@@ -142,9 +201,18 @@ fn links(source: &Source) -> Vec<Finding> {
             continue;
         }
         for target in line.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '#']).next()) {
-            // Elsewhere, on this page, or an item for rustdoc.
-            let not_a_file = target.is_empty() || target.contains(':');
-            if !not_a_file && !folder.join(target).exists() {
+            let file = if let Some(file) = target.strip_prefix(SOURCE_VIEW) {
+                source.root.join(file)
+            } else if target.is_empty() || target.contains(':') {
+                // Elsewhere, on this page, or an item for rustdoc.
+                continue;
+            } else if source.path == FRONT_PAGE {
+                broken.push((at + 1, format!("`{target}` is relative: docs.rs needs `{SOURCE_VIEW}{target}`")));
+                continue;
+            } else {
+                folder.join(target)
+            };
+            if !file.exists() {
                 broken.push((at + 1, format!("the link to `{target}` leads nowhere")));
             }
         }

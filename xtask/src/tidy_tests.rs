@@ -65,6 +65,36 @@ fn a_crate_uses_only_the_floors_below_it() {
 }
 
 #[test]
+fn crates_that_know_no_store_have_none_of_its_clients() {
+    let text = "redis = \"1\"\nredis-x = \"1\"\nsqlx.workspace = true\n[dev-dependencies.hyper]\nhyper-util={ workspace = true }\n\
+                tokio.workspace = true\n[target.'cfg(unix)'.dependencies]\netcd-client.workspace = true\n";
+    assert_eq!(lines(clients, "dlock-runtime/Cargo.toml", text), [1, 3, 4, 5, 8]);
+    assert_eq!(lines(clients, "dlock-conformance/Cargo.toml", text), [1, 3, 4, 5, 8]);
+    assert_eq!(lines(clients, "backends/redis/Cargo.toml", text), NONE);
+    assert_eq!(lines(clients, "dlock-runtime/src/lib.rs", text), NONE);
+}
+
+#[test]
+fn a_room_of_the_engine_uses_only_the_rooms_before_it() {
+    let text = "// crate::api\nuse crate::hold::store;\nuse crate::queue::turn;\nlet x = crate::acquire::y(crate::api::z);\n\
+                use crate::Registry;\n#[cfg(test)]\nmod tests { use crate::api; }";
+    assert_eq!(lines(rooms, "dlock-runtime/src/queue/turn.rs", text), [2, 4, 4]);
+    assert_eq!(lines(rooms, "dlock-runtime/src/hold/store.rs", text), [4, 4]);
+    assert_eq!(lines(rooms, "dlock-runtime/src/queue.rs", text), [2, 4, 4]);
+    assert_eq!(lines(rooms, "dlock-runtime/src/api/run.rs", text), NONE);
+    assert_eq!(lines(rooms, "dlock-runtime/src/lib.rs", text), NONE);
+    assert_eq!(lines(rooms, "dlock-runtime/src/queue/turn/tests.rs", text), NONE);
+    assert_eq!(lines(rooms, "backends/redis/src/queue/turn.rs", text), NONE);
+}
+
+#[test]
+fn a_file_of_rust_has_at_most_400_lines() {
+    assert_eq!(lines(lengths, "src/a.rs", &"x\n".repeat(400)), NONE);
+    assert_eq!(lines(lengths, "src/a.rs", &"x\n".repeat(401)), [401]);
+    assert_eq!(lines(lengths, "docs/a.md", &"x\n".repeat(401)), NONE);
+}
+
+#[test]
 fn exceptions_have_reasons() {
     let good = "#[allow(a, reason = \"b\")]\n\n// Because.\n#[allow(a)]\n\n#![allow(\n    a,\n    reason = \"b\"\n)]";
     assert_eq!(lines(allows, "a.rs", good), NONE);
@@ -74,6 +104,14 @@ fn exceptions_have_reasons() {
 #[test]
 fn links_lead_somewhere() {
     let text = "[a](Cargo.toml) [b](nowhere.md)\n[c](https://x.y/z) [d](#here) [e](dlock::Key) [f](src/#a)\n```\n[g](no)\n```\n[h](no)";
-    assert_eq!(lines(links, "README.md", text), [1, 6]);
+    assert_eq!(lines(links, "SECURITY.md", text), [1, 6]);
     assert_eq!(lines(links, "testkit/a.md", "[a](../Cargo.toml)\n[b](deny.toml)"), [2]);
+}
+
+#[test]
+fn links_of_the_front_page_name_files_of_the_repository_by_their_address_at_docs_rs() {
+    let text = format!(
+        "[a]({SOURCE_VIEW}docs/options.md#forms)\n[b]({SOURCE_VIEW}nowhere.md)\n[c](Cargo.toml) [d](#here)\n[e](https://x.y/z)"
+    );
+    assert_eq!(lines(links, "README.md", &text), [2, 3]);
 }

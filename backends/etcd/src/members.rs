@@ -48,7 +48,7 @@ impl Members {
         if tls.mode != TlsMode::Off && !cfg!(feature = "tls") {
             return Err(Error::new(
                 ErrorKind::Unsupported { need: "the feature `etcd-tls`".into() },
-                "TLS to etcd needs the feature `etcd-tls` of dlock",
+                "TLS to etcd needs the feature `etcd-tls` of dlock-rs: cargo add dlock-rs --features etcd-tls",
             ));
         }
         Ok(Self { hosts: address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect(), user, tls })

@@ -31,7 +31,7 @@ async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
 fn without_redisson() -> dlock_contract::Error {
     dlock_contract::Error::config(
         "url",
-        "`layout=redisson` needs the feature `redisson` of dlock-rs: dlock-rs = { features = [\"redisson\"] }",
+        "`layout=redisson` needs the feature `redisson` of dlock-rs: cargo add dlock-rs --features redisson",
     )
 }
 

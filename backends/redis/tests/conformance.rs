@@ -11,6 +11,7 @@ use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_redis::{Literal, Redis, Redisson};
 use dlock_testkit::Proxy;
 use dlock_testkit::conformance::{self, Served, blocking, cut_off};
+use dlock_testkit::holds::name_in_redis;
 use dlock_testkit::servers::{self, Make, RedisCluster, RedisSentinels, RedisTls};
 use futures::future::BoxFuture;
 
@@ -68,7 +69,7 @@ impl Store for Server {
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(async move {
             let mut found = match self.layout {
-                Layout::Plain => self.served.lines(format!("KEYS {}*", name_of(key))).await?,
+                Layout::Plain => self.served.lines(format!("KEYS {}*", name_in_redis(key))).await?,
                 Layout::Literal | Layout::Redisson => {
                     let name = key.literal()?;
                     let mut found = self.served.lines(format!("KEYS {name}*")).await?;
@@ -84,7 +85,7 @@ impl Store for Server {
     fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
         Some(Box::pin(async move {
             let name = match self.layout {
-                Layout::Plain => name_of(key),
+                Layout::Plain => name_in_redis(key),
                 Layout::Literal | Layout::Redisson => key.literal()?.to_string(),
             };
             self.served.ask(format!("DEL {name}")).await.map(drop)
@@ -153,7 +154,7 @@ impl Kind {
 
 impl Set {
     async fn ask(&self, key: &LockKey, request: impl FnOnce(&str) -> String + Send + 'static) -> Result<String> {
-        let (kind, name) = (self.kind.clone(), name_of(key));
+        let (kind, name) = (self.kind.clone(), name_in_redis(key));
         blocking(move || kind.ask(&name, &request(&name))).await
     }
 }
@@ -196,9 +197,4 @@ impl Store for Set {
             Kind::Cluster(set) => set.restart(),
         })))
     }
-}
-
-/// The name in the server.
-fn name_of(key: &LockKey) -> String {
-    key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
 }

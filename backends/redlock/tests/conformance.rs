@@ -10,6 +10,7 @@ use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_redlock::Redlock;
 use dlock_testkit::Proxy;
 use dlock_testkit::conformance::{self, blocking, cut_off};
+use dlock_testkit::holds::name_in_redis;
 use dlock_testkit::servers::{self, Instance, redlock_url};
 use futures::future::BoxFuture;
 
@@ -43,7 +44,7 @@ impl Store for Nodes {
 
     /// The names on any node, each once.
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
-        let request = format!("KEYS {}*", name_of(key));
+        let request = format!("KEYS {}*", name_in_redis(key));
         Box::pin(async move {
             let answers = self.ask_all(request).await?;
             let names: BTreeSet<_> = answers.iter().flat_map(|answer| answer.lines()).collect();
@@ -52,7 +53,7 @@ impl Store for Nodes {
     }
 
     fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
-        let request = format!("DEL {}", name_of(key));
+        let request = format!("DEL {}", name_in_redis(key));
         Some(Box::pin(async move { self.ask_all(request).await.map(drop) }))
     }
 
@@ -71,9 +72,4 @@ impl Nodes {
         let nodes = self.nodes.clone();
         blocking(move || nodes.iter().map(|node| node.ask(&request)).collect()).await
     }
-}
-
-/// The name in the nodes.
-fn name_of(key: &LockKey) -> String {
-    key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
 }

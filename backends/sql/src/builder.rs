@@ -66,7 +66,10 @@ impl<P: Product> Builder<P> {
         let scheme = P::FORM.schemes.first().copied().unwrap_or_default();
         let address = Address::parse(&format!("{scheme}://settings@localhost/settings?{options}"), P::FORM)?;
         match OF_CONNECTIONS.iter().find(|name| address.option(name).is_some()) {
-            Some(name) => Err(address.wrong(&format!("`{name}` belongs to the settings of the pool"))),
+            Some(name) => {
+                Err(address
+                    .wrong(&format!("`{name}` is not allowed beside the settings of your own pool; set it there")))
+            }
             None => Ok(Self(Source { address, settings: Some(settings.clone()), credentials: None })),
         }
     }

@@ -28,7 +28,7 @@ pub const KEYS: OptionRow = OptionRow::one_of("keys", &["literal"]);
 
 /// The options of a URL for [`Settings`].
 pub const OPTIONS: [OptionRow; 6] = [
-    OptionRow::new("max_connections", "the most connections of one runtime, 1 to 1000; 8 if it is not said"),
+    OptionRow::new("max_connections", "the most connections of one runtime, 1 to 1000; 8 by default"),
     OptionRow::new("connect_timeout", "how long a connection may take to open, such as 5s, which is the default"),
     OptionRow::new("idle_timeout", "after how long an unused connection is closed, such as 1m, which is the default"),
     OptionRow::new("max_lifetime", "after how long a connection is replaced, such as 30m, which is the default"),
@@ -41,7 +41,7 @@ pub const LAYOUT: [OptionRow; 2] = [
     OptionRow::one_of("layout", &["shedlock"]),
     OptionRow::new(
         "shedlock_table",
-        "the name of ShedLock's table, in small letters, digits and underscores; `shedlock` if it is not said",
+        "the name of ShedLock's table, in small letters, digits and underscores; `shedlock` by default",
     ),
 ];
 
@@ -78,7 +78,7 @@ impl Settings {
     pub fn of_named(address: &Address) -> Result<Self> {
         match OF_ROWS.iter().find(|name| address.option(name).is_some()) {
             Some(name) => {
-                Err(address.wrong(&format!("`{name}` belongs to way=lease: a named lock lives in a session")))
+                Err(address.wrong(&format!("`{name}` is not allowed with way=named: a named lock lives in a session")))
             }
             None => Self::read_without_table(address),
         }
@@ -91,12 +91,11 @@ impl Settings {
     pub fn of_row(address: &Address) -> Result<Self> {
         let has = |name: &str| address.option(name).is_some();
         if LAYOUT.iter().any(|row| has(row.name)) {
-            return Err(address.wrong("`layout` belongs to way=lease"));
+            return Err(address.wrong("`layout` is only allowed with way=lease"));
         }
         if has("keys") {
-            return Err(
-                address.wrong("`keys` belongs to way=named: with way=row, a table of your own has literal keys")
-            );
+            return Err(address
+                .wrong("`keys` is only allowed with way=named: with way=row, a table of your own has literal keys"));
         }
         Self::read(address)
     }
@@ -107,7 +106,7 @@ impl Settings {
     /// For a value that cannot be.
     pub fn of(address: &Address) -> Result<Self> {
         match address.option("keys") {
-            Some(_) => Err(address.wrong("`keys` belongs to way=named: a row has the key as its name")),
+            Some(_) => Err(address.wrong("`keys` is only allowed with way=named: a lease row has the key as its name")),
             None => Self::read_without_table(address),
         }
     }
@@ -122,7 +121,7 @@ impl Settings {
 
     fn read_without_table(address: &Address) -> Result<Self> {
         match ["table", "column"].into_iter().find(|name| address.option(name).is_some()) {
-            Some(name) => Err(address.wrong(&format!("`{name}` belongs to way=row"))),
+            Some(name) => Err(address.wrong(&format!("`{name}` is only allowed with way=row"))),
             None => Self::read(address),
         }
     }

@@ -117,7 +117,7 @@ const MAKE_THEIRS: &str = "\
 pub fn shedlock_table(address: &Address) -> Result<Option<String>> {
     let table = address.read("shedlock_table", |text| text.split('.').all(is_identifier).then(|| text.to_owned()))?;
     match (address.option("layout"), table) {
-        (None, Some(_)) => Err(address.wrong("`shedlock_table` belongs to layout=shedlock")),
+        (None, Some(_)) => Err(address.wrong("`shedlock_table` is only allowed with layout=shedlock")),
         (None, None) => Ok(None),
         (Some(_), table) => Ok(Some(table.unwrap_or_else(|| "shedlock".into()))),
     }

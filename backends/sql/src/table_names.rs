@@ -9,7 +9,7 @@ use crate::settings::is_identifier;
 /// The option of a URL for other names.
 pub const TABLE_PREFIX: OptionRow = OptionRow::new(
     "table_prefix",
-    "what the names of dlock's tables begin with, in small letters, digits and underscores; `dlock_` if it is not said",
+    "what the names of dlock's tables begin with, in small letters, digits and underscores; `dlock_` by default",
 );
 
 const PREFIX: &str = "dlock_";

@@ -92,9 +92,9 @@ impl Ways {
 
 fn other_way(key: &LockKey, found: &str, way: Way) -> Error {
     let text = format!(
-        "the locks of this namespace are taken by way={found} in this database, and here by way={}: the two exclude nobody; \
-         use one way everywhere, or another namespace. To change it, stop all programs that use the namespace, and delete \
-         the row `{}` of dlock_meta, whose name begins with the URL's `table_prefix` if it has one",
+        "the locks of this namespace are taken by way={found} in this database, and here by way={}. Locks of the two ways do not \
+         exclude each other: use one way everywhere, or another namespace. To change it, stop all programs that use the \
+         namespace, and delete the row `{}` of dlock_meta, whose name begins with the URL's `table_prefix` if it has one",
         way.word(),
         way_name(key)
     );

@@ -31,6 +31,11 @@ pub fn claim_on(key: &LockKey, ttl: Duration, change: impl FnOnce(&mut Claim)) -
     Arc::new(claim)
 }
 
+/// The name of an exclusive lock in Redis. The braces make a cluster keep all keys of one lock together.
+pub fn name_in_redis(key: &LockKey) -> String {
+    key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
+}
+
 /// Takes a lock that must be free.
 pub async fn take(store: &(impl Backend + ?Sized), claim: &Arc<Claim>) -> Hold {
     match store.try_acquire(claim, Queue::Leave).await.unwrap() {

@@ -72,6 +72,7 @@ pub(crate) const ALL: &[Case] = cases![
     ROWS Shared transaction::kill_9_in_the_body_undoes_its_work,
     ROWS Shared transaction::a_session_that_is_ended_in_the_body_undoes_its_work_and_fails_the_call,
     PAIRS Shared pairs::workers_that_do_not_reach_the_gate_exclude_those_that_do,
+    PAIRS Shared pairs::workers_that_do_not_reach_the_gate_or_the_authority_exclude_those_that_do,
     PAIRS Shared pairs::a_rolling_deployment_from_one_store_to_another_never_overlaps,
 ];
 

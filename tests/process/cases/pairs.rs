@@ -51,6 +51,25 @@ impl<'a> Workers<'a> {
         }
     }
 
+    /// Waits until the newest worker, whose store was away, has had the lock once more.
+    fn until_the_last_has_worked_again(&self) {
+        let grants = || std::fs::read_to_string(self.record(self.born)).map_or(0, |text| text.lines().count());
+        let (start, before) = (Instant::now(), grants());
+        while grants() == before {
+            assert!(start.elapsed() < PATIENCE, "worker {} gets no lock although its stores are back", self.born);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits for so many grants to any worker, and at least for this time.
+    fn until_there_are_more(&self, grants: usize, at_least: Duration, what: &str) {
+        let (start, before) = (Instant::now(), self.holds().len());
+        while start.elapsed() < at_least || self.holds().len() < before + grants {
+            assert!(start.elapsed() < PATIENCE, "{what}: no worker gets a lock while half of them are cut off");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
     fn assert_right(&self, what: &str) {
         let holds = self.holds();
         println!("{what}: {} grants to {} workers", holds.len(), self.born);
@@ -73,15 +92,34 @@ pub(super) fn workers_that_do_not_reach_the_gate_exclude_those_that_do(arena: &A
             children[1] = workers.bear(&far);
             workers.until_the_last_has_worked();
         }
-        let before = workers.holds().len();
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(1) || workers.holds().len() < before + 4 * ENOUGH {
-            assert!(start.elapsed() < PATIENCE, "no worker gets a lock while the gate is {mode:?} for half of them");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        workers.until_there_are_more(4 * ENOUGH, Duration::from_secs(1), &format!("gate {mode:?}"));
     }
     drop(children);
     workers.assert_right("gate cut for half");
+}
+
+/// Half of the workers reach one store of the pair through a proxy that cuts and swallows. They get no lock then.
+pub(super) fn workers_that_do_not_reach_the_gate_or_the_authority_exclude_those_that_do(arena: &Arena) {
+    let [gate, authority] = &arena.proxies[..] else { panic!("{} proxies", arena.proxies.len()) };
+    for (gate_down, cut) in [("fail", vec![gate, authority]), ("authority", vec![authority])] {
+        let folder = arena.folder.path().join("records");
+        if folder.exists() {
+            std::fs::rename(&folder, arena.folder.path().join("records of the first")).unwrap();
+        }
+        let mut workers = Workers::of(arena);
+        let [near, far] = [&arena.near, &arena.far].map(|words| format!("{words}&gate_down={gate_down}"));
+        let children: Vec<Child> = [&near, &near, &far, &far].map(|words| workers.bear(words)).into();
+        for proxy in cut {
+            for mode in [Mode::Refuse, Mode::BLACKHOLE, Mode::DropReplies] {
+                proxy.set(mode);
+                workers.until_there_are_more(4 * ENOUGH, Duration::ZERO, &format!("{gate_down}, {mode:?}"));
+            }
+            proxy.set(Mode::Pass);
+            workers.until_the_last_has_worked_again();
+        }
+        drop(children);
+        workers.assert_right(&format!("one store cut for half, gate_down={gate_down}"));
+    }
 }
 
 /// Three processes are replaced, killed as they stand: one by one from the old store to both, all at once from the tokens of

@@ -37,7 +37,7 @@ impl Handshake {
     pub(super) fn new(_: &Tls, _: &str) -> Result<Self> {
         Err(Error::config(
             "tls",
-            "TLS for Consul needs the feature `consul-tls` of dlock-rs: dlock-rs = { features = [\"consul-tls\"] }",
+            "TLS for Consul needs the feature `consul-tls` of dlock-rs: cargo add dlock-rs --features consul-tls",
         ))
     }
 

@@ -189,7 +189,7 @@ fn an_unanswered_renewal_is_unknown_and_not_lost() {
 }
 
 #[test]
-fn what_steps_back_late_ends_nothing_that_the_same_claim_has_won() {
+fn an_attempt_that_steps_back_late_ends_nothing_that_the_same_claim_has_won() {
     for renewed in [true, false] {
         let (it, key) = (Slow::start(), lock("back"));
         let asks = claim_for(&key, Duration::from_secs(60), renewed);

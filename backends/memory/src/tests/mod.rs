@@ -108,7 +108,7 @@ fn a_waiter_that_is_gone_is_skipped() {
 }
 
 #[test]
-fn the_url_takes_nothing() {
+fn a_memory_url_with_an_account_or_a_host_is_refused() {
     let error = dlock_contract::Address::parse("memory://user:secret@host", &FORM).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("secret"));
 }

@@ -160,7 +160,7 @@ fn with_tls(mut options: MySqlConnectOptions, tls: &Tls) -> Result<MySqlConnectO
     if tls.mode != TlsMode::Off && !cfg!(feature = "tls") {
         return Err(Error::new(
             ErrorKind::Unsupported { need: "the feature `mysql-tls`".into() },
-            "TLS to MySQL and MariaDB needs the feature `mysql-tls` of dlock",
+            "TLS to MySQL and MariaDB needs the feature `mysql-tls` of dlock-rs: cargo add dlock-rs --features mysql-tls",
         ));
     }
     options = options.ssl_mode(match tls.mode {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_testkit::conformance::Served;
+use dlock_testkit::holds::name_in_redis;
 use dlock_testkit::servers::{MySql, Postgres, Redis};
 use futures::future::BoxFuture;
 
@@ -68,10 +69,6 @@ impl Kind {
             Self::Postgres => format!("UPDATE dlock_locks SET owner = NULL, expires_us = 0 WHERE k = '{key}'"),
         }
     }
-}
-
-fn name_in_redis(key: &LockKey) -> String {
-    key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
 }
 
 impl Store for Server {

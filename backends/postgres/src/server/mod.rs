@@ -181,7 +181,7 @@ fn with_tls(mut options: PgConnectOptions, tls: &Tls) -> Result<PgConnectOptions
     if tls.mode != TlsMode::Off && !cfg!(feature = "tls") {
         return Err(Error::new(
             ErrorKind::Unsupported { need: "the feature `postgres-tls`".into() },
-            "TLS to PostgreSQL needs the feature `postgres-tls` of dlock",
+            "TLS to PostgreSQL needs the feature `postgres-tls` of dlock-rs: cargo add dlock-rs --features postgres-tls",
         ));
     }
     options = options.ssl_mode(match tls.mode {

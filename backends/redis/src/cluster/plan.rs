@@ -37,14 +37,14 @@ impl ClusterPlan {
     /// `host[:port],…`.
     pub(crate) fn new(address: &Address, tls: Option<Tls>, names: &Arc<Names>) -> Result<Self> {
         if !(address.path().is_empty() || address.path() == ["0"]) {
-            return Err(address.wrong("a Redis Cluster has one database, 0: nothing follows its hosts"));
+            return Err(address.wrong("a Redis Cluster has only the database 0; leave out what follows the hosts"));
         }
         let hosts: Vec<_> = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect();
         let account = redis_settings(address.user(), address.password().map(Secret::reveal), 0);
         let shown: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
         let node = |(host, port)| {
             let place = tcp_address(host, port, tls.is_some());
-            let info = place.into_connection_info().map_err(|_| address.wrong("the client cannot use it"))?;
+            let info = place.into_connection_info().map_err(|_| address.wrong("the client library refuses it"))?;
             Ok(info.set_redis_settings(account.clone()).set_tcp_settings(tcp()))
         };
         let nodes = hosts.into_iter().map(node).collect::<Result<_>>()?;
@@ -72,7 +72,9 @@ impl ClusterPlan {
             builder = builder.certs(tls.files());
         }
         let _ = &self.tls;
-        builder.build().map_err(|_| Error::config("url", "the Redis URL cannot be used, or its files for TLS cannot"))
+        builder
+            .build()
+            .map_err(|_| Error::config("url", "the client library refuses the Redis URL, or its files for TLS"))
     }
 
     /// Opens the client; on our own thread, which has the timers that it needs.

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_seen_is_looked_for_by_each_release_of_a_minute() {
+    fn each_release_of_a_minute_looks_for_a_foreign_client_that_was_seen() {
         let (strangers, start) = (ForeignClients::default(), Clock::manual().now());
         strangers.note(&key(1), true, start);
         for second in [0, 1, 30, 59] {

@@ -85,8 +85,7 @@ pub(crate) fn bad_token(token: u64) -> Error {
 pub(crate) fn too_old() -> Error {
     Error::new(
         ErrorKind::Unsupported { need: "Redis 7.0 or newer".into() },
-        "this server is older than Redis 7.0, which brought SET with NX and GET, or does not know `hello` (to log in), which \
-         was renamed then",
+        "this server is older than Redis 7.0 and lacks SET with NX and GET, or its command HELLO, which logs in, was renamed",
     )
 }
 

@@ -53,7 +53,12 @@ impl Tls {
     #[cfg(feature = "tls")]
     pub(crate) async fn over(&self, stream: TcpStream, host: &str) -> Result<Socket> {
         let name = ServerName::try_from(host)
-            .map_err(|_| Error::config("url", "the host of the Redis URL can have no certificate"))?
+            .map_err(|_| {
+                Error::config(
+                    "url",
+                    "no certificate can name the host of the Redis URL; write a host name or an IP address",
+                )
+            })?
             .to_owned();
         let connected = TlsConnector::from(self.config.clone()).connect(name, stream).await;
         Ok(Box::new(connected.map_err(|error| fault::io(&error))?))
@@ -74,6 +79,6 @@ impl Tls {
 fn missing() -> Error {
     Error::config(
         "url",
-        "TLS for Redis needs the feature `redis-tls` of dlock-rs: dlock-rs = { features = [\"redis-tls\"] }",
+        "TLS for Redis needs the feature `redis-tls` of dlock-rs: cargo add dlock-rs --features redis-tls",
     )
 }

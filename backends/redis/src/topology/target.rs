@@ -58,11 +58,11 @@ impl Target {
         let tls = if is_tls(address) { Some(Tls::new(address)?) } else { None };
         match (address.scheme(), address.hosts()) {
             ("redis" | "rediss", [host]) => Self::server(address, host, settings, tls, names),
-            ("redis" | "rediss", [_, _, ..]) => {
-                Err(address.wrong("several hosts are sentinels, a cluster, or the nodes of redlock://"))
-            }
+            ("redis" | "rediss", [_, _, ..]) => Err(address.wrong(
+                "redis:// takes one host; for several, write redis-sentinel://, redis-cluster:// or redlock://",
+            )),
             ("unix" | "redis+unix", []) => Self::socket(address, settings, names),
-            ("unix" | "redis+unix", _) => Err(address.wrong("a host stands before the path of a socket")),
+            ("unix" | "redis+unix", _) => Err(address.wrong("the URL of a Unix socket has no host")),
             (_, []) => Err(address.wrong("it names no host")),
             ("redis-sentinel" | "rediss-sentinel", _) => {
                 let sentinels = Sentinels::new(address, tls, names)?;
@@ -99,10 +99,10 @@ impl Target {
             [db] => db.parse().ok(),
             _ => None,
         };
-        let db = db.ok_or_else(|| address.wrong("after the host come a port and the number of a database"))?;
+        let db = db.ok_or_else(|| address.wrong("only a port and the number of a database may follow the host"))?;
         let (host, port) = host.or_port(DEFAULT_PORT);
         if ["0.0.0.0", "::"].contains(&&*host) {
-            return Err(address.wrong("0.0.0.0 and [::] are every address, and so that of no server"));
+            return Err(address.wrong("0.0.0.0 and [::] name no server; write the server's address"));
         }
         let place = format!("{host}:{port}");
         let account = redis_settings(address.user(), address.password().map(Secret::reveal), db);
@@ -112,7 +112,9 @@ impl Target {
 
     fn socket(address: &Address, settings: Settings, names: &Arc<Names>) -> Result<Self> {
         if address.path().is_empty() || address.password().is_some() {
-            return Err(address.wrong("a socket has a path, and its account stands behind it: ?user=…&pass=…"));
+            return Err(
+                address.wrong("the URL of a Unix socket is a path; write the account behind it: ?user=…&pass=…")
+            );
         }
         let path = format!("/{}", address.path().join("/"));
         let db = address.read("db", |db| db.parse().ok())?.unwrap_or_default();
@@ -133,13 +135,13 @@ impl fmt::Debug for Target {
 /// The client would log nobody in, and go on as whoever needs no password.
 fn check_account(address: &Address, user: Option<&str>, password: Option<&str>) -> Result<()> {
     match (user, password) {
-        (Some(_), None) => Err(address.wrong("there is a user without a password")),
+        (Some(_), None) => Err(address.wrong("it has a user without a password")),
         _ => Ok(()),
     }
 }
 
 fn info(address: &Address, place: ConnectionAddr, account: RedisConnectionInfo) -> Result<ConnectionInfo> {
-    let info = place.into_connection_info().map_err(|_| address.wrong("the client cannot use it"))?;
+    let info = place.into_connection_info().map_err(|_| address.wrong("the client library refuses it"))?;
     Ok(info.set_redis_settings(account).set_tcp_settings(tcp()))
 }
 

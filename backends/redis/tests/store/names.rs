@@ -17,9 +17,7 @@ pub(crate) const K_QUEUE: &str = "dl1:{test:<k>}:q";
 pub(crate) const K_PROCESSES: &str = "dl1:{test:<k>}:a";
 
 /// A lock.
-pub(crate) fn of(key: &LockKey) -> String {
-    key.as_str().replacen("dl1:", "dl1:{", 1) + "}"
-}
+pub(crate) use dlock_testkit::holds::name_in_redis as of;
 
 /// The lock of the claims on this text.
 pub(crate) fn of_text(text: &str) -> String {

@@ -87,7 +87,7 @@ impl<D: RowDialect> Shared<D> {
                 self.sessions.put(open);
                 held.end();
                 if held.has_late_work() {
-                    return Err(refusal("a task of the body began it when the body had ended"));
+                    return Err(refusal("a task of the body began a statement after the body's end"));
                 }
                 return Ok(if is_held && !ended { Released::Released } else { Released::NotOwner });
             }

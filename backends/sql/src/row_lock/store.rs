@@ -148,7 +148,7 @@ impl<D: RowDialect> Shared<D> {
         let rows = self.records(&claim.key).await?;
         let family = mode_number(claim.mode);
         if let Some(other) = rows.iter().find(|record| !mixes(record.mode, family)) {
-            let text = format!("the key is held in another family of modes, by {}", other.holder.note);
+            let text = format!("the key is held in another lock mode, by {}", other.holder.note);
             return Err(Error::new(ErrorKind::KeyConflict, text).with_key(claim.key.as_str()));
         }
         Ok(rows.into_iter().next().map(|record| record.holder.note))

@@ -194,7 +194,7 @@ pub(crate) fn is_plain(c: char) -> bool {
 fn with_sasl(_: Connector, _: &str, _: &Secret) -> Result<Connector> {
     Err(Error::new(
         dlock_contract::ErrorKind::Unsupported { need: "the feature `zookeeper-sasl`".into() },
-        "auth=sasl needs the feature `zookeeper-sasl` of dlock",
+        "auth=sasl needs the feature `zookeeper-sasl` of dlock-rs: cargo add dlock-rs --features zookeeper-sasl",
     ))
 }
 
@@ -208,7 +208,7 @@ fn with_sasl(connector: Connector, user: &str, password: &Secret) -> Result<Conn
 fn with_tls(_: Connector, _: &Tls) -> Result<Connector> {
     Err(Error::new(
         dlock_contract::ErrorKind::Unsupported { need: "the feature `zookeeper-tls`".into() },
-        "TLS to ZooKeeper needs the feature `zookeeper-tls` of dlock",
+        "TLS to ZooKeeper needs the feature `zookeeper-tls` of dlock-rs: cargo add dlock-rs --features zookeeper-tls",
     ))
 }
 

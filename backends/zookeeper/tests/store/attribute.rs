@@ -67,7 +67,7 @@ fn key(name: &'static str, id: u64) -> dlock::Key {
 }
 
 #[tokio::test]
-async fn modes_and_several_keys() {
+async fn annotated_functions_take_every_lock_mode_and_several_keys() {
     let (other, id) = (installed().await, fastrand::u64(..));
     let take = |name, mode| other.lock(key(name, id)).mode(mode).wait(Wait::None).acquire();
     let reader = take("shared:", Mode::Read).await.unwrap();
@@ -99,7 +99,7 @@ async fn a_body_writes_under_its_own_fence() {
 }
 
 #[tokio::test]
-async fn what_the_store_has_not_is_refused_before_a_request() {
+async fn an_option_that_zookeeper_does_not_support_is_refused_before_a_request() {
     installed().await;
     let error = long(1).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::TtlOutOfRange { .. }), "{error}");

@@ -59,7 +59,7 @@ async fn a_store_is_opened_by_its_first_use_and_once() {
 }
 
 #[test]
-fn every_way_in_opens_it() {
+fn every_kind_of_call_opens_a_lazy_store() {
     type Enter = fn(&Registry) -> BoxFuture<'_, Result<()>>;
     let ways: [(&str, Enter); 8] = [
         ("acquire", |registry| registry.lock("k").acquire().map(|won| won.map(drop)).boxed()),

@@ -8,90 +8,101 @@ use super::Lock;
 use crate::options::{Cohort, OnLost, Renew, Retry, Wait};
 
 impl<K> Lock<K> {
-    /// The name of an installed backend. Default: the registry's default.
+    /// The name of an installed store. Default: the registry's default, or the only store that is installed.
     pub fn backend(mut self, name: impl Into<String>) -> Self {
         self.backend = Some(name.into());
         self
     }
 
-    /// How long the store keeps the lock without a renewal.
+    /// How long the store keeps the lock without a renewal. Default: the registry's (30 s). Each store has its own range,
+    /// such as 10 ms to 10 years in Redis; a ttl outside of it is [`ErrorKind::TtlOutOfRange`](crate::ErrorKind::TtlOutOfRange).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.options.ttl = Some(ttl);
         self
     }
 
-    /// How long to wait while another owner holds the lock.
+    /// How long to wait while another owner holds the lock: not at all, for any time, or without end. Default: the
+    /// registry's (10 s).
     pub fn wait(mut self, wait: Wait) -> Self {
         self.options.wait = Some(wait);
         self
     }
 
-    /// Whether and how often to renew: after two thirds of the ttl at the latest. Default: at a third of it.
+    /// Whether and how often to renew the lock: at an interval above zero, of at most two thirds of the ttl. Default: at a
+    /// third of the ttl.
     pub fn renew(mut self, renew: Renew) -> Self {
         self.options.renew = Some(renew);
         self
     }
 
-    /// The most attempts. After them the wait is over, even if time is left. Default: as many as the wait allows.
+    /// The most attempts, 1 or more. After them the wait is over, even if time is left. Default: as many as the wait allows.
     pub fn attempts(mut self, attempts: u32) -> Self {
         self.options.attempts = Some(attempts);
         self
     }
 
-    /// The pause between two attempts on a store that can only be polled. Default: 100 ms to 5 s, or the store's own.
+    /// The pause between two attempts on a store that can only be polled. Its first bound is above zero, and its last is not
+    /// smaller. Default: the store's own.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = Some(backoff);
         self
     }
 
-    /// How many callers of this process may wait for the key; more get
-    /// [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) at once.
+    /// How many callers of this process may wait for the key, 1 or more. One more caller gets
+    /// [`ErrorKind::QueueFull`](crate::ErrorKind::QueueFull) at once. Default: the registry's (10 000).
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.options.max_waiters = Some(max_waiters);
         self
     }
 
-    /// How often a store that fails is asked again. Default: the registry's.
+    /// How often a store that fails is asked again: any number of times, 0 for never, after pauses above zero. Default: the
+    /// registry's (3 times, after 100 ms to 5 s).
     pub fn retry(mut self, retry: Retry) -> Self {
         self.options.retry = Some(retry);
         self
     }
 
-    /// Lock mode: one holder, many readers, or up to N holders at a time. Default: one holder.
+    /// Lock mode: one holder, many readers, or up to N holders at a time, with N of 1 or more. Default: one holder. Refused
+    /// if the store does not support it.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.options.mode = mode;
         self
     }
 
-    /// Serves waiters in the order in which they came. Refused if the store does not support it.
+    /// Whether waiters get the lock in the order in which they came. Default: `false`. Refused if the store does not support
+    /// it.
     pub fn fair(mut self, fair: bool) -> Self {
         self.options.fair = fair;
         self
     }
 
-    /// Lets waiters of one process pass the lock on among themselves. Refused if the store does not support it.
+    /// Lets waiters of one process pass the lock on among themselves: 1 pass or more, for any time. Default: `None`. Refused
+    /// if the store does not support it, and with a mode that is not exclusive, [`fair`](Self::fair),
+    /// [`min_hold`](Self::min_hold), [`once_per`](Self::once_per) or [`Renew::Off`].
     pub fn cohort(mut self, cohort: Option<Cohort>) -> Self {
         self.options.cohort = cohort;
         self
     }
 
-    /// A nested call joins the hold of the enclosing one instead of getting
-    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock); the outer call releases. One with
-    /// [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
+    /// Whether a nested call joins the hold of the enclosing call instead of getting
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock). The outer call releases. Default: `false`. A nested call
+    /// with [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = reentrant;
         self
     }
 
-    /// The least time for which the key stays taken after the grant, by the store's clock, also after an early release.
+    /// The least time for which the key stays taken after the grant, by the store's clock, also after an early release: at
+    /// most the ttl. Default: none. Refused if the store does not support it.
     pub fn min_hold(mut self, min_hold: Duration) -> Self {
         self.options.min_hold = Some(min_hold);
         self
     }
 
     /// At most one start in each period, in all processes together; otherwise
-    /// [`ErrorKind::AlreadyRun`](crate::ErrorKind::AlreadyRun). Refused for a list of keys: it counts the starts under
-    /// one.
+    /// [`ErrorKind::AlreadyRun`](crate::ErrorKind::AlreadyRun). The period is at least 1 ms, and its offset is shorter than the
+    /// period. Default: none. Refused if the store cannot tell its time, for a mode that is not exclusive, and for a list of
+    /// keys.
     pub fn once_per(mut self, once_per: OncePer) -> Self {
         self.options.once_per = Some(once_per);
         self
@@ -104,29 +115,53 @@ impl<K> Lock<K> {
         self
     }
 
-    /// The body's own limit, for [`run`](Self::run): the body is dropped, the lock released, and the caller gets
-    /// [`ErrorKind::BodyTimeout`](crate::ErrorKind::BodyTimeout).
+    /// The limit of the body of [`run`](Self::run), above zero: then the body is dropped, the lock is released, and the
+    /// caller gets [`ErrorKind::BodyTimeout`](crate::ErrorKind::BodyTimeout). Default: none. Without renewal the ttl must be
+    /// longer than this limit.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self
     }
 
-    /// What happens to the body of [`run`](Self::run) when the lock is lost. Default: it is dropped. It never begins
-    /// without the lock.
+    /// What happens to the body of [`run`](Self::run) when the lock is lost: it is dropped, or it goes on. Default: it is
+    /// dropped. It never begins without the lock.
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.options.on_lost = on_lost;
         self
     }
 
-    /// The longest hold. After it, renewal stops and the hold is lost.
+    /// The longest hold, at least the ttl. After it, renewal stops and the hold is lost. Default: the registry's (1 h), or
+    /// the ttl if that is longer.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.options.max_hold = Some(max_hold);
         self
     }
 
-    /// The name in events and in the note. Default: the place in the source where the lock was made.
+    /// The name in events and in the note: any text. Default: the place in the source where the lock was made.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Readers of rustdoc see one method at a time, so each must say by itself what happens without it.
+    #[test]
+    fn the_doc_of_each_option_of_the_builder_has_its_default() {
+        let (mut options, mut doc, mut hidden) = (0, String::new(), false);
+        for line in include_str!("options.rs").lines().map(str::trim) {
+            if let Some(text) = line.strip_prefix("///") {
+                doc += text;
+            } else if line == "#[doc(hidden)]" {
+                hidden = true;
+            } else if let Some(method) = line.strip_prefix("pub fn ") {
+                assert!(hidden || doc.contains("Default: "), "no \"Default: \" in the doc of `{method}`");
+                options += 1;
+            } else {
+                (doc, hidden) = (String::new(), false);
+            }
+        }
+        assert!(options >= 17, "only {options} options found");
     }
 }

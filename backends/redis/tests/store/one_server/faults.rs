@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::redis::Redis;
 use dlock::{Clock, ErrorKind, Key, LockKey};
-use dlock_contract::{Attempt, Backend, Claim, Exchange, Queue, Released, Standing};
+use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Standing};
 use dlock_testkit::Proxy;
-use dlock_testkit::holds::{claim, stand, take, until};
+use dlock_testkit::holds::{claim, claim_on, stand, take, until};
 
 use super::database::{Database, SECOND, granted};
 use crate::names::FENCE;
@@ -77,7 +77,7 @@ async fn many_holds_are_renewed_by_requests_that_leave_together() {
     let mut holds = Vec::new();
     for number in 100..356_u64 {
         let key = LockKey::new("test", Key::text("k").value(&number)).unwrap();
-        holds.push(take(&*redis, &Arc::new(Claim::new(key, 60 * SECOND, "t").unwrap())).await);
+        holds.push(take(&*redis, &claim_on(&key, 60 * SECOND, |_| ())).await);
     }
     let holds = Arc::new(holds);
     proxy.keep();

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Clock, Key, LockKey, Registry, Wait};
-use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Released, Standing};
-use dlock_testkit::holds::{claim, take};
+use dlock_contract::{Attempt, Backend, Hold, Queue, Released, Standing};
+use dlock_testkit::holds::{claim, claim_on, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
 use super::database::{Database, SECOND};
@@ -71,7 +71,7 @@ async fn no_renewal_waits_behind_a_wait_for_replicas() {
     let asking: Vec<_> = (0..8_u64)
         .map(|number| {
             let key = LockKey::new("test", Key::text("k").value(&number)).unwrap();
-            let (redis, claim) = (redis.clone(), Arc::new(Claim::new(key, HANG, "t").unwrap()));
+            let (redis, claim) = (redis.clone(), claim_on(&key, HANG, |_| ()));
             tokio::spawn(async move { redis.try_acquire(&claim, Queue::Leave).await.map(drop) })
         })
         .collect();
@@ -180,7 +180,7 @@ async fn a_late_request_over_a_connection_that_was_given_up_wins_no_lock() {
     let mut tries = 0_u64;
     let hold = loop {
         let key = LockKey::new("test", Key::text("other").value(&tries)).unwrap();
-        let other = Arc::new(Claim::new(key, HANG, "t").unwrap());
+        let other = claim_on(&key, HANG, |_| ());
         match tokio::time::timeout(SECOND, redis.try_acquire(&other, Queue::Leave)).await {
             Ok(Ok(Attempt::Acquired(hold))) => break hold,
             tried => assert!(tries < 30, "no way to the server: {tried:?}"),

@@ -1,10 +1,8 @@
 //! The counter of fencing tokens.
 
-use std::sync::Arc;
-
 use dlock::{ErrorKind, Key, LockKey};
-use dlock_contract::{Attempt, Backend, Claim, Queue, Released};
-use dlock_testkit::holds::{claim, take, until};
+use dlock_contract::{Attempt, Backend, Queue, Released};
+use dlock_testkit::holds::{claim, claim_on, take, until};
 use redis::Commands;
 
 use super::database::{Database, SECOND};
@@ -80,7 +78,7 @@ async fn very_many_locked_keys_leave_no_key_behind() {
             let mut last = None;
             for n in 0..1600 {
                 let key = LockKey::new("test", Key::text("k").value(&(lane * 1600 + n))).unwrap();
-                let hold = take(redis, &Arc::new(Claim::new(key, 30 * SECOND, "t").unwrap())).await;
+                let hold = take(redis, &claim_on(&key, 30 * SECOND, |_| ())).await;
                 assert!(hold.token > last);
                 last = hold.token;
                 redis.release(&hold).await.unwrap();
