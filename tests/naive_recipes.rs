@@ -1,5 +1,5 @@
-//! The recipes that articles give for a lock, word for word, on real servers: the conformance suite must catch each of them.
-//! `docs/recipes.md` says what is wrong with each, and what replaces it.
+//! The recipes that articles give for a lock, on real servers. The conformance suite must catch each of them that is a whole lock;
+//! what a single statement does is shown by itself. `docs/recipes.md` says what is wrong with each, and what replaces it.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by them")]
 
@@ -15,16 +15,26 @@ mod errors_are_busy;
 mod for_update;
 #[path = "naive_recipes/get_lock.rs"]
 mod get_lock;
+#[path = "naive_recipes/missing_row.rs"]
+mod missing_row;
 #[path = "naive_recipes/naive.rs"]
 mod naive;
 #[path = "naive_recipes/one_owner.rs"]
 mod one_owner;
+#[path = "naive_recipes/partitioned.rs"]
+mod partitioned;
+#[path = "naive_recipes/release_null.rs"]
+mod release_null;
 #[path = "naive_recipes/renewal_by_set.rs"]
 mod renewal_by_set;
 #[path = "naive_recipes/setnx_then_expire.rs"]
 mod setnx_then_expire;
+#[path = "naive_recipes/timeout_as_deadlock.rs"]
+mod timeout_as_deadlock;
 #[path = "naive_recipes/unlock_in_finally.rs"]
 mod unlock_in_finally;
+#[path = "naive_recipes/version_as_lock.rs"]
+mod version_as_lock;
 #[path = "naive_recipes/wait_ten.rs"]
 mod wait_ten;
 

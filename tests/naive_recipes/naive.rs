@@ -12,7 +12,7 @@ use dlock_contract::{
 use dlock_testkit::servers::shared;
 use dlock_testkit::{Mode, Proxy};
 use futures::future::{BoxFuture, join_all, ready};
-use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
+use sqlx::mysql::{MySqlConnectOptions, MySqlDatabaseError, MySqlPool, MySqlPoolOptions};
 
 /// The functions of an article. An error is what its client library gives.
 pub(crate) trait Recipe: Send + Sync + 'static {
@@ -165,6 +165,16 @@ pub(crate) async fn is_caught_behind<R: Recipe>(
         }
     }
     texts
+}
+
+/// One session of a client's own.
+pub(crate) async fn pool_of(options: MySqlConnectOptions) -> Told<MySqlPool> {
+    Ok(MySqlPoolOptions::new().max_connections(1).connect_with(options).await?)
+}
+
+/// The server's number of an error.
+pub(crate) fn number_of(error: &sqlx::Error) -> Option<u16> {
+    error.as_database_error()?.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
 }
 
 /// A pool of so many connections in MariaDB and in MySQL, with a table of the recipe's own.

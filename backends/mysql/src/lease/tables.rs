@@ -8,6 +8,7 @@ use dlock_sql::{ServerTable, TableNames};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::server::cluster;
 use crate::server::fault::fault;
 
 const LEASES: [&ServerTable; 3] = [&LOCKS, &BREAKS, &META];
@@ -227,9 +228,11 @@ async fn test_rights(conn: &mut MySqlConnection, names: &TableNames, probes: &[&
 
 /// The server's version, and a finding for each setting that weakens a promise.
 pub(crate) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
-    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ( \
-        'version', 'innodb_flush_log_at_trx_commit', 'wsrep_on', 'group_replication_single_primary_mode')";
-    let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
+    let sql = format!(
+        "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', {})",
+        cluster::variables()
+    );
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
     let mut health = Health::new().role("primary");
     for row in &rows {
         let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
@@ -242,7 +245,7 @@ pub(crate) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
                 "innodb_flush_log_at_trx_commit is not 1, so a power failure may take back a second of locks and tokens: set it \
                  to 1",
             ),
-            ("wsrep_on", "ON") | ("group_replication_single_primary_mode", "OFF") => health.finding(
+            (name, value) if cluster::has_several_writers(name, value) => health.finding(
                 "this server is a node of a cluster with several writable nodes, which may lose a commit at a failure: let all \
                  programs use one node",
             ),

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Either, Executor, Row};
 
 use crate::lease::{MySql, tables};
 use crate::server::fault::fault;
-use crate::server::writable_server;
+use crate::server::{cluster, writable_server};
 
 /// Compares the name as the server's functions do. The column has bytes, so that no collation changes how names compare.
 const IS_HELD: &str = "COALESCE(session = IS_USED_LOCK(CONVERT(lock_id USING utf8mb4)), 0)";
@@ -240,14 +240,11 @@ fn with_values(statement: &Statement, values: &[Value<'_>]) -> String {
 
 /// Refuses a cluster in which every node accepts writes: each node has named locks of its own, so they exclude nobody.
 pub(crate) async fn refuse_clusters(conn: &mut MySqlConnection) -> Result<()> {
-    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('wsrep_on', 'group_replication_single_primary_mode')";
-    let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
+    let sql = format!("SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})", cluster::variables());
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
     for row in &rows {
         let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
-        if matches!(
-            (name.as_str(), value.as_str()),
-            ("wsrep_on", "ON") | ("group_replication_single_primary_mode", "OFF")
-        ) {
+        if cluster::has_several_writers(&name, &value) {
             return Err(Error::new(
                 ErrorKind::Unsupported { need: "a server whose named locks all writers see".into() },
                 "this server is a node of a cluster with several writable nodes, and each has named locks of its own",

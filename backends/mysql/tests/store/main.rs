@@ -39,6 +39,7 @@ macro_rules! row_lock_cases {
 mod faults;
 mod fenced;
 mod lease;
+mod limits;
 mod literal;
 mod longest_ttl;
 mod named_kit;

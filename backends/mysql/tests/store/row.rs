@@ -6,16 +6,18 @@ use dlock::{ErrorKind, Held};
 use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, Standing};
 use dlock_testkit::holds::{confirm, take};
 use dlock_testkit::wait_until;
+use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{Connection, Executor};
 
 use crate::named_kit::TTL;
 use crate::row_cases::world::{Failure, World, run};
-use crate::row_kit::{Kind, SESSION, open, transaction, transaction_of};
+use crate::row_kit::{Kind, RowTransaction, SESSION, open, transaction, transaction_of};
 use crate::server::Database;
 
 row_lock_cases! {
     a_body_that_changes_a_tables_definition_is_told_that_it_may_have_committed
     a_mark_that_could_not_be_taken_away_ends_with_its_session
+    a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone
 }
 
 /// These servers commit before they change a table's definition, and refuse the change then: the session is in a transaction that
@@ -94,6 +96,37 @@ async fn a_mark_that_could_not_be_taken_away_ends_with_its_session(database: Dat
     assert!(committed > 0 && refused > 0, "{committed} committed, {refused} refused: nothing was proven");
     assert_eq!(world.data().await.len(), committed);
     change("DROP USER {user}").await;
+}
+
+/// By default the server keeps the transaction, and its row locks.
+async fn a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone(database: Database) {
+    let world = World::new(database).await;
+    let body = async |held: Held| {
+        let mut tx = transaction(&held)?;
+        run(&mut tx, "INSERT INTO data VALUES (2, 0)").await?;
+        wait_in_vain(&world, &mut tx).await;
+        held.confirm().await?;
+        run(&mut tx, "INSERT INTO data VALUES (3, 0)").await
+    };
+    world.lock().run_fallible(body).await.unwrap();
+    assert_eq!(world.data().await, ["1", "2", "3"]);
+    // As the next body finds the row.
+    world.lock().run_fallible(async |held| run(&mut transaction(&held)?, "DELETE FROM data").await).await.unwrap();
+}
+
+/// Waits for a row of somebody else until the server ends that.
+pub(crate) async fn wait_in_vain(world: &World, tx: &mut RowTransaction) {
+    let mut somebody = world.database.connect().await;
+    somebody.execute("START TRANSACTION; INSERT INTO data VALUES (1, 0)").await.unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    conn.execute("SET SESSION innodb_lock_wait_timeout = 1").await.unwrap();
+    let error = conn.execute("INSERT INTO data VALUES (1, 7)").await.unwrap_err();
+    let of_server = error.as_database_error().unwrap().downcast_ref::<MySqlDatabaseError>();
+    assert_eq!(of_server.number(), 1205, "{error}");
+    // It is no deadlock: whether the work is undone depends on the server's settings.
+    let kept: Failure = conn.statement_error(error);
+    assert!(kept.downcast_ref::<sqlx::Error>().is_some(), "{kept}");
+    somebody.execute("COMMIT").await.unwrap();
 }
 
 /// More statements than a test sends.

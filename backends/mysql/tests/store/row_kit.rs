@@ -26,6 +26,10 @@ pub(crate) const SLEEP: &str = "SELECT SLEEP($)";
 /// The session that runs it.
 pub(crate) const SESSION: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
 
+/// Settings of a body's session, and their values on every server: as sqlx has them.
+pub(crate) const BODY_SEES: (&str, &str) =
+    ("SELECT CAST(CONCAT(@@SESSION.time_zone, ' ', 'piped' || '') AS CHAR)", "+00:00 piped");
+
 pub(crate) const DROP_INDEX: &str = "DROP INDEX only_one ON jobs";
 
 /// Tables that have no transactions, or too little of a unique index.

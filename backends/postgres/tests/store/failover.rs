@@ -1,6 +1,6 @@
 //! A server that was a standby and was promoted: it has the rows, and another timeline.
 
-use dlock::{ErrorKind, Key, LockKey};
+use dlock::{Clock, ErrorKind, Key, LockKey};
 use dlock_contract::{Backend, BreakRecord, Hold, HoldId, Inspect, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take};
 use dlock_testkit::servers::Instance;
@@ -28,6 +28,11 @@ async fn a_renewal_by_a_promoted_server_is_unanswered_and_never_confirmed(server
     let after = database.claim("b", TTL);
     let error = attempt(&store, &after).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NotPrimary | ErrorKind::Outage), "{error}");
+    // Locks of a session too are the standby's own, and exclude nobody on the primary.
+    let error = dlock_postgres::named::open(&database.url(), &Clock::system()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
+    let error = row_kit::open(&database.url()).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
     tokio::task::block_in_place(|| server.ask("SELECT pg_promote()")).unwrap();
     wait_until("the promoted server grants locks", async || {
         attempt(&store, &after).await.is_ok_and(|hold| hold.is_some())

@@ -24,6 +24,13 @@ pub(crate) const SLEEP: &str = "SELECT pg_sleep($)";
 /// The session that runs it.
 pub(crate) const SESSION: &str = "SELECT pg_backend_pid()::bigint";
 
+/// Settings of a body's session, and their values in every database.
+pub(crate) const BODY_SEES: (&str, &str) = (
+    "SELECT current_setting('transaction_isolation') || ', ' || current_setting('lock_timeout') || ', ' || \
+         current_setting('statement_timeout')",
+    "read committed, 0, 0",
+);
+
 pub(crate) const DROP_INDEX: &str = "DROP INDEX only_one";
 
 /// Tables with too little of a unique index, or keys that the server pads.

@@ -9,6 +9,7 @@ use crate::cases::crowds::{all_ask, crowd};
 use crate::cases::support::{EXPIRE, attempt, is_refused, lease_cycle};
 use crate::kit::{Database, TTL, start, try_open};
 use crate::named::support::named_cycle;
+use crate::row_cases::support::row_cycle;
 use crate::{named_kit, row_kit};
 
 row_cases! {
@@ -42,6 +43,7 @@ async fn settings_of_the_database_make_no_difference_to_a_session(database: Data
         lease_cycle(&one, &other, &before, &database, &number.to_string()).await;
         is_refused(&one, &database.claim("held", TTL)).await;
         named_cycle(&database.url(), &number.to_string()).await;
+        row_cycle(&database.url(), &number.to_string()).await;
     }
     assert!(matches!(confirm(&before, &held).await, Standing::Renewed(_)));
 }
@@ -59,6 +61,7 @@ async fn a_database_that_is_serializable_refuses_no_asker_of_a_crowd(database: D
 async fn a_read_only_database_is_refused_and_told_when_it_becomes_one(database: Database) {
     let store = database.store().await;
     let hold = take(&store, &database.claim("a", TTL)).await;
+    let rows = row_kit::open(&database.url()).await.unwrap();
     let name = &database.name;
     database.change(&format!("ALTER DATABASE {name} SET default_transaction_read_only = on")).await;
     // A session keeps the setting that it began with.
@@ -66,6 +69,10 @@ async fn a_read_only_database_is_refused_and_told_when_it_becomes_one(database: 
     let is_told = |error: Error| assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
     is_told(try_open(&database.url()).await.unwrap_err());
     is_told(store.ready().await.unwrap_err());
+    is_told(row_kit::open(&database.url()).await.unwrap_err());
+    is_told(rows.ready().await.unwrap_err());
+    let claim = claim_on(&LockKey::new("rows", Key::text("a")).unwrap(), TTL, |_| ());
+    is_told(rows.try_acquire(&claim, Queue::Leave).await.unwrap_err());
     // The first one of each may have left before its session ended.
     let _ = (attempt(&store, &database.claim("b", TTL)).await, store.renew(&[&hold]).await);
     is_told(attempt(&store, &database.claim("b", TTL)).await.unwrap_err());

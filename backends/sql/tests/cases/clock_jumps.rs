@@ -3,14 +3,15 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dlock_contract::{Attempt, Backend, Keeps, Queue, Released, Standing};
+use dlock::{Key, LockKey};
+use dlock_contract::{Attempt, Backend, Hold, Keeps, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::servers::WallClock;
 use futures::FutureExt;
 
-use super::kit::{Database, JUMPS_END_SESSIONS, LOCAL_NOW, NOW, SUMMER_TIME, TTL, key};
+use super::kit::{Database, JUMPS_END_SESSIONS, LOCAL_NOW, NOW, SUMMER_TIME, TTL};
 use super::support::is_refused;
-use crate::named_kit;
+use crate::{named_kit, row_kit};
 
 cases_with_clock! {
     a_clock_that_is_set_forward_ends_leases_and_one_that_is_set_back_keeps_them_and_tokens_rise
@@ -93,29 +94,40 @@ async fn a_jump_of_the_clock_takes_no_lock_of_a_session_in_silence_and_tokens_ri
     clock: WallClock,
     database: Database,
 ) {
-    let (one, other) = (named_kit::open(&database).await, named_kit::open(&database).await);
-    let claim = || claim_on(&key(&database, "a"), TTL, |_| ());
-    let mut last = 0;
+    let names = (named_kit::open(&database).await, named_kit::open(&database).await);
+    let url = database.url();
+    let rows = (row_kit::open(&url).await.unwrap(), row_kit::open(&url).await.unwrap());
+    // A namespace is locked in one way.
+    let claim = |way: &str| claim_on(&LockKey::new(way, Key::text("a")).unwrap(), TTL, |_| ());
+    let mut last = (0, 0);
     for ahead in [HOUR, -HOUR, 2 * HOUR, 0] {
-        let hold = take(&one, &claim()).await;
-        assert!(token(&hold) > last, "{} after {last}, with the clock at {ahead}", token(&hold));
-        last = token(&hold);
-        clock.set_ahead(ahead).unwrap();
-        // Longer than the monitor needs.
-        tokio::time::sleep(Duration::from_millis(600)).await;
-        match other.try_acquire(&claim(), Queue::Leave).await.unwrap() {
-            Attempt::Contended(_) => {
-                assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "a jump to {ahead} lost the lock");
-                assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-            }
-            Attempt::Acquired(next) if JUMPS_END_SESSIONS => {
-                let ended = hold.session.as_ref().unwrap().ended().unwrap();
-                assert!(ended.now_or_never().is_some(), "two holders, and the first one was not told");
-                assert_eq!(confirm(&one, &hold).await, Standing::Lost);
-                last = token(&next);
-                assert_eq!(other.release(&next).await.unwrap(), Released::Released);
-            }
-            answer => panic!("a jump to {ahead} ended the lock: {answer:?}"),
+        let name = take(&names.0, &claim("named")).await;
+        let row = take(&rows.0, &claim("row")).await;
+        for (hold, last) in [(&name, last.0), (&row, last.1)] {
+            assert!(token(hold) > last, "{} after {last}, with the clock at {ahead}", token(hold));
         }
+        clock.set_ahead(ahead).unwrap();
+        // Longer than the monitors need.
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        last = (goes_on_or_is_told(&names, &name, ahead).await, goes_on_or_is_told(&rows, &row, ahead).await);
+    }
+}
+
+/// Ends the hold, and the one of another session that came in. The highest token so far.
+async fn goes_on_or_is_told<S: Backend>((one, other): &(S, S), hold: &Hold, ahead: i64) -> u64 {
+    match other.try_acquire(&claim_on(&hold.claim.key, TTL, |_| ()), Queue::Leave).await.unwrap() {
+        Attempt::Contended(_) => {
+            assert!(matches!(confirm(one, hold).await, Standing::Renewed(_)), "a jump to {ahead} lost the lock");
+            assert_eq!(one.release(hold).await.unwrap(), Released::Released);
+            token(hold)
+        }
+        Attempt::Acquired(next) if JUMPS_END_SESSIONS => {
+            let ended = hold.session.as_ref().unwrap().ended().unwrap();
+            assert!(ended.now_or_never().is_some(), "two holders, and the first one was not told");
+            assert_eq!(confirm(one, hold).await, Standing::Lost);
+            assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+            token(&next)
+        }
+        answer => panic!("a jump to {ahead} ended the lock: {answer:?}"),
     }
 }

@@ -84,4 +84,4 @@ mod ways;
 
 /// The cases that are the same on every server.
 #[path = "../../../../sql/tests/cases/mod.rs"]
-mod cases;
+pub(crate) mod cases;

@@ -10,6 +10,7 @@ use sqlx::mysql::MySqlConnectOptions;
 use super::cases::support::{attempt, is_refused, lease_cycle};
 use super::kit::{Database, Kind, TTL, try_open};
 use crate::named::support::named_cycle;
+use crate::row_cases::support::row_cycle;
 use crate::{named_kit, row_kit};
 
 cases_with_own_server! {
@@ -49,6 +50,7 @@ async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instanc
         lease_cycle(&one, &other, &before, &database, &number.to_string()).await;
         is_refused(&one, &database.claim("held", TTL)).await;
         named_cycle(&url, &number.to_string()).await;
+        row_cycle(&url, &number.to_string()).await;
     }
     assert!(matches!(confirm(&before, &held).await, Standing::Renewed(_)));
 }
@@ -112,6 +114,10 @@ async fn a_read_only_server_is_refused_and_told_when_it_becomes_one(_server: Ins
 async fn a_server_becomes_read_only(database: &Database, setting: &str, url: &str) {
     let store = try_open(url).await.unwrap();
     let hold = take(&store, &database.claim("a", TTL)).await;
+    let (named, rows) = (named_kit::open_at(url).await, row_kit::open(url).await.unwrap());
+    let other = |way: &str, text: &str| claim_on(&LockKey::new(way, Key::new().value(text)).unwrap(), TTL, |_| ());
+    let named_hold = take(&named, &other("named", "a")).await;
+    let row_hold = take(&rows, &other("row", "a")).await;
     database.change(&format!("SET GLOBAL {setting} = 1")).await;
     let is_told = |error: Error| assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{setting}: {error}");
     is_told(try_open(url).await.unwrap_err());
@@ -122,6 +128,19 @@ async fn a_server_becomes_read_only(database: &Database, setting: &str, url: &st
     is_told(store.renew(&[&hold]).await.remove(0).unwrap_err());
     is_told(store.release(&hold).await.unwrap_err());
     is_told(store.abandon(&hold.claim).await.unwrap_err());
+    is_told(dlock_mysql::named::open(url, &dlock::Clock::system()).await.unwrap_err());
+    is_told(row_kit::open(url).await.unwrap_err());
+    is_told(named.ready().await.unwrap_err());
+    is_told(rows.ready().await.unwrap_err());
+    // A token cannot be written, so the lock is given back.
+    is_told(named.try_acquire(&other("named", "b"), Queue::Leave).await.unwrap_err());
+    is_told(rows.try_acquire(&other("row", "b"), Queue::Leave).await.unwrap_err());
+    // The session that was refused is closed, because another server is the primary by now. Its other locks go with it.
+    assert_eq!(confirm(&named, &named_hold).await, Standing::Lost);
+    assert_eq!(named.release(&named_hold).await.unwrap(), Released::NotOwner);
+    // A row has a session of its own, and needs no write as long as the body does none.
+    assert!(matches!(confirm(&rows, &row_hold).await, Standing::Renewed(_)));
+    assert_eq!(rows.release(&row_hold).await.unwrap(), Released::Released);
     // It ends the other one too.
     database.change("SET GLOBAL read_only = 0").await;
     assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)), "a switch and back lost the lock");
