@@ -7,6 +7,7 @@ mod ends;
 mod late;
 mod records;
 mod rights;
+mod sweep;
 mod table;
 mod timeouts;
 mod undone;
