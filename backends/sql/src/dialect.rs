@@ -112,9 +112,9 @@ pub enum Value<'a> {
     Int(i64),
     /// A number, or nothing.
     Maybe(Option<i64>),
-    /// A text of ASCII.
+    /// A text.
     Text(&'a str),
-    /// A text of ASCII, or nothing.
+    /// A text, or nothing.
     MaybeText(Option<&'a str>),
     /// Bytes, such as an owner.
     Bytes(&'a [u8]),

@@ -3,14 +3,16 @@
 //! A key is the name of its row, as an operator types it. An index takes no 4096 bytes on any of the servers, so a long key
 //! has a name of 255 bytes: its beginning and a hash. Short names have 254 bytes at most, so the two never meet. The whole
 //! key of a long name stands in a column of its own.
+//!
+//! Keys are ASCII. The name of a row in a table of the user's own may have any character.
 
 use std::fmt::Write;
 
 use dlock_contract::LockKey;
 use sha2::{Digest, Sha256};
 
-/// How much of a long key stands in its name.
-pub(crate) const HEAD: usize = 190;
+/// How much of a long key stands in its name, in bytes.
+const HEAD: usize = 190;
 
 /// The longest key that is its own name.
 const SHORT: usize = 254;
@@ -33,14 +35,21 @@ pub(crate) fn name_of(key: &str) -> RowName {
         return RowName { name: key.to_owned(), is_long: false };
     }
     let mut name = String::with_capacity(SHORT + 1);
-    // Keys are ASCII, and so is all else here: this cuts no character.
-    name.push_str(key.get(..HEAD).unwrap_or_default());
-    name.push('~');
+    name.push_str(head_of(key));
+    // Never shorter than 255 bytes. A short name could be the same otherwise.
+    while name.len() <= HEAD {
+        name.push('~');
+    }
     for byte in Sha256::digest(key.as_bytes()) {
         // Writing into a string cannot fail.
         let _ = write!(name, "{byte:02x}");
     }
     RowName { name, is_long: true }
+}
+
+/// The beginning of a text that stands in a long name: all of a short text. It cuts no character.
+pub(crate) fn head_of(text: &str) -> &str {
+    &text[..text.floor_char_boundary(HEAD)]
 }
 
 /// The namespace of a key: what stands between its first two colons.
@@ -74,5 +83,16 @@ mod tests {
         let short = row_name(&key(&"x".repeat(254 - "dl1:shop:<>".len())));
         assert_eq!((short.name.len(), short.is_long), (254, false));
         assert!(row_name(&key(&"x".repeat(255 - "dl1:shop:<>".len()))).is_long);
+    }
+
+    #[test]
+    fn the_name_of_a_long_text_has_its_beginning_and_no_half_of_a_character() {
+        for (text, head) in [("é".repeat(150), 190), (format!("x{}", "é".repeat(150)), 189), ("🔒".repeat(70), 188)]
+        {
+            let name = name_of(&text).name;
+            assert_eq!((name.len(), head_of(&text).len()), (255, head));
+            assert!(name.starts_with(&text[..head]) && name[head..].starts_with('~'), "{name}");
+        }
+        assert_eq!(head_of("äbc"), "äbc");
     }
 }

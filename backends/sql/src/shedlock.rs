@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use dlock_contract::{Address, Claim, Error, ErrorKind, HoldId, Listing, LockKey, Note, Result, TtlRange};
 
+use crate::listing::end_of;
 use crate::row::RowName;
 use crate::settings::is_identifier;
 use crate::statements::{
@@ -219,7 +220,7 @@ pub(crate) fn locked_by(claim: &Claim) -> String {
 /// The prefix of the names that a listing asks for, and the range of rows in which they are. Names there have no namespace.
 pub(crate) fn range_of(listing: &Listing) -> (String, String, String) {
     let prefix = listing.prefix.clone();
-    (prefix.clone(), prefix.clone(), format!("{prefix}{}", char::MAX))
+    (prefix.clone(), prefix.clone(), end_of(&prefix))
 }
 
 /// The lock with this name, of a Java node's too. No name is refused: ShedLock takes any.

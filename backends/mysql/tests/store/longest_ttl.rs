@@ -33,8 +33,16 @@ fn limit() -> String {
 async fn a_ttl_that_is_too_long_is_told(recipe: impl Recipe) {
     let server = tokio::task::spawn_blocking(move || Instance::start(recipe)).await.unwrap().unwrap();
     let database = Database::create(&server.url(), "limited").await;
+    for way in ["named", "row"] {
+        a_ttl_that_is_too_long_for(way, &database).await;
+    }
+}
+
+async fn a_ttl_that_is_too_long_for(way: &str, database: &Database) {
     let registry = dlock::Registry::new();
-    registry.connect("rows", &format!("{}?way=named", database.url())).await.unwrap();
+    registry.connect("rows", &format!("{}?way={way}", database.url())).await.unwrap();
+    // Each namespace has one way.
+    registry.configure(|defaults| defaults.namespace = way.into()).unwrap();
     let found = || {
         let found = registry.verify().err()?;
         found.iter().find(|(site, _)| site.name().ends_with("longest_ttl::work")).map(|(_, error)| error.to_string())

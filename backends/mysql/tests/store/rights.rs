@@ -1,6 +1,6 @@
 //! Accounts with fewer rights than locks need.
 
-use dlock::backends::mysql::named;
+use dlock::backends::mysql::{Builder, named};
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
@@ -116,6 +116,28 @@ async fn an_account_that_is_locked_by_wrong_passwords_is_never_shown(kind: Kind)
         codes.push(error.code().unwrap().to_owned());
     }
     assert!(codes[0] == "1045" && codes[3] != "1045", "it was never locked: {codes:?}");
+}
+
+/// MySQL's own kind of password. The client sends it in full at the first login of an account, and so never without TLS.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_that_needs_tls_is_refused_without_it_and_told_what_to_do() {
+    let database = Database::create(&Kind::MySql.shared().unwrap(), "needs_tls").await;
+    let account = format!("canary_{:08x}", fastrand::u32(..));
+    database.make_account(&account, "canary-secret").await;
+    let url = |options: &str| format!("{}?{options}", database.url_of(&format!("{account}:canary-secret")));
+    for way in ["lease", "named", "row"] {
+        let open = async |options: &str| Builder::url(&url(options)).unwrap().open(&Clock::system()).await;
+        for options in [format!("way={way}"), format!("way={way}&tls=off")] {
+            let error = open(&options).await.map(drop).unwrap_err();
+            let need = "an encrypted connection for this account (tls=verify)".to_owned();
+            assert_eq!(*error.kind(), ErrorKind::Unsupported { need }, "{options}: {error}");
+            assert!(!error.is_retryable(), "{options}: {error}");
+            let text = error.to_string();
+            assert!(text.contains("caching_sha2_password") && text.contains("add tls=verify"), "{options}: {text}");
+            assert!(!text_of(&error).contains("canary"), "{}", text_of(&error));
+        }
+    }
+    drop(Builder::url(&url("tls=require")).unwrap().open(&Clock::system()).await.unwrap());
 }
 
 mod alone {

@@ -68,6 +68,15 @@ pub(crate) async fn waiting(database: &Database) -> usize {
     database.lines(sql).await.len()
 }
 
+/// How many transactions stores have in this database. A session that is in none is not counted.
+pub(crate) async fn open_transactions(database: &Database) -> usize {
+    // InnoDB reads this table anew only if nobody has read it for 0.1 s.
+    tokio::time::sleep(std::time::Duration::from_millis(120)).await;
+    let open = database.lines("SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX").await;
+    let ours = database.sessions().await;
+    open.iter().filter(|session| ours.contains(session)).count()
+}
+
 pub(crate) async fn columns(database: &Database, table: &str) -> Vec<String> {
     let sql = "SELECT CONCAT(column_name, ' ', column_type) FROM information_schema.columns \
                WHERE table_schema = DATABASE() AND table_name = '$' ORDER BY ordinal_position";

@@ -284,7 +284,7 @@ impl Database {
 
     /// An account that may do all in this database.
     pub(crate) async fn make_account(&self, name: &str, password: &str) {
-        self.change(&format!("CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{password}'")).await;
+        self.change(&format!("CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{}'", password.replace('\'', "''"))).await;
     }
 
     pub(crate) async fn change_password(&self, name: &str, password: &str) {

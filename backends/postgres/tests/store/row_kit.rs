@@ -58,6 +58,13 @@ pub(crate) async fn waiting(database: &Database) -> usize {
     database.lines(sql).await.len()
 }
 
+/// How many transactions stores have in this database.
+pub(crate) async fn open_transactions(database: &Database) -> usize {
+    let sql = "SELECT pid FROM pg_stat_activity \
+               WHERE datname = current_database() AND application_name = 'dlock' AND xact_start IS NOT NULL";
+    database.lines(sql).await.len()
+}
+
 pub(crate) async fn columns(database: &Database, table: &str) -> Vec<String> {
     let sql = "SELECT column_name || ' ' || data_type FROM information_schema.columns WHERE table_name = '$' \
                ORDER BY ordinal_position";

@@ -6,9 +6,11 @@ use dlock_testkit::holds::{confirm, take};
 
 use crate::cases::support::is_refused;
 use crate::kit::{Database, TTL, try_open};
+use crate::row_kit;
 
 row_cases! {
     a_store_has_its_tables_in_the_schema_that_its_url_names
+    row_locks_have_their_tables_in_the_schema_that_their_url_names
     two_schemas_are_two_stores
     a_schema_that_is_missing_is_told
     a_path_of_schemas_does_not_lead_astray
@@ -24,6 +26,21 @@ async fn a_store_has_its_tables_in_the_schema_that_its_url_names(database: Datab
         .await;
     assert_eq!(found, ["my_locks.dlock_breaks", "my_locks.dlock_locks", "my_locks.dlock_meta"]);
     assert_eq!(database.lines("SELECT k FROM my_locks.dlock_locks").await, [hold.claim.key.as_str()]);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn row_locks_have_their_tables_in_the_schema_that_their_url_names(database: Database) {
+    database.change("CREATE SCHEMA my_rows").await;
+    let store = row_kit::open(&format!("{}?way=row&schema=my_rows", database.url())).await.unwrap();
+    store.ready().await.unwrap();
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    let found = database
+        .lines("SELECT schemaname || '.' || tablename FROM pg_tables WHERE tablename LIKE 'dlock%' ORDER BY 1")
+        .await;
+    assert_eq!(found, ["my_rows.dlock_meta", "my_rows.dlock_row_keys", "my_rows.dlock_rows"]);
+    for table in ["dlock_row_keys", "dlock_rows"] {
+        assert_eq!(database.lines(&format!("SELECT k FROM my_rows.{table}")).await, [hold.claim.key.as_str()]);
+    }
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 

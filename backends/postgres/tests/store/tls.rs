@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use dlock::{Clock, Error, ErrorKind};
+use dlock::{Clock, Error, ErrorKind, Key, LockKey};
 use dlock_contract::{Backend, Released};
 use dlock_postgres::named;
-use dlock_testkit::holds::take;
+use dlock_testkit::holds::{claim_on, take};
 use dlock_testkit::servers::{Certificates, Postgres};
 use dlock_testkit::text_of;
 
 use crate::kit::{Database, TTL, start, try_open};
+use crate::row_kit;
 
 const PASSWORD: &str = "canary-in-clear";
 
@@ -45,6 +46,7 @@ async fn certificates_are_checked() {
     // Made by one account, and used by both.
     drop(database.store().await);
     drop(named::open(&database.url(), &Clock::system()).await.unwrap());
+    drop(row_kit::open(&database.url()).await.unwrap());
     for kind in ["TABLES", "SEQUENCES"] {
         database.change(&format!("GRANT ALL ON ALL {kind} IN SCHEMA public TO guarded, client")).await;
     }
@@ -66,6 +68,10 @@ async fn certificates_are_checked() {
         let hold = take(&store, &database.claim(&format!("row {number}"), TTL)).await;
         assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
         drop(named::open(good, &Clock::system()).await.unwrap());
+        let rows = row_kit::open(&format!("{good}&way=row")).await.unwrap();
+        let row = claim_on(&LockKey::new("row", Key::new().value(&number)).unwrap(), TTL, |_| ());
+        let hold = take(&rows, &row).await;
+        assert_eq!(rows.release(&hold).await.unwrap(), Released::Released);
     }
     for (bad, kind) in [
         (url("guarded", "tls=verify"), ErrorKind::Outage),

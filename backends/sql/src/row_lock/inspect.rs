@@ -12,7 +12,8 @@ use super::dialect::RowDialect;
 use super::look::{Living, Owned};
 use super::shared::Shared;
 use super::store::RowLock;
-use crate::listing::{page_of, range_of};
+use crate::listing::{end_of, page_of, range_of};
+use crate::row::head_of;
 
 /// How long the server may take to end a session.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -65,8 +66,8 @@ impl<D: RowDialect> Shared<D> {
         let (prefix, mut start, mut end) = range_of(listing)?;
         if self.table.is_own {
             // The rows of a table have no namespace in their names; the keys of their holders have.
-            start = self.table.records();
-            end = format!("{start}\u{7f}");
+            start = head_of(&self.table.records()).to_owned();
+            end = end_of(&start);
         }
         let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
         let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);

@@ -15,7 +15,7 @@ row_cases! {
     a_provider_may_give_the_user_too
     a_provider_that_fails_or_hangs_is_an_outage_and_shows_nothing
     a_password_that_a_provider_gives_is_never_shown
-    the_settings_of_a_pool_open_a_store_of_either_way
+    the_settings_of_a_pool_open_a_store_of_each_way
     options_that_the_settings_of_a_pool_have_already_are_refused
 }
 
@@ -96,9 +96,9 @@ async fn a_password_that_a_provider_gives_is_never_shown(database: Database) {
     assert!(!text_of(&error).contains("canary"), "{error:?}");
 }
 
-async fn the_settings_of_a_pool_open_a_store_of_either_way(database: Database) {
+async fn the_settings_of_a_pool_open_a_store_of_each_way(database: Database) {
     let settings = database.settings();
-    for options in ["", "way=lease&max_connections=1", "way=named"] {
+    for options in ["", "way=lease&max_connections=1", "way=named", "way=row"] {
         let store = Builder::settings(&settings, options).unwrap().open(&Clock::system()).await.unwrap();
         cycle(&*store, &database).await;
         assert!(!format!("{:?}", Builder::settings(&settings, options).unwrap()).contains("127.0.0.1"));

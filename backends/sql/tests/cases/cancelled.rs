@@ -10,14 +10,18 @@ use dlock_testkit::wait_until;
 use futures::future::join_all;
 
 use super::kit::{Database, TTL, key};
-use crate::named_kit;
+use crate::{named_kit, row_kit};
 
 row_cases! {
     a_thousand_callers_of_lease_rows_that_give_up_leave_no_lock_and_no_connection_in_use
     a_thousand_callers_of_named_locks_that_give_up_leave_no_lock
+    a_thousand_callers_of_row_locks_that_give_up_leave_no_lock_and_no_transaction
 }
 
 const KEYS: usize = 7;
+
+/// A lock that was left would not be free by itself while a test waits for that.
+const LONG: Duration = Duration::from_secs(600);
 
 /// Each of a thousand calls ends after a random time: before its request, in it, in a wait, or in its body.
 async fn give_up(registry: &Registry, longest: Duration) {
@@ -31,7 +35,7 @@ async fn give_up(registry: &Registry, longest: Duration) {
         }
         join_all((0..50).map(|number| async move {
             let body = async {
-                if let Ok(guard) = registry.lock(Key::new().value(&(number % KEYS))).ttl(TTL).acquire().await {
+                if let Ok(guard) = registry.lock(Key::new().value(&(number % KEYS))).ttl(LONG).acquire().await {
                     grants.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2000))).await;
                     drop(guard);
@@ -73,8 +77,20 @@ async fn a_thousand_callers_of_named_locks_that_give_up_leave_no_lock(database: 
     let registry = registry_of(&database, named_kit::open(&database).await);
     // A grant needs more messages than that of a row.
     give_up(&registry, Duration::from_millis(60)).await;
-    let other = named_kit::open(&database).await;
-    let names: Vec<_> = (0..KEYS).map(|number| key(&database, &number.to_string())).collect();
+    all_are_free(&named_kit::open(&database).await, &database).await;
+}
+
+async fn a_thousand_callers_of_row_locks_that_give_up_leave_no_lock_and_no_transaction(database: Database) {
+    let registry = registry_of(&database, row_kit::open(&database.url()).await.unwrap());
+    give_up(&registry, Duration::from_millis(60)).await;
+    let other = row_kit::open(&database.url()).await.unwrap();
+    all_are_free(&other, &database).await;
+    wait_until("no transaction is open", async || row_kit::open_transactions(&database).await == 0).await.unwrap();
+}
+
+/// Nobody holds one of the keys, and somebody else can.
+async fn all_are_free(other: &impl Backend, database: &Database) {
+    let names: Vec<_> = (0..KEYS).map(|number| key(database, &number.to_string())).collect();
     wait_until("nothing is held", async || {
         let states = join_all(names.iter().map(|name| other.look(name))).await;
         states.into_iter().all(|state| state.unwrap().holders.is_empty())
@@ -82,7 +98,7 @@ async fn a_thousand_callers_of_named_locks_that_give_up_leave_no_lock(database: 
     .await
     .unwrap();
     for name in &names {
-        let hold = take(&other, &claim_on(name, TTL, |_| ())).await;
+        let hold = take(other, &claim_on(name, TTL, |_| ())).await;
         assert_eq!(other.release(&hold).await.unwrap(), Released::Released);
     }
 }

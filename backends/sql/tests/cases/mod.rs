@@ -15,6 +15,7 @@ mod limits;
 mod locked_rows;
 mod lost_replies;
 mod namespaces;
+mod passwords;
 pub(crate) mod room;
 mod room_crowds;
 mod room_losses;

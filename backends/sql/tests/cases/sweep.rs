@@ -13,6 +13,8 @@ row_cases! {
     a_sweep_leaves_rows_that_are_held_or_were_used_or_had_runs
     old_records_of_broken_holds_are_swept
     a_store_without_the_option_sweeps_nothing_soon
+    more_rows_than_a_page_are_swept
+    of_two_stores_one_sweeps_in_a_period
 }
 
 const OFTEN: &str = "sweep_every=50ms&sweep_after=1h";
@@ -83,4 +85,42 @@ async fn a_store_without_the_option_sweeps_nothing_soon(database: Database) {
     let swept = "SELECT COUNT(*) FROM dlock_meta WHERE name = 'sweep' AND number > 0";
     wait_until("a sweep has begun", async || database.number(swept).await == 1).await.unwrap();
     assert_eq!(database.number("SELECT COUNT(*) FROM dlock_locks").await, 1);
+}
+
+async fn more_rows_than_a_page_are_swept(database: Database) {
+    let store = database.store().await;
+    let held = take(&store, &database.claim("held", TTL)).await;
+    let fifty = "up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 50)";
+    // The first 1500 were used just now, so those behind them are on other pages, whenever a sweep begins.
+    let rows = format!(
+        "INSERT INTO dlock_locks (k, token, expires_us, note, hold) WITH RECURSIVE {fifty} \
+         SELECT CONCAT('n', 100 + a.n, '.', b.n), 1, CASE WHEN a.n <= 30 THEN {NOW} ELSE 1 END, '', '' \
+         FROM up a CROSS JOIN up b"
+    );
+    database.change(&rows).await;
+    let count = async || database.number("SELECT COUNT(*) FROM dlock_locks").await;
+    assert_eq!(count().await, 2501);
+    let _sweeps = database.store_with(OFTEN).await;
+    wait_until("the old rows are swept", async || count().await <= 1501).await.unwrap();
+    assert_eq!(database.number("SELECT COUNT(*) FROM dlock_locks WHERE k LIKE 'n%' AND k < 'n131'").await, 1500);
+    assert!(matches!(confirm(&store, &held).await, Standing::Renewed(_)));
+}
+
+async fn of_two_stores_one_sweeps_in_a_period(database: Database) {
+    let store = database.store().await;
+    store.release(&take(&store, &database.claim("a", TTL)).await).await.unwrap();
+    database.change(&long_ago()).await;
+    // As another store has it that sweeps once in two hours, and has just begun.
+    database.change(&format!("INSERT INTO dlock_meta VALUES ('sweep', '', {NOW} + 3600000000)")).await;
+    let _sweeps = database.store_with(OFTEN).await;
+    // A store makes this row before it asks whether it is its turn. After the second time it has done what followed the first.
+    for _ in 0..2 {
+        database.change("DELETE FROM dlock_meta WHERE name = 'swept'").await;
+        let asks = async || database.number("SELECT COUNT(*) FROM dlock_meta WHERE name = 'swept'").await == 1;
+        wait_until("it asks for its turn", asks).await.unwrap();
+    }
+    assert_eq!(database.number("SELECT COUNT(*) FROM dlock_locks").await, 1, "two stores sweep in one period");
+    // The period of the other one is over.
+    database.change("UPDATE dlock_meta SET number = 0 WHERE name = 'sweep'").await;
+    wait_until("it sweeps", async || database.number("SELECT COUNT(*) FROM dlock_locks").await == 0).await.unwrap();
 }

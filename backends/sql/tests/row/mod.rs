@@ -7,6 +7,7 @@ mod ends;
 mod late;
 mod records;
 mod rights;
+mod sweep;
 pub(crate) mod support;
 mod table;
 mod timeouts;

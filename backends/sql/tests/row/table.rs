@@ -10,6 +10,7 @@ row_lock_cases! {
     rows_of_a_table_of_the_users_own_are_locked
     a_row_that_is_missing_is_an_error_of_its_own
     a_key_that_differs_from_its_row_is_missing
+    held_rows_with_any_text_as_their_key_are_listed_and_can_be_broken
     a_table_that_cannot_be_locked_is_refused
     a_store_looks_at_the_table_again
     a_check_at_the_start_repeats_what_was_found
@@ -70,6 +71,38 @@ async fn a_key_that_differs_from_its_row_is_missing(database: Database) {
         assert_eq!(*error.kind(), ErrorKind::NoSuchRow, "{sku}: {error}");
     }
     registry.lock(Key::new().value("abc")).acquire().await.unwrap().release().await.unwrap();
+}
+
+/// The names of records begin with the table's, and a long one ends in the middle of an `é` unless somebody minds.
+async fn held_rows_with_any_text_as_their_key_are_listed_and_can_be_broken(database: Database) {
+    let long = "é".repeat(150);
+    let skus = ["abc", "äöü", &long];
+    database.change("CREATE TABLE products (sku VARCHAR(200) PRIMARY KEY, n INT NOT NULL)").await;
+    database.change(&format!("INSERT INTO products VALUES ('{}', 0)", skus.join("', 0), ('"))).await;
+    let url = format!("{}?way=row&table=products&column=sku", database.url());
+    let (one, other) = (registry(&database, &url).await, registry(&database, &url).await);
+    let mut guards = Vec::new();
+    for sku in skus {
+        guards.push(one.lock(Key::new().value(sku)).acquire().await.unwrap());
+    }
+    let (mut listed, mut page) = (Vec::new(), other.locks().limit(1).page().await.unwrap());
+    loop {
+        listed.append(&mut page.locks);
+        let Some(after) = page.next else { break };
+        page = other.locks().limit(1).after(after).page().await.unwrap();
+    }
+    let mut keys: Vec<_> = listed.iter().map(|lock| &lock.key).collect();
+    let mut held: Vec<_> = guards.iter().map(|guard| guard.key()).collect();
+    keys.sort();
+    held.sort();
+    assert_eq!(keys, held);
+    for (sku, guard) in skus.into_iter().zip(&guards) {
+        let lock = listed.iter().find(|lock| &lock.key == guard.key()).unwrap();
+        let id = lock.state.holders[0].id.unwrap();
+        assert!(other.lock(Key::new().value(sku)).break_hold(id).by("alice").await.unwrap(), "{sku}");
+        assert!(guard.confirm().await.unwrap_err().is_lost(), "{sku}");
+    }
+    assert!(other.locks().page().await.unwrap().locks.is_empty());
 }
 
 async fn a_table_that_cannot_be_locked_is_refused(database: Database) {

@@ -11,6 +11,7 @@ use crate::row_kit::{Database, is_deadlock, transaction, waiting_for};
 row_lock_cases! {
     a_body_that_goes_on_after_a_deadlock_is_told
     a_body_that_goes_on_after_its_own_commit_is_told_and_writes_nothing
+    a_body_that_goes_on_after_its_own_rollback_is_told_although_nobody_wants_the_row
     readers_behind_a_writer_whose_transaction_has_ended_hold
 }
 
@@ -73,6 +74,22 @@ async fn a_body_that_goes_on_after_its_own_commit_is_told_and_writes_nothing(dat
     assert!(held.confirm().await.unwrap_err().is_lost(), "it was not told");
     next.release().await.unwrap();
     assert_eq!(world.data().await, ["1"]);
+}
+
+/// No later holder's record says it, and while the body keeps its connection the session cannot be asked: somebody must look
+/// whether the row is locked.
+async fn a_body_that_goes_on_after_its_own_rollback_is_told_although_nobody_wants_the_row(database: Database) {
+    let world = World::new(database).await;
+    let guard = world.lock().ttl(TTL).acquire().await.unwrap();
+    let held = guard.clone();
+    let mut tx = transaction(&held).unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    held.confirm().await.unwrap();
+    conn.execute("ROLLBACK").await.unwrap();
+    assert!(held.confirm().await.unwrap_err().is_lost(), "it was not told");
+    drop(conn);
+    drop(tx);
+    guard.release().await.unwrap_err();
 }
 
 /// The session of the writer lives on, and the tokens of readers stand where its record was.

@@ -231,6 +231,7 @@ impl Database {
 
     /// An account that may do all in this database.
     pub(crate) async fn make_account(&self, name: &str, password: &str) {
+        let password = password.replace('\\', "\\\\").replace('\'', "''");
         self.change(&format!("CREATE USER '{name}'@'%' IDENTIFIED BY '{password}'")).await;
         self.change(&format!("GRANT ALL ON {}.* TO '{name}'@'%'", self.name)).await;
     }
