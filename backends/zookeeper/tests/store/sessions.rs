@@ -170,10 +170,11 @@ async fn nothing_is_granted_in_a_session_that_was_given_up_while_the_store_was_a
     let (server, clock) = (own(), Clock::manual());
     let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
     let (store, raw) = (ZooKeeper::open(&url, &clock).await.unwrap(), raw(&server.url()).await);
-    let first = take(&store, &claim(&lock("before"))).await;
+    // So the attempt below makes its own node alone, and nothing before it confirms the session.
+    let key = lock("late");
+    let first = take(&store, &claim(&key)).await;
     store.release(&first).await.unwrap();
     clock.advance(TTL * 7 / 10);
-    let key = lock("late");
     proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(700) });
     let (asked, waits) = (claim(&key), until());
     let mut attempt = store.try_acquire(&asked, waits);
