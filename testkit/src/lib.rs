@@ -1,5 +1,6 @@
-//! Test support: [private servers](servers), a [fault proxy](proxy), [child processes](child) and [misspelt URLs](slips). With the feature
-//! `stores` also what the tests of each store share: claims and holds, and the conformance suite as a test target.
+//! Test support: [private servers](servers), a [fault proxy](proxy), [child processes](child), [misspelt URLs](slips)
+//! and the [lateness] of the machine. With the feature `stores` also what the tests of each store share: claims and holds,
+//! and the conformance suite as a test target.
 //!
 //! Nothing here touches the system's own servers: every instance lives in a temporary folder, listens on a free port
 //! of 127.0.0.1 and ends with the process that started it, also when that one is killed.
@@ -24,6 +25,7 @@
 mod children;
 mod error;
 mod find;
+pub mod lateness;
 mod log;
 mod nobody;
 mod probe;

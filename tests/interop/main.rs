@@ -8,6 +8,7 @@ mod etcd;
 mod foreign;
 mod redsync;
 mod shedlock;
+mod zookeeper;
 
 use std::time::{Duration, Instant};
 

@@ -9,10 +9,9 @@ use dlock::{Clock, Lock, Registry};
 use dlock_contract::BootInstant;
 use dlock_testkit::child::Child;
 use dlock_testkit::servers::Instance;
-use dlock_testkit::{Mode, Proxy, Result};
+use dlock_testkit::{Mode, Proxy, Result, lateness};
 use tempfile::TempDir;
 
-use crate::lateness;
 use crate::probes::{self, Probe};
 use crate::resource::Resource;
 use crate::store::{self, Store};

@@ -10,10 +10,10 @@ mod worker;
 use std::env;
 use std::time::Duration;
 
-use dlock::{Error, Mode, distributed_lock};
+use dlock::{Error, distributed_lock};
 
 use crate::arena::{TTL, now};
-use crate::cases::modes::{PERMIT, READ, SEVERAL};
+use crate::cases::modes::{READERS, SEVERAL, shared_modes};
 use crate::resource::Resource;
 
 pub(crate) use forked::OTHER as FORK_OTHER;
@@ -54,10 +54,13 @@ async fn hold() -> Result<(), Error> {
 }
 
 async fn hold_every_mode() -> Result<(), Error> {
-    let reader = dlock::lock(READ).mode(Mode::Read).ttl(TTL).acquire().await?;
-    let permit = dlock::lock(PERMIT).mode(Mode::permits(2)).ttl(TTL).acquire().await?;
+    let (mut guards, mut tokens) = (Vec::new(), Vec::new());
+    for (key, mode, _) in shared_modes(var(READERS) == "true") {
+        let guard = dlock::lock(key).mode(mode).ttl(TTL).acquire().await?;
+        tokens.push(guard.fence()?.get());
+        guards.push(guard);
+    }
     let several = dlock::lock_all(SEVERAL).ttl(TTL).acquire().await?;
-    let mut tokens = vec![reader.fence()?.get(), permit.fence()?.get()];
     for held in several.held() {
         tokens.push(held.fence()?.get());
     }

@@ -9,12 +9,11 @@ mod arena;
 mod cases;
 mod history;
 mod holder;
-mod lateness;
 mod probes;
 mod resource;
 mod store;
 
-use dlock_testkit::child;
+use dlock_testkit::{child, lateness};
 use libtest_mimic::{Arguments, Trial};
 
 use arena::Arena;

@@ -95,8 +95,13 @@ impl Store {
         matches!(self, Self::MariaDbRow | Self::MySqlRow | Self::PostgresRow)
     }
 
-    /// Does it take part in the trials of readers, permits and several locks in one call?
-    pub(crate) fn has_modes(self) -> bool {
+    /// Does it take part in the trials of permits and several locks in one call?
+    pub(crate) fn has_permits(self) -> bool {
+        self.has_readers() || self == Self::Consul
+    }
+
+    /// And of readers and writers?
+    pub(crate) fn has_readers(self) -> bool {
         matches!(self, Self::Etcd | Self::ZooKeeper)
     }
 

@@ -20,6 +20,7 @@ fn steps(parts: &mut Parts) -> Result {
     parts.run("ShedLock", || peers::java("shedlock", "tests/interop/shedlock", "Node"))?;
     parts.run("etcd's concurrency package", peers::etcd_mutex)?;
     parts.run("jetcd", || peers::java("jetcd", "tests/interop/etcd/jetcd", "Jetcd"))?;
+    parts.run("Curator", || peers::java("curator", "tests/interop/zookeeper/curator", "Curator"))?;
     parts.run("Consul's api for Go", || peers::go("consul-api", "tests/interop/consul/go"))?;
     with_servers(parts, |parts, set| {
         let mut command = cargo(&["test", "--no-fail-fast", "--features", ETCD, "--test", "interop"]);

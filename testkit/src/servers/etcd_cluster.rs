@@ -16,6 +16,11 @@ pub struct EtcdCluster {
 impl EtcdCluster {
     /// Starts it, and returns when it has a leader.
     pub fn start() -> Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// The same, with more options on each member's command line.
+    pub fn start_with(more: &[&str]) -> Result<Self> {
         let ports: Vec<u16> = (0..MEMBERS).map(|_| free_port()).collect();
         let peers = Peers::start(&ports)?;
         let url = |port: u16| format!("http://127.0.0.1:{port}");
@@ -29,8 +34,8 @@ impl EtcdCluster {
                 ("--initial-advertise-peer-urls", &url(*door)),
                 ("--listen-peer-urls", &url(*port)),
             ];
-            let extra =
-                options.iter().flat_map(|(option, value)| [(*option).to_owned(), (*value).to_owned()]).collect();
+            let own = options.iter().flat_map(|(option, value)| [*option, *value]);
+            let extra = own.chain(more.iter().copied()).map(str::to_owned).collect();
             Etcd { peer_port: *port, extra }
         });
         let members = Instance::start_all(recipes.collect::<Vec<_>>())?;

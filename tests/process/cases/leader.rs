@@ -5,14 +5,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::{Election, ErrorKind, LeaderWatch, Registry, SeenLeader};
-use dlock_testkit::Mode;
 use dlock_testkit::child::Child;
+use dlock_testkit::{Mode, lateness};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::arena::{Arena, PATIENCE, TTL};
 use crate::holder::ELECTION;
-use crate::lateness;
 use crate::store::Store;
 
 pub(super) fn a_resignation_hands_over_with_a_higher_term_and_observers_see_it(arena: &Arena) {

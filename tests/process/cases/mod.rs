@@ -30,7 +30,7 @@ pub(crate) struct Case {
 const ANY: fn(Store) -> bool = |_| true;
 const SHARED: fn(Store) -> bool = Store::is_shared;
 const REMOTE: fn(Store) -> bool = Store::is_remote;
-const MODES: fn(Store) -> bool = Store::has_modes;
+const PERMITS: fn(Store) -> bool = Store::has_permits;
 const PASSES: fn(Store) -> bool = Store::passes_holds_on;
 const ROWS: fn(Store) -> bool = Store::is_row_lock;
 const PAIRS: fn(Store) -> bool = |store| store == Store::Paired;
@@ -47,7 +47,7 @@ pub(crate) const ALL: &[Case] = cases![
     SHARED Shared killed::kill_9_holder_before_anybody_waits,
     SHARED Shared killed::kill_9_waiter_does_not_block_the_line,
     SHARED Shared killed::a_stopped_waiter_neither_blocks_the_line_nor_uses_an_old_grant,
-    MODES Shared modes::kill_9_holder_of_every_mode,
+    PERMITS Shared modes::kill_9_holder_of_every_mode,
     SHARED Shared nemesis::at_most_one_holder_whatever_befalls_the_processes,
     SHARED Shared stopped::a_stopped_holder_learns_of_its_loss_and_writes_nothing,
     ANY Shared leader::a_resignation_hands_over_with_a_higher_term_and_observers_see_it,

@@ -1,46 +1,61 @@
-//! A process that dies with a reader's hold, a permit and several locks of one request: each is free in time.
+//! A process that dies with a permit, several locks of one request and, where the store has them, a reader's hold: each is
+//! free in time.
 
 use std::time::Instant;
 
 use dlock::{Mode, Wait};
+use futures::future::try_join_all;
 
 use crate::arena::{Arena, PATIENCE, TTL};
 
-/// What the holder has: a lock for each mode, and several locks at once.
-pub(crate) const READ: &str = "read";
-pub(crate) const PERMIT: &str = "permit";
+/// The variable that tells the holder whether the store has readers.
+pub(crate) const READERS: &str = "READERS";
+/// The locks that the holder takes in one call.
 pub(crate) const SEVERAL: [&str; 2] = ["several a", "several b"];
+
+const READ: &str = "read";
+const PERMIT: &str = "permit";
+
+/// The other locks of the holder: the key, its mode, and the mode in which the next one waits for it.
+pub(crate) fn shared_modes(readers: bool) -> Vec<(&'static str, Mode, Mode)> {
+    let read = readers.then_some((READ, Mode::Read, Mode::Write));
+    read.into_iter().chain([(PERMIT, Mode::permits(2), Mode::permits(2))]).collect()
+}
 
 pub(super) fn kill_9_holder_of_every_mode(arena: &Arena) {
     arena.run(async {
-        let mut holder = arena.child("hold every mode");
+        let readers = arena.store.has_readers();
+        let mut holder = arena.child_with("hold every mode", &[(READERS, &readers.to_string())]);
         let line = holder.wait_line("held ", PATIENCE).unwrap();
         let tokens: Vec<u64> = line.split(' ').map(|token| token.parse().unwrap()).collect();
         let next = arena.near().await;
         let lock = |key: &'static str, mode| next.lock(key).mode(mode).ttl(TTL).wait(Wait::UpTo(PATIENCE));
         // Nothing of it is free before, but what it shares.
-        let reader = lock(READ, Mode::Read).wait(Wait::None).acquire().await.unwrap();
+        if readers {
+            let reader = lock(READ, Mode::Read).wait(Wait::None).acquire().await.unwrap();
+            reader.release().await.unwrap();
+        }
         let other = lock(PERMIT, Mode::permits(2)).wait(Wait::None).acquire().await.unwrap();
         assert_eq!(other.slot(), Some(1));
-        reader.release().await.unwrap();
-        for (key, mode) in [(READ, Mode::Write), (PERMIT, Mode::permits(2)), (SEVERAL[1], Mode::Exclusive)] {
+        let wanted: Vec<_> = shared_modes(readers).into_iter().map(|(key, _, next)| (key, next)).collect();
+        for &(key, mode) in wanted.iter().chain(&[(SEVERAL[1], Mode::Exclusive)]) {
             let error = lock(key, mode).wait(Wait::None).acquire().await.unwrap_err();
             assert_eq!(*error.kind(), dlock::ErrorKind::Busy, "{key}: {error}");
         }
         let waiting = async {
             let several = next.lock_all(SEVERAL).ttl(TTL).wait(Wait::UpTo(PATIENCE));
-            let [writer, permit] = [(READ, Mode::Write), (PERMIT, Mode::permits(2))].map(|(key, mode)| lock(key, mode));
-            tokio::try_join!(writer.acquire(), permit.acquire(), several.acquire()).unwrap()
+            let shared = wanted.iter().map(|&(key, mode)| lock(key, mode).acquire());
+            tokio::try_join!(try_join_all(shared), several.acquire()).unwrap()
         };
         let killed = Instant::now();
         holder.kill9().unwrap();
-        let (writer, permit, several) = waiting.await;
+        let (shared, several) = waiting.await;
         arena.assert_in_time(killed);
-        assert_eq!(permit.slot(), Some(0), "the dead holder's slot");
-        let fences = [&writer, &permit].map(|guard| guard.fence().unwrap().get());
+        assert_eq!(shared.last().unwrap().slot(), Some(0), "the dead holder's slot");
+        let fences = shared.iter().map(|guard| guard.fence().unwrap().get());
         let later = several.held().map(|held| held.fence().unwrap().get());
-        assert!(fences.into_iter().chain(later).zip(&tokens).all(|(next, dead)| next > *dead), "{tokens:?}");
-        for guard in [writer, permit, other] {
+        assert!(fences.chain(later).zip(&tokens).all(|(next, dead)| next > *dead), "{tokens:?}");
+        for guard in shared.into_iter().chain([other]) {
             guard.release().await.unwrap();
         }
         several.release().await.unwrap();

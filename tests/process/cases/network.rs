@@ -3,10 +3,9 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Error, ErrorKind, Guard, LossCause};
-use dlock_testkit::Mode;
+use dlock_testkit::{Mode, lateness};
 
 use crate::arena::{Arena, TTL, job};
-use crate::lateness;
 
 pub(super) fn a_silent_network_is_a_loss_by_the_own_deadline(arena: &Arena) {
     lost_by_deadline(arena, Mode::BLACKHOLE);

@@ -12,3 +12,8 @@ mod sessions;
 mod three;
 mod tls;
 mod tools;
+
+#[test]
+fn child_main() {
+    tls::child();
+}

@@ -14,9 +14,9 @@ use crate::server::{LONG, Raw, fresh, open, renewal};
 const MASTER: &str = "6f1f3c0e-6a0e-4a39-9b5d-5f0a4c8f2b11";
 
 /// A server on which a token needs rights.
-fn strict() -> (Instance, Raw) {
-    let acl = format!(r#"-hcl=acl{{enabled=true default_policy="deny" tokens{{master="{MASTER}"}}}}"#);
-    let recipe = Strict(servers::Consul { extra: vec![acl], ..servers::Consul::default() });
+pub(crate) fn strict(mut extra: Vec<String>) -> (Instance, Raw) {
+    extra.push(format!(r#"-hcl=acl{{enabled=true default_policy="deny" tokens{{master="{MASTER}"}}}}"#));
+    let recipe = Strict(servers::Consul { extra, ..servers::Consul::default() });
     let server = Instance::start(recipe).unwrap();
     let raw = Raw::at(&server.url());
     (server, raw)
@@ -48,7 +48,7 @@ impl servers::Recipe for Strict {
 }
 
 /// A token with this rule.
-fn token(raw: Raw, rules: &str) -> String {
+pub(crate) fn token(raw: Raw, rules: &str) -> String {
     let name = fresh("policy");
     let policy = json!({"Name": name, "Rules": rules});
     raw.ask(&format!("PUT /v1/acl/policy?token={MASTER} {policy}")).unwrap();
@@ -56,9 +56,9 @@ fn token(raw: Raw, rules: &str) -> String {
     token["SecretID"].as_str().unwrap().to_owned()
 }
 
-const ENOUGH: &str = r#"session_prefix "" { policy = "write" } key_prefix "dl1" { policy = "write" }"#;
+pub(crate) const ENOUGH: &str = r#"session_prefix "" { policy = "write" } key_prefix "dl1" { policy = "write" }"#;
 
-static SERVER: LazyLock<(Instance, Raw)> = LazyLock::new(strict);
+static SERVER: LazyLock<(Instance, Raw)> = LazyLock::new(|| strict(Vec::new()));
 
 #[tokio::test]
 async fn two_rights_are_enough_for_everything_and_the_token_may_stand_in_a_file() {

@@ -157,7 +157,7 @@ async fn a_health_check_that_becomes_critical_ends_the_hold_and_the_lock_delay_i
 }
 
 #[tokio::test]
-async fn one_query_tells_the_ends_of_many_sessions_and_of_no_other() {
+async fn the_ends_of_many_sessions_are_told_and_of_no_other() {
     let server = own();
     let (store, raw) = (open(&format!("{}?lock_delay=0s", server.url())).await.unwrap(), Raw::at(&server.url()));
     let mut held = Vec::new();

@@ -14,6 +14,7 @@ use dlock_testkit::wait_until;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::faults;
 use crate::server::{claim_for, lock, soon, stand};
 
 /// Longer than an election and the way to another member.
@@ -23,6 +24,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 async fn start() -> Arc<EtcdCluster> {
     Arc::new(tokio::task::spawn_blocking(EtcdCluster::start).await.unwrap().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operators_work_on_one_member_is_felt_by_processes_at_the_others() {
+    let start = || EtcdCluster::start_with(&["--quota-backend-bytes", faults::QUOTA]);
+    let cluster = tokio::task::spawn_blocking(start).await.unwrap().unwrap();
+    let [holders, operators, waiters] = &cluster.members[..] else { panic!("three members") };
+    let (one, other) = (faults::open(holders).await, faults::open(waiters).await);
+    let mut raw = faults::raw(operators).await;
+    faults::compaction(&one, &other, &mut raw).await;
+    faults::revocation(&one, &other, &mut raw).await;
+    // The last, because the alarm stays.
+    faults::no_space(&one, &other, &mut raw).await;
 }
 
 async fn blocking<T: Send + 'static>(

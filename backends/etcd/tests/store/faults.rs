@@ -1,14 +1,16 @@
 //! What an operator does to a running server: compaction, a full disk, tokens that expire.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::ErrorKind;
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Client, CompactionOptions};
-use dlock_contract::{Backend, Queue, Released, Standing};
+use dlock::{ErrorKind, LockKey};
+use dlock_contract::{Backend, Claim, Queue, Released, Signal, Standing};
 use dlock_testkit::servers::{self, Instance};
+use futures::future::BoxFuture;
 
-use crate::server::{acquire, ask, claim, claim_for, is_quiet, lock, own, soon, stand, url};
+use crate::server::{acquire, ask, claim_for, is_quiet, lock, own, soon, stand, url};
 
 pub(crate) async fn open(server: &Instance) -> Etcd {
     Etcd::open(&url(server), &dlock::Clock::system()).await.unwrap()
@@ -35,32 +37,52 @@ pub(crate) fn started_with(options: &[&str]) -> Instance {
 #[tokio::test]
 async fn a_compaction_disturbs_no_waiter() {
     let server = own();
-    let (one, other, mut raw) = (open(&server).await, open(&server).await, raw(&server).await);
+    compaction(&open(&server).await, &open(&server).await, &mut raw(&server).await).await;
+}
+
+#[tokio::test]
+async fn without_space_no_lock_is_granted_and_what_is_held_can_be_renewed_and_freed() {
+    let server = started_with(&["--quota-backend-bytes", QUOTA]);
+    no_space(&open(&server).await, &open(&server).await, &mut raw(&server).await).await;
+}
+
+#[tokio::test]
+async fn a_revoked_lease_of_a_waiter_and_of_a_holder_is_told_at_once() {
+    let server = own();
+    revocation(&open(&server).await, &open(&server).await, &mut raw(&server).await).await;
+}
+
+/// For a moment in which [`fill`] uses it up.
+pub(crate) const QUOTA: &str = "400000";
+
+fn long(key: &LockKey) -> Arc<Claim> {
+    claim_for(key, Duration::from_secs(60), true)
+}
+
+/// One process holds and another one waits while an operator compacts.
+pub(crate) async fn compaction(one: &Etcd, other: &Etcd, raw: &mut Client) {
     let key = lock("compacted");
-    let hold = ask(&one, &claim(&key)).await.unwrap();
-    let waiter = claim(&key);
-    let mut signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
+    let hold = ask(one, &long(&key)).await.unwrap();
+    let waiter = long(&key);
+    let mut signal = stand(other, &waiter).await.unwrap_err().signal.unwrap();
     assert!(is_quiet(&mut signal).await);
     let revision = raw.put("noise", "", None).await.unwrap().header().unwrap().revision();
     raw.compact(revision, Some(CompactionOptions::new().with_physical())).await.unwrap();
     raw.defragment().await.unwrap();
     assert!(is_quiet(&mut signal).await, "woken without news");
     one.release(&hold).await.unwrap();
-    signal.await.unwrap();
-    assert!(stand(&other, &waiter).await.is_ok());
+    news_of(signal).await;
+    let next = stand(other, &waiter).await.expect("its key is there already");
+    other.release(&next).await.unwrap();
 }
 
 /// The quota is used up while one process holds the lock and another one waits for it.
-#[tokio::test]
-async fn without_space_no_lock_is_granted_and_what_is_held_can_be_renewed_and_freed() {
-    let server = started_with(&["--quota-backend-bytes", "400000"]);
-    let (one, other, mut raw) = (open(&server).await, open(&server).await, raw(&server).await);
-    let long = |key: &_| claim_for(key, Duration::from_secs(60), true);
+pub(crate) async fn no_space(one: &Etcd, other: &Etcd, raw: &mut Client) {
     let key = lock("full");
-    let hold = ask(&one, &long(&key)).await.unwrap();
+    let hold = ask(one, &long(&key)).await.unwrap();
     let waiter = long(&key);
-    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
-    fill(&mut raw).await;
+    let signal = stand(other, &waiter).await.unwrap_err().signal.unwrap();
+    fill(raw).await;
     for renewed in [true, false] {
         let refused = claim_for(&lock("refused"), Duration::from_secs(60), renewed);
         let error = one.try_acquire(&refused, Queue::until(soon())).await.unwrap_err();
@@ -70,9 +92,40 @@ async fn without_space_no_lock_is_granted_and_what_is_held_can_be_renewed_and_fr
     }
     assert!(matches!(one.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-    signal.await.unwrap();
-    let next = stand(&other, &waiter).await.expect("its key is there already");
+    news_of(signal).await;
+    let next = stand(other, &waiter).await.expect("its key is there already");
     assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+}
+
+/// An operator ends the lease of the waiter, and then the lease of the holder.
+pub(crate) async fn revocation(one: &Etcd, other: &Etcd, raw: &mut Client) {
+    let key = lock("revoked");
+    let hold = ask(one, &long(&key)).await.unwrap();
+    let waiter = long(&key);
+    let signal = stand(other, &waiter).await.unwrap_err().signal.unwrap();
+    let keys = raw.get(crate::server::prefix(&key), Some(range())).await.unwrap();
+    let lease = keys.kvs().iter().map(|key| key.lease()).find(|lease| Some(*lease as u64) != hold.group()).unwrap();
+    told_of_the_end_of(lease, signal, raw).await;
+    // To the end of the queue, on a new lease.
+    let signal = stand(other, &waiter).await.unwrap_err().signal.unwrap();
+    told_of_the_end_of(hold.group().unwrap() as i64, signal, raw).await;
+    let next = stand(other, &waiter).await.expect("its key is there already");
+    assert_eq!(one.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Lost);
+    other.release(&next).await.unwrap();
+}
+
+/// The news come long before a lease would expire.
+async fn news_of(signal: impl Future<Output = dlock::Result<Signal>>) {
+    tokio::time::timeout(Duration::from_secs(10), signal).await.expect("no news").unwrap();
+}
+
+/// Revokes a lease while a waiter listens.
+async fn told_of_the_end_of(lease: i64, signal: BoxFuture<'static, dlock::Result<Signal>>, raw: &mut Client) {
+    let revoked = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        raw.lease_revoke(lease).await.unwrap();
+    };
+    tokio::join!(revoked, news_of(signal));
 }
 
 #[tokio::test]
@@ -98,38 +151,6 @@ async fn a_token_of_an_account_that_expires_is_renewed() {
     let _ = tokio::time::timeout(Duration::from_secs(5), signal).await.expect("no news");
     let next = acquire(&other, &waiter).await;
     assert_eq!(other.release(&next).await.unwrap(), Released::Released);
-}
-
-#[tokio::test]
-async fn a_revoked_lease_of_a_waiter_and_of_a_holder_is_told_at_once() {
-    let server = own();
-    let (one, other, mut raw) = (open(&server).await, open(&server).await, raw(&server).await);
-    let key = lock("revoked");
-    let hold = ask(&one, &claim(&key)).await.unwrap();
-    let waiter = claim(&key);
-    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
-    let keys = raw.get(crate::server::prefix(&key), Some(range())).await.unwrap();
-    let lease = keys.kvs().iter().map(|key| key.lease()).find(|lease| Some(*lease as u64) != hold.group()).unwrap();
-    let ((), news) = tokio::join!(
-        async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            raw.lease_revoke(lease).await.unwrap();
-        },
-        tokio::time::timeout(Duration::from_secs(2), signal)
-    );
-    news.expect("no news").unwrap();
-    // To the end of the queue, on a new lease.
-    let signal = stand(&other, &waiter).await.unwrap_err().signal.unwrap();
-    let ((), news) = tokio::join!(
-        async {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            raw.lease_revoke(hold.group().unwrap() as i64).await.unwrap();
-        },
-        tokio::time::timeout(Duration::from_secs(2), signal)
-    );
-    news.expect("no news").unwrap();
-    assert!(stand(&other, &waiter).await.is_ok());
-    assert_eq!(one.renew(&[&hold]).await.pop().unwrap().unwrap(), Standing::Lost);
 }
 
 fn range() -> dlock::backends::etcd::client::GetOptions {

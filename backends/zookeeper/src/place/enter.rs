@@ -139,7 +139,7 @@ impl Place {
             Ok(made) => made,
             Err(ClientError::NoNode) => {
                 state.in_doubt = false;
-                client.mkdir(&self.path, &shared.parents()).await.map_err(|error| fault(&error))?;
+                self.make_parents(shared, client, lease).await?;
                 return Ok(None);
             }
             Err(error) => {

@@ -5,6 +5,7 @@ mod exchange;
 mod find;
 mod grant;
 mod leave;
+mod parents;
 mod shared;
 mod slots;
 mod wait;

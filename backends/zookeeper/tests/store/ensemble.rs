@@ -1,13 +1,18 @@
 //! Three servers that agree: what a hold survives.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
+use dlock::{Clock, ErrorKind, Event, Guard, Key, Label, LockKey, Observer, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
-use dlock_testkit::holds::{claim_on, stand, take, token};
+use dlock_testkit::child::Child;
+use dlock_testkit::holds::{claim_on, confirm, stand, take, token};
 use dlock_testkit::servers::{Instance, ZooKeeper};
-use dlock_testkit::wait_until;
+use dlock_testkit::{Mode, Proxy, lateness, wait_until};
 
 use crate::kit::{lock, open};
+use crate::{killed, sessions};
 
 struct Ensemble(Vec<Instance>);
 
@@ -19,6 +24,11 @@ impl Ensemble {
     fn url(&self) -> String {
         let hosts: Vec<_> = self.0.iter().map(|node| node.addr().to_string()).collect();
         format!("zk://{}", hosts.join(","))
+    }
+
+    /// A node that runs.
+    fn living(&self) -> &Instance {
+        self.0.iter().find(|node| node.pid().is_some()).unwrap()
     }
 
     /// The node that leads now.
@@ -77,8 +87,20 @@ async fn a_hold_and_a_waiter_survive_the_leader_and_a_minority_grants_nothing() 
     };
     assert!(token(&next) > token(&hold));
 
+    assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+
+    // Two of three servers are left, and the client knows all three.
+    let url = ensemble.url();
+    tokio::join!(
+        cut_off_for_less_than_its_timeout(&url),
+        cut_off_for_longer_than_its_timeout(&url),
+        behind_a_waiter_that_is_killed(&url),
+        expired_by_another_client(&ensemble),
+    );
+    let next = take(&other, &claim()).await;
+
     // One of three servers grants nothing, and confirms nothing.
-    let second = ensemble.0.iter().find(|node| node.pid().is_some()).unwrap();
+    let second = ensemble.living();
     second.kill9().unwrap();
     for _ in 0..3 {
         let answer = tokio::time::timeout(Duration::from_secs(5), one.try_acquire(&claim(), Queue::Leave)).await;
@@ -89,4 +111,153 @@ async fn a_hold_and_a_waiter_survive_the_leader_and_a_minority_grants_nothing() 
             "a minority has renewed"
         );
     }
+}
+
+/// A program with proxies of its own, and what it is told.
+struct Program {
+    proxies: Vec<Proxy>,
+    registry: Registry,
+    told: Told,
+}
+
+#[derive(Clone, Default)]
+struct Told {
+    failed_renewals: Arc<AtomicU64>,
+    losses: Arc<AtomicU64>,
+}
+
+impl Observer for Told {
+    fn on_event(&self, _: &Label, event: &Event) {
+        match event {
+            Event::RenewalFailed { .. } => self.failed_renewals.fetch_add(1, Ordering::SeqCst),
+            Event::Lost { .. } => self.losses.fetch_add(1, Ordering::SeqCst),
+            _ => 0,
+        };
+    }
+}
+
+impl Program {
+    async fn start(url: &str) -> Self {
+        let (proxies, through) = Proxy::in_front_of_each(url).unwrap();
+        let (registry, told) = (Registry::new(), Told::default());
+        registry.observe(told.clone());
+        registry.connect("ensemble", &through).await.unwrap();
+        registry.set_default("ensemble").unwrap();
+        Self { proxies, registry, told }
+    }
+
+    async fn take(&self, name: &'static str, ttl: Duration) -> Guard {
+        let lock = self.registry.lock(Key::text(name)).ttl(ttl).wait(Wait::UpTo(TTL * 2));
+        lock.acquire().await.unwrap()
+    }
+
+    fn cut_off(&self) {
+        self.proxies.iter().for_each(|proxy| proxy.set(Mode::BLACKHOLE));
+    }
+
+    /// The network is there again, and knows nothing of the connections of before.
+    fn connect_again(&self) {
+        for proxy in &self.proxies {
+            proxy.set(Mode::Pass);
+            proxy.cut();
+        }
+    }
+}
+
+/// The timeout of the session in which holds with this ttl live: these servers tell a quarter of 500 ms too late.
+fn timeout_of(ttl: Duration) -> Duration {
+    ttl + Duration::from_millis(125)
+}
+
+async fn cut_off_for_less_than_its_timeout(url: &str) {
+    let (program, clock, ttl) = (Program::start(url).await, Clock::system(), Duration::from_secs(5));
+    let guard = program.take("short cut", ttl).await;
+    program.cut_off();
+    clock.sleep_until(clock.now().after(timeout_of(ttl) * 7 / 10)).await;
+    let left = guard.remaining();
+    guard.check().expect("lost within its ttl");
+    assert!(left < ttl / 2, "it was renewed without a network");
+    program.connect_again();
+    let renewed = wait_until("the renewal", async || {
+        guard.check().expect("lost within its ttl");
+        guard.remaining() > left
+    });
+    renewed.await.unwrap();
+    wait_until("a failed renewal", async || program.told.failed_renewals.load(Ordering::SeqCst) > 0).await.unwrap();
+    guard.confirm().await.unwrap();
+    assert_eq!(program.told.losses.load(Ordering::SeqCst), 0);
+    guard.release().await.unwrap();
+}
+
+async fn cut_off_for_longer_than_its_timeout(url: &str) {
+    lateness::watch();
+    let (program, clock, ttl) = (Program::start(url).await, Clock::system(), Duration::from_secs(2));
+    let other = open(url).await.unwrap();
+    let guard = program.take("long cut", ttl).await;
+    let waiter = claim_on(guard.key(), TTL, |_| ());
+    let mut wake = stand(&other, &waiter).await;
+    program.cut_off();
+    let (cut, began) = (clock.now(), Instant::now());
+    let deadline = cut.after(guard.remaining());
+    let lost = async {
+        let error = guard.lost().await;
+        assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
+        clock.now()
+    };
+    let granted = async {
+        let Signal::Granted(next) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!("no grant") };
+        (next, clock.now())
+    };
+    let (lost, (next, granted)) = tokio::join!(lost, granted);
+    let late = lateness::since(began);
+    assert!(lost >= deadline && lost <= deadline.after(late), "told {lost:?}, valid until {deadline:?}");
+    assert!(granted >= deadline, "the lock was granted while its holder believed in it");
+    clock.sleep_until(cut.after(timeout_of(ttl) * 3 / 2)).await;
+    program.connect_again();
+    assert!(guard.release().await.is_err());
+    wait_until("the loss", async || program.told.losses.load(Ordering::SeqCst) == 1).await.unwrap();
+    assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+    // In a new session.
+    let again = program.take("long cut", ttl).await;
+    assert!(again.fence().unwrap().get() > token(&next));
+    again.release().await.unwrap();
+}
+
+async fn behind_a_waiter_that_is_killed(url: &str) {
+    let id = fastrand::u64(..);
+    let key = LockKey::new(killed::NAMESPACE, killed::key(0, id)).unwrap();
+    let (one, last) = (open(url).await.unwrap(), open(url).await.unwrap());
+    let claim = || claim_on(&key, TTL, |_| ());
+    let hold = take(&one, &claim()).await;
+    let mut child = Child::spawn("waiter", &[("ID", &id.to_string()), (killed::URL, url)]).unwrap();
+    wait_until("the first waiter", async || one.look(&key).await.unwrap().waiters == Some(1)).await.unwrap();
+    let waiter = claim();
+    let mut wake = stand(&last, &waiter).await;
+    child.kill9().unwrap();
+    // Until its session ends, the dead waiter is first.
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    let news = tokio::time::timeout(TTL * 3, wake.signal.as_mut().unwrap()).await;
+    let Signal::Granted(next) = news.expect("nobody got the lock").unwrap() else { panic!("no grant") };
+    assert!(token(&next) > token(&hold));
+    assert_eq!(last.release(&next).await.unwrap(), Released::Released);
+}
+
+async fn expired_by_another_client(ensemble: &Ensemble) {
+    let (proxies, url) = Proxy::in_front_of_each(&ensemble.url()).unwrap();
+    let (one, other) = (open(&url).await.unwrap(), open(&ensemble.url()).await.unwrap());
+    let key = lock("expired");
+    // It does not end by itself meanwhile.
+    let long = || claim_on(&key, TTL * 3, |_| ());
+    let hold = take(&one, &long()).await;
+    let ended = hold.session.as_ref().unwrap().ended().unwrap();
+    sessions::expire(&hold, ensemble.living(), &proxies).await;
+    ended.await;
+    assert!(Clock::system().now() < hold.validity.deadline(), "the end of the session was not told");
+    assert_eq!(confirm(&one, &hold).await, Standing::Lost);
+    let next = take(&other, &long()).await;
+    assert!(token(&next) > token(&hold));
+    assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+    let again = take(&one, &long()).await;
+    assert!(again.group() != hold.group() && token(&again) > token(&next));
+    assert_eq!(one.release(&again).await.unwrap(), Released::Released);
 }

@@ -12,14 +12,17 @@ use futures::future::join_all;
 use crate::kit::{process, shared};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const NAMESPACE: &str = "killed";
+pub(crate) const NAMESPACE: &str = "killed";
+
+/// The servers of a child, if they are not the shared one.
+pub(crate) const URL: &str = "URL";
 
 /// What the child holds, and what waits for it.
 fn modes() -> [(Mode, Mode); 3] {
     [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read), (Mode::permits(1), Mode::permits(1))]
 }
 
-fn key(at: usize, id: u64) -> Key {
+pub(crate) fn key(at: usize, id: u64) -> Key {
     Key::new().value(&at).and_text(":").value(&id)
 }
 
@@ -31,7 +34,7 @@ async fn take(registry: &Registry, at: usize, mode: Mode, id: u64) -> Guard {
 async fn registry() -> Registry {
     let registry = Registry::new();
     registry.configure(|defaults| defaults.namespace = NAMESPACE.into()).unwrap();
-    registry.connect("main", &shared()).await.unwrap();
+    registry.connect("main", &std::env::var(URL).unwrap_or_else(|_| shared())).await.unwrap();
     registry
 }
 

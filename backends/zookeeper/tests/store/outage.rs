@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::Clock;
+use dlock::{Clock, Key, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::{Mode, Proxy, wait_until};
@@ -198,4 +198,11 @@ async fn a_server_that_is_too_far_away_for_the_shortest_session_is_opened_with_a
     assert!(one.profile().ttl.min > process().await.profile().ttl.min);
     let hold = take(&one, &claim_on(&lock("far"), TTL * 10, |_| ())).await;
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+    // The first lock of a namespace, of which no node is there, in one attempt. The engine waits for its answer no longer than a
+    // ttl.
+    let registry = Registry::new();
+    registry.configure(|defaults| defaults.namespace = format!("far{}", fastrand::u64(..))).unwrap();
+    registry.install("far", one).unwrap();
+    let guard = registry.lock(Key::text("first")).backend("far").ttl(TTL).wait(Wait::None).acquire().await.unwrap();
+    guard.release().await.unwrap();
 }
