@@ -79,12 +79,14 @@ fn every_way(url: &str, create: impl Fn(&str)) {
 }
 
 fn every_way_of_mysql(url: &str) {
-    every_way(url, |name| {
-        let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")));
-        tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
-            let mut conn = sqlx::MySqlConnection::connect(url).await.expect("a session");
-            sql.execute(&mut conn).await.expect("a database");
-        });
+    every_way(url, |name| create_in_mysql(url, name));
+}
+
+fn create_in_mysql(url: &str, name: &str) {
+    let sql = sqlx::raw_sql(sqlx::AssertSqlSafe(format!("CREATE DATABASE {name}")));
+    tokio::runtime::Runtime::new().expect("a runtime").block_on(async {
+        let mut conn = sqlx::MySqlConnection::connect(url).await.expect("a session");
+        sql.execute(&mut conn).await.expect("a database");
     });
 }
 
@@ -114,13 +116,31 @@ fn create_in_postgres(url: &str, name: &str) {
 
 #[test]
 fn a_withdrawal_in_the_locks_own_transaction_stays_if_the_call_succeeds_and_only_then() {
-    let url = shared().postgres().expect("a PostgreSQL");
-    let name = format!("withdraw_{:08x}", fastrand::u32(..));
-    create_in_postgres(&url, &name);
-    let (server, _) = url.rsplit_once('/').expect("a database");
-    let output = run("withdraw", &[&format!("{server}/{name}")]);
-    assert!(output.status.success(), "{}", text(&output));
-    assert!(text(&output).contains("10 withdrawals were paid, and 0 of 100 are left"), "{}", text(&output));
+    for url in databases("withdraw") {
+        let output = run("withdraw", &[&url]);
+        assert!(output.status.success(), "{url}: {}", text(&output));
+        assert!(text(&output).contains("10 withdrawals were paid, and 0 of 100 are left"), "{}", text(&output));
+    }
+}
+
+#[test]
+fn a_stock_with_a_version_column_sells_each_thing_once() {
+    for url in databases("stock") {
+        let output = run("stock_version", &[&url]);
+        assert!(output.status.success(), "{url}: {}", text(&output));
+        assert!(text(&output).contains("10 of 10 were sold to 30 buyers, and 0 are left"), "{}", text(&output));
+    }
+}
+
+/// A new database in each of the SQL servers.
+fn databases(case: &str) -> [String; 3] {
+    let name = format!("{case}_{:08x}", fastrand::u32(..));
+    let (mysql, mariadb) = (shared().mysql().expect("a MySQL"), shared().mariadb().expect("a MariaDB"));
+    let postgres = shared().postgres().expect("a PostgreSQL");
+    create_in_mysql(&mysql, &name);
+    create_in_mysql(&mariadb, &name);
+    create_in_postgres(&postgres, &name);
+    [mysql, mariadb, postgres].map(|url| format!("{}/{name}", url.rsplit_once('/').expect("a database").0))
 }
 
 #[test]
@@ -196,8 +216,17 @@ promises! { payment cache order_state shared_file transfer long_task web worker_
 /// The schedule and the payment are what people have a database for, and no Redis.
 #[test]
 fn a_schedule_and_a_payment_keep_their_promises_on_a_database_alone() {
-    let servers = [shared().mariadb().expect("a MariaDB"), shared().postgres().expect("a PostgreSQL")];
-    for (url, name) in servers.iter().flat_map(|url| ["scheduled_report", "payment"].map(|name| (url, name))) {
+    let [mysql, mariadb, postgres] = databases("service");
+    // Beside Java nodes a service has its locks in ShedLock's table.
+    let beside_java = format!("{mysql}?layout=shedlock");
+    for (name, url) in [
+        ("scheduled_report", &mariadb),
+        ("scheduled_report", &postgres),
+        ("payment", &mariadb),
+        ("payment", &postgres),
+        ("payment", &mysql),
+        ("payment", &beside_java),
+    ] {
         let output = run(name, &["--url", url]);
         assert!(output.status.success(), "{name} on {url}: {}", text(&output));
     }
