@@ -74,8 +74,8 @@ impl Bank {
              INSERT INTO dlock_example_accounts VALUES ({account}, {START})"
         ));
         match self {
-            Self::Postgres(conn) => drop(sqlx::raw_sql(sql).execute(conn).await?),
-            Self::MySql(conn) => drop(sqlx::raw_sql(sql).execute(conn).await?),
+            Self::Postgres(conn) => _ = sqlx::raw_sql(sql).execute(conn).await?,
+            Self::MySql(conn) => _ = sqlx::raw_sql(sql).execute(conn).await?,
         }
         Ok(())
     }
