@@ -13,7 +13,6 @@
 //! # }
 //! ```
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
 // A library neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 

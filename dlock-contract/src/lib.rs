@@ -5,7 +5,6 @@
 //!
 //! This crate knows no store, no client of a store, and nothing of waiting, renewing and releasing.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 

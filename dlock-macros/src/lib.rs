@@ -5,7 +5,6 @@
 //! an expression), `checks` (options that do not fit together), `model` (everything checked), `expand` with `site` and
 //! `call` (tokens). `fallback` is for functions with mistakes, `optimistic` for the attribute that takes no lock.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 

@@ -1,6 +1,5 @@
 //! The runtime of dlock: the code behind `#[distributed_lock]`. Use it through the crate `dlock-rs`.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 

@@ -12,7 +12,6 @@
 //!
 //! Holds of one process with the same ttl share a lease. So the server frees them together.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 

@@ -7,7 +7,6 @@
 //!
 //! This crate is no store. It knows no client of a server; a dialect runs the statements.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 

@@ -23,7 +23,6 @@
 //! take it away, so that each of them is still one statement, and each sees the others. Only starts of periods wait
 //! for the disk, since they count beyond a restart of the host.
 #![cfg_attr(docsrs, feature(doc_cfg))]
-
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
