@@ -112,7 +112,7 @@ pub(super) fn workers_that_do_not_reach_the_gate_or_the_authority_exclude_those_
         for proxy in cut {
             for mode in [Mode::Refuse, Mode::BLACKHOLE, Mode::DropReplies] {
                 proxy.set(mode);
-                workers.until_there_are_more(4 * ENOUGH, Duration::ZERO, &format!("{gate_down}, {mode:?}"));
+                workers.until_there_are_more(2 * ENOUGH, Duration::ZERO, &format!("{gate_down}, {mode:?}"));
             }
             proxy.set(Mode::Pass);
             workers.until_the_last_has_worked_again();
