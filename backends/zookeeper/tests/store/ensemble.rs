@@ -1,5 +1,6 @@
 //! Three servers that agree: what a hold survives.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,28 +15,42 @@ use dlock_testkit::{Mode, Proxy, lateness, wait_until};
 use crate::kit::{lock, open};
 use crate::{killed, sessions};
 
-struct Ensemble(Vec<Instance>);
+struct Ensemble {
+    nodes: Vec<Instance>,
+    /// The ways of a node, by its place among them, to the other nodes when they lead.
+    ways: Vec<(usize, Proxy)>,
+}
 
 impl Ensemble {
     fn start() -> Self {
-        Self(Instance::start_all(ZooKeeper::ensemble(3)).unwrap())
+        let mut recipes = ZooKeeper::ensemble(3);
+        let mut ways = Vec::new();
+        for (at, recipe) in recipes.iter_mut().enumerate() {
+            let (_, ports) = recipe.ensemble.as_mut().unwrap();
+            for (_, (follow, _)) in ports.iter_mut().enumerate().filter(|(other, _)| *other != at) {
+                let way = Proxy::start((Ipv4Addr::LOCALHOST, *follow)).unwrap();
+                *follow = way.port();
+                ways.push((at, way));
+            }
+        }
+        Self { nodes: Instance::start_all(recipes).unwrap(), ways }
     }
 
     fn url(&self) -> String {
-        let hosts: Vec<_> = self.0.iter().map(|node| node.addr().to_string()).collect();
+        let hosts: Vec<_> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
         format!("zk://{}", hosts.join(","))
     }
 
     /// A node that runs.
     fn living(&self) -> &Instance {
-        self.0.iter().find(|node| node.pid().is_some()).unwrap()
+        self.nodes.iter().find(|node| node.pid().is_some()).unwrap()
     }
 
     /// The node that leads now.
-    fn leader(&self) -> &Instance {
+    fn leader(&self) -> usize {
         loop {
-            if let Some(leader) = ZooKeeper::leader(&self.0) {
-                return &self.0[leader];
+            if let Some(leader) = ZooKeeper::leader(&self.nodes) {
+                return leader;
             }
         }
     }
@@ -56,7 +71,8 @@ async fn a_hold_and_a_waiter_survive_the_leader_and_a_minority_grants_nothing() 
     let mut wake = stand(&other, &waiter).await;
 
     let leader = ensemble.leader();
-    leader.kill9().unwrap();
+    at_a_server_that_lags(&ensemble, leader).await;
+    ensemble.nodes[leader].kill9().unwrap();
     wait_until("the renewal", async || matches!(one.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))))
         .await
         .unwrap();
@@ -167,6 +183,28 @@ impl Program {
 /// The timeout of the session in which holds with this ttl live: these servers tell a quarter of 500 ms too late.
 fn timeout_of(ttl: Duration) -> Duration {
     ttl + Duration::from_millis(125)
+}
+
+/// A lock that was released is free for a caller at a server that has not heard of it.
+async fn at_a_server_that_lags(ensemble: &Ensemble, leader: usize) {
+    let follower = (leader + 1) % ensemble.nodes.len();
+    let of = |at: usize| format!("zk://{}", ensemble.nodes[at].addr());
+    let (one, other) = (open(&of(leader)).await.unwrap(), open(&of(follower)).await.unwrap());
+    let key = lock("lag");
+    let claim = || claim_on(&key, TTL, |_| ());
+    // Its session is there before the way is long.
+    let first = take(&other, &claim()).await;
+    other.release(&first).await.unwrap();
+    let hold = take(&one, &claim()).await;
+    let refused = other.try_acquire(&claim(), Queue::Leave).await.unwrap();
+    assert!(matches!(refused, Attempt::Contended(_)), "{refused:?}");
+    let late = Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(400) };
+    let ways = || ensemble.ways.iter().filter(|(at, _)| *at == follower).map(|(_, way)| way);
+    ways().for_each(|way| way.set(late));
+    one.release(&hold).await.unwrap();
+    let next = take(&other, &claim()).await;
+    ways().for_each(|way| way.set(Mode::Pass));
+    other.release(&next).await.unwrap();
 }
 
 async fn cut_off_for_less_than_its_timeout(url: &str) {
