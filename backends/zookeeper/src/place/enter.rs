@@ -169,17 +169,14 @@ impl Place {
 
     /// For a caller that does not join the queue: its answer, if the lock is not free. Then no node has to be deleted.
     async fn check_free(&self, client: &Client, claim: &Claim) -> Result<Option<Result<Attempt>>> {
-        let list = async || match client.list_children(&self.path).await {
-            Ok(children) => Ok(WaitQueue::of(&children)),
-            Err(ClientError::NoNode) => Ok(WaitQueue::default()),
-            Err(error) => Err(fault(&error).never_sent()),
+        let mut queue = match client.list_children(&self.path).await {
+            Ok(children) => WaitQueue::of(&children),
+            Err(ClientError::NoNode) => return Ok(None),
+            Err(error) => return Err(fault(&error).never_sent()),
         };
-        let mut queue = list().await?;
         if queue.position_at_end(self.mode) != Position::First {
             // A server that lags behind the leader still lists a holder whose release was answered.
-            let (caught_up, listed) = join(client.sync(&self.path), list()).await;
-            caught_up.map_err(|error| fault(&error).never_sent())?;
-            queue = listed?;
+            queue = WaitQueue::of(&self.children(client).await.map_err(Error::never_sent)?);
         }
         match queue.position_at_end(self.mode) {
             Position::First => Ok(None),
