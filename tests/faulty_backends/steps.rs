@@ -48,12 +48,18 @@ impl Client {
     pub(super) async fn ask(&self, claim: &Arc<Claim>, queue: Queue) -> Answer {
         let (server, id, wall, claim) = (self.server.clone(), self.id, self.clock.wall_ms(), claim.clone());
         if self.tells(Lie::RequestRunsOn) {
+            let (caller, caller_ended) = tokio::sync::oneshot::channel::<()>();
             let task = tokio::spawn(async move {
-                // Long enough for an abandon to overtake it on a busy machine too.
-                tokio::time::sleep(Duration::from_millis(25)).await;
+                tokio::select! {
+                    () = tokio::time::sleep(Duration::from_millis(25)) => {}
+                    // Long enough for the abandon to overtake it on a busy machine too.
+                    _ = caller_ended => tokio::time::sleep(Duration::from_millis(150)).await,
+                }
                 server.ask(&claim, queue, id, wall)
             });
-            return task.await.unwrap_or_else(|_| Answer::Refused {
+            let answer = task.await;
+            drop(caller);
+            return answer.unwrap_or_else(|_| Answer::Refused {
                 left: Duration::ZERO,
                 ask_by: BootInstant::NEVER,
                 news: None,

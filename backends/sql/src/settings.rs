@@ -78,7 +78,7 @@ impl Settings {
     pub fn of_named(address: &Address) -> Result<Self> {
         match OF_ROWS.iter().find(|name| address.option(name).is_some()) {
             Some(name) => {
-                Err(address.wrong(&format!("`{name}` is not allowed with way=named: a named lock lives in a session")))
+                Err(address.wrong(&format!("`{name}` is not allowed with way=named: a named lock lives in a session; leave it out, or take way=lease")))
             }
             None => Self::read_without_table(address),
         }

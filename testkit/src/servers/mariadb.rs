@@ -57,7 +57,7 @@ impl Recipe for MariaDb {
 }
 
 /// The default would write 100 MB per instance.
-const REDO_LOG: &str = "--innodb-log-file-size=16M";
+const REDO_LOG: &str = "--innodb-log-file-size=48M";
 
 fn server() -> Result<PathBuf> {
     find_program("mariadbd").ok_or_else(|| missing("mariadb-server"))
