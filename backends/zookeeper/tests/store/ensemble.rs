@@ -61,6 +61,7 @@ const TTL: Duration = Duration::from_secs(10);
 #[tokio::test]
 async fn a_hold_and_a_waiter_survive_the_leader_and_a_minority_grants_nothing() {
     let ensemble = Ensemble::start();
+    at_a_server_that_lags(&ensemble).await;
     let (one, other) = (open(&ensemble.url()).await.unwrap(), open(&ensemble.url()).await.unwrap());
     let key = lock("leader");
     let claim = || claim_on(&key, TTL, |_| ());
@@ -70,9 +71,7 @@ async fn a_hold_and_a_waiter_survive_the_leader_and_a_minority_grants_nothing() 
     let waiter = claim();
     let mut wake = stand(&other, &waiter).await;
 
-    let leader = ensemble.leader();
-    at_a_server_that_lags(&ensemble, leader).await;
-    ensemble.nodes[leader].kill9().unwrap();
+    ensemble.nodes[ensemble.leader()].kill9().unwrap();
     wait_until("the renewal", async || matches!(one.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))))
         .await
         .unwrap();
@@ -186,7 +185,8 @@ fn timeout_of(ttl: Duration) -> Duration {
 }
 
 /// A lock that was released is free for a caller at a server that has not heard of it.
-async fn at_a_server_that_lags(ensemble: &Ensemble, leader: usize) {
+async fn at_a_server_that_lags(ensemble: &Ensemble) {
+    let leader = ensemble.leader();
     let follower = (leader + 1) % ensemble.nodes.len();
     let of = |at: usize| format!("zk://{}", ensemble.nodes[at].addr());
     let (one, other) = (open(&of(leader)).await.unwrap(), open(&of(follower)).await.unwrap());
