@@ -98,27 +98,30 @@ async fn nest(registry: &Registry, outer: &str, inner: &str, id: u32, meeting: &
 async fn of_two_nested_locks_in_opposite_order_one_call_gives_way_and_is_run_again(database: Database) {
     let world = World::new(database).await;
     let other = registry(&world.database, &world.database.url()).await;
-    nest_in_opposite_order(&world, &world.registry, &other).await;
-    assert_eq!(deadlocks([&world.registry, &other]).await, 1);
+    let gave_way = nest_in_opposite_order(&world, &world.registry, &other).await;
+    assert_eq!(deadlocks([&world.registry, &other]).await, gave_way);
 }
 
 /// Each wants a lock that a neighbour holds.
 async fn two_nested_calls_of_one_process_are_no_exception(database: Database) {
     let world = World::new(database).await;
-    nest_in_opposite_order(&world, &world.registry, &world.registry).await;
-    assert_eq!(deadlocks([&world.registry]).await, 1);
+    let gave_way = nest_in_opposite_order(&world, &world.registry, &world.registry).await;
+    assert_eq!(deadlocks([&world.registry]).await, gave_way);
 }
 
-async fn nest_in_opposite_order(world: &World, one: &Registry, other: &Registry) {
+/// Tells how often one of both gave way: once, or again if its second run is back before the other one goes on.
+async fn nest_in_opposite_order(world: &World, one: &Registry, other: &Registry) -> u64 {
     let meeting = Meeting::new();
     let (one, two) = tokio::join!(nest(one, "a", "b", 10, &meeting), nest(other, "b", "a", 20, &meeting));
     one.unwrap();
     two.unwrap();
-    assert_eq!(meeting.runs.into_inner(), 3, "one of them gives way once");
+    let runs = meeting.runs.into_inner();
+    assert!((3..=5).contains(&runs), "each ran, and one of them again: {runs} runs");
     // What the first run of the one that gave way had written would be in the way of its second run.
     assert_eq!(world.data().await, ["10", "11", "20", "21"]);
     let told = "SELECT k FROM dlock_rows WHERE k LIKE '!waits:%'";
     assert_eq!(world.database.lines(told).await, [""; 0], "a wait that is over is still told");
+    u64::from(runs) - 2
 }
 
 async fn a_wait_inside_of_another_lock_is_no_deadlock(database: Database) {
