@@ -72,7 +72,7 @@ fn archives(folder: &Path) -> Result<Vec<PathBuf>> {
 
 fn manifest(patches: &str) -> String {
     format!(
-        "[package]\nname = \"user\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
+        "[package]\nname = \"user\"\nedition = \"2024\"\n\n[workspace]\n\n[profile.dev]\ndebug = false\n\n[dependencies]\n\
          dlock-rs = {{ version = \"0.1\", features = [\"redis\"] }}\n\
          tokio = {{ version = \"1\", features = [\"macros\", \"rt-multi-thread\"] }}\n\n[patch.crates-io]\n{patches}"
     )
