@@ -19,7 +19,7 @@ use libtest_mimic::{Arguments, Trial};
 use arena::Arena;
 
 /// More than there are cores: a trial waits most of its time for a ttl to pass.
-const SIDE_BY_SIDE: usize = 8;
+const SIDE_BY_SIDE: usize = 6;
 
 fn main() {
     if let Some(role) = child::role() {

@@ -107,11 +107,11 @@ fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
         (lines, run.map_err(|error| error.to_string()))
     };
     thread::scope(|scope| {
-        let suite = scope.spawn(|| kept(tests(&["--test", SUITE], "6")));
-        let stores = scope.spawn(|| kept(tests(&["--test", STORE], "4")));
+        let suite = scope.spawn(|| kept(tests(&["--test", SUITE], "5")));
+        let stores = scope.spawn(|| kept(tests(&["--test", STORE], "3")));
         let mut runs = vec![
-            ("the other tests", failures::run(&mut tests(&others, "4"), show)),
-            ("the examples of the docs", failures::run(&mut tests(&["--doc"], "4"), show)),
+            ("the other tests", failures::run(&mut tests(&others, "3"), show)),
+            ("the examples of the docs", failures::run(&mut tests(&["--doc"], "3"), show)),
         ];
         for (name, run) in [("the tests of the stores", stores), ("the suite", suite)] {
             let (lines, run) = run.join().map_err(|_| format!("{name} could not be run"))?;
