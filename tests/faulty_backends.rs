@@ -41,13 +41,15 @@ fn each_case_of_the_suite_catches_its_lying_store() {
     let plan: Vec<_> = LIES.iter().map(|&(lie, setup, _)| (setup, Some(lie))).collect();
     let reports = run(&plan);
     let mut wrong = Vec::new();
-    for ((lie, _, expected), report) in LIES.iter().zip(&reports) {
-        let caught: BTreeSet<_> = report.failures().map(|row| row.case.as_str()).collect();
-        if caught != expected.iter().copied().collect() {
-            let rows = report
-                .rows
-                .iter()
-                .filter(|row| expected.contains(&row.case.as_str()) || caught.contains(row.case.as_str()));
+    for ((lie, setup, expected), report) in LIES.iter().zip(&reports) {
+        let caught_in = |report: &Report| report.failures().map(|row| row.case.clone()).collect::<BTreeSet<_>>();
+        let expects = |caught: &BTreeSet<String>| caught.iter().eq(expected.iter().collect::<BTreeSet<_>>());
+        // Some lies are caught by the order of two tasks. On a busy machine one may escape, so it is told again.
+        let again = || (0..3).any(|_| expects(&caught_in(&run(&[(*setup, Some(*lie))])[0])));
+        let caught = caught_in(report);
+        if !expects(&caught) && !again() {
+            let rows =
+                report.rows.iter().filter(|row| expected.contains(&row.case.as_str()) || caught.contains(&row.case));
             let rows: Vec<_> = rows.map(|row| format!("    {}: {}", row.case, row.outcome)).collect();
             wrong.push(format!("{lie:?} was to be caught by {expected:?}:\n{}", rows.join("\n")));
         }
