@@ -59,7 +59,7 @@ async fn think() {
     tokio::time::sleep(Duration::from_millis(2)).await;
 }
 
-/// What the table says at the end: how many are left, and how often the row was written.
+/// The row at the end: how many are left, and how often it was written.
 struct End {
     stock: i64,
     writes: i64,

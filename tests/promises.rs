@@ -80,7 +80,7 @@ fn write_or_check(page: &str, lines: [&str; 2], table: &str) {
     }
 }
 
-/// What stands before, between and behind two lines.
+/// The parts of a text before, between and behind two lines.
 fn parts<'a>(text: &'a str, page: &str, [begin, end]: [&str; 2]) -> [&'a str; 3] {
     let (before, rest) = text.split_once(begin).unwrap_or_else(|| panic!("{page} has no line {begin}"));
     let (between, after) = rest.split_once(end).unwrap_or_else(|| panic!("{page} has no line {end}"));

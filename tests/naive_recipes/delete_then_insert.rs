@@ -55,7 +55,7 @@ async fn fails(by_client: bool, by: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_whose_end_a_client_writes_by_its_clock_has_two_holders() {
-    // What a clock that is behind writes has expired already.
+    // The end that a client with a late clock writes is over already.
     fails(true, &["a client's wrong clock changes nothing"]).await;
 }
 

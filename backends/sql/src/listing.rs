@@ -3,7 +3,7 @@
 use dlock_contract::{Cursor, Listing, LockKey, Page, Result};
 
 use crate::dialect::Cell;
-use crate::row::head_of;
+use crate::row::{end_of, head_of};
 use crate::session::corrupt;
 
 /// The prefix of the names that a listing asks for, and the range of rows in which they are.
@@ -13,18 +13,6 @@ pub(crate) fn range_of(listing: &Listing) -> Result<(String, String, String)> {
     let start = head_of(&prefix).to_owned();
     let end = end_of(&start);
     Ok((prefix, start, end))
-}
-
-/// The first text after all that begin so, in the order of bytes. After a text that ends in ASCII it adds no other character,
-/// which the encoding of a database may lack.
-pub(crate) fn end_of(start: &str) -> String {
-    let mut rest = start.chars();
-    while let Some(last) = rest.next_back() {
-        if let Some(next) = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32) {
-            return format!("{}{next}", rest.as_str());
-        }
-    }
-    char::MAX.into()
 }
 
 /// The held locks among the rows of a range: name, whole key, whether it is held.
@@ -44,22 +32,4 @@ pub(crate) fn page_of(
     }
     let last = rows.last().filter(|_| rows.len() >= listing.limit()).and_then(|row| row.first());
     Ok(Page::new(keys, last.map(|name| Cursor::new(name.text()))))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_range_is_above_all_names_that_begin_so_and_no_other() {
-        for (start, end) in [("a", "b"), ("t.id=", "t.id>"), ("~", "\u{7f}"), ("aé", "aê"), ("\u{d7ff}", "\u{e000}")]
-        {
-            assert_eq!(end_of(start), end);
-            for more in ["", "a", "~", "äbc", "🔒", "\u{10ffff}"] {
-                assert!(*format!("{start}{more}") < *end, "{start}{more}");
-            }
-        }
-        assert_eq!(end_of("a\u{10ffff}"), "b");
-        assert_eq!(end_of(""), "\u{10ffff}");
-    }
 }

@@ -52,6 +52,18 @@ pub(crate) fn head_of(text: &str) -> &str {
     &text[..text.floor_char_boundary(HEAD)]
 }
 
+/// The first text after all that begin so, in the order of bytes. After a text that ends in ASCII it adds no other character,
+/// which the encoding of a database may lack.
+pub(crate) fn end_of(start: &str) -> String {
+    let mut rest = start.chars();
+    while let Some(last) = rest.next_back() {
+        if let Some(next) = (u32::from(last) + 1..=u32::from(char::MAX)).find_map(char::from_u32) {
+            return format!("{}{next}", rest.as_str());
+        }
+    }
+    char::MAX.into()
+}
+
 /// The namespace of a key: what stands between its first two colons.
 pub(crate) fn namespace(key: &LockKey) -> &str {
     key.as_str().split(':').nth(1).unwrap_or_default()
@@ -94,5 +106,18 @@ mod tests {
             assert!(name.starts_with(&text[..head]) && name[head..].starts_with('~'), "{name}");
         }
         assert_eq!(head_of("äbc"), "äbc");
+    }
+
+    #[test]
+    fn the_end_of_a_range_is_above_all_names_that_begin_so_and_no_other() {
+        for (start, end) in [("a", "b"), ("t.id=", "t.id>"), ("~", "\u{7f}"), ("aé", "aê"), ("\u{d7ff}", "\u{e000}")]
+        {
+            assert_eq!(end_of(start), end);
+            for more in ["", "a", "~", "äbc", "🔒", "\u{10ffff}"] {
+                assert!(*format!("{start}{more}") < *end, "{start}{more}");
+            }
+        }
+        assert_eq!(end_of("a\u{10ffff}"), "b");
+        assert_eq!(end_of(""), "\u{10ffff}");
     }
 }

@@ -12,8 +12,7 @@ use std::time::Duration;
 
 use dlock_contract::{Address, Claim, Error, ErrorKind, HoldId, Listing, LockKey, Note, Result, TtlRange};
 
-use crate::listing::end_of;
-use crate::row::RowName;
+use crate::row::{RowName, end_of};
 use crate::settings::is_identifier;
 use crate::statements::{
     ABANDON, ACQUIRE, BOUNDARY, BREAK, END, RELEASE, RENEW, START, Statements, in_period, of_many, statement,

@@ -12,8 +12,8 @@ use super::dialect::RowDialect;
 use super::look::{Living, Owned};
 use super::shared::Shared;
 use super::store::RowLock;
-use crate::listing::{end_of, page_of, range_of};
-use crate::row::head_of;
+use crate::listing::{page_of, range_of};
+use crate::row::{end_of, head_of};
 
 /// How long the server may take to end a session.
 const ANSWER: Duration = Duration::from_secs(2);

@@ -123,7 +123,7 @@ impl<K> Lock<K> {
         self
     }
 
-    /// What happens to the body of [`run`](Self::run) when the lock is lost: it is dropped, or it goes on. Default: it is
+    /// Drops the body of [`run`](Self::run) when the lock is lost, or lets it go on. Default: it is
     /// dropped. It never begins without the lock.
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.options.on_lost = on_lost;
