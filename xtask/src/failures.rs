@@ -1,8 +1,8 @@
 //! A run of `cargo test`, and which tests failed in it. A reader of a long log looks at its end: the list stands there.
 
-use std::fmt::Write;
+use std::fmt;
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use crate::sh::{Result, not_run, text};
 
@@ -10,50 +10,106 @@ use crate::sh::{Result, not_run, text};
 const LINES: usize = 6;
 const WIDTH: usize = 300;
 
-/// Runs the tests and shows each line of their output. The error names each test that failed.
-pub(crate) fn run(command: &mut Command, mut show: impl FnMut(&str)) -> Result {
+/// What the panic of a test says if a server did not answer in time. A lock that is held twice, a wrong token, a loss or a
+/// waiter that nobody wakes says none of it.
+const LATE: [&str; 2] = ["kind: Outage", "did not answer within"];
+
+/// Runs the tests and shows each line of their output. Returns what failed.
+pub(crate) fn run(command: &mut Command, mut show: impl FnMut(&str)) -> Result<Option<Failures>> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut tests = command.spawn().map_err(|error| not_run(command, &error))?;
-    let mut failures = Failures::default();
+    let mut reader = Reader::default();
     for line in tests.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n')) {
         let line = String::from_utf8_lossy(&line?).into_owned();
-        failures.read(&line);
+        reader.read(&line);
         show(&line);
     }
     let status = tests.wait()?;
     if status.success() {
-        return Ok(());
+        return Ok(None);
     }
-    // A target that did not compile, or that a signal ended, names no test.
-    let named = if failures.text.is_empty() { text(command) } else { failures.text };
-    Err(format!("ended with {status}: {named}").into())
+    let crashed = reader.started != reader.ended;
+    Ok(Some(Failures { status, command: text(command), crashed, tests: reader.tests }))
+}
+
+/// A run that failed.
+pub(crate) struct Failures {
+    status: ExitStatus,
+    command: String,
+    /// A target ended before its last test.
+    crashed: bool,
+    pub(crate) tests: Vec<Failure>,
+}
+
+impl Failures {
+    /// Whether all that went wrong is that a server did not answer in time.
+    pub(crate) fn is_late(&self) -> bool {
+        !self.crashed && !self.tests.is_empty() && self.tests.iter().all(Failure::is_late)
+    }
+}
+
+/// A test that failed, and the first lines of its output.
+pub(crate) struct Failure {
+    pub(crate) name: String,
+    lines: Vec<String>,
+}
+
+impl Failure {
+    /// Whether it says that a server did not answer in time.
+    fn is_late(&self) -> bool {
+        self.lines.iter().any(|line| LATE.iter().any(|words| line.contains(words)))
+    }
+}
+
+impl fmt::Display for Failures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ended with {}: ", self.status)?;
+        // A target that did not compile, or that a signal ended, names no test.
+        if self.tests.is_empty() || self.crashed {
+            f.write_str(&self.command)?;
+        }
+        self.tests.iter().try_for_each(|test| write!(f, "\n{test}"))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "  {}", self.name)?;
+        self.lines.iter().try_for_each(|line| write!(f, "\n      {line}"))
+    }
 }
 
 /// Reads what the harness of Rust and `libtest-mimic` print: `failures:`, the output of each failed test below its name,
 /// and `failures:` again before the names alone.
 #[derive(Default)]
-struct Failures {
-    text: String,
+struct Reader {
+    tests: Vec<Failure>,
     inside: bool,
-    left: usize,
+    started: usize,
+    ended: usize,
 }
 
-impl Failures {
+impl Reader {
     fn read(&mut self, line: &str) {
         if line == "failures:" {
             self.inside = !self.inside;
         } else if line.starts_with("test result: ") {
-            self.inside = false;
-        } else if let Some(name) =
-            line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" ----")).filter(|_| self.inside)
-        {
-            self.left = LINES;
-            let _ = write!(self.text, "\n  {}", name.trim_end_matches(" stdout"));
-        } else if self.inside && self.left > 0 && !line.trim().is_empty() {
-            self.left -= 1;
-            let _ = write!(self.text, "\n      {}", line.chars().take(WIDTH).collect::<String>());
+            (self.inside, self.ended) = (false, self.ended + 1);
+        } else if !self.inside && is_start(line) {
+            self.started += 1;
+        } else if !self.inside || line.trim().is_empty() {
+        } else if let Some(name) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" ----")) {
+            self.tests.push(Failure { name: name.trim_end_matches(" stdout").to_owned(), lines: Vec::new() });
+        } else if let Some(test) = self.tests.last_mut().filter(|test| test.lines.len() < LINES) {
+            test.lines.push(line.chars().take(WIDTH).collect());
         }
     }
+}
+
+/// Such as `running 12 tests`.
+fn is_start(line: &str) -> bool {
+    let number = line.strip_prefix("running ").and_then(|rest| rest.split_once(" test"));
+    number.is_some_and(|(number, s)| number.parse::<usize>().is_ok() && ["", "s"].contains(&s))
 }
 
 #[cfg(test)]
@@ -62,7 +118,7 @@ mod tests {
 
     use super::{LINES, run};
 
-    const OUTPUT: &str = "test one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\n\nthread 'two' panicked:\n1 is not 2\n\
+    const OUTPUT: &str = "running 2 tests\ntest one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\n\nthread 'two' panicked:\n1 is not 2\n\
                           a\nb\nc\nd\nthe log of a server\n\nfailures:\n    two\n\ntest result: FAILED. 1 passed; 1 failed\n";
 
     fn printing(output: &str, status: u8) -> Command {
@@ -74,7 +130,9 @@ mod tests {
     #[test]
     fn a_failed_test_is_named_with_the_first_lines_of_its_output() {
         let mut shown = Vec::new();
-        let error = run(&mut printing(OUTPUT, 101), |line| shown.push(line.to_owned())).unwrap_err().to_string();
+        let failed = run(&mut printing(OUTPUT, 101), |line| shown.push(line.to_owned())).unwrap().unwrap();
+        assert!(!failed.is_late());
+        let error = failed.to_string();
         assert_eq!(shown.join("\n"), OUTPUT.trim_end());
         assert_eq!(
             error.lines().skip(1).collect::<Vec<_>>()[..3],
@@ -86,8 +144,18 @@ mod tests {
 
     #[test]
     fn a_run_that_names_no_test_is_named_itself() {
-        let error = run(&mut printing("", 101), |_| {}).unwrap_err().to_string();
+        let error = run(&mut printing("", 101), |_| {}).unwrap().unwrap().to_string();
         assert!(error.starts_with("ended with exit status: 101: sh -c"), "{error}");
-        run(&mut printing("test one ... ok\n", 0), |_| {}).unwrap();
+        assert!(run(&mut printing("test one ... ok\n", 0), |_| {}).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_server_that_did_not_answer_in_time_is_told_from_a_broken_promise() {
+        for (said, late) in [("Error { kind: Outage, message: \"…\" }", true), ("two holders", false)] {
+            let output = OUTPUT.replace("1 is not 2", said);
+            let is_late = |output: &str| run(&mut printing(output, 101), |_| {}).unwrap().unwrap().is_late();
+            assert_eq!(is_late(&output), late, "{said}");
+            assert!(!is_late(&format!("{output}running 1 test\n")), "a signal ended the last target");
+        }
     }
 }

@@ -31,7 +31,8 @@ impl Waiting {
         let namespace = format!("t{}", fastrand::u64(..));
         let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
         let (near, far) = (open(&shared(), &namespace).await, open(&url, &namespace).await);
-        let job = |registry: &Registry| registry.lock("job").ttl(Duration::from_secs(1)).wait(Wait::UpTo(PATIENCE));
+        // Its waiter finds the silence by the renewals of its lease, so the ttl is short. A busy machine answers within it.
+        let job = |registry: &Registry| registry.lock("job").ttl(Duration::from_secs(4)).wait(Wait::UpTo(PATIENCE));
         let holder = job(&near).acquire().await.unwrap();
         let other = far.lock("other").ttl(other).acquire().await.unwrap();
         let waiter = tokio::spawn(job(&far).acquire());
