@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+use tokio::sync::{mpsc, oneshot};
 
 use crate::Failed;
 use crate::contended::{Lock, ROUND, ROUNDS, Section, Work, contender, measure_at};
@@ -15,13 +16,16 @@ pub(crate) fn row(make: Make, processes: usize, tasks: usize) -> Result<Row, Fai
     let url = server.url();
     let work = Work { lock: Lock::Dlock, processes, tasks, section: Section::Long };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (mut rounds, mut shares, mut limits) = (Vec::new(), Vec::new(), Vec::new());
+    // As each process has.
+    let two_threads = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let (mut rounds, mut shares, mut limits, mut by_tasks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     // The first turn makes the tables and warms the server up, and is not counted.
     measure_at(&url, work, ROUND / 4)?;
     for _ in 0..ROUNDS {
         let before = runtime.block_on(cycle(make, &url))?;
         let measured = measure_at(&url, work, ROUND)?;
         let after = runtime.block_on(cycle(make, &url))?;
+        by_tasks.push(1.0 / two_threads.block_on(two_threads.spawn(cycle_of_tasks(make, url.clone())))??);
         // Round by round, so that a slow second of the disk hits both sides.
         let (hold, commit) = ((before.0 + after.0) / 2.0, (before.1 + after.1) / 2.0);
         let limit = if processes > 1 && tasks == 1 { 1.0 / (hold + 2.0 * commit) } else { 1.0 / (hold + commit) };
@@ -34,6 +38,9 @@ pub(crate) fn row(make: Make, processes: usize, tasks: usize) -> Result<Row, Fai
     let mut contender = contender("dlock", &rounds);
     let limit = if alone { "hold and two commits alone, /s" } else { "hold and one commit alone, /s" };
     contender.figures.push((limit, median(limits)));
+    if !alone {
+        contender.figures.push(("the same in tasks, /s", median(by_tasks)));
+    }
     contender.figures.push(("share of that", median(shares)));
     let name = if processes == 1 { tasks.to_string() } else { format!("{processes}x{tasks}") };
     let mut row = Row {
@@ -53,40 +60,82 @@ pub(crate) fn row(make: Make, processes: usize, tasks: usize) -> Result<Row, Fai
     Ok(row)
 }
 
+/// A connection, with the row of the floor.
+struct Floor {
+    conn: Result<MySqlConnection, PgConnection>,
+}
+
+impl Floor {
+    async fn connect(make: Make, url: &str) -> Result<Self, Failed> {
+        let insert = "INSERT INTO dlock_locks (k, token, expires_us, note, hold) VALUES ('floor', 0, 0, '', '')";
+        let mut conn = match make {
+            Make::Postgres => Err(PgConnection::connect(url).await?),
+            _ => Ok(MySqlConnection::connect(url).await?),
+        };
+        match &mut conn {
+            Ok(conn) => {
+                sqlx::query(AssertSqlSafe(format!("{insert} ON DUPLICATE KEY UPDATE hold = ''"))).execute(conn).await?;
+            }
+            Err(conn) => {
+                sqlx::query(AssertSqlSafe(format!("{insert} ON CONFLICT DO NOTHING"))).execute(conn).await?;
+            }
+        }
+        Ok(Self { conn })
+    }
+
+    /// Gives the row to another owner.
+    async fn pass(&mut self) -> Result<(), Failed> {
+        let owner = fastrand::u128(..).to_be_bytes();
+        match &mut self.conn {
+            Ok(conn) => sqlx::query(PASS).bind(&owner[..]).execute(conn).await.map(drop)?,
+            Err(conn) => {
+                sqlx::query(AssertSqlSafe(PASS.replace('?', "$1"))).bind(&owner[..]).execute(conn).await.map(drop)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+const PASS: &str = "UPDATE dlock_locks SET token = token + 1, owner = ?, expires_us = expires_us + 1 WHERE k = 'floor'";
+const TURNS: usize = 300;
+
 /// The median seconds of a hold, and of giving a row to another owner.
 async fn cycle(make: Make, url: &str) -> Result<(f64, f64), Failed> {
-    const TURNS: usize = 300;
-    let insert = "INSERT INTO dlock_locks (k, token, expires_us, note, hold) VALUES ('floor', 0, 0, '', '')";
-    let pass = "UPDATE dlock_locks SET token = token + 1, owner = ?, expires_us = expires_us + 1 WHERE k = 'floor'";
+    let mut floor = Floor::connect(make, url).await?;
     let (mut holds, mut commits) = (Vec::new(), Vec::new());
-    let mut conn = match make {
-        Make::Postgres => Err(PgConnection::connect(url).await?),
-        _ => Ok(MySqlConnection::connect(url).await?),
-    };
-    match &mut conn {
-        Ok(conn) => {
-            sqlx::query(AssertSqlSafe(format!("{insert} ON DUPLICATE KEY UPDATE hold = ''"))).execute(conn).await?;
-        }
-        Err(conn) => {
-            sqlx::query(AssertSqlSafe(format!("{insert} ON CONFLICT DO NOTHING"))).execute(conn).await?;
-        }
-    }
     for _ in 0..TURNS {
-        let owner = fastrand::u128(..).to_be_bytes();
         let begun = Instant::now();
         std::thread::sleep(Duration::from_millis(1));
         holds.push(begun.elapsed().as_secs_f64());
         let begun = Instant::now();
-        match &mut conn {
-            Ok(conn) => {
-                sqlx::query(pass).bind(&owner[..]).execute(conn).await?;
-            }
-            Err(conn) => {
-                let pass = AssertSqlSafe(pass.replace('?', "$1"));
-                sqlx::query(pass).bind(&owner[..]).execute(conn).await?;
-            }
-        }
+        floor.pass().await?;
         commits.push(begun.elapsed().as_secs_f64());
     }
     Ok((median(holds), median(commits)))
+}
+
+/// The median seconds of a hold and of giving the row to another owner, where each owner and the connection is a task, as in
+/// dlock.
+async fn cycle_of_tasks(make: Make, url: String) -> Result<f64, Failed> {
+    let mut floor = Floor::connect(make, &url).await?;
+    let (ask, mut asked) = mpsc::channel::<oneshot::Sender<Result<(), Failed>>>(1);
+    tokio::spawn(async move {
+        while let Some(reply) = asked.recv().await {
+            let _ = reply.send(floor.pass().await);
+        }
+    });
+    let mut turns = Vec::new();
+    for _ in 0..TURNS {
+        let begun = Instant::now();
+        let ask = ask.clone();
+        let owner = tokio::spawn(async move {
+            std::thread::sleep(Duration::from_millis(1));
+            let (reply, replied) = oneshot::channel();
+            ask.send(reply).await?;
+            replied.await?
+        });
+        owner.await??;
+        turns.push(begun.elapsed().as_secs_f64());
+    }
+    Ok(median(turns))
 }

@@ -1,7 +1,7 @@
 //! Locks in SQL servers that nobody else wants: acquire, an empty body, release; each task has its own key. The floor is the
 //! statements alone, by the same client over as many connections ([`sql_floor`](crate::sql_floor)).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use dlock::{Registry, distributed_lock};
@@ -86,9 +86,9 @@ impl Way {
     /// The last one is dlock.
     const fn contenders(self) -> &'static [&'static str] {
         match self {
-            Self::Lease => &["the two statements, raw", "dlock"],
+            Self::Lease => &["the two statements, raw", "the same, in tasks", "dlock"],
             Self::Named => &["lock and unlock, raw", "the same, and the row of the token", "dlock"],
-            Self::Row => &["the row's transaction and the record's, raw", "dlock"],
+            Self::Row => &["the row's transaction and the record's, raw", "the same, on another thread", "dlock"],
         }
     }
 
@@ -128,7 +128,14 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
     {
         return Err(error.into());
     }
-    let floor = Arc::new(runtime.block_on(Floor::connect(make, way, &url))?);
+    let here = runtime.block_on(Floor::connect(make, way, &url))?;
+    // As dlock has the sessions of row locks.
+    let aside = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let driven = match way {
+        Way::Row => aside.block_on(Floor::connect(make, way, &url))?,
+        Way::Lease | Way::Named => here.clone(),
+    };
+    let floors = Floors { here, driven };
     let contenders = way.contenders();
     let mut rounds: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); contenders.len()];
     // The first turns warm connections and rows up, and are not counted.
@@ -138,7 +145,7 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
             order.reverse();
         }
         for contender in order {
-            let measured = runtime.block_on(measure((make, way), contender, tasks, &floor))?;
+            let measured = runtime.block_on(measure((make, way), contender, tasks, &floors))?;
             if round > 0 {
                 rounds[contender].push(measured);
             }
@@ -148,7 +155,8 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
         name: format!("{}-{tasks}-{name}", way.name()),
         about: match way {
             Way::Lease => format!(
-                "Acquire and release by lease rows on {name}, {tasks} task(s) with a key each, {CONNECTIONS} connections."
+                "Acquire and release by lease rows on {name}, {tasks} task(s) with a key each, {CONNECTIONS} connections. dlock's \
+                 connections are driven by tasks, not by callers."
             ),
             Way::Named => format!(
                 "Acquire and release by `way=named` on {name}, {tasks} task(s) with a key each, at most 8 sessions. The raw calls \
@@ -156,7 +164,8 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
                 token_costs(make)
             ),
             Way::Row => format!(
-                "Acquire and release by `way=row` on {name}, {tasks} task(s) with a key each, and no work in the transaction."
+                "Acquire and release by `way=row` on {name}, {tasks} task(s) with a key each, and no work in the transaction. \
+                 dlock's sessions are driven by a thread of its own."
             ),
         },
         contenders: Vec::new(),
@@ -208,18 +217,34 @@ pub(crate) fn server_of(make: Make, way: Way) -> Result<&'static Instance, Faile
     Ok(kept.get().ok_or("no server")?)
 }
 
+/// The raw statements, driven by their callers or by tasks.
+#[derive(Clone)]
+struct Floors {
+    here: Floor,
+    driven: Floor,
+}
+
+impl Floors {
+    async fn cycle(&self, way: Way, contender: usize, task: usize) -> Result<(), Failed> {
+        match (way, contender) {
+            (Way::Named, _) | (_, 0) => self.here.cycle(way, contender, task).await,
+            _ => self.driven.driven_cycle(way, task).await,
+        }
+    }
+}
+
 /// Cycles per second, and the median and 99th percentile of a cycle in µs.
 async fn measure(
     (make, way): (Make, Way),
     contender: usize,
     tasks: usize,
-    floor: &Arc<Floor>,
+    floors: &Floors,
 ) -> Result<(f64, f64, f64), Failed> {
     let start = Instant::now();
     let end = start + ROUND;
     let running: Vec<_> = (0..tasks)
         .map(|task| {
-            let floor = floor.clone();
+            let floors = floors.clone();
             tokio::spawn(async move {
                 let mut times = Vec::new();
                 loop {
@@ -228,7 +253,7 @@ async fn measure(
                         return Ok::<_, Failed>(times);
                     }
                     match (way, make) {
-                        _ if contender + 1 < way.contenders().len() => floor.cycle(way, contender, task).await?,
+                        _ if contender + 1 < way.contenders().len() => floors.cycle(way, contender, task).await?,
                         (Way::Lease, Make::MariaDb) => on_mariadb(task).await?,
                         (Way::Lease, Make::MySql) => on_mysql(task).await?,
                         (Way::Lease, Make::Postgres) => on_postgres(task).await?,

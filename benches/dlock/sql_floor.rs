@@ -1,13 +1,21 @@
 //! The statements of SQL locks alone, by the same client as dlock's.
 
+use std::sync::Arc;
+
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection, Row as _};
-use tokio::sync::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::Failed;
 use crate::sql::{CONNECTIONS, Make, Way};
 
 /// Connections of the client, and rows in dlock's own tables. By `way=row` each has another one for the records.
-pub(crate) struct Floor(Vec<Mutex<Conn>>);
+#[derive(Clone)]
+pub(crate) struct Floor {
+    connections: Arc<[Arc<Mutex<Conn>>]>,
+    /// The runtime of the connections.
+    runtime: Handle,
+}
 
 enum Conn {
     MySql(MySqlConnection),
@@ -61,12 +69,12 @@ impl Floor {
     pub(crate) async fn connect(make: Make, way: Way, url: &str) -> Result<Self, Failed> {
         let mut connections = Vec::new();
         for _ in 0..if way == Way::Row { 2 * CONNECTIONS } else { CONNECTIONS } {
-            connections.push(Mutex::new(match make {
+            connections.push(Arc::new(Mutex::new(match make {
                 Make::Postgres => Conn::Postgres(PgConnection::connect(url).await?),
                 _ => Conn::MySql(MySqlConnection::connect(url).await?),
-            }));
+            })));
         }
-        let floor = Self(connections);
+        let floor = Self { connections: connections.into(), runtime: Handle::current() };
         for task in 0..64 {
             let key = key_of(task);
             let inserts: &[(&str, &str)] = match way {
@@ -99,30 +107,57 @@ impl Floor {
         Ok(floor)
     }
 
-    fn of(&self, task: usize) -> &Mutex<Conn> {
-        &self.0[task % CONNECTIONS]
+    fn of(&self, task: usize) -> &Arc<Mutex<Conn>> {
+        &self.connections[task % CONNECTIONS]
     }
 
+    /// A cycle of the raw statements. By `way=named` the contender says whether they draw a token.
     pub(crate) async fn cycle(&self, way: Way, contender: usize, task: usize) -> Result<(), Failed> {
         match way {
-            Way::Lease => self.lease_cycle(task).await,
+            Way::Lease => {
+                let owner = fastrand::u128(..).to_be_bytes();
+                self.lease_step(task, owner, 0).await?;
+                self.lease_step(task, owner, 1).await
+            }
             Way::Named => self.named_cycle(contender > 0, task).await,
-            Way::Row => self.row_cycle(task).await,
+            Way::Row => {
+                let conn = self.take_row(task).await?;
+                Self::roll_back(conn).await
+            }
         }
     }
 
-    async fn row_cycle(&self, task: usize) -> Result<(), Failed> {
+    /// The same, where a caller never drives a connection: each request is a task of the connections' runtime.
+    pub(crate) async fn driven_cycle(&self, way: Way, task: usize) -> Result<(), Failed> {
+        match way {
+            Way::Lease => {
+                let owner = fastrand::u128(..).to_be_bytes();
+                for step in 0..2 {
+                    let floor = self.clone();
+                    self.runtime.spawn(async move { floor.lease_step(task, owner, step).await }).await??;
+                }
+                Ok(())
+            }
+            Way::Named => Err("no such contender".into()),
+            Way::Row => {
+                let floor = self.clone();
+                let conn = self.runtime.spawn(async move { floor.take_row(task).await }).await??;
+                self.runtime.spawn(Self::roll_back(conn)).await?
+            }
+        }
+    }
+
+    async fn take_row(&self, task: usize) -> Result<OwnedMutexGuard<Conn>, Failed> {
         let key = key_of(task);
         // As a hold has its connection for itself.
-        let mut conn = self.of(task).lock().await;
-        let records = &self.0[CONNECTIONS + task % CONNECTIONS];
+        let mut conn = self.of(task).clone().lock_owned().await;
+        let records = &self.connections[CONNECTIONS + task % CONNECTIONS];
         let is_done = match &mut *conn {
             Conn::MySql(conn) => {
                 sqlx::raw_sql(MYSQL_ROW[0]).execute(&mut *conn).await?;
                 let found = sqlx::query(MYSQL_ROW[1]).bind(key.as_bytes()).fetch_all(&mut *conn).await?.len();
                 let Conn::MySql(records) = &mut *records.lock().await else { return Err("another server".into()) };
                 let drawn = sqlx::query(MYSQL_ROW[3]).bind(key.as_bytes()).execute(records).await?.rows_affected();
-                sqlx::raw_sql(MYSQL_ROW[2]).execute(conn).await?;
                 found == 1 && drawn == 1
             }
             Conn::Postgres(conn) => {
@@ -130,11 +165,18 @@ impl Floor {
                 let found = sqlx::query(POSTGRES_ROW[1]).bind(&key).fetch_all(&mut *conn).await?.len();
                 let Conn::Postgres(records) = &mut *records.lock().await else { return Err("another server".into()) };
                 let drawn = sqlx::query(POSTGRES_ROW[3]).bind(&key).fetch_all(records).await?.len();
-                sqlx::raw_sql(POSTGRES_ROW[2]).execute(conn).await?;
                 found == 1 && drawn == 1
             }
         };
-        if is_done { Ok(()) } else { Err("the floor's row was not there".into()) }
+        if is_done { Ok(conn) } else { Err("the floor's row was not there".into()) }
+    }
+
+    async fn roll_back(mut conn: OwnedMutexGuard<Conn>) -> Result<(), Failed> {
+        match &mut *conn {
+            Conn::MySql(conn) => sqlx::raw_sql(MYSQL_ROW[2]).execute(conn).await.map(drop)?,
+            Conn::Postgres(conn) => sqlx::raw_sql(POSTGRES_ROW[2]).execute(conn).await.map(drop)?,
+        }
+        Ok(())
     }
 
     async fn named_cycle(&self, draws: bool, task: usize) -> Result<(), Failed> {
@@ -164,24 +206,19 @@ impl Floor {
         Ok(())
     }
 
-    async fn lease_cycle(&self, task: usize) -> Result<(), Failed> {
-        let (key, owner) = (key_of(task), fastrand::u128(..).to_be_bytes());
-        for step in 0..2 {
-            let changed = match &mut *self.of(task).lock().await {
-                Conn::MySql(conn) => {
-                    let query = sqlx::query(MYSQL[step]).bind(&owner[..]).bind(key.as_bytes());
-                    query.execute(conn).await?.rows_affected()
-                }
-                Conn::Postgres(conn) => {
-                    let query = sqlx::query(POSTGRES[step]).bind(&owner[..]).bind(&key);
-                    query.fetch_all(conn).await?.len() as u64
-                }
-            };
-            if changed != 1 {
-                return Err("the floor's lock was not free, or not its own".into());
+    async fn lease_step(&self, task: usize, owner: [u8; 16], step: usize) -> Result<(), Failed> {
+        let key = key_of(task);
+        let changed = match &mut *self.of(task).lock().await {
+            Conn::MySql(conn) => {
+                let query = sqlx::query(MYSQL[step]).bind(&owner[..]).bind(key.as_bytes());
+                query.execute(conn).await?.rows_affected()
             }
-        }
-        Ok(())
+            Conn::Postgres(conn) => {
+                let query = sqlx::query(POSTGRES[step]).bind(&owner[..]).bind(&key);
+                query.fetch_all(conn).await?.len() as u64
+            }
+        };
+        if changed == 1 { Ok(()) } else { Err("the floor's lock was not free, or not its own".into()) }
     }
 }
 
