@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock::{Guard, Key, Lock, Registry};
 use dlock_testkit::Proxy;
-use dlock_testkit::servers::shared;
+use dlock_testkit::servers::{RedisCluster, shared};
 use tokio::time::sleep;
 
 use crate::Failed;
@@ -27,33 +27,66 @@ const WATCHED: Duration = Duration::from_secs(12);
 /// What is given back in the background is over by then.
 const CALM: Duration = Duration::from_secs(1);
 
-/// A name, and the addresses of the servers. Two addresses are a pair.
-type Store = (&'static str, fn() -> Result<Vec<String>, Failed>);
+/// A name, and how its servers are reached.
+type Store = (&'static str, fn() -> Result<Reached, Failed>);
 
-const STORES: [Store; 14] = [
-    ("Redis", || Ok(vec![shared().redis()?])),
-    ("Redlock, 5 nodes", || Ok(vec![shared().redlock()?])),
-    ("MySQL, lease rows", || Ok(vec![shared().mysql()?])),
-    ("MariaDB, lease rows", || Ok(vec![shared().mariadb()?])),
-    ("PostgreSQL, lease rows", || Ok(vec![shared().postgres()?])),
-    ("MySQL, `GET_LOCK`", || Ok(vec![shared().mysql()? + "?way=named"])),
-    ("MariaDB, `GET_LOCK`", || Ok(vec![shared().mariadb()? + "?way=named"])),
-    ("PostgreSQL, advisory locks", || Ok(vec![shared().postgres()? + "?way=named"])),
-    ("MariaDB, row locks", || Ok(vec![shared().mariadb()? + "?way=row"])),
-    ("PostgreSQL, row locks", || Ok(vec![shared().postgres()? + "?way=row"])),
-    ("etcd", || Ok(vec![shared().etcd()?.replace("http://", "etcd://")])),
-    ("ZooKeeper", || Ok(vec![shared().zookeeper()?])),
-    ("Consul", || Ok(vec![shared().consul()?])),
-    ("a pair of Redis and MariaDB", || Ok(vec![shared().redis()?, shared().mariadb()?])),
+/// The addresses, with proxies before the servers.
+struct Reached {
+    urls: Vec<String>,
+    proxies: Vec<Proxy>,
+    /// The URL of the store that two stores make together.
+    both: Option<&'static str>,
+    /// Servers of this store alone.
+    _servers: Option<RedisCluster>,
+}
+
+const STORES: [Store; 17] = [
+    ("Redis", || shared_ones(&[shared().redis()?], None)),
+    ("Redis Cluster, 3 nodes", cluster),
+    ("Redlock, 5 nodes", || shared_ones(&[shared().redlock()?], None)),
+    ("MySQL, lease rows", || shared_ones(&[shared().mysql()?], None)),
+    ("MariaDB, lease rows", || shared_ones(&[shared().mariadb()?], None)),
+    ("PostgreSQL, lease rows", || shared_ones(&[shared().postgres()?], None)),
+    ("MySQL, `GET_LOCK`", || shared_ones(&[shared().mysql()? + "?way=named"], None)),
+    ("MariaDB, `GET_LOCK`", || shared_ones(&[shared().mariadb()? + "?way=named"], None)),
+    ("PostgreSQL, advisory locks", || shared_ones(&[shared().postgres()? + "?way=named"], None)),
+    ("MySQL, row locks", || shared_ones(&[shared().mysql()? + "?way=row"], None)),
+    ("MariaDB, row locks", || shared_ones(&[shared().mariadb()? + "?way=row"], None)),
+    ("PostgreSQL, row locks", || shared_ones(&[shared().postgres()? + "?way=row"], None)),
+    ("etcd", || shared_ones(&[shared().etcd()?.replace("http://", "etcd://")], None)),
+    ("ZooKeeper", || shared_ones(&[shared().zookeeper()?], None)),
+    ("Consul", || shared_ones(&[shared().consul()?], None)),
+    ("a pair of Redis and MariaDB", || {
+        shared_ones(&[shared().redis()?, shared().mariadb()?], Some("paired://?gate=main&authority=second"))
+    }),
+    ("a migration from Redis to MariaDB", || {
+        shared_ones(&[shared().redis()?, shared().mariadb()?], Some("migrating://?old=main&new=second"))
+    }),
 ];
+
+fn shared_ones(urls: &[String], both: Option<&'static str>) -> Result<Reached, Failed> {
+    let mut reached = Reached { urls: Vec::new(), proxies: Vec::new(), both, _servers: None };
+    for url in urls {
+        let (proxies, through) = Proxy::in_front_of_each(url)?;
+        reached.proxies.extend(proxies);
+        reached.urls.push(through);
+    }
+    Ok(reached)
+}
+
+fn cluster() -> Result<Reached, Failed> {
+    let mut set = RedisCluster::start(3, 0, true, &[])?;
+    let (urls, proxies) = (vec![set.url()], std::mem::take(&mut set.proxies));
+    Ok(Reached { urls, proxies, both: None, _servers: Some(set) })
+}
 
 pub(crate) fn row() -> Result<Row, Failed> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    let urls = STORES.iter().map(|(_, urls)| urls()).collect::<Result<Vec<_>, _>>()?;
+    let reached = STORES.iter().map(|(_, reach)| reach()).collect::<Result<Vec<_>, _>>()?;
     let measured = runtime.block_on(async {
         // Beside each other, since each has proxies of its own.
         let running: Vec<_> =
-            urls.into_iter().enumerate().map(|(number, urls)| tokio::spawn(measure(number, urls))).collect();
+            reached.into_iter().enumerate().map(|(number, reached)| tokio::spawn(measure(number, reached))).collect();
         let mut measured = Vec::new();
         for (running, (name, _)) in running.into_iter().zip(STORES) {
             let figures = running.await?.map_err(|error| format!("{name}: {error}"))?;
@@ -73,45 +106,43 @@ pub(crate) fn row() -> Result<Row, Failed> {
     })
 }
 
-async fn measure(number: usize, urls: Vec<String>) -> Result<Vec<(&'static str, f64)>, Failed> {
-    let (registry, mut proxies) = (Registry::new(), Vec::new());
+async fn measure(number: usize, reached: Reached) -> Result<Vec<(&'static str, f64)>, Failed> {
+    let (registry, proxies) = (Registry::new(), &reached.proxies);
     // The ways of one server exclude nobody of each other, so they refuse to share a namespace.
     registry.configure(|defaults| defaults.namespace = format!("cost-{number}"))?;
     let lock = |key: Key| registry.lock(key);
     let names = ["main", "second"];
-    for (url, name) in urls.iter().zip(names) {
-        let (before, through) = Proxy::in_front_of_each(url)?;
-        proxies.extend(before);
-        registry.connect(name, &through).await?;
+    for (url, name) in reached.urls.iter().zip(names) {
+        registry.connect(name, url).await?;
     }
-    if urls.len() == 2 {
-        registry.connect("pair", "paired://?gate=main&authority=second").await?;
-        registry.set_default("pair")?;
+    if let Some(both) = reached.both {
+        registry.connect("both", both).await?;
+        registry.set_default("both")?;
     }
     let connections = || proxies.iter().map(Proxy::connections).sum::<usize>() as f64;
     // Opens connections, makes tables, prepares statements.
     cycles(lock, KEYS).await?;
     sleep(CALM).await;
 
-    let before = Counted::by(&proxies);
+    let before = Counted::by(proxies);
     cycles(lock, LOCKS).await?;
     sleep(CALM).await;
-    let per_lock = Counted::by(&proxies).since(&before).per(LOCKS as f64);
+    let per_lock = Counted::by(proxies).since(&before).per(LOCKS as f64);
     let idle_connections = connections();
 
-    let before = Counted::by(&proxies);
+    let before = Counted::by(proxies);
     sleep(WATCHED).await;
-    let idle = Counted::by(&proxies).since(&before).per(WATCHED.as_secs_f64());
+    let idle = Counted::by(proxies).since(&before).per(WATCHED.as_secs_f64());
 
     let mut holds: Vec<Guard> = Vec::new();
     for number in 0..HOLDS {
         holds.push(lock(Key::text("held:").value(&number)).ttl(TTL).acquire().await?);
     }
     sleep(CALM).await;
-    let before = Counted::by(&proxies);
+    let before = Counted::by(proxies);
     sleep(WATCHED).await;
     let renewals = HOLDS as f64 * WATCHED.as_secs_f64() / (TTL / 3).as_secs_f64();
-    let renewal = Counted::by(&proxies).since(&before).per(renewals);
+    let renewal = Counted::by(proxies).since(&before).per(renewals);
     let held_connections = connections();
     for hold in holds {
         hold.release().await?;
