@@ -10,7 +10,7 @@ use std::time::Duration;
 use dlock_contract::engine::{background, not_forked};
 use dlock_contract::{Backend, Error, Result};
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
+use futures::future::{self, BoxFuture, Shared};
 
 use crate::acquire::context::Context;
 use crate::hold::circuit_breaker::CircuitBreaker;
@@ -55,6 +55,10 @@ impl LazyStore {
         // One that has ended here has panicked.
         if let Some(opening) = under_way.as_ref().filter(|opening| opening.peek().is_none()) {
             return Ok(opening.clone());
+        }
+        // It may have been opened since the caller found it unopened.
+        if let Ok(Found::Open(store)) = context.find(Some(&self.name)) {
+            return Ok(future::ready(Ok(store)).boxed().shared());
         }
         self.breaker.admit(|| context.shared().clock.now())?;
         let (store, context) = (self.clone(), context.clone());

@@ -69,14 +69,14 @@ pub(super) async fn check(conn: &mut MySqlConnection, table: &str) -> Result<()>
 async fn check_table(conn: &mut MySqlConnection, table: &str) -> Result<bool> {
     let (schema, name) =
         table.split_once('.').map_or(("DATABASE()".to_owned(), table), |(schema, name)| (format!("'{schema}'"), name));
+    // Each view has the names as constants, or MariaDB opens every table of the server.
     let sql = format!(
         "SELECT CAST(c.column_name AS CHAR), CAST(c.data_type AS CHAR), CAST(c.column_key AS CHAR), \
             CAST(COALESCE(c.datetime_precision, c.character_maximum_length, 0) AS SIGNED), CAST(t.engine AS CHAR), \
-            CAST((SELECT COUNT(*) FROM information_schema.statistics s WHERE s.table_schema = c.table_schema \
-                AND s.table_name = c.table_name AND s.index_name = 'PRIMARY') AS SIGNED) \
+            CAST((SELECT COUNT(*) FROM information_schema.statistics s WHERE s.table_schema = {schema} \
+                AND s.table_name = '{name}' AND s.index_name = 'PRIMARY') AS SIGNED) \
          FROM information_schema.columns c JOIN information_schema.tables t \
-            ON t.table_schema = c.table_schema AND t.table_name = c.table_name \
-         WHERE c.table_schema = {schema} AND c.table_name = '{name}'"
+         WHERE c.table_schema = {schema} AND c.table_name = '{name}' AND t.table_schema = {schema} AND t.table_name = '{name}'"
     );
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
     if rows.is_empty() {

@@ -194,12 +194,15 @@ async fn check_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Se
 }
 
 async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &ServerTable) -> Result<bool> {
+    // Each view has the schema and the name as constants. Where a view gets them from another one, MariaDB opens every table of
+    // the server: that took 140 ms instead of 4 beside a thousand other tables.
     let sql = "\
         SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key) AS CHAR), CAST(t.engine AS CHAR) \
         FROM information_schema.columns c JOIN information_schema.tables t \
-            ON t.table_schema = c.table_schema AND t.table_name = c.table_name \
-        WHERE c.table_schema = DATABASE() AND c.table_name = ? ORDER BY c.ordinal_position";
-    let rows = sqlx::query(sql).bind(names.in_text(table.name)).fetch_all(conn).await.map_err(fault)?;
+        WHERE c.table_schema = DATABASE() AND c.table_name = ? AND t.table_schema = DATABASE() AND t.table_name = ? \
+        ORDER BY c.ordinal_position";
+    let name = names.in_text(table.name);
+    let rows = sqlx::query(sql).bind(&name).bind(&name).fetch_all(conn).await.map_err(fault)?;
     let mut found = Vec::with_capacity(rows.len());
     for row in &rows {
         let engine: Option<String> = row.try_get(1).map_err(fault)?;

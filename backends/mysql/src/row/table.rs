@@ -8,17 +8,17 @@ use sqlx::{AssertSqlSafe, Row};
 use crate::server::fault::fault;
 
 /// What the server's catalogue says of a column. An index of a part of the column, or of more columns, makes no row the only
-/// one of its key.
+/// one of its key. Each view has `{schema}` and `{name}` as constants, or MariaDB opens every table of the server.
 const LOOK: &str = "\
     SELECT CAST(LOWER(c.data_type) AS CHAR), CAST(COALESCE(t.engine, '') AS CHAR), CAST(EXISTS ( \
         SELECT 1 FROM information_schema.statistics s \
-        WHERE s.table_schema = c.table_schema AND s.table_name = c.table_name AND s.column_name = c.column_name \
+        WHERE s.table_schema = {schema} AND s.table_name = {name} AND s.column_name = c.column_name \
             AND s.non_unique = 0 AND s.sub_part IS NULL AND 1 = ( \
-                SELECT COUNT(*) FROM information_schema.statistics o WHERE o.table_schema = s.table_schema \
-                    AND o.table_name = s.table_name AND o.index_name = s.index_name)) AS SIGNED) \
+                SELECT COUNT(*) FROM information_schema.statistics o WHERE o.table_schema = {schema} \
+                    AND o.table_name = {name} AND o.index_name = s.index_name)) AS SIGNED) \
     FROM information_schema.columns c JOIN information_schema.tables t \
-        ON t.table_schema = c.table_schema AND t.table_name = c.table_name \
-    WHERE c.table_schema = COALESCE(?, DATABASE()) AND c.table_name = ? AND c.column_name = ?";
+    WHERE c.table_schema = {schema} AND c.table_name = {name} AND c.column_name = {column} \
+        AND t.table_schema = {schema} AND t.table_name = {name}";
 
 /// The type of the column that names rows.
 ///
@@ -28,13 +28,7 @@ pub(super) async fn kind_of(conn: &mut MySqlConnection, table: &RowTable) -> Res
     if !table.is_own {
         return Ok(RowKind::Name);
     }
-    let row = sqlx::query(LOOK)
-        .bind(table.schema.as_deref())
-        .bind(table.name.as_str())
-        .bind(table.column.as_str())
-        .fetch_optional(&mut *conn)
-        .await
-        .map_err(fault)?;
+    let row = sqlx::raw_sql(AssertSqlSafe(look(table))).fetch_optional(&mut *conn).await.map_err(fault)?;
     let (name, column) = (&table.name, &table.column);
     let Some(row) = row else {
         return Err(unfit(format!("there is no table `{name}` with a column `{column}` that this account may see")));
@@ -66,6 +60,12 @@ pub(super) async fn kind_of(conn: &mut MySqlConnection, table: &RowTable) -> Res
     let probe = format!("SELECT 1 FROM {} WHERE `{column}` IS NULL AND 1 = 0 FOR UPDATE", quoted(table));
     sqlx::raw_sql(AssertSqlSafe(probe)).execute(conn).await.map_err(fault)?;
     Ok(kind)
+}
+
+fn look(table: &RowTable) -> String {
+    let schema = table.schema.as_ref().map_or("DATABASE()".to_owned(), |schema| format!("'{schema}'"));
+    let named = LOOK.replace("{schema}", &schema).replace("{name}", &format!("'{}'", table.name));
+    named.replace("{column}", &format!("'{}'", table.column))
 }
 
 /// The names are letters, digits and underscores, so nothing in them ends the quotes.

@@ -58,6 +58,19 @@ async fn a_store_is_opened_by_its_first_use_and_once() {
     assert_eq!(guards.len(), 20);
 }
 
+/// A second opening would find no place in the registry, and the call would be told of a shutdown.
+#[tokio::test]
+async fn a_caller_that_found_a_store_unopened_gets_the_one_that_was_opened_meanwhile() {
+    let registry = Registry::new();
+    let store = OnDemand::default().install(&registry);
+    let Found::Lazy(found) = registry.context().find(None).unwrap() else { panic!("it is open") };
+    registry.lock("k").acquire().await.unwrap().release().await.unwrap();
+    let opened = found.opened(registry.context(), Duration::from_secs(60)).await.unwrap();
+    let Found::Open(first) = registry.context().find(None).unwrap() else { panic!("it is not open") };
+    assert!(Arc::ptr_eq(&opened, &first));
+    assert_eq!(store.openings(), 1);
+}
+
 #[test]
 fn every_kind_of_call_opens_a_lazy_store() {
     type Enter = fn(&Registry) -> BoxFuture<'_, Result<()>>;

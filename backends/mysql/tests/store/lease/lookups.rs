@@ -1,13 +1,19 @@
-//! How the server finds the rows of a renewal: by their names. If it reads a small table as a whole, it locks each row of it.
+//! How the server finds what it is asked for: by names. If it reads a small table as a whole, it locks each row of it; if it reads
+//! the catalogue as a whole, it opens every table.
 
+use dlock::Clock;
 use dlock_contract::{Backend, Standing};
+use dlock_mysql::lease;
 use dlock_testkit::holds::take;
 use dlock_testkit::servers::Instance;
+use sqlx::{AssertSqlSafe, Row};
 
 use super::kit::{Database, TTL};
+use crate::row_kit;
 
 cases_with_own_server! {
     a_locked_row_of_another_key_does_not_delay_a_renewal_of_several
+    no_check_of_the_tables_reads_the_catalogue_of_all_databases
 }
 
 async fn a_locked_row_of_another_key_does_not_delay_a_renewal_of_several(server: Instance, database: Database) {
@@ -24,4 +30,33 @@ async fn a_locked_row_of_another_key_does_not_delay_a_renewal_of_several(server:
         assert!(matches!(answer, Ok(Standing::Renewed(_))), "{answer:?}");
     }
     assert_eq!(waits(), before, "the renewal waited for a row of another key");
+}
+
+/// MariaDB then opens every table of the server, at each start of a program and at each question after its state.
+async fn no_check_of_the_tables_reads_the_catalogue_of_all_databases(server: Instance, database: Database) {
+    server.ask("SET GLOBAL log_output = 'TABLE'").unwrap();
+    server.ask("SET GLOBAL general_log = ON").unwrap();
+    database.change("CREATE TABLE stock (sku INT PRIMARY KEY)").await;
+    database.store().await.ready().await.unwrap();
+    let url = |options: &str| format!("{}?{options}", database.url());
+    // A way's own tables, since the namespace belongs to the first one.
+    let rows = row_kit::open(&url("way=row&table=stock&column=sku&table_prefix=row_")).await.unwrap();
+    rows.ready().await.unwrap();
+    let shared = lease::open(&url("layout=shedlock&table_prefix=java_"), &Clock::system()).await.unwrap();
+    shared.ready().await.unwrap();
+    server.ask("SET GLOBAL general_log = OFF").unwrap();
+    let sql = "SELECT DISTINCT argument FROM mysql.general_log WHERE command_type IN ('Query', 'Execute') \
+               AND argument LIKE '%FROM information_schema.%' AND argument NOT LIKE '%general_log%'";
+    let asked = database.lines(sql).await;
+    for view in ["columns", "statistics"] {
+        assert!(asked.iter().any(|sql| sql.contains(view)), "{view}: {asked:?}");
+    }
+    let mut conn = database.connect().await;
+    for sql in asked {
+        for row in sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN FORMAT=TRADITIONAL {sql}"))).fetch_all(&mut conn).await.unwrap() {
+            let extra: Option<String> = row.try_get("Extra").unwrap();
+            let extra = extra.unwrap_or_default();
+            assert!(!extra.contains("Scanned all") && !extra.contains("Scanned 1"), "{sql}: {extra}");
+        }
+    }
 }
