@@ -115,8 +115,8 @@ fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
         (lines, run.map_err(|error| error.to_string()))
     };
     let runs = thread::scope(|scope| {
-        let suite_run = scope.spawn(|| kept(tests(&suite, filter, "5")));
-        let stores_run = scope.spawn(|| kept(tests(&stores, filter, "3")));
+        let suite_run = scope.spawn(|| kept(tests(&suite, filter, "6")));
+        let stores_run = scope.spawn(|| kept(tests(&stores, filter, "4")));
         let mut runs = vec![
             ("the other tests", &others[..], failures::run(&mut tests(&others, filter, "3"), show)?),
             ("the examples of the docs", &docs[..], failures::run(&mut tests(&docs, filter, "3"), show)?),
