@@ -16,7 +16,7 @@ use super::dialect::{NamedDialect, SessionId};
 use super::held::Held;
 use super::name::LockName;
 use super::requests::run;
-use super::session::NamedContext;
+use super::shared_session::NamedContext;
 use crate::dialect::Value;
 use crate::statements::of_size;
 
@@ -32,13 +32,13 @@ const LOOK: Duration = Duration::from_secs(1);
 const ASKED: usize = 256;
 
 /// Knows which session holds for whom, and watches them.
-pub(super) struct Monitor<D: NamedDialect> {
+pub(super) struct SessionMonitor<D: NamedDialect> {
     context: Arc<NamedContext<D>>,
     table: Mutex<Table<D>>,
     /// There is a hold again.
     wake: Notify,
     /// Kept here between two questions. A question takes it out, so a question that is dropped closes it.
-    connection: tokio::sync::Mutex<Option<MonitorConnection<D>>>,
+    connection: tokio::sync::Mutex<Option<SessionMonitorConnection<D>>>,
 }
 
 struct Table<D: NamedDialect> {
@@ -48,7 +48,7 @@ struct Table<D: NamedDialect> {
 }
 
 /// The monitor's own connection.
-struct MonitorConnection<D: NamedDialect> {
+struct SessionMonitorConnection<D: NamedDialect> {
     conn: D::Conn,
     /// Since when. The server has not been restarted from here on.
     opened: BootInstant,
@@ -56,7 +56,7 @@ struct MonitorConnection<D: NamedDialect> {
 
 /// The monitor's knowledge of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum HoldStatus {
     Holds,
     /// An operator asks to break it.
     Broken(BreakRecord),
@@ -94,10 +94,10 @@ struct Standings {
     broken: Vec<(HoldId, BreakRecord)>,
 }
 
-impl<D: NamedDialect> Monitor<D> {
+impl<D: NamedDialect> SessionMonitor<D> {
     /// A monitor with a connection that was opened just now.
     pub(super) fn new(context: &Arc<NamedContext<D>>, conn: D::Conn) -> Self {
-        let connection = MonitorConnection { conn, opened: context.clock.now() };
+        let connection = SessionMonitorConnection { conn, opened: context.clock.now() };
         Self {
             context: context.clone(),
             table: Mutex::new(Table { holding: HashMap::new(), idle: false }),
@@ -173,12 +173,12 @@ impl<D: NamedDialect> Monitor<D> {
         for (held, seen) in holds.iter().zip(seen) {
             let Some(held) = held.upgrade() else { continue };
             match seen {
-                Seen::Holds => {}
-                Seen::Broken(record) => broken.push((held, record)),
+                HoldStatus::Holds => {}
+                HoldStatus::Broken(record) => broken.push((held, record)),
                 // The server may have freed it for us while it was asked. Others hold locks in the same session.
-                Seen::Ended if held.is_held() => held.session().end(),
-                Seen::Ended => {}
-                Seen::Unknown => unknown.push(held),
+                HoldStatus::Ended if held.is_held() => held.session().end(),
+                HoldStatus::Ended => {}
+                HoldStatus::Unknown => unknown.push(held),
             }
         }
         let breaking =
@@ -204,10 +204,10 @@ impl<D: NamedDialect> Monitor<D> {
 
     /// Whether the session held this lock when this was called, or later.
     pub(super) async fn sees(&self, held: &Held<D>) -> bool {
-        self.look(&[Watched::of(held)]).await == [Seen::Holds]
+        self.look(&[Watched::of(held)]).await == [HoldStatus::Holds]
     }
 
-    async fn look(&self, watched: &[Watched]) -> Vec<Seen> {
+    async fn look(&self, watched: &[Watched]) -> Vec<HoldStatus> {
         let asking = async {
             let mut connection = self.connection.lock().await;
             let kept = connection.take();
@@ -219,16 +219,16 @@ impl<D: NamedDialect> Monitor<D> {
         let clock = &self.context.clock;
         let Some(Ok((opened, Standings { held, broken }))) = clock.timeout_at(clock.now().after(LOOK), asking).await
         else {
-            return vec![Seen::Unknown; watched.len()];
+            return vec![HoldStatus::Unknown; watched.len()];
         };
         let mut broken: HashMap<_, _> = broken.into_iter().collect();
         let judge = |(watched, held): (&Watched, bool)| match (broken.remove(&watched.id), held) {
             // The row names the hold, so no other one can be meant.
-            (Some(record), _) => Seen::Broken(record),
-            (None, false) => Seen::Ended,
+            (Some(record), _) => HoldStatus::Broken(record),
+            (None, false) => HoldStatus::Ended,
             // A session that has not answered since may be another one of this number, after a restart of the server.
-            (None, true) if watched.heard < opened => Seen::Unknown,
-            (None, true) => Seen::Holds,
+            (None, true) if watched.heard < opened => HoldStatus::Unknown,
+            (None, true) => HoldStatus::Holds,
         };
         watched.iter().zip(held).map(judge).collect()
     }
@@ -236,9 +236,9 @@ impl<D: NamedDialect> Monitor<D> {
     /// Over the connection that is kept, or, where that has ended meanwhile, over a new one.
     async fn ask(
         &self,
-        kept: Option<MonitorConnection<D>>,
+        kept: Option<SessionMonitorConnection<D>>,
         watched: &[Watched],
-    ) -> Result<(MonitorConnection<D>, Standings)> {
+    ) -> Result<(SessionMonitorConnection<D>, Standings)> {
         if let Some(mut connection) = kept
             && let Ok(standings) = self.standings(&mut connection.conn, watched).await
         {
@@ -247,7 +247,7 @@ impl<D: NamedDialect> Monitor<D> {
         let (mut conn, _) = self.context.dialect.connect_named().await?;
         let opened = self.context.clock.now();
         let standings = self.standings(&mut conn, watched).await.map_err(|error| self.context.dialect.fault(error))?;
-        Ok((MonitorConnection { conn, opened }, standings))
+        Ok((SessionMonitorConnection { conn, opened }, standings))
     }
 
     async fn standings(&self, conn: &mut D::Conn, watched: &[Watched]) -> sqlx::Result<Standings> {
@@ -299,8 +299,8 @@ impl<D: NamedDialect> Monitor<D> {
     }
 }
 
-impl<D: NamedDialect> std::fmt::Debug for Monitor<D> {
+impl<D: NamedDialect> std::fmt::Debug for SessionMonitor<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Monitor").finish_non_exhaustive()
+        f.debug_struct("SessionMonitor").finish_non_exhaustive()
     }
 }

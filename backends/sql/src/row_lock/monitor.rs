@@ -30,14 +30,14 @@ pub(super) const TOLD: Duration = Duration::from_millis(400);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Knows the holds of a store, and watches them.
-pub(super) struct Monitor<D: RowDialect> {
+pub(super) struct RowMonitor<D: RowDialect> {
     context: Arc<StoreContext<D>>,
     table: RowTable,
     holds: Mutex<Holds<D>>,
     /// There is a hold again.
     wake: Notify,
     /// Between two questions. A question takes it, so one that is dropped closes the connection.
-    connection: tokio::sync::Mutex<Option<MonitorConnection<D>>>,
+    connection: tokio::sync::Mutex<Option<RowMonitorConnection<D>>>,
 }
 
 struct Holds<D: RowDialect> {
@@ -47,20 +47,20 @@ struct Holds<D: RowDialect> {
 }
 
 /// The monitor's own connection.
-struct MonitorConnection<D: RowDialect> {
+struct RowMonitorConnection<D: RowDialect> {
     conn: D::Conn,
     server: String,
 }
 
 /// The monitor's knowledge of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum TransactionStatus {
     Held,
     Ended,
     Unknown,
 }
 
-impl<D: RowDialect> Monitor<D> {
+impl<D: RowDialect> RowMonitor<D> {
     /// A monitor with a connection that was opened just now.
     pub(super) fn new(context: &Arc<StoreContext<D>>, table: &RowTable, conn: D::Conn, server: String) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl<D: RowDialect> Monitor<D> {
             table: table.clone(),
             holds: Mutex::new(Holds { by_owner: HashMap::new(), is_idle: false }),
             wake: Notify::new(),
-            connection: tokio::sync::Mutex::new(Some(MonitorConnection { conn, server })),
+            connection: tokio::sync::Mutex::new(Some(RowMonitorConnection { conn, server })),
         }
     }
 
@@ -142,7 +142,7 @@ impl<D: RowDialect> Monitor<D> {
         }
         let seen = self.look(&asked).await;
         for (held, seen) in due.iter().zip(seen) {
-            let held = held.upgrade().filter(|held| seen == Seen::Ended && held.is_watched());
+            let held = held.upgrade().filter(|held| seen == TransactionStatus::Ended && held.is_watched());
             if let Some(held) = held.filter(|held| held.note_seems_ended() || !held.is_in_use()) {
                 held.end();
             }
@@ -150,9 +150,9 @@ impl<D: RowDialect> Monitor<D> {
     }
 
     /// Whether the hold's session lived and its row was locked when this was called, or later.
-    pub(super) async fn sees(&self, held: &HeldRow<D>) -> Seen {
+    pub(super) async fn sees(&self, held: &HeldRow<D>) -> TransactionStatus {
         match self.sees_session(held).await {
-            Seen::Held => {}
+            TransactionStatus::Held => {}
             seen => return seen,
         }
         let (table, row) = (self.table.clone(), held.row.clone());
@@ -161,19 +161,19 @@ impl<D: RowDialect> Monitor<D> {
             Box::pin(async move { dialect.is_locked(conn, &table, &row).await })
         });
         match locked.await {
-            Ok((true, _)) => Seen::Held,
-            Ok((false, _)) => Seen::Ended,
-            Err(_) => Seen::Unknown,
+            Ok((true, _)) => TransactionStatus::Held,
+            Ok((false, _)) => TransactionStatus::Ended,
+            Err(_) => TransactionStatus::Unknown,
         }
     }
 
     /// Whether the hold's session lived.
-    pub(super) async fn sees_session(&self, held: &HeldRow<D>) -> Seen {
+    pub(super) async fn sees_session(&self, held: &HeldRow<D>) -> TransactionStatus {
         let seen = self.look(&[(held.id.clone(), held.server.clone())]).await;
-        seen.first().copied().unwrap_or(Seen::Unknown)
+        seen.first().copied().unwrap_or(TransactionStatus::Unknown)
     }
 
-    async fn look(&self, asked: &[(RowId, Arc<str>)]) -> Vec<Seen> {
+    async fn look(&self, asked: &[(RowId, Arc<str>)]) -> Vec<TransactionStatus> {
         let ids: Arc<[RowId]> = asked.iter().map(|(id, _)| id.clone()).collect();
         let answer = self.ask(move |dialect, conn, _| {
             let ids = ids.clone();
@@ -185,12 +185,12 @@ impl<D: RowDialect> Monitor<D> {
                 .zip(held)
                 .map(|((_, of), held)| match held {
                     // After a failover another server answers, which may give the same numbers to others.
-                    _ if **of != server => Seen::Unknown,
-                    true => Seen::Held,
-                    false => Seen::Ended,
+                    _ if **of != server => TransactionStatus::Unknown,
+                    true => TransactionStatus::Held,
+                    false => TransactionStatus::Ended,
                 })
                 .collect(),
-            _ => vec![Seen::Unknown; asked.len()],
+            _ => vec![TransactionStatus::Unknown; asked.len()],
         }
     }
 
@@ -241,7 +241,7 @@ impl<D: RowDialect> Monitor<D> {
             }
             let (mut conn, server) = dialect.connect().await?;
             let answer = request(dialect, &mut conn, &server).await.map_err(|error| refused(dialect, error))?;
-            *place = Some(MonitorConnection { conn, server: server.clone() });
+            *place = Some(RowMonitorConnection { conn, server: server.clone() });
             Ok((answer, server))
         };
         let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK:?}"));
