@@ -5,12 +5,11 @@
 //! break.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Mode, Owner, Result};
 use futures::future::join_all;
-use tokio::sync::Notify;
 
 use super::dialect::{NamedDialect, SessionId};
 use super::held::Held;
@@ -19,6 +18,7 @@ use super::requests::run;
 use super::shared_session::NamedContext;
 use crate::dialect::Value;
 use crate::statements::of_size;
+use crate::watched_holds::WatchedHolds;
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);
@@ -34,17 +34,9 @@ const ASKED: usize = 256;
 /// Knows which session holds for whom, and watches them.
 pub(super) struct SessionMonitor<D: NamedDialect> {
     context: Arc<NamedContext<D>>,
-    table: Mutex<Table<D>>,
-    /// There is a hold again.
-    wake: Notify,
+    holds: WatchedHolds<Held<D>>,
     /// Kept here between two questions. A question takes it out, so a question that is dropped closes it.
     connection: tokio::sync::Mutex<Option<SessionMonitorConnection<D>>>,
-}
-
-struct Table<D: NamedDialect> {
-    holding: HashMap<Owner, Weak<Held<D>>>,
-    /// The watcher waits for a hold.
-    idle: bool,
 }
 
 /// The monitor's own connection.
@@ -100,63 +92,36 @@ impl<D: NamedDialect> SessionMonitor<D> {
         let connection = SessionMonitorConnection { conn, opened: context.clock.now() };
         Self {
             context: context.clone(),
-            table: Mutex::new(Table { holding: HashMap::new(), idle: false }),
-            wake: Notify::new(),
+            holds: WatchedHolds::new(),
             connection: tokio::sync::Mutex::new(Some(connection)),
         }
     }
 
     /// From now on the hold is watched, and its owner is told of it when it asks again.
     pub(super) fn add(&self, held: &Arc<Held<D>>) {
-        let mut table = self.table();
-        // Those that were dropped go now and then.
-        if table.holding.len() == table.holding.capacity() {
-            table.holding.retain(|_, held| held.strong_count() > 0);
-        }
-        table.holding.insert(held.owner, Arc::downgrade(held));
-        let idle = std::mem::take(&mut table.idle);
-        drop(table);
-        if idle {
-            self.wake.notify_one();
-        }
+        self.holds.add(held.owner, held);
     }
 
     /// Unless the owner has another hold by now.
     pub(super) fn remove(&self, held: &Held<D>) {
-        let mut table = self.table();
-        if table.holding.get(&held.owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
-            table.holding.remove(&held.owner);
-        }
+        self.holds.remove(&held.owner, held);
     }
 
     pub(super) fn held_by(&self, owner: &Owner) -> Option<Arc<Held<D>>> {
-        self.table().holding.get(owner)?.upgrade()
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table<D>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holds.held_by(owner)
     }
 
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
-            match self.next_look() {
+            match self.holds.next_look(|held| (!held.has_ended()).then(|| held.looked().after(EVERY))) {
                 Some(at) => {
                     self.context.clock.sleep_until(at).await;
                     self.look_around().await;
                 }
-                None => self.wake.notified().await,
+                None => self.holds.wait().await,
             }
         }
-    }
-
-    /// When the first of the holds must be looked at; `None` while there are none.
-    fn next_look(&self) -> Option<BootInstant> {
-        let mut table = self.table();
-        let living = table.holding.values().filter_map(Weak::upgrade).filter(|held| !held.has_ended());
-        let next = living.map(|held| held.looked().after(EVERY)).min();
-        table.idle = next.is_none();
-        next
     }
 
     /// Looks once at all holds that are not young. Ends the sessions that have ended in the server, and gives up those holds
@@ -192,14 +157,13 @@ impl<D: NamedDialect> SessionMonitor<D> {
 
     /// The holds that are to be looked at now; each is noted as looked at.
     fn due(&self, now: BootInstant) -> Vec<(Weak<Held<D>>, Watched)> {
-        let table = self.table();
-        let holds = table.holding.values().filter_map(Weak::upgrade);
-        let old = holds.filter(|held| held.since.after(YOUNG) <= now && !held.has_ended());
-        old.map(|held| {
-            held.set_looked(now);
-            (Arc::downgrade(&held), Watched::of(&held))
-        })
-        .collect()
+        let old = self.holds.find(|held| held.since.after(YOUNG) <= now && !held.has_ended());
+        old.iter()
+            .map(|held| {
+                held.set_looked(now);
+                (Arc::downgrade(held), Watched::of(held))
+            })
+            .collect()
     }
 
     /// Whether the session held this lock when this was called, or later.

@@ -3,19 +3,18 @@
 //! The server frees a row when its session ends, and the client library tells of a broken socket only when the socket is
 //! used. And while a statement of the body runs on a session, nothing else can be asked there.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Error, Owner, Result};
 use futures::future::BoxFuture;
-use tokio::sync::Notify;
 
 use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
 use super::table::RowTable;
 use crate::dialect::{Statement, Value};
 use crate::session::{StoreContext, refused};
+use crate::watched_holds::WatchedHolds;
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);
@@ -33,17 +32,9 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct RowMonitor<D: RowDialect> {
     context: Arc<StoreContext<D>>,
     table: RowTable,
-    holds: Mutex<Holds<D>>,
-    /// There is a hold again.
-    wake: Notify,
+    holds: WatchedHolds<HeldRow<D>>,
     /// Between two questions. A question takes it, so one that is dropped closes the connection.
     connection: tokio::sync::Mutex<Option<RowMonitorConnection<D>>>,
-}
-
-struct Holds<D: RowDialect> {
-    by_owner: HashMap<Owner, Weak<HeldRow<D>>>,
-    /// The watcher waits for a hold.
-    is_idle: bool,
 }
 
 /// The monitor's own connection.
@@ -66,73 +57,43 @@ impl<D: RowDialect> RowMonitor<D> {
         Self {
             context: context.clone(),
             table: table.clone(),
-            holds: Mutex::new(Holds { by_owner: HashMap::new(), is_idle: false }),
-            wake: Notify::new(),
+            holds: WatchedHolds::new(),
             connection: tokio::sync::Mutex::new(Some(RowMonitorConnection { conn, server })),
         }
     }
 
     /// From now on the hold is watched, and its owner is told of it when it asks again.
     pub(super) fn add(&self, held: &Arc<HeldRow<D>>) {
-        let mut holds = self.holds();
-        // Those that were dropped go now and then.
-        if holds.by_owner.len() == holds.by_owner.capacity() {
-            holds.by_owner.retain(|_, held| held.strong_count() > 0);
-        }
-        holds.by_owner.insert(held.owner, Arc::downgrade(held));
-        let is_idle = std::mem::take(&mut holds.is_idle);
-        drop(holds);
-        if is_idle {
-            self.wake.notify_one();
-        }
+        self.holds.add(held.owner, held);
     }
 
     /// Unless the owner has another hold by now.
     pub(super) fn remove(&self, held: &HeldRow<D>) {
-        let mut holds = self.holds();
-        if holds.by_owner.get(&held.owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
-            holds.by_owner.remove(&held.owner);
-        }
+        self.holds.remove(&held.owner, held);
     }
 
     pub(super) fn held_by(&self, owner: &Owner) -> Option<Arc<HeldRow<D>>> {
-        self.holds().by_owner.get(owner)?.upgrade()
-    }
-
-    fn holds(&self) -> MutexGuard<'_, Holds<D>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holds.held_by(owner)
     }
 
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
-            match self.next_look() {
+            let next = |held: &HeldRow<D>| held.looked().after(if held.seems_ended() { AGAIN } else { EVERY });
+            match self.holds.next_look(|held| held.is_watched().then(|| next(held))) {
                 Some(at) => {
                     self.context.clock.sleep_until(at).await;
                     self.look_around().await;
                 }
-                None => self.wake.notified().await,
+                None => self.holds.wait().await,
             }
         }
-    }
-
-    /// When the first of the holds must be looked at; `None` while there are none.
-    fn next_look(&self) -> Option<BootInstant> {
-        let mut holds = self.holds();
-        let living = holds.by_owner.values().filter_map(Weak::upgrade).filter(|held| held.is_watched());
-        let next = living.map(|held| held.looked().after(if held.seems_ended() { AGAIN } else { EVERY })).min();
-        holds.is_idle = next.is_none();
-        next
     }
 
     /// Looks once at all holds that are not young, and tells the holders of those that have ended.
     async fn look_around(&self) {
         let now = self.context.clock.now();
-        let due: Vec<_> = {
-            let holds = self.holds();
-            let living = holds.by_owner.values().filter_map(Weak::upgrade);
-            living.filter(|held| held.since.after(YOUNG) <= now && held.is_watched()).collect()
-        };
+        let due = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_watched());
         due.iter().for_each(|held| held.set_looked(now));
         // What is asked about does not keep the hold alive: a dropped one is rolled back at once.
         let asked: Vec<_> = due.iter().map(|held| (held.id.clone(), held.server.clone())).collect();
