@@ -93,11 +93,12 @@ impl<D: RowDialect> RowMonitor<D> {
     /// Looks once at all holds that are not young, and tells the holders of those that have ended.
     async fn look_around(&self) {
         let now = self.context.clock.now();
-        let due = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_watched());
-        due.iter().for_each(|held| held.set_looked(now));
         // What is asked about does not keep the hold alive: a dropped one is rolled back at once.
-        let asked: Vec<_> = due.iter().map(|held| (held.id.clone(), held.server.clone())).collect();
-        let due: Vec<_> = due.iter().map(Arc::downgrade).collect();
+        let (due, asked): (Vec<_>, Vec<_>) = {
+            let due = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_watched());
+            due.iter().for_each(|held| held.set_looked(now));
+            due.iter().map(|held| (Arc::downgrade(held), (held.id.clone(), held.server.clone()))).unzip()
+        };
         if due.is_empty() {
             return;
         }
