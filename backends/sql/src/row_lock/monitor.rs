@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, Owner, Result};
+use dlock_contract::{Error, Owner, Result};
 use futures::future::BoxFuture;
 
 use super::dialect::{RowDialect, RowId};
