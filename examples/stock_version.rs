@@ -30,39 +30,47 @@ const BUYERS: usize = 30;
 /// things.
 #[optimistic(retries = 10, backoff = "1ms..20ms")]
 async fn buy_in_mysql(shop: &MySqlPool, id: i64) -> Result<bool, Failure> {
-    let mut conn = shop.acquire().await?;
-    let read = IN_MYSQL.read(&mut conn, "stock", id).await?.ok_or("there is no such thing")?;
-    let left = read.row.try_get::<i64, _>(0)? - 1;
-    if left < 0 {
+    let seen = stock_in_mysql(shop, id).await?;
+    if seen.left == 0 {
         return Ok(false);
     }
     think().await;
-    IN_MYSQL.write(&mut conn, id, read.version, "stock = ?", |query| query.bind(left)).await?;
+    let mut conn = shop.acquire().await?;
+    IN_MYSQL.write(&mut conn, id, seen.version, "stock = ?", |query| query.bind(seen.left - 1)).await?;
     Ok(true)
 }
 
 /// The same. PostgreSQL numbers its placeholders.
 #[optimistic(retries = 10, backoff = "1ms..20ms")]
 async fn buy_in_postgres(shop: &PgPool, id: i64) -> Result<bool, Failure> {
-    let mut conn = shop.acquire().await?;
-    let read = IN_POSTGRES.read(&mut conn, "stock", id).await?.ok_or("there is no such thing")?;
-    let left = read.row.try_get::<i64, _>(0)? - 1;
-    if left < 0 {
+    let seen = stock_in_postgres(shop, id).await?;
+    if seen.left == 0 {
         return Ok(false);
     }
     think().await;
-    IN_POSTGRES.write(&mut conn, id, read.version, "stock = $1", |query| query.bind(left)).await?;
+    let mut conn = shop.acquire().await?;
+    IN_POSTGRES.write(&mut conn, id, seen.version, "stock = $1", |query| query.bind(seen.left - 1)).await?;
     Ok(true)
+}
+
+/// A row of the table.
+struct Stock {
+    left: i64,
+    version: i64,
+}
+
+async fn stock_in_mysql(shop: &MySqlPool, id: i64) -> Result<Stock, Failure> {
+    let read = IN_MYSQL.read(&mut *shop.acquire().await?, "stock", id).await?.ok_or("there is no such thing")?;
+    Ok(Stock { left: read.row.try_get(0)?, version: read.version })
+}
+
+async fn stock_in_postgres(shop: &PgPool, id: i64) -> Result<Stock, Failure> {
+    let read = IN_POSTGRES.read(&mut *shop.acquire().await?, "stock", id).await?.ok_or("there is no such thing")?;
+    Ok(Stock { left: read.row.try_get(0)?, version: read.version })
 }
 
 async fn think() {
     tokio::time::sleep(Duration::from_millis(2)).await;
-}
-
-/// The row at the end: how many are left, and how often it was written.
-struct End {
-    stock: i64,
-    writes: i64,
 }
 
 /// A new thing. Its versions begin with the server's time, so that none comes again when a row is deleted and made anew.
@@ -70,26 +78,37 @@ fn put(id: i64, first_version: &str) -> AssertSqlSafe<String> {
     AssertSqlSafe(format!("INSERT INTO dlock_example_stock VALUES ({id}, {START}, {first_version})"))
 }
 
-async fn sell_in_mysql(url: &str, id: i64) -> Result<(Vec<bool>, End), Failure> {
+async fn sell_in_mysql(url: &str, id: i64) -> Result<Sold, Failure> {
     let shop = MySqlPool::connect(url).await?;
     sqlx::raw_sql(TABLE).execute(&shop).await?;
     sqlx::raw_sql(put(id, versioned::mysql::Versioned::FIRST_VERSION)).execute(&shop).await?;
-    let mut conn = shop.acquire().await?;
-    let first = IN_MYSQL.read(&mut conn, "stock", id).await?.ok_or("there is no such thing")?;
-    let bought = try_join_all((0..BUYERS).map(|_| buy_in_mysql(&shop, id))).await?;
-    let last = IN_MYSQL.read(&mut conn, "stock", id).await?.ok_or("there is no such thing")?;
-    Ok((bought, End { stock: last.row.try_get(0)?, writes: last.version - first.version }))
+    sell(|| stock_in_mysql(&shop, id), || buy_in_mysql(&shop, id)).await
 }
 
-async fn sell_in_postgres(url: &str, id: i64) -> Result<(Vec<bool>, End), Failure> {
+async fn sell_in_postgres(url: &str, id: i64) -> Result<Sold, Failure> {
     let shop = PgPool::connect(url).await?;
     sqlx::raw_sql(TABLE).execute(&shop).await?;
     sqlx::raw_sql(put(id, versioned::postgres::Versioned::FIRST_VERSION)).execute(&shop).await?;
-    let mut conn = shop.acquire().await?;
-    let first = IN_POSTGRES.read(&mut conn, "stock", id).await?.ok_or("there is no such thing")?;
-    let bought = try_join_all((0..BUYERS).map(|_| buy_in_postgres(&shop, id))).await?;
-    let last = IN_POSTGRES.read(&mut conn, "stock", id).await?.ok_or("there is no such thing")?;
-    Ok((bought, End { stock: last.row.try_get(0)?, writes: last.version - first.version }))
+    sell(|| stock_in_postgres(&shop, id), || buy_in_postgres(&shop, id)).await
+}
+
+/// What the buyers got, how many are left, and how often the row was written.
+struct Sold {
+    bought: Vec<bool>,
+    left: i64,
+    writes: i64,
+}
+
+/// Lets all buyers buy at once.
+async fn sell<R, B>(stock: impl Fn() -> R, buy: impl Fn() -> B) -> Result<Sold, Failure>
+where
+    R: Future<Output = Result<Stock, Failure>>,
+    B: Future<Output = Result<bool, Failure>>,
+{
+    let first = stock().await?;
+    let bought = try_join_all((0..BUYERS).map(|_| buy())).await?;
+    let last = stock().await?;
+    Ok(Sold { bought, left: last.left, writes: last.version - first.version })
 }
 
 #[tokio::main]
@@ -98,9 +117,9 @@ async fn main() -> Result<(), Failure> {
     let id = fastrand::i64(1..);
     let sold =
         if url.starts_with("postgres") { sell_in_postgres(&url, id).await } else { sell_in_mysql(&url, id).await };
-    let (bought, end) = sold?;
+    let Sold { bought, left, writes } = sold?;
     let sold = i64::try_from(bought.iter().filter(|bought| **bought).count())?;
-    println!("{sold} of {START} were sold to {BUYERS} buyers, and {} are left", end.stock);
-    let right = sold == START && end.stock == 0 && end.writes == sold;
+    println!("{sold} of {START} were sold to {BUYERS} buyers, and {left} are left");
+    let right = sold == START && left == 0 && writes == sold;
     if right { Ok(()) } else { Err("the table does not agree with what was sold".into()) }
 }

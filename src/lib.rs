@@ -14,53 +14,6 @@ mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-/// The stores, to be installed with [`install`]; [`connect`] and [`connect_lazy`] open them by URL.
-pub mod backends {
-    #[cfg(feature = "consul")]
-    pub use dlock_consul as consul;
-    #[cfg(feature = "etcd")]
-    pub use dlock_etcd as etcd;
-    #[cfg(feature = "memory")]
-    pub use dlock_memory as memory;
-    #[cfg(feature = "mysql")]
-    pub use dlock_mysql as mysql;
-    #[cfg(feature = "paired")]
-    pub use dlock_paired as paired;
-    #[cfg(feature = "postgres")]
-    pub use dlock_postgres as postgres;
-    #[cfg(feature = "redis")]
-    pub use dlock_redis as redis;
-    #[cfg(feature = "redlock")]
-    pub use dlock_redlock as redlock;
-    #[cfg(feature = "sqlite")]
-    pub use dlock_sqlite as sqlite;
-    #[cfg(feature = "zookeeper")]
-    pub use dlock_zookeeper as zookeeper;
-}
-
-/// Writes that carry a fencing token and are refused once a higher one was seen.
-///
-/// The modules keep the tokens in a table or under a name of dlock's; that of etcd compares the hold itself. [`line`](fenced::line) keeps the token in a column of your own
-/// table, by any client.
-pub mod fenced {
-    #[cfg(feature = "consul")]
-    pub use dlock_consul::fenced as consul;
-    #[cfg(feature = "etcd")]
-    pub use dlock_etcd::fenced as etcd;
-    #[cfg(feature = "mysql")]
-    pub use dlock_mysql::fenced as mysql;
-    #[cfg(feature = "postgres")]
-    pub use dlock_postgres::fenced as postgres;
-    #[cfg(feature = "redis")]
-    pub use dlock_redis::fenced as redis;
-    #[cfg(feature = "sqlite")]
-    pub use dlock_sqlite::fenced as sqlite;
-    #[cfg(feature = "zookeeper")]
-    pub use dlock_zookeeper::fenced as zookeeper;
-
-    pub use crate::fence_line::{Line, line};
-}
-
 /// Version columns in tables of your own, for [`optimistic`] functions.
 #[cfg(any(feature = "mysql", feature = "postgres"))]
 pub mod versioned {
@@ -87,6 +40,7 @@ pub use dlock_runtime::{
     inherit, install, is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, locks, observe, ready,
     set_default, shutdown, sites, verify,
 };
+pub use openers::{backends, fenced};
 pub use registry::Registry;
 
 /// Opens the store behind a URL and installs it under a name; see [`Registry::connect`].

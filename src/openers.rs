@@ -1,4 +1,4 @@
-//! The table of openers: the only place where a store is chosen by feature.
+//! The table of the stores: the only place where a store is chosen by feature.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,27 +6,71 @@ use std::sync::Arc;
 use dlock_contract::{Address, Backend, Clock, Error, ErrorKind, Opener, Result, UrlForm};
 use dlock_runtime::Registry;
 
-/// The stores of this build.
-const OPENERS: &[Opener] = &[
-    #[cfg(feature = "memory")]
-    dlock_memory::OPENER,
-    #[cfg(feature = "sqlite")]
-    dlock_sqlite::OPENER,
-    #[cfg(feature = "redis")]
-    dlock_redis::OPENER,
-    #[cfg(feature = "redlock")]
-    dlock_redlock::OPENER,
-    #[cfg(feature = "mysql")]
-    dlock_mysql::OPENER,
-    #[cfg(feature = "postgres")]
-    dlock_postgres::OPENER,
-    #[cfg(feature = "etcd")]
-    dlock_etcd::OPENER,
-    #[cfg(feature = "zookeeper")]
-    dlock_zookeeper::OPENER,
-    #[cfg(feature = "consul")]
-    dlock_consul::OPENER,
-];
+/// Writes from one row for each store what the facade has of it: its opener, its schemes, and its modules. The schemes are
+/// here too, since an error names the feature of a store that this build does not have.
+macro_rules! stores {
+    (
+        opened by a url {
+            $($name:ident = $krate:ident $(+ $fenced:ident)?: $feature:literal $schemes:tt $(, $more:literal $also:tt)*;)+
+        }
+        made of installed stores {
+            $($pair:ident = $pair_krate:ident: $pair_feature:literal $pair_schemes:tt;)+
+        }
+    ) => {
+        /// The stores of this build.
+        const OPENERS: &[Opener] = &[$(#[cfg(feature = $feature)] $krate::OPENER,)+];
+
+        const MADE_OF_OTHERS: &[MadeOfOthers] = &[$(
+            #[cfg(feature = $pair_feature)]
+            MadeOfOthers { forms: &$pair_krate::FORMS, members: $pair_krate::members, make: $pair_krate::open },
+        )+];
+
+        /// Every scheme that some build knows, with the feature that it needs.
+        const SCHEMES: &[(&[&str], &str)] =
+            &[$((&$schemes, $feature), $((&$also, $more),)*)+ $((&$pair_schemes, $pair_feature),)+];
+
+        /// The stores that some build opens by a URL.
+        #[cfg(test)]
+        const OPENED: &[&str] = &[$(stringify!($name)),+];
+
+        /// The stores, to be installed with [`install`](crate::install); [`connect`](crate::connect) and
+        /// [`connect_lazy`](crate::connect_lazy) open them by URL.
+        pub mod backends {
+            $(#[cfg(feature = $feature)] pub use $krate as $name;)+
+            $(#[cfg(feature = $pair_feature)] pub use $pair_krate as $pair;)+
+        }
+
+        /// Writes that carry a fencing token and are refused once a higher one was seen.
+        ///
+        /// The modules keep the tokens in a table or under a name of dlock's; that of etcd compares the hold itself.
+        /// [`line`](fenced::line) keeps the token in a column of your own table, by any client.
+        pub mod fenced {
+            $($(#[cfg(feature = $feature)] pub use $krate::$fenced as $name;)?)+
+
+            pub use crate::fence_line::{Line, line};
+        }
+    };
+}
+
+// A row: the store's module, its crate, `+ fenced` if the crate has such a module; then each feature with its schemes.
+stores! {
+    opened by a url {
+        memory = dlock_memory: "memory" ["memory"];
+        sqlite = dlock_sqlite + fenced: "sqlite" ["sqlite"];
+        redis = dlock_redis + fenced:
+            "redis" ["redis", "redis-sentinel", "redis-cluster", "redis+unix", "unix"],
+            "redis-tls" ["rediss", "rediss-sentinel", "rediss-cluster"];
+        redlock = dlock_redlock: "redlock" ["redlock"];
+        mysql = dlock_mysql + fenced: "mysql" ["mysql", "mariadb"];
+        postgres = dlock_postgres + fenced: "postgres" ["postgres", "postgresql"];
+        etcd = dlock_etcd + fenced: "etcd" ["etcd"];
+        zookeeper = dlock_zookeeper + fenced: "zookeeper" ["zk"];
+        consul = dlock_consul + fenced: "consul" ["consul"];
+    }
+    made of installed stores {
+        paired = dlock_paired: "paired" ["paired", "migrating"];
+    }
+}
 
 /// Stores that are made of others, which are installed already.
 struct MadeOfOthers {
@@ -38,11 +82,6 @@ struct MadeOfOthers {
 
 /// Finds an installed store by its name.
 type Installed<'a> = dyn Fn(&str) -> Result<Arc<dyn Backend>> + 'a;
-
-const MADE_OF_OTHERS: &[MadeOfOthers] = &[
-    #[cfg(feature = "paired")]
-    MadeOfOthers { forms: &dlock_paired::FORMS, members: dlock_paired::members, make: dlock_paired::open },
-];
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
 pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backend>> {
@@ -98,32 +137,8 @@ fn made_of_others(scheme: &str) -> Option<(&'static MadeOfOthers, &'static UrlFo
     forms.into_iter().find(|(_, form)| form.schemes.contains(&scheme))
 }
 
-/// Every scheme that some build knows, with the feature that it needs.
-const SCHEMES: [(&str, &str); 20] = [
-    ("memory", "memory"),
-    ("sqlite", "sqlite"),
-    ("redis", "redis"),
-    ("rediss", "redis-tls"),
-    ("redis-sentinel", "redis"),
-    ("rediss-sentinel", "redis-tls"),
-    ("redis-cluster", "redis"),
-    ("rediss-cluster", "redis-tls"),
-    ("redis+unix", "redis"),
-    ("unix", "redis"),
-    ("redlock", "redlock"),
-    ("mysql", "mysql"),
-    ("mariadb", "mysql"),
-    ("postgres", "postgres"),
-    ("postgresql", "postgres"),
-    ("etcd", "etcd"),
-    ("zk", "zookeeper"),
-    ("consul", "consul"),
-    ("paired", "paired"),
-    ("migrating", "paired"),
-];
-
 fn unknown(scheme: &str) -> Error {
-    match SCHEMES.iter().find(|(known, _)| *known == scheme) {
+    match SCHEMES.iter().find(|(known, _)| known.contains(&scheme)) {
         Some((_, feature)) => Error::config(
             "url",
             format!(
@@ -132,8 +147,10 @@ fn unknown(scheme: &str) -> Error {
         ),
         // The scheme itself is not echoed: a URL that lost its scheme may begin with a password.
         None => {
-            let [first @ .., last] = SCHEMES.map(|(known, _)| format!("{known}://"));
-            Error::config("url", format!("a backend's URL begins with {} or {last}", first.join(", ")))
+            let known = SCHEMES.iter().flat_map(|(known, _)| *known).map(|scheme| format!("{scheme}://"));
+            let mut known: Vec<_> = known.collect();
+            let last = known.pop().unwrap_or_default();
+            Error::config("url", format!("a backend's URL begins with {} or {last}", known.join(", ")))
         }
     }
 }
@@ -174,7 +191,7 @@ mod tests {
             assert!(is_named, "docs/backends.md does not name the option `{name}`");
         }
         // A build without a store does not know its options.
-        if OPENERS.len() == 9 && !MADE_OF_OTHERS.is_empty() {
+        if OPENERS.len() == OPENED.len() && !MADE_OF_OTHERS.is_empty() {
             let tables = in_tables(&stores);
             assert!(tables.len() > 10, "the tables of docs/backends.md are not found: {tables:?}");
             let unknown: Vec<_> = tables.difference(&rows).collect();
@@ -183,9 +200,11 @@ mod tests {
     }
 
     #[test]
-    fn every_scheme_of_an_opener_is_known_by_its_feature() {
+    fn the_table_names_each_scheme_of_a_store_once() {
+        let named: Vec<_> = SCHEMES.iter().flat_map(|(schemes, _)| *schemes).collect();
+        assert_eq!(named.len(), named.iter().collect::<BTreeSet<_>>().len(), "a scheme is named twice: {named:?}");
         for scheme in all_forms().flat_map(|form| form.schemes) {
-            assert!(SCHEMES.iter().any(|(known, _)| known == scheme), "{scheme}");
+            assert!(named.contains(&scheme), "the row of src/openers.rs does not name the scheme `{scheme}`");
         }
     }
 }

@@ -28,6 +28,7 @@ mod find;
 pub mod lateness;
 mod log;
 mod nobody;
+mod peer;
 mod probe;
 mod processes;
 pub mod proxy;
@@ -40,6 +41,7 @@ mod wait;
 
 pub use error::{Error, Result};
 pub use log::Log;
+pub use peer::Peer;
 pub use probe::{drop_after, text_of};
 pub use processes::child;
 pub use proxy::{Mode, Proxy};

@@ -6,9 +6,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use dlock_testkit::servers::Pin;
 use tempfile::TempDir;
 
-use crate::pins::Pin;
 use crate::sh::{Result, read};
 
 /// Installs packages of the machine's own suite, without letting them start their services.

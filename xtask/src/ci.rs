@@ -3,36 +3,9 @@
 use dlock_testkit::servers::find_program;
 
 use crate::parts::Parts;
-use crate::sh::{Result, cargo, run};
+use crate::sh::{Result, cargo, root, run};
+use crate::workspace::{FACADE, Workspace};
 use crate::{test, tidy};
-
-/// The features of the facade, each of which must build and be clean by itself.
-const FEATURES: [&str; 24] = [
-    "macros",
-    "memory",
-    "sqlite",
-    "redis",
-    "redis-tls",
-    "redisson",
-    "redlock",
-    "mysql",
-    "mysql-tls",
-    "postgres",
-    "postgres-tls",
-    "etcd",
-    "etcd-tls",
-    "zookeeper",
-    "zookeeper-tls",
-    "zookeeper-sasl",
-    "consul",
-    "consul-tls",
-    "paired",
-    "uuid",
-    "axum",
-    "tonic",
-    "json",
-    "testing",
-];
 
 /// Everything.
 pub(crate) fn all() -> Result {
@@ -61,10 +34,13 @@ fn lints(parts: &mut Parts) {
     let _ = parts.run("clippy, interop", || clippy(&["--workspace", "--test", "interop", "--all-features"]));
     let _ = parts.run("clippy, default features", || clippy(&["-p", "dlock-rs"]));
     let _ = parts.run("clippy, no features", || clippy(&["-p", "dlock-rs", "--no-default-features"]));
-    for feature in FEATURES {
-        let _ = parts.run(&format!("clippy, {feature} alone"), || {
-            clippy(&["-p", "dlock-rs", "--no-default-features", "--features", feature])
-        });
+    if let Ok(workspace) = parts.run("the features", || Workspace::of(root())) {
+        // Each must build and be clean by itself. `default` has its run above, and `full` is what all of them together are.
+        for feature in workspace.features() {
+            let _ = parts.run(&format!("clippy, {feature} alone"), || {
+                clippy(&["-p", FACADE, "--no-default-features", "--features", feature])
+            });
+        }
     }
     let _ = parts.run("docs", || {
         let mut command = cargo(&["doc", "--no-deps", "--workspace", "--all-features"]);
@@ -86,10 +62,6 @@ fn deny(checks: &[&str]) -> Result {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
-    use super::FEATURES;
-
     /// So each build with the pinned toolchain shows that the lowest supported Rust is enough.
     #[test]
     fn the_lowest_rust_is_the_pinned_one() {
@@ -99,16 +71,5 @@ mod tests {
         let [lowest] = lowest[..] else { panic!("{lowest:?}") };
         let pinned = include_str!("../../rust-toolchain.toml");
         assert!(pinned.contains(&format!("channel = \"{lowest}.0\"")), "{lowest} is not {pinned}");
-    }
-
-    /// `default` has a run of its own, and `full` is what all features together are.
-    #[test]
-    fn each_feature_of_the_manifest_is_checked_alone() {
-        let manifest = include_str!("../../Cargo.toml");
-        let lines = manifest.lines().skip_while(|line| *line != "[features]").skip(1);
-        let lines = lines.take_while(|line| !line.starts_with('['));
-        let known = lines.filter_map(|line| Some(line.split_once(" = [")?.0));
-        let known: BTreeSet<_> = known.filter(|feature| !["default", "full"].contains(feature)).collect();
-        assert_eq!(known, BTreeSet::from(FEATURES));
     }
 }

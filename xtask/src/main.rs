@@ -10,12 +10,13 @@ mod mutants;
 mod package;
 mod parts;
 mod peers;
-mod pins;
 mod portable;
 mod servers;
 mod sh;
 mod test;
 mod tidy;
+mod tidy_stores;
+mod workspace;
 
 use std::env;
 use std::process::ExitCode;

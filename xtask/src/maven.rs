@@ -5,9 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dlock_testkit::servers::Tree;
+use dlock_testkit::servers::{Pin, Tree};
 
-use crate::pins::Pin;
 use crate::servers::put;
 use crate::sh::{Result, read};
 
@@ -26,7 +25,7 @@ pub(crate) fn unpack(pin: &Pin, group: &str, sha256: &str, tree: &Tree) -> Resul
     copy.arg(format!("-DoutputDirectory={}", fetched.path().display()));
     read(&mut copy)?;
     let jar = fetched.path().join(format!("{package}-{version}.jar"));
-    check(&jar, sha256).map_err(|error| format!("{error}: change xtask/src/pins.rs, line {}", pin.line))?;
+    check(&jar, sha256).map_err(|error| format!("{error}: change testkit/src/servers/pins.rs, line {}", pin.line))?;
     read(Command::new("unzip").arg("-q").arg(&jar).arg("*.txz").arg("-d").arg(fetched.path()))?;
     let archive = archive_in(fetched.path())?;
     let draft = tempfile::tempdir_in(beside)?;

@@ -14,7 +14,8 @@ use dlock_testkit::servers::{Tree, cache_folder};
 use crate::apt;
 use crate::parts::Parts;
 use crate::servers::put;
-use crate::sh::{Result, run};
+use crate::sh::{Result, cargo, read, run};
+use crate::workspace::{FACADE, Workspace};
 
 /// A compiler of Debian's, unpacked beside the servers.
 struct Toolchain {
@@ -40,27 +41,6 @@ const OLD_RUST: [&str; 2] = ["dlock-contract", "dlock-conformance"];
 
 const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 
-/// The features that are checked. The others compile C for the target: `sqlite`, and those for TLS.
-const FEATURES: [&str; 17] = [
-    "macros",
-    "memory",
-    "redis",
-    "redisson",
-    "redlock",
-    "mysql",
-    "postgres",
-    "etcd",
-    "consul",
-    "zookeeper",
-    "zookeeper-sasl",
-    "paired",
-    "uuid",
-    "axum",
-    "tonic",
-    "json",
-    "testing",
-];
-
 pub(crate) fn run_portable() -> Result {
     let mut parts = Parts::default();
     // `finish` reports the parts that failed.
@@ -70,19 +50,36 @@ pub(crate) fn run_portable() -> Result {
     });
     let _ = parts.run("Rust 1.96", || LATEST.unpack()).map(|()| {
         for target in TARGETS {
-            let _ = parts.run(&format!("check for {target}"), || run(&mut check_for(target)));
+            let _ = parts.run(&format!("check for {target}"), || run(&mut check_for(target)?));
         }
     });
     parts.finish()
 }
 
-fn check_for(target: &str) -> Command {
+fn check_for(target: &str) -> Result<Command> {
+    let workspace = Workspace::of(crate::sh::root())?;
+    let mut features = Vec::new();
+    for feature in workspace.features() {
+        if !compiles_c(feature, Some(target))? {
+            features.push(feature);
+        }
+    }
+    eprintln!("  {}", features.join(", "));
     let mut command = LATEST.check();
     command.args(["-Z", "build-std=std,panic_abort", "--target", target]);
-    command.args(["-p", "dlock-rs", "--no-default-features", "--features", &FEATURES.join(",")]);
+    command.args(["-p", FACADE, "--no-default-features", "--features", &features.join(",")]);
     // Allows `-Z` outside of nightly.
     command.env("RUSTC_BOOTSTRAP", "1");
-    command
+    Ok(command)
+}
+
+/// Whether a feature alone needs a C compiler for the target, or else for this machine: SQLite, and all that has TLS. It
+/// cannot be checked without one.
+fn compiles_c(feature: &str, target: Option<&str>) -> Result<bool> {
+    let mut tree = cargo(&["tree", "--locked", "--package", FACADE, "--no-default-features", "--features", feature]);
+    tree.args(["--edges", "normal,build", "--prefix", "none"]);
+    tree.args(target.into_iter().flat_map(|target| ["--target", target]));
+    Ok(read(&mut tree)?.lines().any(|package| ["cc ", "cmake "].iter().any(|builder| package.starts_with(builder))))
 }
 
 impl Toolchain {
@@ -148,19 +145,14 @@ fn joined(folders: [PathBuf; 2], variable: &str) -> OsString {
 
 #[cfg(test)]
 mod tests {
-    use super::{FEATURES, OLD_RUST, OLDEST};
+    use super::{OLD_RUST, OLDEST, compiles_c};
 
     #[test]
-    fn all_features_are_checked_but_those_that_compile_c() {
-        let manifest = include_str!("../../Cargo.toml");
-        let full = manifest.lines().find_map(|line| line.strip_prefix("full = [")?.strip_suffix(']')).unwrap();
-        let full = full.split(", ").map(|name| name.trim_matches('"'));
-        let mut missing: Vec<_> = full.filter(|name| !FEATURES.contains(name)).collect();
-        missing.sort_unstable();
-        assert_eq!(
-            missing,
-            ["consul-tls", "etcd-tls", "mysql-tls", "postgres-tls", "redis-tls", "sqlite", "zookeeper-tls"]
-        );
+    fn features_that_compile_c_are_told_from_the_others() {
+        let compiling = ["sqlite", "redis-tls", "zookeeper-tls"].map(|feature| compiles_c(feature, None).unwrap());
+        assert_eq!(compiling, [true; 3]);
+        let others = ["redis", "mysql", "zookeeper-sasl"].map(|feature| compiles_c(feature, None).unwrap());
+        assert_eq!(others, [false; 3]);
     }
 
     #[test]

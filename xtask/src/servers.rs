@@ -3,12 +3,11 @@
 use std::fs;
 use std::process::Command;
 
-use dlock_testkit::servers::{Tree, cache_folder, find_program};
+use dlock_testkit::servers::{How, PINS, Pin, Tree, cache_folder, find_program};
 use tempfile::TempDir;
 
 use crate::apt::{self, OtherSuite};
 use crate::maven;
-use crate::pins::{How, PINS, Pin};
 use crate::sh::{Result, read};
 
 /// Says what is there, and installs what is missing.
@@ -28,7 +27,7 @@ fn install(pins: &[&'static Pin]) -> Result {
             State::There(version) => eprintln!("  {:<18} {version}", pin.package),
             State::Other(version) => {
                 let Pin { line, package, version: wanted, .. } = pin;
-                let advice = format!("remove it, or change xtask/src/pins.rs, line {line}");
+                let advice = format!("remove it, or change testkit/src/servers/pins.rs, line {line}");
                 return Err(format!("{package} is installed as {version}, not {wanted}*: {advice}").into());
             }
             State::Missing => missing.push(pin),
@@ -161,4 +160,20 @@ pub(crate) fn put(draft: TempDir, tree: &Tree, version: &str) -> Result {
     // Last, so that half a tree is never taken for a whole one.
     fs::write(tree.version_file(), version)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use dlock_testkit::servers::PINS;
+
+    use crate::workspace::Workspace;
+
+    #[test]
+    fn each_pin_names_stores_that_exist() {
+        let workspace = Workspace::of(crate::sh::root()).unwrap();
+        for pin in &PINS {
+            let unknown: Vec<_> = pin.stores().filter(|store| !workspace.is_store(store)).collect();
+            assert!(unknown.is_empty(), "{}: {unknown:?}", pin.package);
+        }
+    }
 }

@@ -3,13 +3,14 @@
 
 use std::collections::BTreeSet;
 use std::process::Command;
-use std::{fs, thread};
+use std::thread;
 
 use dlock_testkit::servers::SharedSet;
 
 use crate::failures::{self, Failure};
 use crate::parts::Parts;
-use crate::sh::{Result, cargo, read, run};
+use crate::sh::{Result, cargo, root, run};
+use crate::workspace::Workspace;
 use crate::{package, servers};
 
 /// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
@@ -20,9 +21,6 @@ const SUITE: &str = "conformance";
 
 /// The test target of each store's crate that asks its servers for what no other store has.
 const STORE: &str = "store";
-
-/// What the SQL stores share.
-const NO_STORE: &str = "sql";
 
 /// Set for the tests by `--all`: `dlock_testkit::conformance` reads it.
 const ALL: &str = "DLOCK_TEST_ALL";
@@ -40,8 +38,9 @@ pub(crate) fn test(words: &[&str]) -> Result {
         [store, "--", filter @ ..] => (Some(*store), filter),
         [_, word, ..] => return Err(format!("`{word}` is not understood: a filter comes after `--`").into()),
     };
-    let stores = stores()?;
-    if let Some(store) = store.filter(|store| !stores.iter().any(|known| known == store)) {
+    let workspace = Workspace::of(root())?;
+    if let Some(store) = store.filter(|store| !workspace.is_store(store)) {
+        let stores: Vec<_> = workspace.stores().collect();
         return Err(format!("`{store}` is not a store; the stores are {}", stores.join(", ")).into());
     }
     let mut parts = Parts::default();
@@ -51,16 +50,6 @@ pub(crate) fn test(words: &[&str]) -> Result {
         Some(store) => add_store_to(&mut parts, store, filter, all),
     };
     parts.finish()
-}
-
-/// The stores that have a crate of their own, as its folder is called.
-pub(crate) fn stores() -> Result<Vec<String>> {
-    let folders = fs::read_dir(crate::sh::root().join("backends"))?;
-    let names = folders.map(|folder| Ok(folder?.file_name().to_string_lossy().into_owned()));
-    let mut names: Vec<String> = names.collect::<Result<_>>()?;
-    names.retain(|name| name != NO_STORE);
-    names.sort();
-    Ok(names)
 }
 
 /// The parts for one store. Its tests start the servers that they need, each on first use.
@@ -160,13 +149,10 @@ fn show(line: &str) {
 
 /// The names of the test targets that `cargo test` runs, but for these.
 fn targets_beside(others: &[&str]) -> Result<BTreeSet<String>> {
-    let metadata = read(&mut cargo(&["metadata", "--no-deps", "--format-version", "1"]))?;
-    let metadata: serde_json::Value = serde_json::from_str(&metadata)?;
-    let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
-    let targets = list(&metadata["packages"]).into_iter().flat_map(|package| list(&package["targets"]));
-    let tests = targets.filter(|target| list(&target["kind"]).contains(&"test".into()) && target["test"] == true);
-    let names = tests.filter_map(|target| target["name"].as_str().map(str::to_owned));
-    Ok(names.filter(|name| !others.contains(&name.as_str())).collect())
+    let mut names: BTreeSet<_> =
+        Workspace::of(root())?.packages.into_iter().flat_map(|package| package.tests).collect();
+    names.retain(|name| !others.contains(&name.as_str()));
+    Ok(names)
 }
 
 /// Does `work` while a set of servers runs. They end with this process too, however it ends.

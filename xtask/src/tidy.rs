@@ -5,6 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::sh::{Result, read};
+use crate::tidy_stores::forgotten;
+use crate::workspace::{BACKENDS, Workspace};
 
 /// Looks at every file that git tracks.
 pub(crate) fn run() -> Result {
@@ -24,20 +26,44 @@ const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
 /// The only files that start tasks and threads. Each task must end with its owner, and these files take care of that.
 const TASK_FILES: [&str; 2] = ["dlock-contract/src/background.rs", "dlock-runtime/src/events/observe.rs"];
 
-/// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine.
-const FLOORS: [(&str, &[&str]); 7] = [
+/// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
+/// what several of them share.
+const FLOORS: [(&str, &[&str]); 5] = [
     ("dlock-contract/", &[]),
     ("dlock-conformance/", &["dlock-contract"]),
     ("dlock-runtime/", &["dlock-contract"]),
     ("backends/redlock/", &["dlock-contract", "dlock-redis"]),
-    ("backends/mysql/", &["dlock-contract", "dlock-sql"]),
-    ("backends/postgres/", &["dlock-contract", "dlock-sql"]),
-    ("backends/", &["dlock-contract"]),
+    (BACKENDS, &["dlock-contract"]),
 ];
 
-/// The crates that know no store, and so none of these client libraries.
+/// The crates that know no store, and so no client library of one.
 const WITHOUT_CLIENTS: [&str; 3] = ["dlock-contract/", "dlock-conformance/", "dlock-runtime/"];
-const CLIENTS: [&str; 6] = ["redis", "sqlx", "etcd-client", "zookeeper-client", "hyper", "hyper-util"];
+
+/// All libraries of the crates that know no store. None of them is the client of one.
+const LIBRARIES: [&str; 22] = [
+    "axum-core",
+    "fastrand",
+    "futures",
+    "getrandom",
+    "http",
+    "humantime",
+    "inventory",
+    "once_cell",
+    "pin-project-lite",
+    "rustix",
+    "rustls",
+    "rustls-native-certs",
+    "serde",
+    "serde_json",
+    "sha2",
+    "smallvec",
+    "tempfile",
+    "thiserror",
+    "tokio",
+    "tonic",
+    "tracing",
+    "uuid",
+];
 
 /// The folders of the engine. Each uses only those before it.
 const ROOMS: [&str; 8] = ["options", "site", "events", "queue", "hold", "guard", "acquire", "api"];
@@ -58,6 +84,7 @@ struct Source<'a> {
     path: &'a str,
     text: &'a str,
     root: &'a Path,
+    workspace: &'a Workspace,
 }
 
 /// A line, counted from 1, and what is wrong with it.
@@ -65,11 +92,12 @@ type Finding = (usize, String);
 
 fn look(root: &Path) -> Result<Vec<String>> {
     let files = read(Command::new("git").args(["ls-files", "-z"]).current_dir(root))?;
-    let mut broken = Vec::new();
+    let workspace = Workspace::of(root)?;
+    let mut broken = forgotten(&workspace, &|path| fs::read_to_string(root.join(path)).unwrap_or_default());
     for path in files.split_terminator('\0') {
         // Deleted but not yet committed, or not text: nothing to look at.
         let Ok(text) = fs::read_to_string(root.join(path)) else { continue };
-        let source = Source { path, text: &text, root };
+        let source = Source { path, text: &text, root, workspace: &workspace };
         let findings = RULES.iter().flat_map(|rule| rule(&source));
         broken.extend(findings.map(|(line, what)| format!("  {path}:{line}: {what}")));
     }
@@ -101,11 +129,7 @@ fn features(source: &Source) -> Vec<Finding> {
     if !source.is_rust_in(&["src/"]) || is_one_of(source.path, &FEATURE_FILES) {
         return Vec::new();
     }
-    let asks = |line: &str| {
-        let stores =
-            ["memory", "sqlite", "redis", "redlock", "mysql", "postgres", "etcd", "paired", "zookeeper", "consul"];
-        stores.iter().any(|store| line.contains(&format!("feature = \"{store}\"")))
-    };
+    let asks = |line: &str| source.workspace.stores().any(|store| line.contains(&format!("feature = \"{store}\"")));
     let broken = source.code().filter(|(_, line)| line.contains("cfg") && asks(line));
     broken.map(|(line, _)| (line, "a store's feature is asked for outside the places for it".to_owned())).collect()
 }
@@ -126,7 +150,9 @@ fn floors(source: &Source) -> Vec<Finding> {
     // Tests may use any floor.
     let lines = source.text.lines().enumerate().take_while(|(_, line)| *line != "[dev-dependencies]");
     let ours = lines.filter_map(|(at, line)| Some((at + 1, line.split_once(['.', ' ', '='])?.0)));
-    let broken = ours.filter(|(_, name)| name.starts_with("dlock-") && !below.contains(name));
+    let is_shared =
+        |name: &str| source.path.starts_with(BACKENDS) && source.workspace.shared().any(|shared| shared.name == name);
+    let broken = ours.filter(|(_, name)| name.starts_with("dlock-") && !below.contains(name) && !is_shared(name));
     broken.map(|(line, name)| (line, format!("`{name}` is not below this crate"))).collect()
 }
 
@@ -135,16 +161,23 @@ fn clients(source: &Source) -> Vec<Finding> {
     if !is_manifest {
         return Vec::new();
     }
-    // `redis = …`, `redis.workspace = …`, `[dependencies.redis]`.
-    let name = |line: &str| {
-        let line = line.rsplit_once("dependencies.").map_or(line, |(_, table)| table);
-        line.split(['.', ' ', '=', ']']).next().unwrap_or_default().to_owned()
-    };
-    let lines = source.text.lines().enumerate().map(|(at, line)| (at + 1, name(line)));
-    let broken = lines.filter(|(_, name)| CLIENTS.contains(&&**name));
+    let (mut broken, mut is_list) = (Vec::new(), false);
+    for (at, line) in source.text.lines().enumerate() {
+        // `[dependencies]`, `[target.'cfg(unix)'.dependencies]` and `[dependencies.redis]`; `redis = …` and `redis.workspace = …`.
+        let name = if let Some(section) = line.strip_prefix('[') {
+            let section = section.trim_end_matches(']');
+            is_list = section.ends_with("dependencies");
+            section.rsplit_once("dependencies.").map(|(_, name)| name)
+        } else {
+            line.split(['.', ' ', '=']).next().filter(|name| is_list && !name.is_empty() && !name.starts_with('#'))
+        };
+        if let Some(name) = name.filter(|name| !name.starts_with("dlock-") && !LIBRARIES.contains(name)) {
+            let what =
+                "may be the client of a store, which this crate must not know; if it is none, add it to LIBRARIES";
+            broken.push((at + 1, format!("`{name}` {what}")));
+        }
+    }
     broken
-        .map(|(line, name)| (line, format!("`{name}` is the client of a store, which this crate must not know")))
-        .collect()
 }
 
 fn rooms(source: &Source) -> Vec<Finding> {

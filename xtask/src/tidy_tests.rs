@@ -1,5 +1,7 @@
 //! The repository itself, and for each rule one text that keeps it and several that break it.
 
+use std::sync::LazyLock;
+
 use super::*;
 
 #[test]
@@ -13,7 +15,8 @@ const NONE: [usize; 0] = [];
 
 /// The lines that a rule objects to.
 fn lines(rule: fn(&Source) -> Vec<Finding>, path: &str, text: &str) -> Vec<usize> {
-    let findings = rule(&Source { path, text, root: crate::sh::root() });
+    static WORKSPACE: LazyLock<Workspace> = LazyLock::new(|| Workspace::of(crate::sh::root()).unwrap());
+    let findings = rule(&Source { path, text, root: crate::sh::root(), workspace: &WORKSPACE });
     findings.into_iter().map(|(line, _)| line).collect()
 }
 
@@ -60,16 +63,20 @@ fn a_crate_uses_only_the_floors_below_it() {
     assert_eq!(lines(floors, "dlock-contract/Cargo.toml", text), [3, 4, 5]);
     assert_eq!(lines(floors, "backends/sqlite/Cargo.toml", text), [4, 5]);
     assert_eq!(lines(floors, "backends/redlock/Cargo.toml", text), [5]);
+    let shared = "[dependencies]\ndlock-sql.workspace = true\n";
+    assert_eq!(lines(floors, "backends/mysql/Cargo.toml", shared), NONE);
+    assert_eq!(lines(floors, "dlock-runtime/Cargo.toml", shared), [2]);
     assert_eq!(lines(floors, "Cargo.toml", text), NONE);
     assert_eq!(lines(floors, "backends/sqlite/src/lib.rs", text), NONE);
 }
 
 #[test]
 fn crates_that_know_no_store_have_none_of_its_clients() {
-    let text = "redis = \"1\"\nredis-x = \"1\"\nsqlx.workspace = true\n[dev-dependencies.hyper]\nhyper-util={ workspace = true }\n\
-                tokio.workspace = true\n[target.'cfg(unix)'.dependencies]\netcd-client.workspace = true\n";
-    assert_eq!(lines(clients, "dlock-runtime/Cargo.toml", text), [1, 3, 4, 5, 8]);
-    assert_eq!(lines(clients, "dlock-conformance/Cargo.toml", text), [1, 3, 4, 5, 8]);
+    let text = "[features]\nx = []\n[dependencies]\nredis = \"1\"\n# For tests.\nsqlx.workspace = true\n[dev-dependencies.hyper]\n\
+                version = \"1\"\n[dev-dependencies]\nhyper-util={ workspace = true }\ntokio.workspace = true\n\n\
+                [target.'cfg(unix)'.dependencies]\netcd-client.workspace = true\ndlock-redis.workspace = true\n[lints]\nworkspace = true\n";
+    assert_eq!(lines(clients, "dlock-runtime/Cargo.toml", text), [4, 6, 7, 10, 14]);
+    assert_eq!(lines(clients, "dlock-conformance/Cargo.toml", text), [4, 6, 7, 10, 14]);
     assert_eq!(lines(clients, "backends/redis/Cargo.toml", text), NONE);
     assert_eq!(lines(clients, "dlock-runtime/src/lib.rs", text), NONE);
 }

@@ -1,44 +1,12 @@
 //! The conformance suite over the memory store.
 
-use std::process::ExitCode;
-use std::sync::Arc;
+#[path = "suite/memory.rs"]
+mod memory;
 
-use dlock_conformance::Store;
-use dlock_contract::{Backend, Clock, LockKey, Result};
-use dlock_memory::Memory;
+use std::process::ExitCode;
+
 use dlock_testkit::conformance;
-use futures::future::BoxFuture;
 
 fn main() -> ExitCode {
-    conformance::main(&[("memory", || Ok(Box::new(InMemory(Memory::new()))))])
-}
-
-/// All clients are clones: another process would have another store.
-struct InMemory(Memory);
-
-impl Store for InMemory {
-    fn name(&self) -> String {
-        "memory".into()
-    }
-
-    fn open(&self, _: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(async { Ok(Arc::new(self.0.clone()) as Arc<dyn Backend>) })
-    }
-
-    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
-        // It tells no names, but each case has a store of its own and looks at one key at a time.
-        let _ = key;
-        Box::pin(async { Ok(vec!["a key".to_owned(); self.0.len()]) })
-    }
-
-    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
-        Some(Box::pin(async {
-            self.0.forget(key);
-            Ok(())
-        }))
-    }
-
-    fn in_process(&self) -> bool {
-        true
-    }
+    conformance::main(&[("memory", || Ok(memory::memory()))])
 }

@@ -39,7 +39,7 @@ async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Ar
 pub type Builder = dlock_sql::Builder<lease::MySql>;
 
 impl Product for lease::MySql {
-    type Settings = MySqlConnectOptions;
+    type ConnectOptions = MySqlConnectOptions;
     const FORM: &'static UrlForm = &server::FORM;
 
     fn open(source: Source<MySqlConnectOptions>, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {

@@ -46,13 +46,13 @@ use sqlx::mysql::MySqlQueryResult;
 use crate::server::fault::fault;
 
 /// A table of MySQL and MariaDB with a column for the version of each row.
-pub type Versioned = dlock_sql::Versioned<Server>;
+pub type Versioned = dlock_sql::Versioned<VersionColumns>;
 
-/// MySQL and MariaDB, for [`Versioned`].
+/// How MySQL and MariaDB keep a version column.
 #[derive(Debug)]
-pub enum Server {}
+pub enum VersionColumns {}
 
-impl VersionedServer for Server {
+impl VersionedServer for VersionColumns {
     type Client = MySql;
 
     const IS_NUMBERED: bool = false;

@@ -63,7 +63,7 @@ async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<Lea
 pub type Builder = dlock_sql::Builder<Postgres>;
 
 impl Product for Postgres {
-    type Settings = PgConnectOptions;
+    type ConnectOptions = PgConnectOptions;
     const FORM: &'static UrlForm = &server::FORM;
 
     fn open(source: Source<PgConnectOptions>, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {

@@ -46,13 +46,13 @@ use sqlx::postgres::PgQueryResult;
 use crate::server::fault::fault;
 
 /// A table of PostgreSQL with a column for the version of each row.
-pub type Versioned = dlock_sql::Versioned<Server>;
+pub type Versioned = dlock_sql::Versioned<VersionColumns>;
 
-/// PostgreSQL, for [`Versioned`].
+/// How PostgreSQL keeps a version column.
 #[derive(Debug)]
-pub enum Server {}
+pub enum VersionColumns {}
 
-impl VersionedServer for Server {
+impl VersionedServer for VersionColumns {
     type Client = Postgres;
 
     const IS_NUMBERED: bool = true;

@@ -14,13 +14,13 @@ const OF_CONNECTIONS: [&str; 5] = ["tls", "ca", "cert", "key", "socket"];
 /// A kind of server that a [`Builder`] can open.
 pub trait Product: Sized {
     /// The settings of its client.
-    type Settings: Clone;
+    type ConnectOptions: Clone;
 
     /// Its URLs.
     const FORM: &'static UrlForm;
 
     /// Opens the store.
-    fn open(source: Source<Self::Settings>, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>>;
+    fn open(source: Source<Self::ConnectOptions>, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>>;
 }
 
 /// The address of a store, and the ways to log in to it.
@@ -43,7 +43,7 @@ pub struct Source<S> {
 ///     .await?;
 /// dlock::Registry::global().install_shared("main", store)?;
 /// ```
-pub struct Builder<P: Product>(Source<P::Settings>);
+pub struct Builder<P: Product>(Source<P::ConnectOptions>);
 
 impl<P: Product> Builder<P> {
     /// A URL as `dlock::connect` takes it.
@@ -61,7 +61,7 @@ impl<P: Product> Builder<P> {
     ///
     /// # Errors
     /// For options that cannot be, and for those that the settings have already, such as `tls`.
-    pub fn settings(settings: &P::Settings, options: &str) -> Result<Self> {
+    pub fn settings(settings: &P::ConnectOptions, options: &str) -> Result<Self> {
         // The account, the host and the database are those of the settings.
         let scheme = P::FORM.schemes.first().copied().unwrap_or_default();
         let address = Address::parse(&format!("{scheme}://settings@localhost/settings?{options}"), P::FORM)?;

@@ -120,6 +120,22 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
+/// A value that a request takes with it.
+#[derive(Clone)]
+pub(crate) enum OwnedValue {
+    Text(String),
+    Int(i64),
+}
+
+impl OwnedValue {
+    pub(crate) fn value(&self) -> Value<'_> {
+        match self {
+            Self::Text(text) => Value::Text(text),
+            Self::Int(number) => Value::Int(*number),
+        }
+    }
+}
+
 /// A column of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {

@@ -32,6 +32,7 @@ mod shedlock;
 mod statements;
 mod table_names;
 mod versioned;
+mod watched_holds;
 mod ways;
 mod words;
 

@@ -16,7 +16,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::dialect::Dialect;
-use crate::session::{ANSWER_LIMIT, Session, StoreContext};
+use crate::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 
 /// How long a job waits for a connection.
 const QUEUED: Duration = Duration::from_secs(4);
@@ -30,10 +30,10 @@ struct Inner<D: Dialect> {
     context: Arc<StoreContext<D>>,
     place: CallerRuntime,
     max: usize,
-    state: Mutex<State<D>>,
+    state: Mutex<PoolState<D>>,
 }
 
-struct State<D: Dialect> {
+struct PoolState<D: Dialect> {
     /// Jobs that no task has begun.
     waiting: VecDeque<Arc<Queued<D>>>,
     /// Tasks that have nothing to do; the last one became idle last.
@@ -42,15 +42,15 @@ struct State<D: Dialect> {
     tasks: usize,
 }
 
-type Job<D> = Box<dyn for<'a> FnOnce(Result<&'a mut Session<D>>) -> BoxFuture<'a, ()> + Send>;
+type PoolJob<D> = Box<dyn for<'a> FnOnce(Result<&'a mut StatementSession<D>>) -> BoxFuture<'a, ()> + Send>;
 
 /// A job, until a task or the going of its caller takes it.
-type Queued<D> = Mutex<Option<Job<D>>>;
+type Queued<D> = Mutex<Option<PoolJob<D>>>;
 
 impl<D: Dialect> Pool<D> {
     /// A pool for the present runtime.
     pub(crate) fn here(context: &Arc<StoreContext<D>>, max: usize) -> Result<Self> {
-        let state = Mutex::new(State { waiting: VecDeque::new(), idle: Vec::new(), tasks: 0 });
+        let state = Mutex::new(PoolState { waiting: VecDeque::new(), idle: Vec::new(), tasks: 0 });
         Ok(Self { inner: Arc::new(Inner { context: context.clone(), place: CallerRuntime::here()?, max, state }) })
     }
 
@@ -58,11 +58,11 @@ impl<D: Dialect> Pool<D> {
     pub(crate) async fn run<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut Session<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut StatementSession<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
         let clock = self.inner.context.clock.clone();
-        let job: Job<D> = Box::new(move |session| {
+        let job: PoolJob<D> = Box::new(move |session| {
             Box::pin(async move {
                 if sender.is_closed() {
                     return;
@@ -112,7 +112,7 @@ impl<D: Dialect> Pool<D> {
 }
 
 impl<D: Dialect> Inner<D> {
-    fn lock(&self) -> MutexGuard<'_, State<D>> {
+    fn lock(&self) -> MutexGuard<'_, PoolState<D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -134,24 +134,24 @@ impl<D: Dialect> Inner<D> {
         }
         state.tasks += 1;
         drop(state);
-        let task = Task { pool: Arc::downgrade(self), context: self.context.clone(), is_counted: true };
+        let task = ConnectionTask { pool: Arc::downgrade(self), context: self.context.clone(), is_counted: true };
         self.place.spawn(task.work());
     }
 }
 
 /// The task that drives one connection.
-struct Task<D: Dialect> {
+struct ConnectionTask<D: Dialect> {
     pool: Weak<Inner<D>>,
     context: Arc<StoreContext<D>>,
     /// Whether the pool still counts on it.
     is_counted: bool,
 }
 
-impl<D: Dialect> Task<D> {
+impl<D: Dialect> ConnectionTask<D> {
     /// Connects before it takes a job. So a job goes over whichever connection is free first, and a server that refuses one
     /// more connection stops nobody who can use another.
     async fn work(mut self) {
-        let mut session: Option<Session<D>> = None;
+        let mut session: Option<StatementSession<D>> = None;
         while self.waits_for_job(session.as_ref().is_some_and(|session| !session.broken)).await {
             match self.usable(session.take()).await {
                 Ok(open) => {
@@ -175,17 +175,17 @@ impl<D: Dialect> Task<D> {
         }
     }
 
-    async fn usable(&self, session: Option<Session<D>>) -> Result<Session<D>> {
+    async fn usable(&self, session: Option<StatementSession<D>>) -> Result<StatementSession<D>> {
         if let Some(mut open) = session {
             if open.is_usable().await {
                 return Ok(open);
             }
             open.close().await;
         }
-        Session::open(&self.context).await
+        StatementSession::open(&self.context).await
     }
 
-    fn take_job(&self) -> Option<Job<D>> {
+    fn take_job(&self) -> Option<PoolJob<D>> {
         let pool = self.pool.upgrade()?;
         loop {
             let queued = pool.lock().waiting.pop_front()?;
@@ -233,14 +233,14 @@ impl<D: Dialect> Task<D> {
     }
 
     /// In one step with a look at the jobs: whoever comes later starts a new task.
-    fn leaves(&mut self, state: &mut State<D>) -> bool {
+    fn leaves(&mut self, state: &mut PoolState<D>) -> bool {
         state.tasks -= 1;
         self.is_counted = false;
         false
     }
 }
 
-impl<D: Dialect> Drop for Task<D> {
+impl<D: Dialect> Drop for ConnectionTask<D> {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade().filter(|_| self.is_counted) {
             pool.lock().tasks -= 1;
@@ -258,7 +258,7 @@ impl<D: Dialect> Drop for Gone<D> {
     }
 }
 
-fn take<D: Dialect>(queued: &Weak<Queued<D>>) -> Option<Job<D>> {
+fn take<D: Dialect>(queued: &Weak<Queued<D>>) -> Option<PoolJob<D>> {
     queued.upgrade()?.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 

@@ -1,4 +1,4 @@
-//! One connection of a pool, and how it asks the server.
+//! A session of the server for statements, and how it asks the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::dialect::{Answer, Dialect, Refusal, Statement, Value};
 use crate::row::{RowName, row_name};
 use crate::settings::Settings;
 use crate::shedlock;
-use crate::statements::Statements;
+use crate::statements::LeaseStatements;
 use crate::ways::Way;
 
 /// How long the server may take for one statement.
@@ -26,7 +26,7 @@ pub(crate) struct StoreContext<D> {
     pub(crate) dialect: D,
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
-    pub(crate) statements: Statements,
+    pub(crate) statements: LeaseStatements,
     pub(crate) collisions: Collisions,
 }
 
@@ -54,8 +54,8 @@ pub(crate) struct GrantingServer {
 
 impl dlock_contract::Session for GrantingServer {}
 
-/// One connection.
-pub(crate) struct Session<D: Dialect> {
+/// One connection. Each of its statements is a transaction of its own.
+pub(crate) struct StatementSession<D: Dialect> {
     pub(crate) context: Arc<StoreContext<D>>,
     /// The server at the other end, which the holds that it grants live in.
     pub(crate) granting_server: Arc<GrantingServer>,
@@ -70,7 +70,7 @@ pub(crate) struct Session<D: Dialect> {
 }
 
 /// The answer to a statement.
-pub(crate) struct Asked {
+pub(crate) struct RetriedAnswer {
     pub(crate) answer: Answer,
     /// The statement was sent twice, and this is why: the first one may have been done.
     pub(crate) again: Option<sqlx::Error>,
@@ -80,7 +80,7 @@ pub(crate) struct Asked {
 /// request that fails by it would look as if its outcome were unknown.
 const FRESH: Duration = Duration::from_secs(1);
 
-impl<D: Dialect> Session<D> {
+impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn open(context: &Arc<StoreContext<D>>) -> Result<Self> {
         let timeout = context.settings.connect_timeout;
         let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
@@ -113,13 +113,17 @@ impl<D: Dialect> Session<D> {
         matches!(asked, Some(Ok(())))
     }
 
-    /// Runs one statement. It is a transaction of its own, and may be run twice: see [`Asked::again`].
+    /// Runs one statement. It is a transaction of its own, and may be run twice: see [`RetriedAnswer::again`].
     pub(crate) async fn ask(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Answer> {
         Ok(self.ask_for_change(statement, values).await?.answer)
     }
 
     /// The same for a statement whose second run finds nothing to change.
-    pub(crate) async fn ask_for_change(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Asked> {
+    pub(crate) async fn ask_for_change(
+        &mut self,
+        statement: &Statement,
+        values: &[Value<'_>],
+    ) -> Result<RetriedAnswer> {
         let context = self.context.clone();
         self.send(statement, values).await.map_err(|error| refused(&context.dialect, error))
     }
@@ -136,15 +140,15 @@ impl<D: Dialect> Session<D> {
 
     /// Sends it, and once more over a new connection if the server has ended this one since its last answer, as a restart
     /// does.
-    async fn send(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Asked> {
+    async fn send(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<RetriedAnswer> {
         match self.run(statement, values).await {
             Err(error) if self.broken && !self.is_bound => {
                 // If that fails too, the first request may have left all the same, and its error says so.
                 let Ok(fresh) = Self::open(&self.context).await else { return Err(error) };
                 *self = fresh;
-                Ok(Asked { answer: self.run(statement, values).await?, again: Some(error) })
+                Ok(RetriedAnswer { answer: self.run(statement, values).await?, again: Some(error) })
             }
-            answer => Ok(Asked { answer: answer?, again: None }),
+            answer => Ok(RetriedAnswer { answer: answer?, again: None }),
         }
     }
 

@@ -15,7 +15,7 @@ use dlock_contract::{Address, Claim, Error, ErrorKind, HoldId, Listing, LockKey,
 use crate::row::{RowName, end_of};
 use crate::settings::is_identifier;
 use crate::statements::{
-    ABANDON, ACQUIRE, BOUNDARY, BREAK, END, RELEASE, RENEW, START, Statements, in_period, of_many, statement,
+    ABANDON, ACQUIRE, BOUNDARY, BREAK, END, LeaseStatements, RELEASE, RENEW, START, in_period, of_many, statement,
 };
 use crate::words::Words;
 
@@ -124,7 +124,7 @@ pub fn shedlock_table(address: &Address) -> Result<Option<String>> {
 }
 
 /// The statements by which a lock is taken in ShedLock's table.
-pub(crate) fn statements(words: &Words, shed: &ShedlockWords) -> Statements {
+pub(crate) fn statements(words: &Words, shed: &ShedlockWords) -> LeaseStatements {
     let made = |text: &str| statement(&with_words(text, shed), words);
     let change = |theirs: &str, ours: &str, condition: &str| {
         let text = shed.change.replace("{own}", "k = $1").replace("{theirs}", "name = $1");
@@ -153,7 +153,7 @@ pub(crate) fn statements(words: &Words, shed: &ShedlockWords) -> Statements {
         .replace("{if}", "{is_ours} AND lock_until > {utc}")
         .replace("{tells}", "");
     let held = |more: &str, first: usize| of_many(|text| made(text), &format!("{HELD}{more}"), first);
-    Statements {
+    LeaseStatements {
         acquire: made(&change(&taken, &ours(ACQUIRE), FREE)),
         refused: made(REFUSED),
         start: start(&change(&taken, &ours(START), FREE_TO_START), ["$6", "$7"]),
@@ -168,7 +168,7 @@ pub(crate) fn statements(words: &Words, shed: &ShedlockWords) -> Statements {
         list: made(LIST),
         break_hold: made(&change("lock_until = {free}", set_of(BREAK), broken).replace("{tells}", "")),
         make: vec![made(MAKE_OURS), made(MAKE_THEIRS)],
-        ..Statements::new(words)
+        ..LeaseStatements::new(words)
     }
 }
 

@@ -201,7 +201,7 @@ pub(crate) const BATCHES: [usize; 3] = [1, 16, 128];
 
 /// The statements of one store.
 #[derive(Debug)]
-pub(crate) struct Statements {
+pub(crate) struct LeaseStatements {
     pub(crate) acquire: Statement,
     pub(crate) create: Statement,
     pub(crate) refused: Statement,
@@ -233,7 +233,7 @@ pub(crate) struct Statements {
     pub(crate) make: Vec<Statement>,
 }
 
-impl Statements {
+impl LeaseStatements {
     pub(crate) fn new(words: &Words) -> Self {
         let made = |text: &str| statement(text, words);
         let in_period = |text: &str, places: [&str; 2]| made(&in_period(text, places));
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn no_word_is_left_in_a_statement() {
-        let text = format!("{:?}", Statements::new(&words()));
+        let text = format!("{:?}", LeaseStatements::new(&words()));
         let left: Vec<_> =
             text.split('{').skip(1).filter(|part| part.starts_with(|c: char| c.is_lowercase())).collect();
         assert!(left.is_empty(), "{left:?}");

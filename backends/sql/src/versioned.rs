@@ -46,7 +46,8 @@ pub struct ReadRow<R> {
     pub version: i64,
 }
 
-type Asked<S> = Query<'static, <S as VersionedServer>::Client, <<S as VersionedServer>::Client as Database>::Arguments>;
+type VersionedQuery<S> =
+    Query<'static, <S as VersionedServer>::Client, <<S as VersionedServer>::Client as Database>::Arguments>;
 
 impl<S: VersionedServer> Versioned<S> {
     /// A table, its unique column by which a row is found, and its column for the version: a whole number that is never NULL.
@@ -82,7 +83,7 @@ impl<S: VersionedServer> Versioned<S> {
         let Self { table, key: by, version, .. } = self;
         let place = if S::IS_NUMBERED { "$1" } else { "?" };
         let sql = format!("SELECT {columns}, {version} FROM {table} WHERE {by} = {place}");
-        let query: Asked<S> = sqlx::query(AssertSqlSafe(sql)).bind(key);
+        let query: VersionedQuery<S> = sqlx::query(AssertSqlSafe(sql)).bind(key);
         let Some(row) = query.fetch_optional(conn).await.map_err(S::fault)? else { return Ok(None) };
         let version = row.try_get(row.len() - 1).map_err(|error| {
             let text = format!("the column {version} of {table} must be BIGINT and NOT NULL: it has the row's version");
@@ -105,7 +106,7 @@ impl<S: VersionedServer> Versioned<S> {
         key: K,
         version: i64,
         change: &'static str,
-        bind: impl FnOnce(Asked<S>) -> Asked<S>,
+        bind: impl FnOnce(VersionedQuery<S>) -> VersionedQuery<S>,
     ) -> Result<()>
     where
         K: Encode<'static, S::Client> + Type<S::Client> + Send + 'static,

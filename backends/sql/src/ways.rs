@@ -8,7 +8,7 @@ use dlock_contract::{Address, Error, ErrorKind, LockKey, Result};
 
 use crate::dialect::{Dialect, Value};
 use crate::row::namespace;
-use crate::session::Session;
+use crate::session::StatementSession;
 
 /// A way of locking, as the option `way` of a URL names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,12 @@ impl Ways {
     }
 
     /// Notes the way of the key's namespace in the table, or fails if another one stands there.
-    pub(crate) async fn agree<D: Dialect>(&self, session: &mut Session<D>, key: &LockKey, way: Way) -> Result<()> {
+    pub(crate) async fn agree<D: Dialect>(
+        &self,
+        session: &mut StatementSession<D>,
+        key: &LockKey,
+        way: Way,
+    ) -> Result<()> {
         let (name, context) = (way_name(key), session.context.clone());
         let values = [Value::Text(&name), Value::Text(way.word())];
         let mut rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;

@@ -45,6 +45,18 @@ pub async fn take(store: &(impl Backend + ?Sized), claim: &Arc<Claim>) -> Hold {
     }
 }
 
+/// Takes a lock that must be free, over one client of a store. The other client is refused and sees the holder, and the hold can
+/// be renewed.
+pub async fn take_against(one: &impl Backend, other: &impl Backend, claim: &Arc<Claim>) -> Hold {
+    let hold = take(one, claim).await;
+    let refused = other.try_acquire(&claim_on(&claim.key, claim.ttl, |_| ()), Queue::Leave).await.unwrap();
+    assert!(matches!(refused, Attempt::Contended(_)), "{}: {refused:?}", claim.key);
+    let state = other.look(&claim.key).await.unwrap();
+    assert_eq!((state.note(), state.holders[0].token), (Some(&claim.note), Some(token(&hold))), "{}", claim.key);
+    assert!(matches!(confirm(one, &hold).await, Standing::Renewed(_)), "{}", claim.key);
+    hold
+}
+
 /// Renews one hold.
 pub async fn confirm(store: &impl Backend, hold: &Hold) -> Standing {
     store.renew(&[hold]).await.remove(0).unwrap()

@@ -157,7 +157,7 @@ impl Dialect for MySql {
     }
 }
 
-type Bound<'q> = Query<'q, sqlx::MySql, MySqlArguments>;
+pub(crate) type Bound<'q> = Query<'q, sqlx::MySql, MySqlArguments>;
 
 /// Texts are bound as bytes: a column of characters could ignore case, accents and trailing blanks.
 fn bound<'q>(query: Bound<'q>, value: Value<'q>) -> Bound<'q> {

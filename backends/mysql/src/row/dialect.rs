@@ -14,11 +14,11 @@ use dlock_sql::{
 };
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
-use sqlx::mysql::{MySqlArguments, MySqlConnection};
-use sqlx::query::Query;
+use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection, Either, Executor, Row};
 
 use super::table;
+use crate::lease::dialect::Bound;
 use crate::lease::{MySql, tables};
 use crate::named::refuse_clusters;
 use crate::server::fault::{fault, number};
@@ -188,7 +188,7 @@ impl RowDialect for MySql {
         Box::pin(async move {
             let (name, column) = (table::quoted(table), &table.column);
             let sql = format!("SELECT 1 FROM {name} WHERE `{column}` = ? FOR UPDATE NOWAIT");
-            match bound(sqlx::query(AssertSqlSafe(sql)), key).fetch_optional(conn).await {
+            match bound_key(sqlx::query(AssertSqlSafe(sql)), key).fetch_optional(conn).await {
                 Ok(_) => Ok(false),
                 Err(error) if matches!(number(&error), Some(1205 | 3572)) => Ok(true),
                 Err(error) => Err(error),
@@ -250,8 +250,6 @@ fn unmark(id: &RowId) -> String {
     format!("DO RELEASE_LOCK('{MARK}{}')", id.hold)
 }
 
-type Bound<'q> = Query<'q, sqlx::MySql, MySqlArguments>;
-
 /// The key in the text of a statement.
 fn literal(key: &RowKey) -> String {
     match key {
@@ -262,7 +260,7 @@ fn literal(key: &RowKey) -> String {
 }
 
 /// A text of the user's is compared by its column's collation, by which its index is in order.
-fn bound<'q>(query: Bound<'q>, key: &'q RowKey) -> Bound<'q> {
+fn bound_key<'q>(query: Bound<'q>, key: &'q RowKey) -> Bound<'q> {
     match key {
         RowKey::Name(name) => query.bind(name.as_bytes()),
         RowKey::Number(number) => query.bind(*number),

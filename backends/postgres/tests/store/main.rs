@@ -48,28 +48,14 @@ macro_rules! cases_on_small_disk {
     };
 }
 
-/// Each case of named locks in a database of its own.
+/// Named locks are tested in the same way.
 macro_rules! named_cases {
-    ($($name:ident)*) => {
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                crate::kit::run(stringify!($name), |database| Box::pin(super::$name(database))).await;
-            })*
-        }
-    };
+    ($($name:ident)*) => { row_cases! { $($name)* } };
 }
 
-/// Each case of row locks in a database of its own.
+/// Row locks too.
 macro_rules! row_lock_cases {
-    ($($name:ident)*) => {
-        mod postgres {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                crate::kit::run(stringify!($name), |database| Box::pin(super::$name(database))).await;
-            })*
-        }
-    };
+    ($($name:ident)*) => { row_cases! { $($name)* } };
 }
 
 mod advisory;

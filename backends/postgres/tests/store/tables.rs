@@ -1,10 +1,12 @@
 //! Tables that are not dlock's, under its names.
 
-use dlock::{ErrorKind, Key, LockKey};
-use dlock_contract::{Backend, Released};
-use dlock_testkit::holds::{claim_on, take};
+use dlock::ErrorKind;
+use dlock_contract::Backend;
 
-use crate::kit::{Database, TTL, key, try_open};
+use crate::cases::foreign_tables::{
+    each_way_refuses_tables_of_somebody_else, each_way_uses_tables_of_a_migration_tool, is_mismatch,
+};
+use crate::kit::{Database, key, try_open};
 use crate::row_kit;
 
 row_cases! {
@@ -45,11 +47,7 @@ async fn a_table_of_somebody_else_is_refused_and_left_as_it_is(database: Databas
     ] {
         database.change(&wrong).await;
         let before = made_as(&database).await;
-        let error = try_open(&database.url()).await.expect_err(&wrong);
-        assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{wrong}: {error}");
-        assert!(!error.is_retryable(), "{error}");
-        // An operator can make the right table from the text alone.
-        assert!(error.to_string().contains(SHIPPED.trim()), "{wrong}: {error}");
+        is_mismatch(try_open(&database.url()).await, &wrong, SHIPPED);
         assert_eq!(made_as(&database).await, before);
         let what = if wrong.contains("VIEW") { "VIEW" } else { "TABLE" };
         database.change(&format!("DROP {what} dlock_locks")).await;
@@ -60,25 +58,13 @@ async fn a_table_of_somebody_else_is_refused_and_left_as_it_is(database: Databas
 /// Tables that only some of the ways have.
 async fn a_table_of_somebody_else_is_refused_by_each_way_that_has_one_of_its_name(database: Database) {
     let url = database.url();
-    let clock = dlock::Clock::system();
-    for (name, shipped) in SHIPPED_OF_WAYS {
-        let wrong = format!("CREATE TABLE {name} (id INT PRIMARY KEY, title VARCHAR(20))");
-        let other_form = shipped.replacen("COLLATE \"C\" NOT NULL", "NOT NULL", 1);
-        for wrong in [wrong, other_form] {
-            assert_ne!(wrong, shipped);
-            database.change(&wrong).await;
-            let error = match name {
-                "dlock_breaks" => try_open(&url).await.map(drop),
-                "dlock_read_write" => dlock_postgres::named::open(&url, &clock).await.map(drop),
-                _ => row_kit::open(&url).await.map(drop),
-            };
-            let error = error.expect_err(&wrong);
-            assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{wrong}: {error}");
-            assert!(!error.is_retryable() && error.to_string().contains(shipped.trim()), "{wrong}: {error}");
-            assert_eq!(database.number(&format!("SELECT COUNT(*) FROM {name}")).await, 0);
-            database.change(&format!("DROP TABLE {name}")).await;
-        }
-    }
+    let open = async |name: &str| match name {
+        "dlock_breaks" => try_open(&url).await.map(drop),
+        "dlock_read_write" => dlock_postgres::named::open(&url, &dlock::Clock::system()).await.map(drop),
+        _ => row_kit::open(&url).await.map(drop),
+    };
+    let other_form = ("COLLATE \"C\" NOT NULL", "NOT NULL");
+    each_way_refuses_tables_of_somebody_else(&database, &SHIPPED_OF_WAYS, other_form, open).await;
 }
 
 /// The columns of the table, as the server describes them.
@@ -126,20 +112,6 @@ async fn programs_that_start_together_make_the_tables_once(database: Database) {
 const RIGHTS: [(&str, &str); 2] =
     [("SELECT, INSERT, UPDATE", "ALL TABLES IN SCHEMA public"), ("UPDATE", "SEQUENCE dlock_tokens")];
 
-/// As a deployment does it, before the program with fewer rights starts.
 async fn tables_of_a_migration_tool_serve_every_way_of_an_account_that_makes_none(database: Database) {
-    let files = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let migrator = sqlx::migrate::Migrator::new(files).await.unwrap();
-    migrator.run(&mut database.connect().await).await.unwrap();
-    let url = database.account_with(&RIGHTS).await;
-    let lease = try_open(&url).await.unwrap();
-    lease.ready().await.unwrap();
-    let named = dlock_postgres::named::open(&url, &dlock::Clock::system()).await.unwrap();
-    named.ready().await.unwrap();
-    let rows = row_kit::open(&url).await.unwrap();
-    rows.ready().await.unwrap();
-    let claim = |way: &str| claim_on(&LockKey::new(way, Key::text("a")).unwrap(), TTL, |_| ());
-    assert_eq!(lease.release(&take(&lease, &claim("lease")).await).await.unwrap(), Released::Released);
-    assert_eq!(named.release(&take(&named, &claim("named")).await).await.unwrap(), Released::Released);
-    assert_eq!(rows.release(&take(&rows, &claim("row")).await).await.unwrap(), Released::Released);
+    each_way_uses_tables_of_a_migration_tool(&database, &RIGHTS).await;
 }

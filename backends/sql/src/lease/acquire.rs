@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{Attempt, Claim, Error, Queue, Result};
 
 use crate::dialect::Dialect;
-use crate::lease::room::{Asked, Outlook, RowTurn, Ticket, Told, inside_of};
+use crate::lease::room::{Outlook, RoomAnswer, RowTurn, Ticket, Told, inside_of};
 use crate::lease::store::LeaseRow;
 use crate::lease::{attempt, ending};
 
@@ -25,7 +25,7 @@ impl<D: Dialect> LeaseRow<D> {
         }
         // The way of the namespace is known if others of this process have waited for the lock.
         if self.is_contended(claim).await
-            && let Asked::Answered(attempt) = self.room.ask(claim, until).await
+            && let RoomAnswer::Answered(attempt) = self.room.ask(claim, until).await
         {
             return Ok(attempt);
         }

@@ -10,14 +10,14 @@ use dlock_contract::{
 use crate::dialect::{Answer, Cell, Dialect, Statement, Value};
 use crate::numbers::{MOST_TOKEN, micros};
 use crate::row::RowName;
-use crate::session::{Session, StoreContext, corrupt};
+use crate::session::{StatementSession, StoreContext, corrupt};
 use crate::shedlock;
-use crate::statements::Statements;
+use crate::statements::LeaseStatements;
 
 /// Asks once for the lock.
-pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Claim>) -> Result<Attempt> {
+pub(crate) async fn acquire<D: Dialect>(session: &mut StatementSession<D>, claim: &Arc<Claim>) -> Result<Attempt> {
     let context = session.context.clone();
-    let request = Request::new(&context, claim)?;
+    let request = AttemptValues::new(&context, claim)?;
     let (update, refused, create) = request.statements(&context.statements);
     // The second time, somebody has made the row between two statements of the first.
     for _ in 0..2 {
@@ -47,12 +47,12 @@ pub(crate) async fn acquire<D: Dialect>(session: &mut Session<D>, claim: &Arc<Cl
 
 /// Passes a lock on from its holder to the next claim. `None`: it is not the holder's any more.
 pub(crate) async fn pass<D: Dialect>(
-    session: &mut Session<D>,
+    session: &mut StatementSession<D>,
     holder: &Claim,
     next: &Arc<Claim>,
 ) -> Result<Option<Hold>> {
     let context = session.context.clone();
-    let request = Request::new(&context, next)?;
+    let request = AttemptValues::new(&context, next)?;
     let mut values = request.of_grant();
     values.insert(1, Value::Bytes(holder.owner.as_bytes()));
     let from = context.clock.now();
@@ -64,14 +64,14 @@ pub(crate) async fn pass<D: Dialect>(
 }
 
 /// The values of an attempt's statements.
-struct Request<'a> {
+struct AttemptValues<'a> {
     claim: &'a Arc<Claim>,
     row: RowName,
     hold: String,
     once: Option<OncePer>,
 }
 
-impl<'a> Request<'a> {
+impl<'a> AttemptValues<'a> {
     fn new<D: Dialect>(context: &StoreContext<D>, claim: &'a Arc<Claim>) -> Result<Self> {
         let hold = match context.dialect.shedlock() {
             Some(_) => shedlock::locked_by(claim),
@@ -80,7 +80,7 @@ impl<'a> Request<'a> {
         Ok(Self { claim, row: context.row_name(&claim.key)?, hold, once: claim.once_per.as_deref().copied() })
     }
 
-    fn statements<'s>(&self, all: &'s Statements) -> (&'s Statement, &'s Statement, &'s Statement) {
+    fn statements<'s>(&self, all: &'s LeaseStatements) -> (&'s Statement, &'s Statement, &'s Statement) {
         match self.once {
             None => (&all.acquire, &all.refused, &all.create),
             Some(_) => (&all.start, &all.refused_start, &all.create_start),
@@ -124,11 +124,16 @@ impl<'a> Request<'a> {
         values
     }
 
-    fn acquired<D: Dialect>(&self, answer: &Answer, from: BootInstant, session: &Session<D>) -> Result<Attempt> {
+    fn acquired<D: Dialect>(
+        &self,
+        answer: &Answer,
+        from: BootInstant,
+        session: &StatementSession<D>,
+    ) -> Result<Attempt> {
         self.hold(answer, from, session).map(Attempt::Acquired)
     }
 
-    fn hold<D: Dialect>(&self, answer: &Answer, from: BootInstant, session: &Session<D>) -> Result<Hold> {
+    fn hold<D: Dialect>(&self, answer: &Answer, from: BootInstant, session: &StatementSession<D>) -> Result<Hold> {
         let token = answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0);
         match token.ok_or_else(|| corrupt("its token is not above zero, or missing"))? {
             token if token >= MOST_TOKEN => {

@@ -6,10 +6,10 @@ use dlock_contract::{Claim, LastSuccess, LockKey, Note, Released, Result, RunEnd
 
 use crate::dialect::{Dialect, Value};
 use crate::numbers::micros;
-use crate::session::{Asked, Session, corrupt};
+use crate::session::{RetriedAnswer, StatementSession, corrupt};
 
 /// Frees the lock if it is this owner's.
-pub(crate) async fn release<D: Dialect>(session: &mut Session<D>, claim: &Claim) -> Result<Released> {
+pub(crate) async fn release<D: Dialect>(session: &mut StatementSession<D>, claim: &Claim) -> Result<Released> {
     let context = session.context.clone();
     let row = context.row_name(&claim.key)?;
     let values = [Value::Text(&row.name), Value::Bytes(claim.owner.as_bytes())];
@@ -18,7 +18,7 @@ pub(crate) async fn release<D: Dialect>(session: &mut Session<D>, claim: &Claim)
 
 /// Frees the lock, or keeps it for some time, and records how the run went.
 pub(crate) async fn end<D: Dialect>(
-    session: &mut Session<D>,
+    session: &mut StatementSession<D>,
     claim: &Claim,
     keep: Duration,
     run: Option<RunEnd>,
@@ -41,7 +41,7 @@ pub(crate) async fn end<D: Dialect>(
 }
 
 /// A hold that a second request does not find may have been ended by the first.
-fn ended<D: Dialect>(dialect: &D, asked: Asked) -> Result<Released> {
+fn ended<D: Dialect>(dialect: &D, asked: RetriedAnswer) -> Result<Released> {
     match asked.again {
         _ if asked.answer.changed > 0 => Ok(Released::Released),
         None => Ok(Released::NotOwner),
@@ -50,7 +50,7 @@ fn ended<D: Dialect>(dialect: &D, asked: Asked) -> Result<Released> {
 }
 
 /// Frees what the claim may have won, and gives its period back.
-pub(crate) async fn abandon<D: Dialect>(session: &mut Session<D>, claim: &Claim) -> Result<()> {
+pub(crate) async fn abandon<D: Dialect>(session: &mut StatementSession<D>, claim: &Claim) -> Result<()> {
     let context = session.context.clone();
     let row = context.row_name(&claim.key)?;
     let gives_back = claim.once_per.as_ref().is_some_and(|once| !once.rerun);
@@ -59,7 +59,10 @@ pub(crate) async fn abandon<D: Dialect>(session: &mut Session<D>, claim: &Claim)
 }
 
 /// The last run under this key that was a success.
-pub(crate) async fn last_success<D: Dialect>(session: &mut Session<D>, key: &LockKey) -> Result<Option<LastSuccess>> {
+pub(crate) async fn last_success<D: Dialect>(
+    session: &mut StatementSession<D>,
+    key: &LockKey,
+) -> Result<Option<LastSuccess>> {
     let context = session.context.clone();
     let row = context.row_name(key)?;
     let answer = session.ask(&context.statements.last_success, &[Value::Text(&row.name)]).await?;

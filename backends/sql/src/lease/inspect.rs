@@ -7,13 +7,13 @@ use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, Lock
 use crate::dialect::{Dialect, Value};
 use crate::listing::{page_of, range_of};
 use crate::numbers::micros;
-use crate::session::{Session, corrupt};
+use crate::session::{StatementSession, corrupt};
 use crate::shedlock;
 
 /// The shortest time for which the record of a broken hold is kept.
 const SHORTEST_KEEP: Duration = Duration::from_secs(60);
 
-pub(crate) async fn look<D: Dialect>(session: &mut Session<D>, key: &LockKey) -> Result<LockState> {
+pub(crate) async fn look<D: Dialect>(session: &mut StatementSession<D>, key: &LockKey) -> Result<LockState> {
     let context = session.context.clone();
     let row = context.row_name(key)?;
     let answer = session.ask(&context.statements.look, &[Value::Text(&row.name)]).await?;
@@ -30,7 +30,7 @@ pub(crate) async fn look<D: Dialect>(session: &mut Session<D>, key: &LockKey) ->
     Ok(LockState::new(holders.collect::<Result<_>>()?, None))
 }
 
-pub(crate) async fn list<D: Dialect>(session: &mut Session<D>, listing: &Listing) -> Result<Page> {
+pub(crate) async fn list<D: Dialect>(session: &mut StatementSession<D>, listing: &Listing) -> Result<Page> {
     let context = session.context.clone();
     let is_literal = context.dialect.shedlock().is_some();
     let (prefix, start, end) = if is_literal { shedlock::range_of(listing) } else { range_of(listing)? };
@@ -43,7 +43,7 @@ pub(crate) async fn list<D: Dialect>(session: &mut Session<D>, listing: &Listing
 
 /// The record comes first, so that a holder which hears of its loss finds it.
 pub(crate) async fn break_hold<D: Dialect>(
-    session: &mut Session<D>,
+    session: &mut StatementSession<D>,
     key: &LockKey,
     id: HoldId,
     record: &BreakRecord,
@@ -65,7 +65,10 @@ pub(crate) async fn break_hold<D: Dialect>(
     Ok(is_broken)
 }
 
-pub(crate) async fn record_of<D: Dialect>(session: &mut Session<D>, id: HoldId) -> Result<Option<BreakRecord>> {
+pub(crate) async fn record_of<D: Dialect>(
+    session: &mut StatementSession<D>,
+    id: HoldId,
+) -> Result<Option<BreakRecord>> {
     let (hold, context) = (id.to_string(), session.context.clone());
     let answer = session.ask(&context.statements.record, &[Value::Text(&hold)]).await?;
     let record = answer.rows.first().and_then(|row| row.first());

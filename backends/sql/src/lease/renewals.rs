@@ -9,7 +9,7 @@ use dlock_contract::{Error, Hold, Result, Standing, Validity};
 use crate::dialect::{Cell, Dialect, Statement, Value};
 use crate::lease::room::granting_server_of;
 use crate::numbers::micros;
-use crate::session::{GrantingServer, Session, StoreContext};
+use crate::session::{GrantingServer, StatementSession, StoreContext};
 use crate::statements::{BATCHES, of_size};
 
 /// A hold to prolong, without what the server need not know.
@@ -43,7 +43,7 @@ pub(crate) fn batches(renewals: &[Renewal]) -> Vec<Vec<usize>> {
 }
 
 /// Prolongs those of a group that this server has granted. Again, if it turns out meanwhile that another server is there.
-pub(crate) async fn renew<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
+pub(crate) async fn renew<D: Dialect>(session: &mut StatementSession<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
     let granting_server = session.granting_server.clone();
     let answers = renew_of(&granting_server, session, batch).await;
     if session.granting_server == granting_server {
@@ -55,7 +55,7 @@ pub(crate) async fn renew<D: Dialect>(session: &mut Session<D>, batch: &[Renewal
 
 async fn renew_of<D: Dialect>(
     granting_server: &GrantingServer,
-    session: &mut Session<D>,
+    session: &mut StatementSession<D>,
     batch: &[Renewal],
 ) -> Vec<Result<Standing>> {
     let is_here =
@@ -67,7 +67,7 @@ async fn renew_of<D: Dialect>(
 }
 
 /// Prolongs a group of one ttl. If a row of it is locked by somebody else, the others are prolonged without it.
-async fn renew_here<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
+async fn renew_here<D: Dialect>(session: &mut StatementSession<D>, batch: &[Renewal]) -> Vec<Result<Standing>> {
     match renew_together(session, batch).await {
         Ok(standings) => standings.into_iter().map(Ok).collect(),
         Err(error) if batch.len() > 1 && !session.broken => match renew_apart(session, batch, &error).await {
@@ -81,7 +81,7 @@ async fn renew_here<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> 
 /// Prolongs those whose rows nobody keeps locked. Each of the others would take a second to find out, and the last ones
 /// would never have their turn.
 async fn renew_apart<D: Dialect>(
-    session: &mut Session<D>,
+    session: &mut StatementSession<D>,
     batch: &[Renewal],
     error: &Error,
 ) -> Result<Vec<Result<Standing>>> {
@@ -101,7 +101,7 @@ async fn renew_apart<D: Dialect>(
     Ok(batch.iter().map(answer).collect())
 }
 
-async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal]) -> Result<Vec<Standing>> {
+async fn renew_together<D: Dialect>(session: &mut StatementSession<D>, batch: &[Renewal]) -> Result<Vec<Standing>> {
     let context = session.context.clone();
     let Some(ttl) = batch.first().map(|renewal| renewal.ttl) else { return Ok(Vec::new()) };
     let (size, renew) = of_size(&context.statements.renew, batch.len());
@@ -128,7 +128,7 @@ async fn renew_together<D: Dialect>(session: &mut Session<D>, batch: &[Renewal])
 
 /// The owners that a look at the rows of a batch returns.
 async fn owners<D: Dialect>(
-    session: &mut Session<D>,
+    session: &mut StatementSession<D>,
     look: &[(usize, Statement)],
     batch: &[Renewal],
 ) -> Result<HashSet<Vec<u8>>> {

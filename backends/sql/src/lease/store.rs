@@ -14,10 +14,10 @@ use crate::lease::room::WaitingRoom;
 use crate::lease::sweep::sweep_for_ever;
 use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
-use crate::session::{Session, StoreContext};
+use crate::session::{StatementSession, StoreContext};
 use crate::settings::Settings;
 use crate::shedlock;
-use crate::statements::Statements;
+use crate::statements::LeaseStatements;
 use crate::ways::Ways;
 
 /// The connections for renewals. One is enough; the second one serves while the first waits for a row.
@@ -45,7 +45,7 @@ impl<D: Dialect> LeaseRow<D> {
     pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
         let statements = match dialect.shedlock() {
             Some(shed) => shedlock::statements(dialect.words(), shed),
-            None => Statements::new(dialect.words()),
+            None => LeaseStatements::new(dialect.words()),
         };
         let kind = dialect.words().kind;
         let context = Arc::new(StoreContext {
@@ -80,7 +80,7 @@ impl<D: Dialect> LeaseRow<D> {
     pub(crate) async fn run<T, R>(&self, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut Session<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut StatementSession<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
         self.pool().await?.run(request).await
     }
@@ -89,7 +89,7 @@ impl<D: Dialect> LeaseRow<D> {
     pub(crate) async fn run_for<T, R>(&self, claim: &Arc<Claim>, request: R) -> Result<T>
     where
         T: Send + 'static,
-        R: for<'a> FnOnce(&'a mut Session<D>, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>> + Send + 'static,
+        R: for<'a> FnOnce(&'a mut StatementSession<D>, &'a Arc<Claim>) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
         let claim = claim.clone();
         self.run(move |session| Box::pin(async move { request(session, &claim).await })).await

@@ -12,7 +12,7 @@ use dlock_contract::{ErrorKind, Result};
 use crate::dialect::{Dialect, Value};
 use crate::numbers::micros;
 use crate::pool::Pool;
-use crate::session::{Session, StoreContext};
+use crate::session::{StatementSession, StoreContext};
 use crate::statements::{PAGE, of_size};
 
 /// The pause between two pages.
@@ -52,7 +52,7 @@ async fn sweep<D: Dialect>(context: &Arc<StoreContext<D>>, pool: &Arc<Pool<D>>) 
 }
 
 /// Whether no other process has swept in this period.
-async fn takes_turn<D: Dialect>(session: &mut Session<D>) -> Result<bool> {
+async fn takes_turn<D: Dialect>(session: &mut StatementSession<D>) -> Result<bool> {
     let context = session.context.clone();
     let period = Value::Int(micros(context.settings.sweep_every / 2));
     for name in ["sweep", "swept"] {
@@ -62,7 +62,7 @@ async fn takes_turn<D: Dialect>(session: &mut Session<D>) -> Result<bool> {
 }
 
 /// Sweeps the rows of one page, and gives the last name of it if there are more.
-async fn sweep_page<D: Dialect>(session: &mut Session<D>, after: &str) -> Result<Option<String>> {
+async fn sweep_page<D: Dialect>(session: &mut StatementSession<D>, after: &str) -> Result<Option<String>> {
     let context = session.context.clone();
     if after.is_empty() {
         session.ask(&context.statements.sweep_breaks, &[]).await?;

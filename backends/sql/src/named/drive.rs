@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
 use super::driver::Jobs;
-use super::session::{NamedContext, Shared};
+use super::shared_session::{NamedContext, SessionStatus};
 use crate::dialect::Dialect;
 use crate::session::ANSWER_LIMIT;
 
@@ -22,8 +22,8 @@ const IDLE: Duration = Duration::from_secs(60);
 pub(super) async fn drive<D: NamedDialect>(
     context: Arc<NamedContext<D>>,
     mut conn: D::Conn,
-    shared: Arc<Shared>,
-    jobs: Arc<Jobs<Job<D>>>,
+    shared: Arc<SessionStatus>,
+    jobs: Arc<Jobs<SessionJob<D>>>,
 ) {
     let end = End { shared: shared.clone(), jobs: jobs.clone() };
     let (mut ended, idle) = (shared.ended.subscribe(), IDLE.min(shared.ttl / 2));
@@ -63,8 +63,8 @@ pub(super) async fn drive<D: NamedDialect>(
 
 /// Says that the session has ended, also if its task fails.
 struct End<D: NamedDialect> {
-    shared: Arc<Shared>,
-    jobs: Arc<Jobs<Job<D>>>,
+    shared: Arc<SessionStatus>,
+    jobs: Arc<Jobs<SessionJob<D>>>,
 }
 
 impl<D: NamedDialect> Drop for End<D> {
@@ -83,7 +83,7 @@ pub(super) enum AfterRequest {
     EndedByServer,
 }
 
-pub(super) type Request<D> = Box<
+pub(super) type SessionRequest<D> = Box<
     dyn for<'a> FnOnce(&'a NamedContext<D>, &'a mut <D as Dialect>::Conn) -> BoxFuture<'a, (AfterRequest, Tell)> + Send,
 >;
 
@@ -91,8 +91,8 @@ pub(super) type Request<D> = Box<
 /// session.
 pub(super) type Tell = Box<dyn FnOnce() + Send>;
 
-pub(super) struct Job<D: NamedDialect> {
-    pub(super) request: Request<D>,
+pub(super) struct SessionJob<D: NamedDialect> {
+    pub(super) request: SessionRequest<D>,
     /// For how long it may wait for a lock.
     pub(super) wait: Duration,
 }

@@ -14,10 +14,10 @@ use super::dialect::NamedDialect;
 use super::grant::{self, Exchanged};
 use super::held::Held;
 use super::requests::Failure;
-use super::store::{NamedLock, Shared, hold_of};
+use super::store::{NamedLock, NamedShared, hold_of};
 
 /// The answer: whether the lock was held, and the next caller's hold.
-type Answer<D> = (bool, Option<Result<Arc<Held<D>>>>);
+type HandoverAnswer<D> = (bool, Option<Result<Arc<Held<D>>>>);
 
 impl<D: NamedDialect> Exchange for NamedLock<D> {
     fn release_to<'a>(
@@ -51,7 +51,7 @@ impl<D: NamedDialect> Exchange for NamedLock<D> {
     }
 }
 
-impl<D: NamedDialect> Shared<D> {
+impl<D: NamedDialect> NamedShared<D> {
     /// Whether the next caller may have the place of this hold.
     fn fits(&self, held: &Held<D>, claim: &Claim, next: &Claim) -> bool {
         let is_plain = |claim: &Claim| claim.mode == Mode::Exclusive && claim.renewed;
@@ -64,7 +64,7 @@ impl<D: NamedDialect> Shared<D> {
         self: &Arc<Self>,
         held: &Held<D>,
         next: &Arc<Claim>,
-    ) -> Option<impl Future<Output = std::result::Result<Answer<D>, Failure>> + use<D>> {
+    ) -> Option<impl Future<Output = std::result::Result<HandoverAnswer<D>, Failure>> + use<D>> {
         let lock = self.context.lock_of(&next.key).ok()?;
         let place = held.give_place()?;
         let (shared, claim, pending_attempt) = (self.clone(), next.clone(), self.pending_attempts.begin(next.owner));

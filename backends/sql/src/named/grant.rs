@@ -7,7 +7,7 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result}
 use super::dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, SessionId};
 use super::drive::AfterRequest;
 use super::requests::{Failure, judged, run};
-use super::session::{Lock, NamedContext};
+use super::shared_session::{Lock, NamedContext};
 use crate::dialect::{Answer, Cell, Refusal, Statement, Value};
 use crate::numbers::MOST_TOKEN;
 use crate::session::corrupt;

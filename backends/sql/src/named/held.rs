@@ -12,7 +12,7 @@ use tokio::sync::{Notify, watch};
 use super::dialect::NamedDialect;
 use super::name::LockName;
 use super::requests::Failure;
-use super::session::{Place, Session};
+use super::shared_session::{LockPlace, SharedSession};
 use crate::pending_attempts::PendingAttempts;
 
 /// How long a broken hold waits until its holder has heard of it. The holds that are looked at next wait too.
@@ -30,9 +30,9 @@ pub(super) struct Held<D: NamedDialect> {
     pub(super) id: HoldId,
     pub(super) token: u64,
     pub(super) since: BootInstant,
-    session: Arc<Session<D>>,
+    session: Arc<SharedSession<D>>,
     /// Its place in the session, until it is freed.
-    place: Mutex<Option<Place<D>>>,
+    place: Mutex<Option<LockPlace<D>>>,
     ending: watch::Sender<Ending>,
     /// The holder has asked for the record of the break, so it knows that the lock is lost.
     told: Notify,
@@ -49,7 +49,7 @@ enum Ending {
 }
 
 /// A hold as it was granted.
-pub(super) struct Granted {
+pub(super) struct NamedGrant {
     pub(super) owner: Owner,
     pub(super) lock: LockName,
     pub(super) mode: Mode,
@@ -74,8 +74,8 @@ impl<D: NamedDialect> dlock_contract::Session for Held<D> {
 }
 
 impl<D: NamedDialect> Held<D> {
-    pub(super) fn new(granted: Granted, place: Place<D>, pending_attempts: &Arc<PendingAttempts>) -> Self {
-        let Granted { owner, lock, mode, row, token, since } = granted;
+    pub(super) fn new(granted: NamedGrant, place: LockPlace<D>, pending_attempts: &Arc<PendingAttempts>) -> Self {
+        let NamedGrant { owner, lock, mode, row, token, since } = granted;
         Self {
             owner,
             lock,
@@ -93,7 +93,7 @@ impl<D: NamedDialect> Held<D> {
         }
     }
 
-    pub(super) fn session(&self) -> &Arc<Session<D>> {
+    pub(super) fn session(&self) -> &Arc<SharedSession<D>> {
         &self.session
     }
 
@@ -145,7 +145,7 @@ impl<D: NamedDialect> Held<D> {
     }
 
     /// Gives its place away, with the lock in it, if it has not ended.
-    pub(super) fn give_place(&self) -> Option<Place<D>> {
+    pub(super) fn give_place(&self) -> Option<LockPlace<D>> {
         if self.has_ended() { None } else { self.place().take() }
     }
 
@@ -173,7 +173,7 @@ impl<D: NamedDialect> Held<D> {
         }
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Option<Place<D>>> {
+    fn place(&self) -> std::sync::MutexGuard<'_, Option<LockPlace<D>>> {
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,8 +17,8 @@ use super::dialect::NamedDialect;
 use super::held::Held;
 use super::requests::run;
 use super::statements::HolderStatements;
-use super::store::{NamedLock, Shared};
-use crate::dialect::{Answer, Statement, Value};
+use super::store::{NamedLock, NamedShared};
+use crate::dialect::{Answer, OwnedValue, Statement};
 use crate::listing::{page_of, range_of};
 use crate::session::corrupt;
 
@@ -45,18 +45,12 @@ impl<D: NamedDialect> Inspect for NamedLock<D> {
 }
 
 /// Which statement about the holders of a lock.
-type Which = fn(&HolderStatements) -> &Statement;
+type HolderStatementChoice = fn(&HolderStatements) -> &Statement;
 
-/// A value that a request takes with it.
-#[derive(Clone)]
-enum Owned {
-    Text(String),
-    Int(i64),
-}
-
-impl<D: NamedDialect> Shared<D> {
+impl<D: NamedDialect> NamedShared<D> {
     pub(super) async fn holder(&self, key: &LockKey) -> Result<LockState> {
-        let answer = self.about_holders(|of| &of.look, vec![Owned::Text(self.context.lock_of(key)?.row.name)]).await?;
+        let answer =
+            self.about_holders(|of| &of.look, vec![OwnedValue::Text(self.context.lock_of(key)?.row.name)]).await?;
         let holders = answer.rows.iter().map(|row| {
             let [note, hold, token, ..] = &row[..] else { return Err(corrupt("it has too few columns")) };
             Ok(Holder::new(Note::from_stored(note.text())).with(|holder| {
@@ -84,15 +78,16 @@ impl<D: NamedDialect> Shared<D> {
         let (prefix, start, end) = range_of(listing)?;
         let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
         let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
-        let values = vec![Owned::Text(after), Owned::Text(start), Owned::Text(end), Owned::Int(limit)];
+        let values =
+            vec![OwnedValue::Text(after), OwnedValue::Text(start), OwnedValue::Text(end), OwnedValue::Int(limit)];
         page_of(listing, &prefix, &self.list_rows(values).await?.rows, LockKey::from_stored)
     }
 
     async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
         let row = self.context.lock_of(key)?.row.name;
-        let hold = || vec![Owned::Text(row.clone()), Owned::Text(id.to_string())];
+        let hold = || vec![OwnedValue::Text(row.clone()), OwnedValue::Text(id.to_string())];
         let mut request = hold();
-        request.push(Owned::Text(record.as_str().to_owned()));
+        request.push(OwnedValue::Text(record.as_str().to_owned()));
         let requested = self.about_holders(|of| &of.request, request).await?.changed > 0;
         let (mut stands, clock) = (requested, &self.context.clock);
         let end = clock.now().after(ANSWER);
@@ -115,17 +110,17 @@ impl<D: NamedDialect> Shared<D> {
 
     async fn record_of(&self, hold: &Hold) -> Result<Option<BreakRecord>> {
         let id = HoldId::of(&hold.claim.owner).to_string();
-        let values = vec![Owned::Text(self.context.lock_of(&hold.claim.key)?.row.name), Owned::Text(id)];
+        let values = vec![OwnedValue::Text(self.context.lock_of(&hold.claim.key)?.row.name), OwnedValue::Text(id)];
         let answer = self.about_holders(|of| &of.record, values).await?;
         let record = answer.rows.first().and_then(|row| row.first());
         Ok(record.map(|record| BreakRecord::from_stored(record.text())))
     }
 
-    async fn list_rows(&self, values: Vec<Owned>) -> Result<Answer> {
+    async fn list_rows(&self, values: Vec<OwnedValue>) -> Result<Answer> {
         self.look(move |context, conn| {
             let values = values.clone();
             Box::pin(async move {
-                let values: Vec<_> = values.iter().map(Owned::value).collect();
+                let values: Vec<_> = values.iter().map(OwnedValue::value).collect();
                 run(context, conn, &context.statements.list, &values).await
             })
         })
@@ -133,11 +128,11 @@ impl<D: NamedDialect> Shared<D> {
     }
 
     /// Runs one statement on any session: about exclusive holders, and if that finds nothing, about readers and writers.
-    async fn about_holders(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
+    async fn about_holders(&self, which: HolderStatementChoice, values: Vec<OwnedValue>) -> Result<Answer> {
         self.look(move |context, conn| {
             let values = values.clone();
             Box::pin(async move {
-                let values: Vec<_> = values.iter().map(Owned::value).collect();
+                let values: Vec<_> = values.iter().map(OwnedValue::value).collect();
                 let mut answer = Answer::default();
                 for holders in context.statements.all_holders() {
                     answer = run(context, conn, which(holders), &values).await?;
@@ -149,14 +144,5 @@ impl<D: NamedDialect> Shared<D> {
             })
         })
         .await
-    }
-}
-
-impl Owned {
-    fn value(&self) -> Value<'_> {
-        match self {
-            Self::Text(text) => Value::Text(text),
-            Self::Int(number) => Value::Int(*number),
-        }
     }
 }

@@ -5,20 +5,20 @@
 //! break.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Mode, Owner, Result};
 use futures::future::join_all;
-use tokio::sync::Notify;
 
 use super::dialect::{NamedDialect, SessionId};
 use super::held::Held;
 use super::name::LockName;
 use super::requests::run;
-use super::session::NamedContext;
+use super::shared_session::NamedContext;
 use crate::dialect::Value;
 use crate::statements::of_size;
+use crate::watched_holds::WatchedHolds;
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);
@@ -32,23 +32,15 @@ const LOOK: Duration = Duration::from_secs(1);
 const ASKED: usize = 256;
 
 /// Knows which session holds for whom, and watches them.
-pub(super) struct Monitor<D: NamedDialect> {
+pub(super) struct SessionMonitor<D: NamedDialect> {
     context: Arc<NamedContext<D>>,
-    table: Mutex<Table<D>>,
-    /// There is a hold again.
-    wake: Notify,
+    holds: WatchedHolds<Held<D>>,
     /// Kept here between two questions. A question takes it out, so a question that is dropped closes it.
-    connection: tokio::sync::Mutex<Option<MonitorConnection<D>>>,
-}
-
-struct Table<D: NamedDialect> {
-    holding: HashMap<Owner, Weak<Held<D>>>,
-    /// The watcher waits for a hold.
-    idle: bool,
+    connection: tokio::sync::Mutex<Option<SessionMonitorConnection<D>>>,
 }
 
 /// The monitor's own connection.
-struct MonitorConnection<D: NamedDialect> {
+struct SessionMonitorConnection<D: NamedDialect> {
     conn: D::Conn,
     /// Since when. The server has not been restarted from here on.
     opened: BootInstant,
@@ -56,7 +48,7 @@ struct MonitorConnection<D: NamedDialect> {
 
 /// The monitor's knowledge of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Seen {
+enum HoldStatus {
     Holds,
     /// An operator asks to break it.
     Broken(BreakRecord),
@@ -94,69 +86,42 @@ struct Standings {
     broken: Vec<(HoldId, BreakRecord)>,
 }
 
-impl<D: NamedDialect> Monitor<D> {
+impl<D: NamedDialect> SessionMonitor<D> {
     /// A monitor with a connection that was opened just now.
     pub(super) fn new(context: &Arc<NamedContext<D>>, conn: D::Conn) -> Self {
-        let connection = MonitorConnection { conn, opened: context.clock.now() };
+        let connection = SessionMonitorConnection { conn, opened: context.clock.now() };
         Self {
             context: context.clone(),
-            table: Mutex::new(Table { holding: HashMap::new(), idle: false }),
-            wake: Notify::new(),
+            holds: WatchedHolds::new(),
             connection: tokio::sync::Mutex::new(Some(connection)),
         }
     }
 
     /// From now on the hold is watched, and its owner is told of it when it asks again.
     pub(super) fn add(&self, held: &Arc<Held<D>>) {
-        let mut table = self.table();
-        // Those that were dropped go now and then.
-        if table.holding.len() == table.holding.capacity() {
-            table.holding.retain(|_, held| held.strong_count() > 0);
-        }
-        table.holding.insert(held.owner, Arc::downgrade(held));
-        let idle = std::mem::take(&mut table.idle);
-        drop(table);
-        if idle {
-            self.wake.notify_one();
-        }
+        self.holds.add(held.owner, held);
     }
 
     /// Unless the owner has another hold by now.
     pub(super) fn remove(&self, held: &Held<D>) {
-        let mut table = self.table();
-        if table.holding.get(&held.owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
-            table.holding.remove(&held.owner);
-        }
+        self.holds.remove(&held.owner, held);
     }
 
     pub(super) fn held_by(&self, owner: &Owner) -> Option<Arc<Held<D>>> {
-        self.table().holding.get(owner)?.upgrade()
-    }
-
-    fn table(&self) -> MutexGuard<'_, Table<D>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holds.held_by(owner)
     }
 
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
-            match self.next_look() {
+            match self.holds.next_look(|held| (!held.has_ended()).then(|| held.looked().after(EVERY))) {
                 Some(at) => {
                     self.context.clock.sleep_until(at).await;
                     self.look_around().await;
                 }
-                None => self.wake.notified().await,
+                None => self.holds.wait().await,
             }
         }
-    }
-
-    /// When the first of the holds must be looked at; `None` while there are none.
-    fn next_look(&self) -> Option<BootInstant> {
-        let mut table = self.table();
-        let living = table.holding.values().filter_map(Weak::upgrade).filter(|held| !held.has_ended());
-        let next = living.map(|held| held.looked().after(EVERY)).min();
-        table.idle = next.is_none();
-        next
     }
 
     /// Looks once at all holds that are not young. Ends the sessions that have ended in the server, and gives up those holds
@@ -173,12 +138,12 @@ impl<D: NamedDialect> Monitor<D> {
         for (held, seen) in holds.iter().zip(seen) {
             let Some(held) = held.upgrade() else { continue };
             match seen {
-                Seen::Holds => {}
-                Seen::Broken(record) => broken.push((held, record)),
+                HoldStatus::Holds => {}
+                HoldStatus::Broken(record) => broken.push((held, record)),
                 // The server may have freed it for us while it was asked. Others hold locks in the same session.
-                Seen::Ended if held.is_held() => held.session().end(),
-                Seen::Ended => {}
-                Seen::Unknown => unknown.push(held),
+                HoldStatus::Ended if held.is_held() => held.session().end(),
+                HoldStatus::Ended => {}
+                HoldStatus::Unknown => unknown.push(held),
             }
         }
         let breaking =
@@ -192,22 +157,21 @@ impl<D: NamedDialect> Monitor<D> {
 
     /// The holds that are to be looked at now; each is noted as looked at.
     fn due(&self, now: BootInstant) -> Vec<(Weak<Held<D>>, Watched)> {
-        let table = self.table();
-        let holds = table.holding.values().filter_map(Weak::upgrade);
-        let old = holds.filter(|held| held.since.after(YOUNG) <= now && !held.has_ended());
-        old.map(|held| {
-            held.set_looked(now);
-            (Arc::downgrade(&held), Watched::of(&held))
-        })
-        .collect()
+        let old = self.holds.find(|held| held.since.after(YOUNG) <= now && !held.has_ended());
+        old.iter()
+            .map(|held| {
+                held.set_looked(now);
+                (Arc::downgrade(held), Watched::of(held))
+            })
+            .collect()
     }
 
     /// Whether the session held this lock when this was called, or later.
     pub(super) async fn sees(&self, held: &Held<D>) -> bool {
-        self.look(&[Watched::of(held)]).await == [Seen::Holds]
+        self.look(&[Watched::of(held)]).await == [HoldStatus::Holds]
     }
 
-    async fn look(&self, watched: &[Watched]) -> Vec<Seen> {
+    async fn look(&self, watched: &[Watched]) -> Vec<HoldStatus> {
         let asking = async {
             let mut connection = self.connection.lock().await;
             let kept = connection.take();
@@ -219,16 +183,16 @@ impl<D: NamedDialect> Monitor<D> {
         let clock = &self.context.clock;
         let Some(Ok((opened, Standings { held, broken }))) = clock.timeout_at(clock.now().after(LOOK), asking).await
         else {
-            return vec![Seen::Unknown; watched.len()];
+            return vec![HoldStatus::Unknown; watched.len()];
         };
         let mut broken: HashMap<_, _> = broken.into_iter().collect();
         let judge = |(watched, held): (&Watched, bool)| match (broken.remove(&watched.id), held) {
             // The row names the hold, so no other one can be meant.
-            (Some(record), _) => Seen::Broken(record),
-            (None, false) => Seen::Ended,
+            (Some(record), _) => HoldStatus::Broken(record),
+            (None, false) => HoldStatus::Ended,
             // A session that has not answered since may be another one of this number, after a restart of the server.
-            (None, true) if watched.heard < opened => Seen::Unknown,
-            (None, true) => Seen::Holds,
+            (None, true) if watched.heard < opened => HoldStatus::Unknown,
+            (None, true) => HoldStatus::Holds,
         };
         watched.iter().zip(held).map(judge).collect()
     }
@@ -236,9 +200,9 @@ impl<D: NamedDialect> Monitor<D> {
     /// Over the connection that is kept, or, where that has ended meanwhile, over a new one.
     async fn ask(
         &self,
-        kept: Option<MonitorConnection<D>>,
+        kept: Option<SessionMonitorConnection<D>>,
         watched: &[Watched],
-    ) -> Result<(MonitorConnection<D>, Standings)> {
+    ) -> Result<(SessionMonitorConnection<D>, Standings)> {
         if let Some(mut connection) = kept
             && let Ok(standings) = self.standings(&mut connection.conn, watched).await
         {
@@ -247,7 +211,7 @@ impl<D: NamedDialect> Monitor<D> {
         let (mut conn, _) = self.context.dialect.connect_named().await?;
         let opened = self.context.clock.now();
         let standings = self.standings(&mut conn, watched).await.map_err(|error| self.context.dialect.fault(error))?;
-        Ok((MonitorConnection { conn, opened }, standings))
+        Ok((SessionMonitorConnection { conn, opened }, standings))
     }
 
     async fn standings(&self, conn: &mut D::Conn, watched: &[Watched]) -> sqlx::Result<Standings> {
@@ -299,8 +263,8 @@ impl<D: NamedDialect> Monitor<D> {
     }
 }
 
-impl<D: NamedDialect> std::fmt::Debug for Monitor<D> {
+impl<D: NamedDialect> std::fmt::Debug for SessionMonitor<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Monitor").finish_non_exhaustive()
+        f.debug_struct("SessionMonitor").finish_non_exhaustive()
     }
 }

@@ -9,16 +9,16 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::dialect::NamedDialect;
-use super::drive::{AfterRequest, Request, Tell};
+use super::drive::{AfterRequest, SessionRequest, Tell};
 use super::name::LockName;
-use super::session::{NamedContext, Session};
+use super::shared_session::{NamedContext, SharedSession};
 use crate::dialect::{Answer, Refusal, Statement, Value};
 use crate::session::refused;
 
 /// How often a statement is sent again that the server undid because of others beside it.
 const AGAIN: u32 = 5;
 
-impl<D: NamedDialect> Session<D> {
+impl<D: NamedDialect> SharedSession<D> {
     /// Asks the server for something, and waits for the answer. A caller who goes away before the request has begun withdraws
     /// it.
     pub(super) async fn ask<T, R>(&self, request: R) -> std::result::Result<T, Failure>
@@ -163,7 +163,7 @@ impl<D: NamedDialect> Session<D> {
         }
     }
 
-    fn question(&self) -> Request<D> {
+    fn question(&self) -> SessionRequest<D> {
         let shared = self.shared.clone();
         Box::new(move |context, conn| {
             Box::pin(async move {

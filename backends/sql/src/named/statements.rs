@@ -76,7 +76,7 @@ const SIZES: [usize; 3] = [1, 16, 128];
 
 /// The statements of one store.
 #[derive(Debug)]
-pub(super) struct Statements {
+pub(super) struct NamedStatements {
     stamp: Statement,
     /// The same in one message with the request for the lock, if the server takes both in one.
     pub(super) stamp_if_granted: Option<Statement>,
@@ -102,7 +102,7 @@ pub(super) struct HolderStatements {
     pub(super) record: Statement,
 }
 
-impl Statements {
+impl NamedStatements {
     pub(super) fn new<D: NamedDialect>(dialect: &D) -> Self {
         let (words, named) = (dialect.words(), dialect.named_words());
         let is_held_in_any_mode = named.read_write.as_ref().map(is_held_in_any_mode);

@@ -12,12 +12,12 @@ use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
 use super::grant;
-use super::held::{Granted, Held};
-use super::monitor::{Monitor, TOLD};
+use super::held::{Held, NamedGrant};
+use super::monitor::{SessionMonitor, TOLD};
 use super::requests::{Failure, run};
-use super::session::{Lock, NamedContext, Place};
-use super::sessions::Sessions;
-use super::statements::Statements;
+use super::shared_session::{Lock, LockPlace, NamedContext};
+use super::shared_sessions::SharedSessions;
+use super::statements::NamedStatements;
 use super::sweep::sweep_for_ever;
 use crate::collisions::Collisions;
 use crate::dialect::{Refusal, Value};
@@ -29,7 +29,7 @@ use crate::ways::{Way, Ways, way_name};
 /// Locks that belong to a session, which the server frees when the session ends.
 #[derive(Debug)]
 pub struct NamedLock<D: NamedDialect> {
-    pub(super) shared: Arc<Shared<D>>,
+    pub(super) shared: Arc<NamedShared<D>>,
     pub(super) profile: Profile,
     /// They end with the store.
     _tasks: [Run<()>; 2],
@@ -37,13 +37,13 @@ pub struct NamedLock<D: NamedDialect> {
 
 /// The parts of the store that waiters share. A waiter outlives its borrow of the store.
 #[derive(Debug)]
-pub(super) struct Shared<D: NamedDialect> {
+pub(super) struct NamedShared<D: NamedDialect> {
     pub(super) context: Arc<NamedContext<D>>,
     ways: Ways,
     pub(super) pending_attempts: Arc<PendingAttempts>,
-    pub(super) sessions: Sessions<D>,
+    pub(super) sessions: SharedSessions<D>,
     /// Which session holds for whom: an owner that asks again is told so, and one that gives up is found.
-    pub(super) monitor: Arc<Monitor<D>>,
+    pub(super) monitor: Arc<SessionMonitor<D>>,
 }
 
 impl<D: NamedDialect> NamedLock<D> {
@@ -52,8 +52,8 @@ impl<D: NamedDialect> NamedLock<D> {
     /// # Errors
     /// If the dialect finds something wrong with the server, the account or the tables.
     pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
-        let statements = Statements::new(&dialect);
-        let common = crate::statements::Statements::new(dialect.words());
+        let statements = NamedStatements::new(&dialect);
+        let common = crate::statements::LeaseStatements::new(dialect.words());
         let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl)
             .with(|profile| profile.any_key = !settings.is_literal)
             .with(|profile| profile.read_write = statements.read_write.is_some());
@@ -79,11 +79,11 @@ impl<D: NamedDialect> NamedLock<D> {
         };
         // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
         let conn = background()?.run(preparing).await??;
-        let monitor = Arc::new(Monitor::new(&context, conn));
-        let shared = Arc::new(Shared {
+        let monitor = Arc::new(SessionMonitor::new(&context, conn));
+        let shared = Arc::new(NamedShared {
             ways: Ways::default(),
             pending_attempts: Arc::default(),
-            sessions: Sessions::new(&context),
+            sessions: SharedSessions::new(&context),
             monitor: monitor.clone(),
             context,
         });
@@ -93,7 +93,7 @@ impl<D: NamedDialect> NamedLock<D> {
     }
 }
 
-impl<D: NamedDialect> Shared<D> {
+impl<D: NamedDialect> NamedShared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
         let clock = &self.context.clock;
@@ -140,7 +140,7 @@ impl<D: NamedDialect> Shared<D> {
     /// Asks for the lock on a session at once, and makes a hold of it if it is granted.
     fn lock(
         self: &Arc<Self>,
-        place: Place<D>,
+        place: LockPlace<D>,
         lock: Lock,
         claim: &Arc<Claim>,
         wait: Duration,
@@ -159,7 +159,7 @@ impl<D: NamedDialect> Shared<D> {
     /// Makes a hold of a lock that the server has granted. With a token that is none of ours, the lock is freed.
     pub(super) fn hold(
         &self,
-        place: Place<D>,
+        place: LockPlace<D>,
         lock: Lock,
         claim: &Claim,
         (token, since): (Result<u64>, BootInstant),
@@ -170,7 +170,7 @@ impl<D: NamedDialect> Shared<D> {
         let Lock { name, row } = lock;
         let (owner, mode, row, number) = (claim.owner, claim.mode, row.name, token.as_ref().map_or(0, |token| *token));
         let held =
-            Held::new(Granted { owner, lock: name, mode, row, token: number, since }, place, &self.pending_attempts);
+            Held::new(NamedGrant { owner, lock: name, mode, row, token: number, since }, place, &self.pending_attempts);
         token?;
         let held = Arc::new(held);
         self.monitor.add(&held);

@@ -10,8 +10,8 @@ use dlock_contract::{ErrorKind, Result};
 
 use super::dialect::NamedDialect;
 use super::requests::run;
-use super::session::NamedContext;
-use super::store::Shared;
+use super::shared_session::NamedContext;
+use super::store::NamedShared;
 use crate::dialect::{Refusal, Value};
 use crate::numbers::micros;
 use crate::statements::PAGE;
@@ -20,7 +20,7 @@ use crate::statements::PAGE;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Sweeps now and then, for as long as the store lives.
-pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<Shared<D>>) {
+pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<NamedShared<D>>) {
     while let Some((clock, every)) =
         store.upgrade().map(|store| (store.context.clock.clone(), store.context.settings.sweep_every))
     {
@@ -38,7 +38,7 @@ pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<Shared<D>>) {
     }
 }
 
-async fn sweep<D: NamedDialect>(store: &Shared<D>) -> Result<()> {
+async fn sweep<D: NamedDialect>(store: &NamedShared<D>) -> Result<()> {
     if !store.look(|context, conn| Box::pin(takes_turn(context, conn))).await? {
         return Ok(());
     }

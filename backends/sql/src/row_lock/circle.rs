@@ -11,9 +11,8 @@ use std::time::Duration;
 use dlock_contract::{Claim, Error, ErrorKind, HoldId, Result};
 
 use super::dialect::RowDialect;
-use super::look::Owned;
-use super::shared::Shared;
-use crate::dialect::Refusal;
+use super::shared::RowShared;
+use crate::dialect::{OwnedValue, Refusal};
 use crate::numbers::micros;
 
 /// How long a call waits before it looks, and before it looks again. Most waits are shorter, and cost nothing.
@@ -25,20 +24,20 @@ const MOST: usize = 32;
 
 /// What one call waits for, and what it holds meanwhile.
 pub(super) struct Circle<D: RowDialect> {
-    shared: Arc<Shared<D>>,
+    shared: Arc<RowShared<D>>,
     name: String,
     holds: Vec<HoldId>,
     is_told: bool,
 }
 
-/// A place of a look: a lock, and the youngest hold on the way to it, by its token.
-struct Place {
+/// A lock on the way of a look, and the youngest hold that leads to it, by its token.
+struct WaitForNode {
     name: String,
     youngest: (u64, HoldId),
 }
 
 impl<D: RowDialect> Circle<D> {
-    pub(super) fn of(shared: &Arc<Shared<D>>, claim: &Claim) -> Result<Self> {
+    pub(super) fn of(shared: &Arc<RowShared<D>>, claim: &Claim) -> Result<Self> {
         let name = shared.table.record_of(&claim.key, &shared.table.key_of(shared.kind, &claim.key)?);
         Ok(Self { shared: shared.clone(), name, holds: claim.inside().to_vec(), is_told: false })
     }
@@ -63,13 +62,13 @@ impl<D: RowDialect> Circle<D> {
     async fn is_youngest(&mut self) -> Result<bool> {
         self.is_told = true;
         for hold in &self.holds {
-            let values = vec![Owned::Text(place_of(*hold)), Owned::Text(self.name.clone())];
+            let values = vec![OwnedValue::Text(wait_name(*hold)), OwnedValue::Text(self.name.clone())];
             self.shared.statement(|all| &all.wait, values).await?;
         }
-        let (mut places, mut seen) = (Vec::new(), HashSet::new());
-        let start = Place { name: self.name.clone(), youngest: (0, self.holds[0]) };
-        let mut place = Some(start);
-        while let Some(Place { name, youngest }) = place {
+        let (mut nodes, mut seen) = (Vec::new(), HashSet::new());
+        let start = WaitForNode { name: self.name.clone(), youngest: (0, self.holds[0]) };
+        let mut node = Some(start);
+        while let Some(WaitForNode { name, youngest }) = node {
             if seen.len() >= MOST {
                 break;
             }
@@ -83,17 +82,17 @@ impl<D: RowDialect> Circle<D> {
                     continue;
                 }
                 if let Some(next) = self.waits_for(id).await?.filter(|next| seen.insert(next.clone())) {
-                    places.push(Place { name: next, youngest });
+                    nodes.push(WaitForNode { name: next, youngest });
                 }
             }
-            place = places.pop();
+            node = nodes.pop();
         }
         Ok(false)
     }
 
     /// The lock for which the call of a hold waits.
     async fn waits_for(&self, hold: HoldId) -> Result<Option<String>> {
-        let values = vec![Owned::Text(place_of(hold)), Owned::Int(micros(BELIEVED))];
+        let values = vec![OwnedValue::Text(wait_name(hold)), OwnedValue::Int(micros(BELIEVED))];
         let answer = self.shared.statement(|all| &all.waits, values).await?;
         Ok(answer.rows.first().and_then(|row| row.first()).map(|name| name.text().to_owned()))
     }
@@ -102,17 +101,17 @@ impl<D: RowDialect> Circle<D> {
     /// wait that was told pays for that.
     pub(super) async fn end(self) {
         for hold in self.holds.iter().filter(|_| self.is_told) {
-            let place = || vec![Owned::Text(place_of(*hold))];
-            let deleted = self.shared.statement(|all| &all.delete_wait, place()).await;
+            let wait = || vec![OwnedValue::Text(wait_name(*hold))];
+            let deleted = self.shared.statement(|all| &all.delete_wait, wait()).await;
             if deleted.is_err_and(|error| *error.kind() == ErrorKind::PermissionDenied) {
-                let _ = self.shared.statement(|all| &all.end_wait, place()).await;
+                let _ = self.shared.statement(|all| &all.end_wait, wait()).await;
             }
         }
     }
 }
 
-/// Where it stands for what the call of a hold waits. No lock has such a name.
-fn place_of(hold: HoldId) -> String {
+/// The name under which the wait of a hold's call is written down. No lock has such a name.
+fn wait_name(hold: HoldId) -> String {
     format!("!waits:{hold}")
 }
 

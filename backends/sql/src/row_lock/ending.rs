@@ -10,17 +10,17 @@ use tokio::sync::OwnedMutexGuard;
 use super::aside::ask_aside;
 use super::dialect::RowDialect;
 use super::held::{HeldRow, STATEMENT};
-use super::monitor::Seen;
-use super::sessions::Open;
+use super::monitor::TransactionStatus;
+use super::sessions::RowSession;
 use super::settle::refusal;
-use super::shared::Shared;
+use super::shared::RowShared;
 
 /// How long the server may take to end a session.
 const KILLED: Duration = Duration::from_secs(1);
 /// How long a renewal waits for the hold's own session before it asks the monitor.
 const PING: Duration = Duration::from_secs(1);
 
-impl<D: RowDialect> Shared<D> {
+impl<D: RowDialect> RowShared<D> {
     /// Asks whether the row is still locked by this hold: from before the request on, or not any more.
     pub(super) async fn confirm(self: &Arc<Self>, held: &Arc<HeldRow<D>>) -> Result<Option<BootInstant>> {
         if held.has_ended() {
@@ -40,21 +40,23 @@ impl<D: RowDialect> Shared<D> {
             }
         }
         let seen = match self.monitor.sees(held).await {
-            Seen::Held if self.is_overtaken(held).await? => Seen::Ended,
+            TransactionStatus::Held if self.is_overtaken(held).await? => TransactionStatus::Ended,
             seen => seen,
         };
         match seen {
-            Seen::Held => Ok(Some(from)),
-            Seen::Ended => {
+            TransactionStatus::Held => Ok(Some(from)),
+            TransactionStatus::Ended => {
                 held.end();
                 Ok(None)
             }
-            Seen::Unknown => Err(Error::outage("the server did not say whether the session of the lock lives")),
+            TransactionStatus::Unknown => {
+                Err(Error::outage("the server did not say whether the session of the lock lives"))
+            }
         }
     }
 
     /// `None` if the session is not there any more.
-    async fn ping(held: &HeldRow<D>, mut slot: OwnedMutexGuard<Option<Open<D>>>) -> Option<Result<bool>> {
+    async fn ping(held: &HeldRow<D>, mut slot: OwnedMutexGuard<Option<RowSession<D>>>) -> Option<Result<bool>> {
         let open = slot.as_mut()?;
         let answer = held.is_in(&mut open.conn).await;
         if matches!(answer, Ok(false)) {
@@ -100,7 +102,7 @@ impl<D: RowDialect> Shared<D> {
     async fn kill(&self, held: &HeldRow<D>, ended: bool) -> Result<Released> {
         let seen = self.monitor.sees_session(held).await;
         held.end();
-        if seen == Seen::Ended {
+        if seen == TransactionStatus::Ended {
             return Ok(Released::NotOwner);
         }
         let clock = &self.context.clock;
@@ -108,11 +110,11 @@ impl<D: RowDialect> Shared<D> {
         let killed = self.monitor.kill(held.id.session, &held.server).await;
         held.is_left.store(killed.is_err(), Ordering::Release);
         killed?;
-        while clock.now() < until && self.monitor.sees_session(held).await != Seen::Ended {
+        while clock.now() < until && self.monitor.sees_session(held).await != TransactionStatus::Ended {
             clock.sleep_until(clock.now().after(Duration::from_millis(5))).await;
         }
         match seen {
-            Seen::Held if !ended => Ok(Released::Released),
+            TransactionStatus::Held if !ended => Ok(Released::Released),
             _ => Err(Error::outage("nobody knows whether the row was locked to the end: its session did not answer")),
         }
     }

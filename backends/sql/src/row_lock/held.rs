@@ -12,7 +12,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::dialect::{RowDialect, RowId};
 use super::record::Record;
-use super::sessions::{Open, Sessions};
+use super::sessions::{RowSession, RowSessions};
 use super::table::RowKey;
 use crate::dialect::Refusal;
 use crate::pending_attempts::{PendingAttempt, PendingAttempts};
@@ -22,7 +22,7 @@ use crate::session::refused;
 /// statement with it.
 pub(super) const STATEMENT: Duration = Duration::from_millis(250);
 /// The session of a hold. `None` once the transaction has ended.
-pub(super) type Slot<D> = Arc<Mutex<Option<Open<D>>>>;
+pub(super) type Slot<D> = Arc<Mutex<Option<RowSession<D>>>>;
 
 /// One hold. Dropping it rolls back.
 pub struct HeldRow<D: RowDialect> {
@@ -50,12 +50,12 @@ pub struct HeldRow<D: RowDialect> {
     looked: AtomicU64,
     /// A look has seen that it has ended, while the body used its connection.
     seems_ended: AtomicBool,
-    pub(super) sessions: Arc<Sessions<D>>,
+    pub(super) sessions: Arc<RowSessions<D>>,
     pending_attempts: Arc<PendingAttempts>,
 }
 
 /// A hold as it was granted.
-pub(super) struct Granted<D: RowDialect> {
+pub(super) struct RowGrant<D: RowDialect> {
     pub(super) owner: Owner,
     pub(super) id: RowId,
     pub(super) record: Record,
@@ -63,7 +63,7 @@ pub(super) struct Granted<D: RowDialect> {
     pub(super) token: u64,
     /// Since before the server was asked for something that it has answered with the row locked.
     pub(super) since: BootInstant,
-    pub(super) open: Open<D>,
+    pub(super) open: RowSession<D>,
 }
 
 impl<D: RowDialect> dlock_contract::Session for HeldRow<D> {
@@ -76,11 +76,11 @@ impl<D: RowDialect> dlock_contract::Session for HeldRow<D> {
 
 impl<D: RowDialect> HeldRow<D> {
     pub(super) fn new(
-        granted: Granted<D>,
-        sessions: &Arc<Sessions<D>>,
+        granted: RowGrant<D>,
+        sessions: &Arc<RowSessions<D>>,
         pending_attempts: &Arc<PendingAttempts>,
     ) -> Self {
-        let Granted { owner, id, record, row, token, since, open } = granted;
+        let RowGrant { owner, id, record, row, token, since, open } = granted;
         Self {
             owner,
             id,
@@ -163,7 +163,11 @@ impl<D: RowDialect> HeldRow<D> {
     }
 
     /// Takes its session, to end the transaction, if it is free within this time. Nobody gets it after that.
-    pub(super) async fn begin_end(&self, clock: &Clock, within: Duration) -> Option<OwnedMutexGuard<Option<Open<D>>>> {
+    pub(super) async fn begin_end(
+        &self,
+        clock: &Clock,
+        within: Duration,
+    ) -> Option<OwnedMutexGuard<Option<RowSession<D>>>> {
         self.is_ending.store(true, Ordering::Release);
         clock.timeout_at(clock.now().after(within), self.slot.clone().lock_owned()).await
     }

@@ -9,9 +9,10 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use super::dialect::RowDialect;
-use super::look::{Living, Owned};
-use super::shared::Shared;
+use super::look::Living;
+use super::shared::RowShared;
 use super::store::RowLock;
+use crate::dialect::OwnedValue;
 use crate::listing::{page_of, range_of};
 use crate::row::{end_of, head_of};
 
@@ -34,7 +35,7 @@ impl<D: RowDialect> Inspect for RowLock<D> {
     }
 }
 
-impl<D: RowDialect> Shared<D> {
+impl<D: RowDialect> RowShared<D> {
     pub(super) async fn holders(&self, key: &LockKey) -> Result<LockState> {
         let records = self.records(key).await?;
         // Waiters stand in the server, which does not count them.
@@ -71,18 +72,19 @@ impl<D: RowDialect> Shared<D> {
         }
         let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
         let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
-        let values = vec![Owned::Text(after), Owned::Text(start), Owned::Text(end), Owned::Int(limit)];
+        let values =
+            vec![OwnedValue::Text(after), OwnedValue::Text(start), OwnedValue::Text(end), OwnedValue::Int(limit)];
         page_of(listing, &prefix, &self.statement(|all| &all.list, values).await?.rows, LockKey::from_stored)
     }
 
     async fn break_hold(&self, key: &LockKey, id: HoldId, record: &BreakRecord) -> Result<bool> {
         let name = self.record_name(key)?;
-        let hold = || vec![Owned::Text(name.clone()), Owned::Text(id.to_string())];
+        let hold = || vec![OwnedValue::Text(name.clone()), OwnedValue::Text(id.to_string())];
         if !self.is_living(key, id).await? {
             return Ok(false);
         }
         let mut left = hold();
-        left.push(Owned::Text(record.as_str().to_owned()));
+        left.push(OwnedValue::Text(record.as_str().to_owned()));
         if self.statement(|all| &all.leave_record, left).await?.changed == 0 {
             return Ok(false);
         }
@@ -107,7 +109,7 @@ impl<D: RowDialect> Shared<D> {
 
     async fn break_record(&self, hold: &Hold) -> Result<Option<BreakRecord>> {
         let id = HoldId::of(&hold.claim.owner).to_string();
-        let values = vec![Owned::Text(self.record_name(&hold.claim.key)?), Owned::Text(id)];
+        let values = vec![OwnedValue::Text(self.record_name(&hold.claim.key)?), OwnedValue::Text(id)];
         let answer = self.statement(|all| &all.record, values).await?;
         let record = answer.rows.first().and_then(|row| row.first());
         Ok(record.map(|record| BreakRecord::from_stored(record.text())))

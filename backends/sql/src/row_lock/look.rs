@@ -5,20 +5,13 @@ use dlock_contract::{Holder, Mode, Note, Result};
 use super::dialect::RowDialect;
 use super::held::HeldRow;
 use super::record::mode_number;
-use super::shared::Shared;
-use super::statements::Statements;
-use crate::dialect::{Answer, Statement, Value};
+use super::shared::RowShared;
+use super::statements::RowStatements;
+use crate::dialect::{Answer, OwnedValue, Statement, Value};
 use crate::session::corrupt;
 
 /// Which statement.
-pub(super) type Which = fn(&Statements) -> &Statement;
-
-/// A value that a request takes with it.
-#[derive(Clone)]
-pub(super) enum Owned {
-    Text(String),
-    Int(i64),
-}
+pub(super) type RowStatementChoice = fn(&RowStatements) -> &Statement;
 
 /// A living hold of a lock.
 pub(super) struct Living {
@@ -26,7 +19,7 @@ pub(super) struct Living {
     pub(super) mode: i64,
 }
 
-impl<D: RowDialect> Shared<D> {
+impl<D: RowDialect> RowShared<D> {
     /// Whether somebody else was granted the lock after this hold. The row may be locked, and not by this hold's session: the
     /// server has undone its transaction, and the body has gone on.
     ///
@@ -47,15 +40,15 @@ impl<D: RowDialect> Shared<D> {
 
     /// The living holds of a lock by the name of its record, the first one first.
     pub(super) async fn records_of(&self, name: String) -> Result<Vec<Living>> {
-        living_in(&self.statement(|all| &all.look, vec![Owned::Text(name)]).await?)
+        living_in(&self.statement(|all| &all.look, vec![OwnedValue::Text(name)]).await?)
     }
 
     /// Runs one statement about records.
-    pub(super) async fn statement(&self, which: Which, values: Vec<Owned>) -> Result<Answer> {
+    pub(super) async fn statement(&self, which: RowStatementChoice, values: Vec<OwnedValue>) -> Result<Answer> {
         let statements = self.statements.clone();
         let asking = self.pool.run(move |session| {
             Box::pin(async move {
-                let values: Vec<_> = values.iter().map(Owned::value).collect();
+                let values: Vec<_> = values.iter().map(OwnedValue::value).collect();
                 session.ask(which(&statements), &values).await
             })
         });
@@ -76,13 +69,4 @@ fn living_in(answer: &Answer) -> Result<Vec<Living>> {
         Ok(Living { holder, mode: mode.int().unwrap_or_default() })
     });
     living.collect()
-}
-
-impl Owned {
-    fn value(&self) -> Value<'_> {
-        match self {
-            Self::Text(text) => Value::Text(text),
-            Self::Int(number) => Value::Int(*number),
-        }
-    }
 }

@@ -3,19 +3,18 @@
 //! The server frees a row when its session ends, and the client library tells of a broken socket only when the socket is
 //! used. And while a statement of the body runs on a session, nothing else can be asked there.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, Owner, Result};
+use dlock_contract::{Error, Owner, Result};
 use futures::future::BoxFuture;
-use tokio::sync::Notify;
 
 use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
 use super::table::RowTable;
 use crate::dialect::{Statement, Value};
 use crate::session::{StoreContext, refused};
+use crate::watched_holds::WatchedHolds;
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);
@@ -30,119 +29,82 @@ pub(super) const TOLD: Duration = Duration::from_millis(400);
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Knows the holds of a store, and watches them.
-pub(super) struct Monitor<D: RowDialect> {
+pub(super) struct RowMonitor<D: RowDialect> {
     context: Arc<StoreContext<D>>,
     table: RowTable,
-    holds: Mutex<Holds<D>>,
-    /// There is a hold again.
-    wake: Notify,
+    holds: WatchedHolds<HeldRow<D>>,
     /// Between two questions. A question takes it, so one that is dropped closes the connection.
-    connection: tokio::sync::Mutex<Option<MonitorConnection<D>>>,
-}
-
-struct Holds<D: RowDialect> {
-    by_owner: HashMap<Owner, Weak<HeldRow<D>>>,
-    /// The watcher waits for a hold.
-    is_idle: bool,
+    connection: tokio::sync::Mutex<Option<RowMonitorConnection<D>>>,
 }
 
 /// The monitor's own connection.
-struct MonitorConnection<D: RowDialect> {
+struct RowMonitorConnection<D: RowDialect> {
     conn: D::Conn,
     server: String,
 }
 
 /// The monitor's knowledge of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(super) enum TransactionStatus {
     Held,
     Ended,
     Unknown,
 }
 
-impl<D: RowDialect> Monitor<D> {
+impl<D: RowDialect> RowMonitor<D> {
     /// A monitor with a connection that was opened just now.
     pub(super) fn new(context: &Arc<StoreContext<D>>, table: &RowTable, conn: D::Conn, server: String) -> Self {
         Self {
             context: context.clone(),
             table: table.clone(),
-            holds: Mutex::new(Holds { by_owner: HashMap::new(), is_idle: false }),
-            wake: Notify::new(),
-            connection: tokio::sync::Mutex::new(Some(MonitorConnection { conn, server })),
+            holds: WatchedHolds::new(),
+            connection: tokio::sync::Mutex::new(Some(RowMonitorConnection { conn, server })),
         }
     }
 
     /// From now on the hold is watched, and its owner is told of it when it asks again.
     pub(super) fn add(&self, held: &Arc<HeldRow<D>>) {
-        let mut holds = self.holds();
-        // Those that were dropped go now and then.
-        if holds.by_owner.len() == holds.by_owner.capacity() {
-            holds.by_owner.retain(|_, held| held.strong_count() > 0);
-        }
-        holds.by_owner.insert(held.owner, Arc::downgrade(held));
-        let is_idle = std::mem::take(&mut holds.is_idle);
-        drop(holds);
-        if is_idle {
-            self.wake.notify_one();
-        }
+        self.holds.add(held.owner, held);
     }
 
     /// Unless the owner has another hold by now.
     pub(super) fn remove(&self, held: &HeldRow<D>) {
-        let mut holds = self.holds();
-        if holds.by_owner.get(&held.owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
-            holds.by_owner.remove(&held.owner);
-        }
+        self.holds.remove(&held.owner, held);
     }
 
     pub(super) fn held_by(&self, owner: &Owner) -> Option<Arc<HeldRow<D>>> {
-        self.holds().by_owner.get(owner)?.upgrade()
-    }
-
-    fn holds(&self) -> MutexGuard<'_, Holds<D>> {
-        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.holds.held_by(owner)
     }
 
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
-            match self.next_look() {
+            let next = |held: &HeldRow<D>| held.looked().after(if held.seems_ended() { AGAIN } else { EVERY });
+            match self.holds.next_look(|held| held.is_watched().then(|| next(held))) {
                 Some(at) => {
                     self.context.clock.sleep_until(at).await;
                     self.look_around().await;
                 }
-                None => self.wake.notified().await,
+                None => self.holds.wait().await,
             }
         }
-    }
-
-    /// When the first of the holds must be looked at; `None` while there are none.
-    fn next_look(&self) -> Option<BootInstant> {
-        let mut holds = self.holds();
-        let living = holds.by_owner.values().filter_map(Weak::upgrade).filter(|held| held.is_watched());
-        let next = living.map(|held| held.looked().after(if held.seems_ended() { AGAIN } else { EVERY })).min();
-        holds.is_idle = next.is_none();
-        next
     }
 
     /// Looks once at all holds that are not young, and tells the holders of those that have ended.
     async fn look_around(&self) {
         let now = self.context.clock.now();
-        let due: Vec<_> = {
-            let holds = self.holds();
-            let living = holds.by_owner.values().filter_map(Weak::upgrade);
-            living.filter(|held| held.since.after(YOUNG) <= now && held.is_watched()).collect()
-        };
-        due.iter().for_each(|held| held.set_looked(now));
         // What is asked about does not keep the hold alive: a dropped one is rolled back at once.
-        let asked: Vec<_> = due.iter().map(|held| (held.id.clone(), held.server.clone())).collect();
-        let due: Vec<_> = due.iter().map(Arc::downgrade).collect();
+        let (due, asked): (Vec<_>, Vec<_>) = {
+            let due = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_watched());
+            due.iter().for_each(|held| held.set_looked(now));
+            due.iter().map(|held| (Arc::downgrade(held), (held.id.clone(), held.server.clone()))).unzip()
+        };
         if due.is_empty() {
             return;
         }
         let seen = self.look(&asked).await;
         for (held, seen) in due.iter().zip(seen) {
-            let held = held.upgrade().filter(|held| seen == Seen::Ended && held.is_watched());
+            let held = held.upgrade().filter(|held| seen == TransactionStatus::Ended && held.is_watched());
             if let Some(held) = held.filter(|held| held.note_seems_ended() || !held.is_in_use()) {
                 held.end();
             }
@@ -150,9 +112,9 @@ impl<D: RowDialect> Monitor<D> {
     }
 
     /// Whether the hold's session lived and its row was locked when this was called, or later.
-    pub(super) async fn sees(&self, held: &HeldRow<D>) -> Seen {
+    pub(super) async fn sees(&self, held: &HeldRow<D>) -> TransactionStatus {
         match self.sees_session(held).await {
-            Seen::Held => {}
+            TransactionStatus::Held => {}
             seen => return seen,
         }
         let (table, row) = (self.table.clone(), held.row.clone());
@@ -161,19 +123,19 @@ impl<D: RowDialect> Monitor<D> {
             Box::pin(async move { dialect.is_locked(conn, &table, &row).await })
         });
         match locked.await {
-            Ok((true, _)) => Seen::Held,
-            Ok((false, _)) => Seen::Ended,
-            Err(_) => Seen::Unknown,
+            Ok((true, _)) => TransactionStatus::Held,
+            Ok((false, _)) => TransactionStatus::Ended,
+            Err(_) => TransactionStatus::Unknown,
         }
     }
 
     /// Whether the hold's session lived.
-    pub(super) async fn sees_session(&self, held: &HeldRow<D>) -> Seen {
+    pub(super) async fn sees_session(&self, held: &HeldRow<D>) -> TransactionStatus {
         let seen = self.look(&[(held.id.clone(), held.server.clone())]).await;
-        seen.first().copied().unwrap_or(Seen::Unknown)
+        seen.first().copied().unwrap_or(TransactionStatus::Unknown)
     }
 
-    async fn look(&self, asked: &[(RowId, Arc<str>)]) -> Vec<Seen> {
+    async fn look(&self, asked: &[(RowId, Arc<str>)]) -> Vec<TransactionStatus> {
         let ids: Arc<[RowId]> = asked.iter().map(|(id, _)| id.clone()).collect();
         let answer = self.ask(move |dialect, conn, _| {
             let ids = ids.clone();
@@ -185,12 +147,12 @@ impl<D: RowDialect> Monitor<D> {
                 .zip(held)
                 .map(|((_, of), held)| match held {
                     // After a failover another server answers, which may give the same numbers to others.
-                    _ if **of != server => Seen::Unknown,
-                    true => Seen::Held,
-                    false => Seen::Ended,
+                    _ if **of != server => TransactionStatus::Unknown,
+                    true => TransactionStatus::Held,
+                    false => TransactionStatus::Ended,
                 })
                 .collect(),
-            _ => vec![Seen::Unknown; asked.len()],
+            _ => vec![TransactionStatus::Unknown; asked.len()],
         }
     }
 
@@ -241,7 +203,7 @@ impl<D: RowDialect> Monitor<D> {
             }
             let (mut conn, server) = dialect.connect().await?;
             let answer = request(dialect, &mut conn, &server).await.map_err(|error| refused(dialect, error))?;
-            *place = Some(MonitorConnection { conn, server: server.clone() });
+            *place = Some(RowMonitorConnection { conn, server: server.clone() });
             Ok((answer, server))
         };
         let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK:?}"));

@@ -6,10 +6,10 @@
 use dlock_contract::{Claim, Error, ErrorKind, Mode, Result};
 
 use super::dialect::RowId;
-use super::statements::Statements;
+use super::statements::RowStatements;
 use crate::dialect::{Answer, Dialect, Value};
 use crate::numbers::MOST_TOKEN;
-use crate::session::{Session, corrupt};
+use crate::session::{StatementSession, corrupt};
 
 /// The record of one hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,8 @@ pub(super) fn mixes(one: i64, other: i64) -> bool {
 
 /// Writes the record, and gives the token.
 pub(super) async fn write<D: Dialect>(
-    statements: &Statements,
-    session: &mut Session<D>,
+    statements: &RowStatements,
+    session: &mut StatementSession<D>,
     record: &Record,
     claim: &Claim,
     id: &RowId,

@@ -13,8 +13,8 @@ const MOST: usize = 16;
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A session without a statement under way.
-pub(super) struct Open<D: RowDialect> {
+/// A session without a statement under way, for the transaction of one hold.
+pub(super) struct RowSession<D: RowDialect> {
     pub(super) conn: D::Conn,
     pub(super) number: i64,
     /// The server at its other end.
@@ -27,18 +27,18 @@ pub(super) struct Open<D: RowDialect> {
 }
 
 /// The sessions without a hold.
-pub(super) struct Sessions<D: RowDialect> {
+pub(super) struct RowSessions<D: RowDialect> {
     pub(super) context: Arc<StoreContext<D>>,
-    idle: Mutex<Vec<Open<D>>>,
+    idle: Mutex<Vec<RowSession<D>>>,
 }
 
-impl<D: RowDialect> Sessions<D> {
+impl<D: RowDialect> RowSessions<D> {
     pub(super) fn new(context: &Arc<StoreContext<D>>) -> Self {
         Self { context: context.clone(), idle: Mutex::default() }
     }
 
     /// One that was used before, or a new one, and whether it is new. The server may have ended one that was used.
-    pub(super) async fn get(&self, ttl: Duration) -> Result<(Open<D>, bool)> {
+    pub(super) async fn get(&self, ttl: Duration) -> Result<(RowSession<D>, bool)> {
         let kept = {
             let mut idle = self.idle();
             let place = idle.iter().rposition(|open| open.ttl == ttl && self.is_fresh(open));
@@ -51,7 +51,7 @@ impl<D: RowDialect> Sessions<D> {
     }
 
     /// A new one.
-    pub(super) async fn open(&self, ttl: Duration) -> Result<Open<D>> {
+    pub(super) async fn open(&self, ttl: Duration) -> Result<RowSession<D>> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let timeout = self.context.settings.connect_timeout;
         let opening = async {
@@ -63,11 +63,11 @@ impl<D: RowDialect> Sessions<D> {
         let opened = clock.timeout_at(clock.now().after(timeout), opening).await.ok_or_else(late).flatten();
         let (conn, number, server) = opened.map_err(Error::never_sent)?;
         let now = clock.now();
-        Ok(Open { conn, number, server: server.into(), ttl, used: now, opened: now })
+        Ok(RowSession { conn, number, server: server.into(), ttl, used: now, opened: now })
     }
 
     /// Keeps a session for the next hold. It must be in no transaction.
-    pub(super) fn put(&self, mut open: Open<D>) {
+    pub(super) fn put(&self, mut open: RowSession<D>) {
         open.used = self.context.clock.now();
         let mut idle = self.idle();
         if idle.len() < MOST && self.is_fresh(&open) {
@@ -90,20 +90,20 @@ impl<D: RowDialect> Sessions<D> {
         self.close(all).await;
     }
 
-    async fn close(&self, sessions: Vec<Open<D>>) {
+    async fn close(&self, sessions: Vec<RowSession<D>>) {
         let clock = &self.context.clock;
         for open in sessions {
             let _ = clock.timeout_at(clock.now().after(GOODBYE), self.context.dialect.close(open.conn)).await;
         }
     }
 
-    fn is_fresh(&self, open: &Open<D>) -> bool {
+    fn is_fresh(&self, open: &RowSession<D>) -> bool {
         let (now, settings) = (self.context.clock.now(), &self.context.settings);
         now.since(open.used) < (open.ttl / 2).min(settings.idle_timeout)
             && now.since(open.opened) < settings.max_lifetime
     }
 
-    fn idle(&self) -> MutexGuard<'_, Vec<Open<D>>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<RowSession<D>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use super::aside::ask_aside;
 use super::dialect::{Committed, RowDialect};
 use super::held::HeldRow;
-use super::shared::Shared;
+use super::shared::RowShared;
 use super::store::RowLock;
 use crate::dialect::Refusal;
 use crate::session::ANSWER_LIMIT;
@@ -34,7 +34,7 @@ impl<D: RowDialect> Settle for RowLock<D> {
     }
 }
 
-impl<D: RowDialect> Shared<D> {
+impl<D: RowDialect> RowShared<D> {
     async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         // As long as for an answer: a renewal of ours may be under way, on a server that is slow.

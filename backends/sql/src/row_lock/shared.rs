@@ -5,9 +5,9 @@ use std::sync::Arc;
 use dlock_contract::{Error, Result};
 
 use super::dialect::RowDialect;
-use super::monitor::Monitor;
-use super::sessions::Sessions;
-use super::statements::Statements;
+use super::monitor::RowMonitor;
+use super::sessions::RowSessions;
+use super::statements::RowStatements;
 use super::table::{RowKind, RowTable};
 use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
@@ -15,20 +15,20 @@ use crate::session::{ANSWER_LIMIT, StoreContext};
 use crate::ways::Ways;
 
 /// The parts of the store that waiters share. A waiter outlives its borrow of the store.
-pub(super) struct Shared<D: RowDialect> {
+pub(super) struct RowShared<D: RowDialect> {
     pub(super) context: Arc<StoreContext<D>>,
-    pub(super) statements: Arc<Statements>,
+    pub(super) statements: Arc<RowStatements>,
     pub(super) table: RowTable,
     pub(super) kind: RowKind,
     pub(super) ways: Arc<Ways>,
     pub(super) pending_attempts: Arc<PendingAttempts>,
-    pub(super) sessions: Arc<Sessions<D>>,
+    pub(super) sessions: Arc<RowSessions<D>>,
     /// For records: each statement is a transaction of its own.
     pub(super) pool: Pool<D>,
-    pub(super) monitor: Arc<Monitor<D>>,
+    pub(super) monitor: Arc<RowMonitor<D>>,
 }
 
-impl<D: RowDialect> Shared<D> {
+impl<D: RowDialect> RowShared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
         let clock = &self.context.clock;
@@ -36,7 +36,7 @@ impl<D: RowDialect> Shared<D> {
     }
 }
 
-impl<D: RowDialect> std::fmt::Debug for Shared<D> {
+impl<D: RowDialect> std::fmt::Debug for RowShared<D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RowLock")
             .field("dialect", &self.context.dialect)

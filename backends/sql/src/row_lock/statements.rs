@@ -121,7 +121,7 @@ const SWEEP_KEY: &str = "DELETE FROM {row_keys} WHERE k = $1 AND NOT EXISTS (SEL
 
 /// The statements of one store.
 #[derive(Debug)]
-pub(super) struct Statements {
+pub(super) struct RowStatements {
     pub(super) create: Statement,
     pub(super) stamp: Statement,
     pub(super) stamp_again: Statement,
@@ -143,7 +143,7 @@ pub(super) struct Statements {
     pub(super) sweep_key: Statement,
 }
 
-impl Statements {
+impl RowStatements {
     pub(super) fn new<D: RowDialect>(dialect: &D) -> Self {
         let (words, row) = (dialect.words(), dialect.row_words());
         let of_hold = |text: &str, [session, xact, hold]: [&str; 3]| {

@@ -12,14 +12,14 @@ use dlock_contract::{
 use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::held::HeldRow;
-use super::monitor::{Monitor, TOLD};
+use super::monitor::{RowMonitor, TOLD};
 use super::record::{mixes, mode_number};
-use super::sessions::Sessions;
-use super::shared::Shared;
-use super::statements::Statements;
+use super::sessions::RowSessions;
+use super::shared::RowShared;
+use super::statements::RowStatements;
 use super::sweep::sweep_for_ever;
 use super::table::RowTable;
-use super::taking::{Asked, Found};
+use super::taking::{AskedSession, Found};
 use crate::collisions::Collisions;
 use crate::dialect::Value;
 use crate::pool::Pool;
@@ -33,7 +33,7 @@ const TIDY: Duration = Duration::from_secs(5);
 /// Locks that are rows which transactions keep locked.
 #[derive(Debug)]
 pub struct RowLock<D: RowDialect> {
-    pub(super) shared: Arc<Shared<D>>,
+    pub(super) shared: Arc<RowShared<D>>,
     pub(super) profile: Profile,
     /// They end with the store.
     _tasks: [Run<()>; 3],
@@ -47,8 +47,8 @@ impl<D: RowDialect> RowLock<D> {
     pub async fn open(dialect: D, table: RowTable, settings: Settings, clock: &Clock) -> Result<Self> {
         let profile = profile(dialect.words().kind, dialect.row_words().longest_ttl)
             .with(|profile| profile.any_key = !table.is_own);
-        let statements = Arc::new(Statements::new(&dialect));
-        let common = crate::statements::Statements::new(dialect.words());
+        let statements = Arc::new(RowStatements::new(&dialect));
+        let common = crate::statements::LeaseStatements::new(dialect.words());
         let context = Arc::new(StoreContext {
             dialect,
             clock: clock.clone(),
@@ -72,14 +72,14 @@ impl<D: RowDialect> RowLock<D> {
         };
         // On our thread: all connections live there, and must not end with the caller's runtime.
         let (conn, server, kind, pool) = background()?.run(preparing).await??;
-        let monitor = Arc::new(Monitor::new(&context, &table, conn, server));
-        let shared = Arc::new(Shared {
+        let monitor = Arc::new(RowMonitor::new(&context, &table, conn, server));
+        let shared = Arc::new(RowShared {
             statements,
             table,
             kind,
             ways: Arc::default(),
             pending_attempts: Arc::default(),
-            sessions: Arc::new(Sessions::new(&context)),
+            sessions: Arc::new(RowSessions::new(&context)),
             pool,
             monitor: monitor.clone(),
             context,
@@ -91,7 +91,7 @@ impl<D: RowDialect> RowLock<D> {
     }
 }
 
-impl<D: RowDialect> Shared<D> {
+impl<D: RowDialect> RowShared<D> {
     pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         if let Some(held) = self.monitor.held_by(&claim.owner) {
             let (shared, asked) = (self.clone(), held.clone());
@@ -121,7 +121,7 @@ impl<D: RowDialect> Shared<D> {
         let (shared, claim) = (self.clone(), claim.clone());
         let pending_attempt = self.pending_attempts.begin(claim.owner);
         let asking = ask_aside(async move {
-            let found = shared.take(&claim, None, &Asked::default()).await;
+            let found = shared.take(&claim, None, &AskedSession::default()).await;
             (found, pending_attempt)
         })?;
         let (found, _pending_attempt) = asking.await.map_err(|_| failed())?;
@@ -184,7 +184,7 @@ impl<D: RowDialect> Shared<D> {
     }
 }
 
-async fn tidy_for_ever<D: RowDialect>(store: Weak<Shared<D>>) {
+async fn tidy_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
     while let Some(clock) = store.upgrade().map(|store| store.context.clock.clone()) {
         clock.sleep_until(clock.now().after(TIDY)).await;
         let Some(store) = store.upgrade() else { return };

@@ -9,18 +9,18 @@ use std::time::Duration;
 use dlock_contract::{ErrorKind, Result};
 
 use super::dialect::RowDialect;
-use super::shared::Shared;
-use super::statements::Statements;
+use super::shared::RowShared;
+use super::statements::RowStatements;
 use crate::dialect::Value;
 use crate::numbers::micros;
-use crate::session::Session;
+use crate::session::StatementSession;
 use crate::statements::PAGE;
 
 /// The pause between two pages.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Sweeps now and then, for as long as the store lives.
-pub(super) async fn sweep_for_ever<D: RowDialect>(store: Weak<Shared<D>>) {
+pub(super) async fn sweep_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
     while let Some((clock, every)) =
         store.upgrade().map(|store| (store.context.clock.clone(), store.context.settings.sweep_every))
     {
@@ -38,7 +38,7 @@ pub(super) async fn sweep_for_ever<D: RowDialect>(store: Weak<Shared<D>>) {
     }
 }
 
-async fn sweep<D: RowDialect>(store: &Shared<D>) -> Result<()> {
+async fn sweep<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
     let statements = store.statements.clone();
     if !store.pool.run(move |session| Box::pin(async move { takes_turn(&statements, session).await })).await? {
         return Ok(());
@@ -56,7 +56,7 @@ async fn sweep<D: RowDialect>(store: &Shared<D>) -> Result<()> {
 }
 
 /// Whether no other process has swept in this period.
-async fn takes_turn<D: RowDialect>(statements: &Arc<Statements>, session: &mut Session<D>) -> Result<bool> {
+async fn takes_turn<D: RowDialect>(statements: &Arc<RowStatements>, session: &mut StatementSession<D>) -> Result<bool> {
     let context = session.context.clone();
     for name in ["sweep_rows", "swept"] {
         session.insert(&context.statements.write_meta, &[Value::Text(name), Value::Text("")]).await?;
@@ -67,8 +67,8 @@ async fn takes_turn<D: RowDialect>(statements: &Arc<Statements>, session: &mut S
 
 /// Sweeps the records of one page, and gives the last place of it if there are more.
 async fn sweep_page<D: RowDialect>(
-    statements: &Arc<Statements>,
-    session: &mut Session<D>,
+    statements: &Arc<RowStatements>,
+    session: &mut StatementSession<D>,
     (name, part): &(String, String),
     is_own: bool,
 ) -> Result<Option<(String, String)>> {

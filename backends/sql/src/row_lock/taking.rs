@@ -11,10 +11,10 @@ use tokio::sync::oneshot;
 use super::aside::failed;
 use super::circle::Circle;
 use super::dialect::{RowAsk, RowDialect, RowId, Taken};
-use super::held::{Granted, HeldRow};
+use super::held::{HeldRow, RowGrant};
 use super::record::{self, Record};
-use super::sessions::Open;
-use super::shared::Shared;
+use super::sessions::RowSession;
+use super::shared::RowShared;
 use super::table::RowKey;
 use crate::dialect::{Refusal, Value};
 use crate::session::refused;
@@ -30,9 +30,9 @@ pub(super) enum Found<D: RowDialect> {
 
 /// The session that is asked for a row now, by its number and its server.
 #[derive(Default)]
-pub(super) struct Asked(Mutex<Option<(i64, Arc<str>)>>);
+pub(super) struct AskedSession(Mutex<Option<(i64, Arc<str>)>>);
 
-impl Asked {
+impl AskedSession {
     fn set(&self, number: i64, server: &Arc<str>) {
         *self.place() = Some((number, server.clone()));
     }
@@ -46,7 +46,7 @@ impl Asked {
     }
 }
 
-impl<D: RowDialect> Shared<D> {
+impl<D: RowDialect> RowShared<D> {
     /// Waits for a row until then. Dropping this ends the wait, in the server too.
     pub(super) async fn wait(
         self: &Arc<Self>,
@@ -58,7 +58,7 @@ impl<D: RowDialect> Shared<D> {
         let mut circle = Circle::of(self, &claim)?;
         let pending_attempt = self.pending_attempts.begin(claim.owner);
         background()?.spawn(async move {
-            let session = Asked::default();
+            let session = AskedSession::default();
             let (found, waits) = tokio::select! {
                 found = shared.take(&claim, Some(until), &session) => (Some(found), false),
                 error = circle.closes() => (Some(Err(error)), true),
@@ -85,7 +85,7 @@ impl<D: RowDialect> Shared<D> {
         self: &Arc<Self>,
         claim: &Arc<Claim>,
         until: Option<BootInstant>,
-        session: &Asked,
+        session: &AskedSession,
     ) -> Result<Found<D>> {
         let row = self.table.key_of(self.kind, &claim.key)?;
         let record = Record { name: self.table.record_of(&claim.key, &row), is_reader: claim.mode == Mode::Read };
@@ -126,8 +126,8 @@ impl<D: RowDialect> Shared<D> {
         (row, hold): (&RowKey, &str),
         claim: &Claim,
         wait: Option<Duration>,
-        session: &Asked,
-    ) -> Result<(Open<D>, BootInstant, Taken)> {
+        session: &AskedSession,
+    ) -> Result<(RowSession<D>, BootInstant, Taken)> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let (mut open, mut is_new) = self.sessions.get(claim.ttl).await?;
         loop {
@@ -162,7 +162,7 @@ impl<D: RowDialect> Shared<D> {
     async fn granted(
         self: &Arc<Self>,
         claim: &Arc<Claim>,
-        (open, since): (Open<D>, BootInstant),
+        (open, since): (RowSession<D>, BootInstant),
         record: Record,
         row: RowKey,
         id: RowId,
@@ -182,7 +182,7 @@ impl<D: RowDialect> Shared<D> {
             }
         };
         let held = Arc::new(HeldRow::new(
-            Granted { owner: claim.owner, id, record, row, token, since, open },
+            RowGrant { owner: claim.owner, id, record, row, token, since, open },
             &self.sessions,
             &self.pending_attempts,
         ));
@@ -191,7 +191,7 @@ impl<D: RowDialect> Shared<D> {
     }
 
     /// Rolls back a transaction that is no hold.
-    async fn give_up(&self, mut open: Open<D>, id: &RowId) {
+    async fn give_up(&self, mut open: RowSession<D>, id: &RowId) {
         if self.context.dialect.rollback(&mut open.conn, id).await.is_ok() {
             self.sessions.put(open);
         }

@@ -10,7 +10,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::dialect::RowDialect;
 use super::held::HeldRow;
-use super::sessions::Open;
+use super::sessions::RowSession;
 use super::settle::{ENDED, unknown};
 use crate::dialect::Refusal;
 
@@ -30,7 +30,7 @@ pub struct RowTransaction<D: RowDialect> {
 /// Drop it before the body does something else for as long as the ttl: while it is there, dlock sends nothing over the
 /// connection, and the server ends a session that is silent for the ttl.
 pub struct RowConnection<'a, D: RowDialect> {
-    slot: OwnedMutexGuard<Option<Open<D>>>,
+    slot: OwnedMutexGuard<Option<RowSession<D>>>,
     held: &'a HeldRow<D>,
 }
 

@@ -8,6 +8,7 @@ mod clock_jumps;
 pub(crate) mod crowds;
 mod deadlocks;
 mod dropped;
+pub(crate) mod foreign_tables;
 mod full_disk;
 mod hosts;
 mod inspect;

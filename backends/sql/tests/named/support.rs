@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::{Clock, Key, LockKey};
-use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Released, Standing};
-use dlock_testkit::holds::{claim_on, confirm, take, token};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Released};
+use dlock_testkit::holds::{claim_on, take_against, token};
 
 use crate::named_kit::{Store, TTL, open_at};
 
@@ -30,12 +30,7 @@ pub(crate) async fn named_cycle(url: &str, text: &str) {
     let (one, other) = (open_at(url).await, open_at(url).await);
     let key = LockKey::new("named-cycle", Key::new().value(text)).unwrap();
     let claim = || claim_on(&key, TTL, |_| ());
-    let hold = take(&one, &claim()).await;
-    let refused = other.try_acquire(&claim(), Queue::Leave).await.unwrap();
-    assert!(matches!(refused, Attempt::Contended(_)), "{text}: {refused:?}");
-    let state = other.look(&key).await.unwrap();
-    assert_eq!((state.note(), state.holders[0].token), (Some(&hold.claim.note), Some(token(&hold))), "{text}");
-    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "{text}");
+    let hold = take_against(&one, &other, &claim()).await;
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released, "{text}");
     let (next, _) = take_soon(&other, &claim()).await;
     assert!(token(&next) > token(&hold), "{text}");

@@ -1,8 +1,8 @@
 //! Small steps of the cases.
 
 use dlock::{Key, LockKey};
-use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
-use dlock_testkit::holds::{claim_on, confirm, take, token};
+use dlock_contract::{Backend, Released, Standing};
+use dlock_testkit::holds::{claim_on, confirm, take, take_against, token};
 
 use crate::named_kit::TTL;
 use crate::row_kit::{BODY_SEES, open, transaction_of};
@@ -12,12 +12,7 @@ pub(crate) async fn row_cycle(url: &str, text: &str) {
     let (one, other) = (open(url).await.unwrap(), open(url).await.unwrap());
     let key = LockKey::new("row-cycle", Key::new().value(text)).unwrap();
     let claim = || claim_on(&key, TTL, |_| ());
-    let hold = take(&one, &claim()).await;
-    let refused = other.try_acquire(&claim(), Queue::Leave).await.unwrap();
-    assert!(matches!(refused, Attempt::Contended(_)), "{text}: {refused:?}");
-    let state = other.look(&key).await.unwrap();
-    assert_eq!((state.note(), state.holders[0].token), (Some(&hold.claim.note), Some(token(&hold))), "{text}");
-    assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "{text}");
+    let hold = take_against(&one, &other, &claim()).await;
     let mut transaction = transaction_of(&hold).unwrap();
     let (seen,): (String,) =
         sqlx::query_as(BODY_SEES.0).fetch_one(&mut *transaction.conn().await.unwrap()).await.unwrap();

@@ -2,30 +2,31 @@
 
 use dlock::Mode;
 use dlock_contract::{Attempt, Backend, Queue, Signal};
+use dlock_testkit::Peer;
 use dlock_testkit::holds::{claim_on, stand, take};
 
 use crate::kit::{TTL, claim, line, open, raw, shared};
-use crate::peer::{Peer, place};
+use crate::peer::{curator, kazoo, place};
 
 #[tokio::test]
 async fn curators_lock_and_ours_exclude_each_other_and_stand_in_one_line() {
-    one_line("curator", Peer::curator).await;
+    one_line("curator", curator).await;
 }
 
 #[tokio::test]
 async fn kazoos_lock_and_ours_exclude_each_other_and_stand_in_one_line() {
-    one_line("kazoo", |path| Peer::kazoo(path, "")).await;
-    one_line("curator", |path| Peer::kazoo(path, "-lock-")).await;
+    one_line("kazoo", |path| kazoo(path, "")).await;
+    one_line("curator", |path| kazoo(path, "-lock-")).await;
 }
 
 #[tokio::test]
 async fn curators_readers_and_writers_and_ours_share_one_line() {
-    readers_and_writers("curator", Peer::curator).await;
+    readers_and_writers("curator", curator).await;
 }
 
 #[tokio::test]
 async fn kazoos_readers_and_writers_and_ours_share_one_line() {
-    readers_and_writers("kazoo", |path| Peer::kazoo(path, "")).await;
+    readers_and_writers("kazoo", |path| kazoo(path, "")).await;
 }
 
 async fn one_line(layout: &str, peer: impl Fn(&str) -> Peer) {

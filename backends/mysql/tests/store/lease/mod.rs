@@ -2,20 +2,7 @@
 
 /// Each case on each kind of server, in a database of its own.
 macro_rules! row_cases {
-    ($($name:ident)*) => {
-        mod mariadb {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                crate::named_kit::run(crate::server::Kind::MariaDb, stringify!($name), |database| Box::pin(super::$name(database))).await;
-            })*
-        }
-        mod mysql {
-            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $name() {
-                crate::named_kit::run(crate::server::Kind::MySql, stringify!($name), |database| Box::pin(super::$name(database))).await;
-            })*
-        }
-    };
+    ($($name:ident)*) => { named_cases! { $($name)* } };
 }
 
 /// The same, with a server that the case may disturb.

@@ -1,10 +1,12 @@
 //! Tables that are not dlock's, under its names.
 
-use dlock::{ErrorKind, Key, LockKey};
-use dlock_contract::{Backend, Released};
-use dlock_testkit::holds::{claim_on, take};
+use dlock::ErrorKind;
+use dlock_contract::Backend;
 
-use super::kit::{Database, TTL, try_open};
+use super::cases::foreign_tables::{
+    each_way_refuses_tables_of_somebody_else, each_way_uses_tables_of_a_migration_tool, is_mismatch,
+};
+use super::kit::{Database, try_open};
 use crate::row_kit;
 
 row_cases! {
@@ -41,12 +43,7 @@ async fn a_table_of_somebody_else_is_refused_and_left_as_it_is(database: Databas
     ] {
         database.change(&wrong).await;
         let before = made_as(&database).await;
-        let error = try_open(&database.url()).await.expect_err(&wrong);
-        assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{wrong}: {error}");
-        assert!(!error.is_retryable(), "{error}");
-        let text = error.to_string();
-        // An operator can make the right table from the text alone.
-        assert!(text.contains("dlock_locks") && text.contains(SHIPPED.trim()), "{wrong}: {text}");
+        is_mismatch(try_open(&database.url()).await, &wrong, SHIPPED);
         assert_eq!(made_as(&database).await, before);
         assert_eq!(database.number("SELECT COUNT(*) FROM dlock_locks").await, 0);
         database.change("DROP TABLE dlock_locks").await;
@@ -61,23 +58,12 @@ async fn a_table_of_somebody_else_is_refused_and_left_as_it_is(database: Databas
 /// Tables that only some of the ways have.
 async fn a_table_of_somebody_else_is_refused_by_each_way_that_has_one_of_its_name(database: Database) {
     let url = database.url();
-    for (name, shipped) in SHIPPED_OF_WAYS {
-        let wrong = format!("CREATE TABLE {name} (id INT PRIMARY KEY, title VARCHAR(20))");
-        let other_form = shipped.replacen("ENGINE=InnoDB", "ENGINE=MyISAM", 1);
-        for wrong in [wrong, other_form] {
-            assert_ne!(wrong, shipped);
-            database.change(&wrong).await;
-            let error = match name {
-                "dlock_breaks" => try_open(&url).await.map(drop),
-                _ => row_kit::open(&url).await.map(drop),
-            };
-            let error = error.expect_err(&wrong);
-            assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{wrong}: {error}");
-            assert!(!error.is_retryable() && error.to_string().contains(shipped.trim()), "{wrong}: {error}");
-            assert_eq!(database.number(&format!("SELECT COUNT(*) FROM {name}")).await, 0);
-            database.change(&format!("DROP TABLE {name}")).await;
-        }
-    }
+    let open = async |name: &str| match name {
+        "dlock_breaks" => try_open(&url).await.map(drop),
+        _ => row_kit::open(&url).await.map(drop),
+    };
+    let other_form = ("ENGINE=InnoDB", "ENGINE=MyISAM");
+    each_way_refuses_tables_of_somebody_else(&database, &SHIPPED_OF_WAYS, other_form, open).await;
 }
 
 /// The columns of the table, as the server describes them.
@@ -102,20 +88,6 @@ async fn a_table_that_was_changed_later_is_told_by_a_question_after_the_state(da
     assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{error}");
 }
 
-/// As a deployment does it, before the program with fewer rights starts.
 async fn tables_of_a_migration_tool_serve_every_way_of_an_account_that_makes_none(database: Database) {
-    let files = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("migrations");
-    let migrator = sqlx::migrate::Migrator::new(files).await.unwrap();
-    migrator.run(&mut database.connect().await).await.unwrap();
-    let url = database.account_with(&[("SELECT, INSERT, UPDATE", "*")]).await;
-    let lease = try_open(&url).await.unwrap();
-    lease.ready().await.unwrap();
-    let named = dlock_mysql::named::open(&url, &dlock::Clock::system()).await.unwrap();
-    named.ready().await.unwrap();
-    let rows = row_kit::open(&url).await.unwrap();
-    rows.ready().await.unwrap();
-    let claim = |way: &str| claim_on(&LockKey::new(way, Key::text("a")).unwrap(), TTL, |_| ());
-    assert_eq!(lease.release(&take(&lease, &claim("lease")).await).await.unwrap(), Released::Released);
-    assert_eq!(named.release(&take(&named, &claim("named")).await).await.unwrap(), Released::Released);
-    assert_eq!(rows.release(&take(&rows, &claim("row")).await).await.unwrap(), Released::Released);
+    each_way_uses_tables_of_a_migration_tool(&database, &[("SELECT, INSERT, UPDATE", "*")]).await;
 }

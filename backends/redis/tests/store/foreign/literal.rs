@@ -7,12 +7,12 @@ use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until, wait};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND};
-use super::python::Python;
+use super::python::redis_py;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redis_py_finds_our_lock_taken_and_gets_it_after_our_release() {
     let bench = Bench::new();
-    let (ours, mut python) = (bench.literal().await, Python::start(&bench.url));
+    let (ours, mut python) = (bench.literal().await, redis_py(&bench.url));
     let hold = take(&ours, &bench.claim(LONG)).await;
     // Under the name that was written by hand, and under no other one.
     assert_eq!(bench.keys(), std::slice::from_ref(&bench.name));
@@ -30,7 +30,7 @@ async fn redis_py_finds_our_lock_taken_and_gets_it_after_our_release() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
     let bench = Bench::new();
-    let (ours, mut python) = (bench.literal().await, Python::start(&bench.url));
+    let (ours, mut python) = (bench.literal().await, redis_py(&bench.url));
     assert!(python.does(&format!("acquire {} 30 0", bench.name)));
     let before = bench.value();
     for how in [Queue::Leave, until()] {
@@ -64,7 +64,7 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_in_our_queue_follow_redis_py_in_order() {
     let bench = Bench::new();
-    let (one, two, mut python) = (bench.literal().await, bench.literal().await, Python::start(&bench.url));
+    let (one, two, mut python) = (bench.literal().await, bench.literal().await, redis_py(&bench.url));
     let earlier = take(&one, &bench.claim(LONG)).await;
     one.release(&earlier).await.unwrap();
     assert!(python.does(&format!("acquire {} 30 0", bench.name)));
@@ -100,7 +100,7 @@ async fn waiters_in_our_queue_follow_redis_py_in_order() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_redis_py_ends_with_its_lease() {
     let bench = Bench::new();
-    let (ours, mut python) = (bench.literal().await, Python::start(&bench.url));
+    let (ours, mut python) = (bench.literal().await, redis_py(&bench.url));
     assert!(python.does(&format!("acquire {} 0.6 0", bench.name)));
     python.kill();
     let claim = bench.claim(LONG);
@@ -115,7 +115,7 @@ async fn a_killed_redis_py_ends_with_its_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_foreign_lock_without_a_lease_and_a_value_that_is_no_lock_are_conflicts() {
     let bench = Bench::new();
-    let (ours, mut python) = (bench.literal().await, Python::start(&bench.url));
+    let (ours, mut python) = (bench.literal().await, redis_py(&bench.url));
     // As redis-py does by default.
     assert!(python.does(&format!("acquire {} never 0", bench.name)));
     bench.conflicts(&ours).await;
@@ -183,7 +183,7 @@ async fn names_that_others_choose_and_the_keys_beside_our_locks_never_meet() {
 async fn without_the_parameter_locks_have_our_names_and_foreign_locks_are_ignored() {
     let bench = Bench::new();
     let redis = Redis::connect(&bench.url, &Clock::system()).await.unwrap();
-    let mut python = Python::start(&bench.url);
+    let mut python = redis_py(&bench.url);
     assert!(python.does(&format!("acquire {} 30 0", bench.name)));
     let hold = take(&redis, &bench.claim(LONG)).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);

@@ -4,14 +4,14 @@ use dlock::{ErrorKind, Key, Mode, Wait};
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND};
-use super::python::Python;
+use super::python::redis_py;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_counter_that_both_tools_raise_loses_no_count() {
     const EACH: u32 = 25;
     let bench = Bench::new();
     let counter = format!("count:{}", bench.name);
-    let mut python = Python::start(&bench.url);
+    let mut python = redis_py(&bench.url);
     let registries = [bench.registry("keys=literal").await, bench.registry("keys=literal").await];
     python.begin(&format!("count {} {counter} {EACH}", bench.name));
     let tasks = (0..4).map(|n| {
@@ -46,7 +46,7 @@ async fn a_counter_that_both_tools_raise_loses_no_count() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_caller_that_does_not_wait_hears_when_the_foreign_lease_ends() {
     let bench = Bench::new();
-    let mut python = Python::start(&bench.url);
+    let mut python = redis_py(&bench.url);
     let registry = bench.registry("keys=literal").await;
     assert!(python.does(&format!("acquire {} 3 0", bench.name)));
     let error = registry.lock(bench.text()).ttl(SECOND).try_acquire().await.unwrap_err();

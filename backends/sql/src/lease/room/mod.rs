@@ -22,4 +22,4 @@ pub(crate) use passing::{pass, release};
 pub(crate) use recent::Outlook;
 pub(crate) use visit::{granting_server_of, inside_of};
 pub(crate) use waiter::{RowTurn, Ticket, Told};
-pub(crate) use waiting_room::{Asked, WaitingRoom};
+pub(crate) use waiting_room::{RoomAnswer, WaitingRoom};

@@ -11,7 +11,7 @@ use dlock_contract::{BootInstant, Error, Result};
 use crate::dialect::Dialect;
 use crate::lease::room::leaving::Leaving;
 use crate::room_name::RoomName;
-use crate::session::{ANSWER_LIMIT, Session, StoreContext};
+use crate::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 
 /// After a failure in a room no other waiter enters one for so long. Otherwise each poll would open a connection that the
 /// server refuses.
@@ -24,11 +24,11 @@ pub(crate) struct RoomSessions<D: Dialect> {
     max: usize,
     /// How many there are, idle ones included.
     open: Arc<AtomicUsize>,
-    state: Mutex<State<D>>,
+    state: Mutex<RoomSessionsState<D>>,
     pub(crate) leaving: Arc<Leaving>,
 }
 
-struct State<D: Dialect> {
+struct RoomSessionsState<D: Dialect> {
     idle: Vec<RoomSession<D>>,
     /// Whether a task closes those that are idle for too long.
     is_watched: bool,
@@ -39,7 +39,7 @@ struct State<D: Dialect> {
 
 /// A session that is in a room, or may enter one.
 pub(crate) struct RoomSession<D: Dialect> {
-    pub(crate) session: Session<D>,
+    pub(crate) session: StatementSession<D>,
     place: String,
     idle_since: BootInstant,
     _permit: Permit,
@@ -74,8 +74,12 @@ impl Drop for Permit {
 impl<D: Dialect> RoomSessions<D> {
     /// Those of the present runtime.
     pub(crate) fn here(context: &Arc<StoreContext<D>>) -> Result<Self> {
-        let state =
-            State { idle: Vec::new(), is_watched: false, closed_until: BootInstant::from_nanos(0), is_over: false };
+        let state = RoomSessionsState {
+            idle: Vec::new(),
+            is_watched: false,
+            closed_until: BootInstant::from_nanos(0),
+            is_over: false,
+        };
         let max = context.settings.max_connections;
         Ok(Self {
             context: context.clone(),
@@ -116,7 +120,7 @@ impl<D: Dialect> RoomSessions<D> {
                 _permit
             }
         };
-        let mut session = Session::open(&self.context).await?;
+        let mut session = StatementSession::open(&self.context).await?;
         session.is_bound = true;
         let place = session.request(|dialect, conn| match dialect.rooms() {
             Some(rooms) => rooms.set_up(conn),
@@ -182,7 +186,7 @@ impl<D: Dialect> RoomSessions<D> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<D>> {
+    fn lock(&self) -> MutexGuard<'_, RoomSessionsState<D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Waiter {
     pending_attempts: Arc<PendingAttempts>,
     /// One of the two asks for the row: the task in the room, or an attempt that the engine makes meanwhile.
     row: Arc<tokio::sync::Mutex<()>>,
-    state: Mutex<State>,
+    state: Mutex<WaiterState>,
     news: watch::Sender<()>,
     given_up: Notify,
     /// It has the session. Dropping it gives the place in the room up.
@@ -26,7 +26,7 @@ pub(crate) struct Waiter {
 }
 
 #[derive(Default)]
-struct State {
+struct WaiterState {
     /// The server's words about the row's holder; `None` as long as nobody knows that there is one.
     told: Option<Told>,
     /// Whether the statement that takes the row is under way.
@@ -174,7 +174,7 @@ impl Waiter {
         state.has_ended.then(|| state.outcome.take().unwrap_or(Outcome::Ask))
     }
 
-    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+    async fn until(&self, is_so: impl Fn(&WaiterState) -> bool) {
         let mut news = self.news.subscribe();
         while !is_so(&self.lock()) {
             // The sender is in this waiter.
@@ -182,7 +182,7 @@ impl Waiter {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WaiterState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,7 @@ use crate::lease::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
 use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::room_name::RoomName;
 use crate::row::row_name;
-use crate::session::{Session, StoreContext};
+use crate::session::{StatementSession, StoreContext};
 
 /// The longest pause of a waiter for which there is no session.
 const WITHOUT_SESSION: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ pub(crate) struct WaitingRoom<D: Dialect> {
 }
 
 /// The answer to a question that was asked in the room.
-pub(crate) enum Asked {
+pub(crate) enum RoomAnswer {
     Answered(Attempt),
     /// The question was not asked, and left nothing.
     Skipped,
@@ -85,7 +85,7 @@ impl<D: Dialect> WaitingRoom<D> {
     }
 
     /// Whether somebody is in the lock's room, by a connection that is in none.
-    pub(crate) async fn is_occupied(&self, session: &mut Session<D>, claim: &Claim) -> Result<bool> {
+    pub(crate) async fn is_occupied(&self, session: &mut StatementSession<D>, claim: &Claim) -> Result<bool> {
         let row = row_name(&claim.key).name;
         let place = self.place.get().cloned();
         let (place, is_occupied) = session
@@ -111,10 +111,10 @@ impl<D: Dialect> WaitingRoom<D> {
     }
 
     /// Asks for the lock in the room, and waits there from now on if others have it.
-    pub(crate) async fn ask(&self, claim: &Arc<Claim>, until: BootInstant) -> Asked {
+    pub(crate) async fn ask(&self, claim: &Arc<Claim>, until: BootInstant) -> RoomAnswer {
         self.departure(claim).await;
-        let Ok(sessions) = self.here().await else { return Asked::Skipped };
-        let Ok(seat) = sessions.seat() else { return Asked::Skipped };
+        let Ok(sessions) = self.here().await else { return RoomAnswer::Skipped };
+        let Ok(seat) = sessions.seat() else { return RoomAnswer::Skipped };
         self.begin(&sessions, claim, until, Begin::Perhaps(seat), None).answer().await
     }
 
@@ -187,7 +187,7 @@ impl<D: Dialect> WaitingRoom<D> {
     }
 }
 
-impl Asked {
+impl RoomAnswer {
     /// The answer for the next caller of a release. `None`: the lock was not asked for.
     pub(crate) fn for_next(self) -> Option<Attempt> {
         match self {
@@ -201,11 +201,11 @@ impl Asked {
 
 impl Ticket {
     /// The answer, as soon as it is known whether others have the lock.
-    pub(crate) async fn answer(self: Arc<Self>) -> Asked {
+    pub(crate) async fn answer(self: Arc<Self>) -> RoomAnswer {
         match self.waiter.settled().await {
-            None => Asked::Answered(Attempt::Contended(self.wake())),
-            Some(Outcome::Granted(hold)) => Asked::Answered(Attempt::Acquired(hold)),
-            Some(Outcome::Ask) => Asked::Unknown,
+            None => RoomAnswer::Answered(Attempt::Contended(self.wake())),
+            Some(Outcome::Granted(hold)) => RoomAnswer::Answered(Attempt::Acquired(hold)),
+            Some(Outcome::Ask) => RoomAnswer::Unknown,
         }
     }
 }

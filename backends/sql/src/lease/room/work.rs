@@ -18,7 +18,7 @@ impl Work {
     /// Begins it in a task of that runtime.
     pub(crate) fn begin(self: &Arc<Self>, place: &CallerRuntime, work: impl Future<Output = ()> + Send + 'static) {
         *self.lock() = Some(Box::pin(work));
-        let task = Task(self.clone());
+        let task = RoomTask(self.clone());
         place.spawn(async move {
             let task = task;
             poll_fn(|cx| task.0.poll(cx)).await;
@@ -50,9 +50,9 @@ impl Work {
 }
 
 /// The task. With it ends its work, as when the runtime ends.
-struct Task(Arc<Work>);
+struct RoomTask(Arc<Work>);
 
-impl Drop for Task {
+impl Drop for RoomTask {
     fn drop(&mut self) {
         let work = self.0.lock().take();
         drop(work);

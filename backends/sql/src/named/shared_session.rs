@@ -1,4 +1,4 @@
-//! A session of the server: which locks have a place in it, and what is known of its life.
+//! A session of the server that several locks share: which of them have a place in it, and what is known of its life.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,17 +12,17 @@ use dlock_contract::{BootInstant, Clock, Error, LockKey, Result};
 use tokio::sync::watch;
 
 use super::dialect::{NamedDialect, SessionId};
-use super::drive::{AfterRequest, Job, Request, drive};
+use super::drive::{AfterRequest, SessionJob, SessionRequest, drive};
 use super::driver::{Driver, Jobs};
 use super::name::LockName;
 use super::requests::Failure;
-use super::statements::Statements;
+use super::statements::NamedStatements;
 use crate::collisions::Collisions;
 use crate::dialect::Value;
 use crate::row::{RowName, row_name};
 use crate::settings::Settings;
 
-/// How many locks share a session at most.
+/// The most locks of one session.
 const MOST_LOCKS: usize = 64;
 
 /// The parts that all sessions of a store share.
@@ -31,9 +31,9 @@ pub(super) struct NamedContext<D> {
     pub(super) dialect: D,
     pub(super) clock: Clock,
     pub(super) settings: Settings,
-    pub(super) statements: Statements,
+    pub(super) statements: NamedStatements,
     /// Those about what holds for a whole namespace.
-    pub(super) common: crate::statements::Statements,
+    pub(super) common: crate::statements::LeaseStatements,
     pub(super) collisions: Collisions,
 }
 
@@ -62,18 +62,18 @@ impl<D: NamedDialect> NamedContext<D> {
     }
 }
 
-/// A session of the server. It ends when nobody has it any more.
-pub(super) struct Session<D: NamedDialect> {
-    pub(super) shared: Arc<Shared>,
-    driver: Arc<Driver<Job<D>>>,
+/// A session of the server, for up to [`MOST_LOCKS`] locks. It ends when nobody has it any more.
+pub(super) struct SharedSession<D: NamedDialect> {
+    pub(super) shared: Arc<SessionStatus>,
+    driver: Arc<Driver<SessionJob<D>>>,
 }
 
 /// The parts that the task shares with its callers.
-pub(super) struct Shared {
+pub(super) struct SessionStatus {
     pub(super) id: SessionId,
     /// After so much silence the server ends it.
     pub(super) ttl: Duration,
-    state: Mutex<State>,
+    state: Mutex<SessionLocks>,
     /// Requests that have not ended.
     pub(super) queued: AtomicUsize,
     /// When the server should have answered the request that is under way; 0 if none is.
@@ -83,8 +83,9 @@ pub(super) struct Shared {
     pub(super) heard: watch::Sender<Heard>,
 }
 
+/// The locks of the session, and who may still use it.
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct SessionLocks {
     /// The numbers of the locks that it holds or is being asked for. One lock is never asked for twice: it would be granted
     /// twice.
     locks: HashSet<i64>,
@@ -104,7 +105,7 @@ pub(super) struct Heard {
     pub(super) refused: Option<Arc<Error>>,
 }
 
-impl<D: NamedDialect> Session<D> {
+impl<D: NamedDialect> SharedSession<D> {
     /// Opens a session that the server ends after so much silence.
     pub(super) async fn open(context: &Arc<NamedContext<D>>, ttl: Duration) -> Result<Arc<Self>> {
         let timeout = context.settings.connect_timeout;
@@ -122,7 +123,7 @@ impl<D: NamedDialect> Session<D> {
             opened.clock.timeout_at(opened.clock.now().after(timeout), opening).await.ok_or_else(late)?
         });
         let (conn, id) = opening.await?.map_err(Error::never_sent)?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SessionStatus {
             id,
             ttl,
             state: Mutex::default(),
@@ -196,31 +197,31 @@ impl<D: NamedDialect> Session<D> {
 
     /// Queues a request for the session's task, and polls that task. If it has ended, the request is dropped, and its caller
     /// hears of that. None of the session's state may be locked meanwhile.
-    pub(super) fn push(&self, wait: Duration, request: Request<D>) {
+    pub(super) fn push(&self, wait: Duration, request: SessionRequest<D>) {
         self.shared.queued.fetch_add(1, Ordering::Relaxed);
-        self.driver.push(Job { request, wait });
+        self.driver.push(SessionJob { request, wait });
     }
 
     /// A place for this lock, if the session takes it.
-    pub(super) fn place(self: &Arc<Self>, lock: &LockName, alone: bool) -> Option<Place<D>> {
+    pub(super) fn place(self: &Arc<Self>, lock: &LockName, alone: bool) -> Option<LockPlace<D>> {
         let mut state = self.shared.state();
         if self.has_ended() || !state.takes(lock.number, alone) {
             return None;
         }
         state.locks.insert(lock.number);
         state.is_alone = alone;
-        Some(Place { session: self.clone(), lock: lock.number })
+        Some(LockPlace { session: self.clone(), lock: lock.number })
     }
 }
 
-impl<D: NamedDialect> Drop for Session<D> {
+impl<D: NamedDialect> Drop for SharedSession<D> {
     fn drop(&mut self) {
         self.driver.close();
     }
 }
 
-impl Shared {
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+impl SessionStatus {
+    pub(super) fn state(&self) -> MutexGuard<'_, SessionLocks> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -253,7 +254,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl SessionLocks {
     fn takes(&self, lock: i64, alone: bool) -> bool {
         let most = if alone { 1 } else { MOST_LOCKS };
         !self.is_closed && !self.is_alone && self.locks.len() < most && !self.locks.contains(&lock)
@@ -261,13 +262,13 @@ impl State {
 }
 
 /// A lock's place in a session, which nobody else asks for meanwhile. It is free again when this is dropped.
-pub(super) struct Place<D: NamedDialect> {
-    session: Arc<Session<D>>,
+pub(super) struct LockPlace<D: NamedDialect> {
+    session: Arc<SharedSession<D>>,
     lock: i64,
 }
 
-impl<D: NamedDialect> Place<D> {
-    pub(super) fn session(&self) -> &Arc<Session<D>> {
+impl<D: NamedDialect> LockPlace<D> {
+    pub(super) fn session(&self) -> &Arc<SharedSession<D>> {
         &self.session
     }
 
@@ -277,7 +278,7 @@ impl<D: NamedDialect> Place<D> {
     }
 }
 
-impl<D: NamedDialect> Drop for Place<D> {
+impl<D: NamedDialect> Drop for LockPlace<D> {
     fn drop(&mut self) {
         let mut state = self.session.shared.state();
         state.locks.remove(&self.lock);
@@ -285,14 +286,17 @@ impl<D: NamedDialect> Drop for Place<D> {
     }
 }
 
-impl<D: NamedDialect> fmt::Debug for Session<D> {
+impl<D: NamedDialect> fmt::Debug for SharedSession<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").field("id", &self.shared.id).field("ttl", &self.shared.ttl).finish_non_exhaustive()
+        f.debug_struct("SharedSession")
+            .field("id", &self.shared.id)
+            .field("ttl", &self.shared.ttl)
+            .finish_non_exhaustive()
     }
 }
 
-impl<D: NamedDialect> fmt::Debug for Place<D> {
+impl<D: NamedDialect> fmt::Debug for LockPlace<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("lock", &self.lock).finish_non_exhaustive()
+        f.debug_struct("LockPlace").field("lock", &self.lock).finish_non_exhaustive()
     }
 }

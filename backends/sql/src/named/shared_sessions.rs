@@ -7,7 +7,7 @@ use dlock_contract::Result;
 
 use super::dialect::NamedDialect;
 use super::name::LockName;
-use super::session::{NamedContext, Place, Session};
+use super::shared_session::{LockPlace, NamedContext, SharedSession};
 
 /// So many sessions are asked at once before requests queue behind one another. With more, callers would have to wait for the
 /// server's disk less often, and the server would have more connections.
@@ -19,21 +19,21 @@ const LOOKING: Duration = Duration::from_secs(60);
 
 /// The sessions of a store.
 #[derive(Debug)]
-pub(super) struct Sessions<D: NamedDialect> {
+pub(super) struct SharedSessions<D: NamedDialect> {
     context: Arc<NamedContext<D>>,
-    all: Mutex<Vec<Arc<Session<D>>>>,
+    all: Mutex<Vec<Arc<SharedSession<D>>>>,
     /// One session at a time is opened to be shared. Otherwise many callers who come at once would open one each.
     opening: tokio::sync::Mutex<()>,
 }
 
-impl<D: NamedDialect> Sessions<D> {
+impl<D: NamedDialect> SharedSessions<D> {
     pub(super) fn new(context: &Arc<NamedContext<D>>) -> Self {
         Self { context: context.clone(), all: Mutex::default(), opening: tokio::sync::Mutex::default() }
     }
 
     /// A place for a lock that is asked for without waiting; true beside it if its session was opened just now. One that is idle
     /// comes first, and of these the fullest, so that the others become empty and close.
-    pub(super) async fn place(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<(Place<D>, bool)> {
+    pub(super) async fn place(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<(LockPlace<D>, bool)> {
         if let Some(place) = self.kept(ttl, lock, alone) {
             return Ok((place, false));
         }
@@ -47,7 +47,7 @@ impl<D: NamedDialect> Sessions<D> {
         }
     }
 
-    fn kept(&self, ttl: Duration, lock: &LockName, alone: bool) -> Option<Place<D>> {
+    fn kept(&self, ttl: Duration, lock: &LockName, alone: bool) -> Option<LockPlace<D>> {
         let (all, now) = (self.all(), self.context.clock.now());
         let of_class = || all.iter().filter(|session| session.ttl() == ttl && !session.is_silent(now));
         let mut found: Vec<_> = of_class().filter(|session| session.takes(lock, alone)).collect();
@@ -61,7 +61,7 @@ impl<D: NamedDialect> Sessions<D> {
     }
 
     /// A place in a session of its own, for a wait: an empty one, or a new one.
-    pub(super) async fn place_to_wait(&self, ttl: Duration, lock: &LockName) -> Result<Place<D>> {
+    pub(super) async fn place_to_wait(&self, ttl: Duration, lock: &LockName) -> Result<LockPlace<D>> {
         match self.kept(ttl, lock, true) {
             Some(place) => Ok(place),
             None => self.fresh(ttl, lock, true).await,
@@ -69,9 +69,9 @@ impl<D: NamedDialect> Sessions<D> {
     }
 
     /// A place in a new session.
-    pub(super) async fn fresh(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<Place<D>> {
+    pub(super) async fn fresh(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<LockPlace<D>> {
         loop {
-            let session = Session::open(&self.context, ttl).await?;
+            let session = SharedSession::open(&self.context, ttl).await?;
             // Nobody has it yet, so this takes a second round only if it ended at once.
             let place = session.place(lock, alone);
             self.keep(session);
@@ -82,7 +82,7 @@ impl<D: NamedDialect> Sessions<D> {
     }
 
     /// A session to look at something, whatever it holds.
-    pub(super) async fn any(&self) -> Result<Arc<Session<D>>> {
+    pub(super) async fn any(&self) -> Result<Arc<SharedSession<D>>> {
         let idle = self.all().iter().find(|session| session.is_open() && session.queued() == 0).cloned();
         match idle {
             Some(session) => Ok(session),
@@ -91,13 +91,13 @@ impl<D: NamedDialect> Sessions<D> {
     }
 
     /// A new session to look at something.
-    pub(super) async fn looking(&self) -> Result<Arc<Session<D>>> {
-        let session = Session::open(&self.context, LOOKING).await?;
+    pub(super) async fn looking(&self) -> Result<Arc<SharedSession<D>>> {
+        let session = SharedSession::open(&self.context, LOOKING).await?;
         self.keep(session.clone());
         Ok(session)
     }
 
-    fn keep(&self, session: Arc<Session<D>>) {
+    fn keep(&self, session: Arc<SharedSession<D>>) {
         let mut all = self.all();
         let mut empty = 0;
         // Those of holds live on with the holds; an empty one that is not kept says goodbye.
@@ -115,7 +115,7 @@ impl<D: NamedDialect> Sessions<D> {
         drop(all);
     }
 
-    fn all(&self) -> MutexGuard<'_, Vec<Arc<Session<D>>>> {
+    fn all(&self) -> MutexGuard<'_, Vec<Arc<SharedSession<D>>>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,30 +1,49 @@
 //! The servers and tools that the tests need, with the versions they were written against.
 
 /// One line of the table.
-pub(crate) struct Pin {
+pub struct Pin {
     /// Where this line stands, for the message that asks to change it.
-    pub(crate) line: u32,
+    pub line: u32,
     /// The Debian package, and the name of the tree if it is unpacked.
-    pub(crate) package: &'static str,
+    pub package: &'static str,
     /// What the version starts with.
-    pub(crate) version: &'static str,
-    pub(crate) how: How,
+    pub version: &'static str,
+    /// How it is installed.
+    pub how: How,
     /// A program, or a file with its full path, that is there once the package is.
-    pub(crate) evidence: &'static str,
+    pub evidence: &'static str,
     /// The stores whose tests need it, with spaces between: folders of `backends/`.
     stores: &'static str,
 }
 
+/// How it comes onto the machine.
 #[derive(Clone, Copy, PartialEq)]
-pub(crate) enum How {
+pub enum How {
     /// Installed from the machine's own suite.
     Install,
     /// This one package unpacked from another suite; its libraries are the system's.
-    Unpack { suite: &'static str, tree: &'static str },
+    Unpack {
+        /// The suite of Debian.
+        suite: &'static str,
+        /// The name of the tree that it is unpacked into.
+        tree: &'static str,
+    },
     /// Unpacked with every library down to the C library, because the suite's are newer than the system's.
-    UnpackAll { suite: &'static str, tree: &'static str },
+    UnpackAll {
+        /// The suite of Debian.
+        suite: &'static str,
+        /// The name of the tree that it is unpacked into.
+        tree: &'static str,
+    },
     /// A file of Maven Central with this digest, whose archive is unpacked. It brings its libraries.
-    Maven { group: &'static str, sha256: &'static str, tree: &'static str },
+    Maven {
+        /// The group of the artifact.
+        group: &'static str,
+        /// The digest of the file.
+        sha256: &'static str,
+        /// The name of the tree that it is unpacked into.
+        tree: &'static str,
+    },
 }
 
 use How::{Install, Maven, Unpack, UnpackAll};
@@ -37,7 +56,7 @@ const POSTGRES_18: (&str, &str) = if cfg!(target_arch = "aarch64") {
 };
 
 /// All of them. Versions of the running suite are Debian 12's.
-pub(crate) const PINS: [Pin; 24] = [
+pub const PINS: [Pin; 24] = [
     pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server", "redis redlock paired"),
     pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd", "mysql paired"),
     pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc", "etcd"),
@@ -98,17 +117,22 @@ const fn pin(
 
 impl Pin {
     /// Do the tests of this store need it?
-    pub(crate) fn is_for(&self, store: &str) -> bool {
-        self.stores.split(' ').any(|name| name == store)
+    pub fn is_for(&self, store: &str) -> bool {
+        self.stores().any(|name| name == store)
+    }
+
+    /// The stores whose tests need it.
+    pub fn stores(&self) -> impl Iterator<Item = &'static str> {
+        self.stores.split(' ')
     }
 
     /// The choice among the versions on offer, or what to do about there being none.
-    pub(crate) fn choose<'a>(&self, offered: &'a [String]) -> Result<&'a str, String> {
+    pub fn choose<'a>(&self, offered: &'a [String]) -> Result<&'a str, String> {
         let chosen = offered.iter().find(|version| version.starts_with(self.version));
         chosen.map(String::as_str).ok_or_else(|| {
             let offered = if offered.is_empty() { "nothing".to_owned() } else { offered.join(", ") };
             let Self { line, package, version, .. } = self;
-            format!("{package} {version}* is no longer offered, but {offered}: change xtask/src/pins.rs, line {line}")
+            format!("{package} {version}* is no longer offered, but {offered}: change testkit/src/servers/pins.rs, line {line}")
         })
     }
 }
@@ -116,15 +140,6 @@ impl Pin {
 #[cfg(test)]
 mod tests {
     use super::PINS;
-
-    #[test]
-    fn each_pin_names_stores_that_exist() {
-        let known = crate::test::stores().unwrap();
-        for pin in &PINS {
-            let mut stores = pin.stores.split(' ');
-            assert!(stores.all(|store| known.iter().any(|known| known == store)), "{}: {}", pin.package, pin.stores);
-        }
-    }
 
     #[test]
     fn a_version_that_is_gone_names_the_line_to_change() {

@@ -1,61 +1,29 @@
-//! Stores without a server.
+//! SQLite, as the suite reaches it.
 
 use std::any::Any;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, Error, LockKey, Result};
-use dlock_memory::Memory;
 use dlock_sqlite::Sqlite;
 use futures::future::BoxFuture;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};
 
-pub(crate) fn memory() -> Box<dyn Store> {
-    Box::new(InMemory(Memory::new()))
-}
-
+/// A file in a folder of its own.
 pub(crate) fn file() -> Result<Box<dyn Store>, String> {
-    Ok(Box::new(File { folder: tempfile::tempdir().map_err(|error| error.to_string())? }))
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    Ok(Box::new(File { folder }))
 }
 
-/// All clients are clones.
-struct InMemory(Memory);
-
-impl Store for InMemory {
-    fn name(&self) -> String {
-        "memory".into()
-    }
-
-    fn open(&self, _: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(async { Ok(Arc::new(self.0.clone()) as Arc<dyn Backend>) })
-    }
-
-    /// It tells no names, but each case has a store of its own and looks at one key at a time.
-    fn leftovers<'a>(&'a self, _: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
-        Box::pin(async { Ok(vec!["a key in memory".to_owned(); self.0.len()]) })
-    }
-
-    fn evict<'a>(&'a self, key: &'a LockKey) -> Option<BoxFuture<'a, Result<()>>> {
-        Some(Box::pin(async {
-            self.0.forget(key);
-            Ok(())
-        }))
-    }
-
-    fn in_process(&self) -> bool {
-        true
-    }
-}
-
-/// A file, in a folder of its own.
 struct File {
     folder: tempfile::TempDir,
 }
 
 impl File {
     async fn connect(&self) -> Result<SqliteConnection> {
-        SqliteConnectOptions::new().filename(self.folder.path().join("locks.db")).connect().await.map_err(raw)
+        let options = SqliteConnectOptions::new().filename(self.folder.path().join("locks.db"));
+        options.connect().await.map_err(raw)
     }
 }
 
@@ -74,13 +42,14 @@ impl Store for File {
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(async {
             let mut connection = self.connect().await?;
-            let found = sqlx::query_scalar(
+            let rows = sqlx::query_scalar(
                 "SELECT note FROM dlock_locks WHERE k = ?1 UNION ALL SELECT note FROM dlock_shares WHERE k = ?1 \
                  UNION ALL SELECT 'a writer waits' FROM dlock_writers WHERE k = ?1",
-            );
-            let found = found.bind(key.as_str()).fetch_all(&mut connection).await.map_err(raw)?;
+            )
+            .bind(key.as_str());
+            let rows = rows.fetch_all(&mut connection).await.map_err(raw)?;
             connection.close().await.map_err(raw)?;
-            Ok(found)
+            Ok(rows)
         })
     }
 
@@ -103,7 +72,7 @@ impl Store for File {
         }))
     }
 
-    /// There is no server. Clients that open the file later find everything.
+    /// There is no server; what counts is that clients which open the file later find everything.
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         Some(Box::pin(async { Ok(()) }))
     }

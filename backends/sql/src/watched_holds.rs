@@ -1,0 +1,76 @@
+//! The holds that the monitor of a store watches.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use dlock_contract::{BootInstant, Owner};
+use tokio::sync::Notify;
+
+/// The holds of a store, by their owners. It does not keep them alive: a hold that is dropped is freed at once.
+pub(crate) struct WatchedHolds<H> {
+    table: Mutex<Table<H>>,
+    /// There is a hold again.
+    wake: Notify,
+}
+
+struct Table<H> {
+    by_owner: HashMap<Owner, Weak<H>>,
+    /// The monitor waits for a hold.
+    is_idle: bool,
+}
+
+impl<H> WatchedHolds<H> {
+    pub(crate) fn new() -> Self {
+        Self { table: Mutex::new(Table { by_owner: HashMap::new(), is_idle: false }), wake: Notify::new() }
+    }
+
+    /// From now on the hold is watched, and its owner is told of it when it asks again.
+    pub(crate) fn add(&self, owner: Owner, held: &Arc<H>) {
+        let mut table = self.table();
+        // Those that were dropped go now and then.
+        if table.by_owner.len() == table.by_owner.capacity() {
+            table.by_owner.retain(|_, held| held.strong_count() > 0);
+        }
+        table.by_owner.insert(owner, Arc::downgrade(held));
+        let is_idle = std::mem::take(&mut table.is_idle);
+        drop(table);
+        if is_idle {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Unless the owner has another hold by now.
+    pub(crate) fn remove(&self, owner: &Owner, held: &H) {
+        let mut table = self.table();
+        if table.by_owner.get(owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
+            table.by_owner.remove(owner);
+        }
+    }
+
+    pub(crate) fn held_by(&self, owner: &Owner) -> Option<Arc<H>> {
+        self.table().by_owner.get(owner)?.upgrade()
+    }
+
+    /// The living holds that are `due`.
+    pub(crate) fn find(&self, due: impl Fn(&H) -> bool) -> Vec<Arc<H>> {
+        self.table().by_owner.values().filter_map(Weak::upgrade).filter(|held| due(held)).collect()
+    }
+
+    /// When the first of the living holds must be looked at; `None` if no hold needs a look. Then `wait` ends with the next
+    /// hold.
+    pub(crate) fn next_look(&self, of: impl Fn(&H) -> Option<BootInstant>) -> Option<BootInstant> {
+        let mut table = self.table();
+        let next = table.by_owner.values().filter_map(Weak::upgrade).filter_map(|held| of(&held)).min();
+        table.is_idle = next.is_none();
+        next
+    }
+
+    /// Waits for a hold.
+    pub(crate) async fn wait(&self) {
+        self.wake.notified().await;
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table<H>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

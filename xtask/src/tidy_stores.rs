@@ -1,0 +1,173 @@
+//! A new store is entered in few places. This rule names each of them that was forgotten.
+//!
+//! The other lists of stores are derived from the manifests, by [`Workspace`].
+
+use dlock_testkit::servers::PINS;
+
+use crate::workspace::Workspace;
+
+/// Its tests start no server.
+const NO_SERVER: [&str; 1] = ["memory"];
+
+/// A plain `cargo test` leaves it out: its client needs `protoc`.
+const NEEDS_PROTOC: [&str; 1] = ["etcd"];
+
+/// The table of the stores, in the facade.
+const TABLE: &str = "src/openers.rs";
+
+/// The table of the servers that the tests need.
+const PIN_TABLE: &str = "testkit/src/servers/pins.rs";
+
+/// The page that describes the stores.
+const PAGE: &str = "docs/backends.md";
+
+/// It has the table of what each store promises.
+const README: &str = "README.md";
+
+/// The test that writes the tables of what each store promises.
+const PROMISES: &str = "tests/promises.rs";
+
+/// With the standard harness the target would have no test, and pass.
+const SUITE: &str = "[[test]]\nname = \"conformance\"\nharness = false\n";
+
+/// What was forgotten, each with its place. `read` gives the text of a file, or an empty one.
+pub(super) fn forgotten(workspace: &Workspace, read: &dyn Fn(&str) -> String) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut unless = |is_there: bool, place: &str, what: String| {
+        if !is_there {
+            found.push(format!("  {place}: {what}"));
+        }
+    };
+    let (table, readme, page, promises) = (read(TABLE), read(README), read(PAGE), read(PROMISES));
+    let facade = workspace.facade();
+    let has = |of: &str, feature: &str| {
+        facade.is_some_and(|facade| facade.features.get(of).is_some_and(|all| all.contains(feature)))
+    };
+    for feature in workspace.features() {
+        unless(has("full", feature), "Cargo.toml", format!("the feature `full` does not switch `{feature}` on"));
+    }
+    for (folder, package) in workspace.backends() {
+        let shared = workspace.shared().any(|shared| shared.name == package.name);
+        let what = format!("no feature opens the store of backends/{folder}: `{folder} = [\"dep:{}\"]`", package.name);
+        unless(shared || workspace.is_store(folder), "Cargo.toml", what);
+    }
+    for store in workspace.stores() {
+        let is_tested = facade.is_some_and(|facade| facade.tested.contains(store)) || NEEDS_PROTOC.contains(&store);
+        unless(is_tested, "Cargo.toml", format!("the dev-dependency dlock-rs does not switch `{store}` on"));
+        let module = |name: &str| table.contains(&format!(" {store} = dlock_{store}{name}"));
+        unless(module(":") || module(" + fenced:"), TABLE, format!("the store `{store}` has no row"));
+        let is_fenced = read(&format!("backends/{store}/src/lib.rs")).contains("pub mod fenced;");
+        let what =
+            format!("backends/{store} has a module `fenced`: its row begins with `{store} = dlock_{store} + fenced:`");
+        unless(!is_fenced || module(" + fenced:"), TABLE, what);
+        let manifest = format!("backends/{store}/Cargo.toml");
+        unless(read(&manifest).contains(SUITE), &manifest, format!("this is missing:\n{SUITE}"));
+        let suite = format!("backends/{store}/tests/conformance.rs");
+        unless(read(&suite).contains("conformance::main"), &suite, "it does not run the conformance suite".to_owned());
+        let is_pinned = PINS.iter().any(|pin| pin.is_for(store)) || NO_SERVER.contains(&store);
+        unless(is_pinned, PIN_TABLE, format!("no line names the store `{store}`"));
+        let is_listed = promises.contains(&format!("(\"{store}\", ")) || is_made_of_others(&table, store);
+        unless(is_listed, PROMISES, format!("the table of what each store promises has no line for `{store}`"));
+        let features = readme.lines().find(|line| line.starts_with("| feature |")).unwrap_or_default();
+        let has_column = features.contains(&format!("`{store}`")) || is_made_of_others(&table, store);
+        unless(has_column, README, format!("the table of promises has no column for `{store}`"));
+        let heads = page.lines().filter(|line| line.starts_with("## "));
+        let mut heads = heads.map(str::to_lowercase);
+        let is_described = heads.any(|head| head.contains(store)) || !read(&format!("docs/{store}.md")).is_empty();
+        unless(is_described, PAGE, format!("no section describes the store `{store}`"));
+    }
+    found
+}
+
+/// Such a store promises what its members do.
+fn is_made_of_others(table: &str, store: &str) -> bool {
+    table.split_once("made of installed stores {\n").is_some_and(|(_, rows)| rows.contains(&format!(" {store} = ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::{SUITE, forgotten};
+    use crate::workspace::{FACADE, Package, Workspace};
+
+    /// A store that is entered everywhere. It has the name of one whose servers are pinned.
+    fn whole() -> (Workspace, BTreeMap<String, String>) {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        let facade = Package {
+            name: FACADE.to_owned(),
+            features: [("consul", "dep:dlock-consul"), ("full", "consul")]
+                .map(|(feature, switched)| (feature.to_owned(), names(&[switched])))
+                .into(),
+            tested: names(&["consul"]),
+            ..Package::default()
+        };
+        let store = Package { name: "dlock-consul".into(), folder: "backends/consul".into(), ..Package::default() };
+        let files = [
+            ("src/openers.rs", "stores! {\n    consul = dlock_consul + fenced: \"consul\" [\"consul\"];"),
+            ("backends/consul/src/lib.rs", "pub mod fenced;"),
+            ("backends/consul/Cargo.toml", SUITE),
+            ("backends/consul/tests/conformance.rs", "dlock_testkit::conformance::main(stores)"),
+            ("tests/promises.rs", "(\"consul\", \"Consul\", |_| shared().consul()),"),
+            ("README.md", "| feature | `consul`, with TLS `consul-tls` |"),
+            ("docs/backends.md", "# The stores\n## Consul\n"),
+        ];
+        let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
+        (Workspace { packages: vec![facade, store] }, files.into())
+    }
+
+    fn places(workspace: &Workspace, files: &BTreeMap<String, String>) -> Vec<String> {
+        let found = forgotten(workspace, &|path| files.get(path).cloned().unwrap_or_default());
+        found.iter().map(|line| line.trim_start().split(':').next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_store_that_is_entered_everywhere_has_no_finding() {
+        let (workspace, files) = whole();
+        assert_eq!(places(&workspace, &files), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_file_in_which_a_store_is_forgotten_is_named() {
+        let (workspace, files) = whole();
+        for path in files.keys().filter(|path| !path.ends_with("lib.rs")) {
+            let mut files = files.clone();
+            files.remove(path);
+            let found = places(&workspace, &files);
+            assert!(!found.is_empty() && found.iter().all(|place| place == path), "{path}: {found:?}");
+        }
+        let mut files = files.clone();
+        files.insert("src/openers.rs".into(), "stores! {\n    consul = dlock_consul: \"consul\" [\"consul\"];".into());
+        assert_eq!(places(&workspace, &files), ["src/openers.rs"], "a row without the module `fenced`");
+    }
+
+    #[test]
+    fn each_line_of_the_manifest_in_which_a_store_is_forgotten_is_named() {
+        let (mut workspace, files) = whole();
+        workspace.packages[0].tested.clear();
+        assert_eq!(places(&workspace, &files), ["Cargo.toml"], "the features of the tests");
+        let (mut workspace, files) = whole();
+        workspace.packages[0].features.insert("full".into(), ["memory".to_owned()].into());
+        assert_eq!(places(&workspace, &files), ["Cargo.toml"], "the feature `full`");
+        let (mut workspace, files) = whole();
+        workspace.packages[0].features.clear();
+        assert_eq!(places(&workspace, &files), ["Cargo.toml"], "the feature of the store");
+    }
+
+    #[test]
+    fn a_store_without_pins_is_named() {
+        let (mut workspace, files) = whole();
+        let renamed = |text: &str| text.replace("consul", "newcomer");
+        let files: BTreeMap<_, _> = files.iter().map(|(path, text)| (renamed(path), renamed(text))).collect();
+        let files: BTreeMap<_, _> =
+            files.into_iter().map(|(path, text)| (path, text.replace("## Consul", "## Newcomer"))).collect();
+        let facade = &mut workspace.packages[0];
+        facade.features.clear();
+        facade.features.insert("newcomer".into(), ["dep:dlock-newcomer".to_owned()].into());
+        facade.features.insert("full".into(), ["newcomer".to_owned()].into());
+        facade.tested = ["newcomer".to_owned()].into();
+        let store = &mut workspace.packages[1];
+        (store.name, store.folder) = ("dlock-newcomer".into(), "backends/newcomer".into());
+        assert_eq!(places(&workspace, &files), ["testkit/src/servers/pins.rs"]);
+    }
+}
