@@ -49,7 +49,7 @@ impl Bench {
 
     /// As a process to which nothing can be pushed; of a server of its own.
     pub(crate) async fn open_polling(&self) -> Redis {
-        self.acl("dlock on >pw resetkeys ~dl1:* resetchannels -@all");
+        self.acl(&format!("dlock on >pw resetkeys ~{} resetchannels -@all", crate::names::OURS));
         self.acl(
             "dlock +set +get +incrby +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish \
              +subscribe +time +role +eval +evalsha +zrange +zcard +zscore +hgetall",

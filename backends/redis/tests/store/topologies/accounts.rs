@@ -13,6 +13,7 @@ use dlock_testkit::wait_until;
 use super::cluster::{Move, cluster};
 use super::replicas::with_replica;
 use super::{MS, SECOND, blocking, handed, open, refusal, take_soon, with};
+use crate::names::OURS;
 use crate::rights;
 
 async fn server() -> Instance {
@@ -61,7 +62,7 @@ async fn the_listed_rights_are_enough_and_a_missing_one_is_named() {
     }
     let url = account(&server, "elsewhere", &format!("{} resetkeys ~other:*", rights::lines(1..=5)));
     let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
-    assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("dl1:*"), "{error}");
+    assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains(OURS), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

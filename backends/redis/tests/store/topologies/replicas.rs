@@ -9,6 +9,7 @@ use dlock_testkit::servers::{Instance, Make, Redis, wait_until_followed};
 
 use super::accounts::calls;
 use super::{SECOND, blocking, handed, name, open, refusal, take_soon, with};
+use crate::names::RIGHTS;
 
 /// A primary, and a replica that follows it.
 pub(crate) fn with_replica() -> (Instance, Instance) {
@@ -103,7 +104,7 @@ async fn a_server_that_can_compare_and_delete_releases_without_a_script() {
         redis.release(&next).await.unwrap();
 
         // An account that may not: the script does the same.
-        server.ask(&format!("ACL SETUSER old reset on >pw ~dl1:* &dl1:* +@all -{command}")).unwrap();
+        server.ask(&format!("ACL SETUSER old reset on >pw {RIGHTS} +@all -{command}")).unwrap();
         let old = open(&format!("redis://old:pw@127.0.0.1:{}/", server.port())).await;
         for _ in 0..2 {
             let hold = take(&old, &claim("k", SECOND)).await;
