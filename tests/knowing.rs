@@ -10,6 +10,7 @@ use dlock::testing::TestKit;
 use dlock::{
     Error, ErrorKind, Event, Label, LossCause, Observer, OnLost, Outcome, Registry, Tuning, distributed_lock, is_locked,
 };
+use dlock_testkit::wait_until;
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use dlock::{ErrorKind, HoldId, Key, LockKey, LossCause, Registry};
 use dlock_contract::{Backend, BreakRecord, Hold, Inspect, Listing, Released, Standing};
-use dlock_testkit::{Proxy, lateness};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
+use dlock_testkit::{Proxy, lateness};
 use futures::FutureExt;
 
 use super::support::take_soon;

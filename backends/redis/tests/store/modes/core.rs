@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Instant;
 
-use dlock_testkit::lateness;
 use dlock::{ErrorKind, Key, Lock, Mode, OncePer, Registry, Wait};
+use dlock_testkit::lateness;
 
 use super::bench::{Bench, LONG, MS, SECOND, permits, took};
 

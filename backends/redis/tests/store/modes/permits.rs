@@ -8,7 +8,9 @@ use dlock_testkit::holds::{confirm, take};
 use dlock_testkit::{lateness, wait_until};
 use redis::Commands;
 
-use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, permits, silent, stand, took, until, wait};
+use super::bench::{
+    Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, permits, silent, stand, took, until, wait,
+};
 use crate::names::FENCE;
 
 #[tokio::test]
