@@ -61,7 +61,7 @@ async fn said(store: &str) -> Result<(), Error> {
     held.confirm().await
 }
 
-#[distributed_lock(key = "renew:false", ttl = "200ms", renew = false, backend = store)]
+#[distributed_lock(key = "renew:false", ttl = "1s", renew = false, backend = store)]
 async fn off(store: &str) -> Result<(), Error> {
     std::future::pending().await
 }
