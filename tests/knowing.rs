@@ -10,6 +10,7 @@ use dlock::testing::TestKit;
 use dlock::{
     Error, ErrorKind, Event, Label, LossCause, Observer, OnLost, Outcome, Registry, Tuning, distributed_lock, is_locked,
 };
+use dlock_testkit::wait_until;
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 
@@ -132,12 +133,7 @@ async fn opposite_lock_orders_of_annotated_functions_are_reported_once_with_both
         right(true).await.unwrap();
     }
     // Observers get events on a thread of their own.
-    for _ in 0..500 {
-        if !cycles.0.lock().unwrap().is_empty() {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    wait_until("an event", async || !cycles.0.lock().unwrap().is_empty()).await.unwrap();
     let told = cycles.0.lock().unwrap().clone();
     let [[here, elsewhere]] = &told[..] else { panic!("{told:?}") };
     assert!(here.starts_with("knowing::left (tests/knowing.rs:"), "{here}");

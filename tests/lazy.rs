@@ -36,7 +36,7 @@ async fn a_store_that_is_down_at_the_start(url: String) {
     assert!(is_outage(&error), "{through}: {error}");
     set(Mode::Pass);
     let guard = loop {
-        match lock().wait(Wait::UpTo(SOON)).acquire().await {
+        match lock().ttl(SOON).wait(Wait::UpTo(SOON)).acquire().await {
             Ok(guard) => break guard,
             // The circuit breaker lets one opening a second through.
             Err(error) => assert!(is_outage(&error), "{through}: {error}"),
@@ -82,7 +82,7 @@ async fn a_silent_server_is_an_outage_until_it_speaks() {
     proxy.set(Mode::Pass);
     proxy.cut();
     let guard = loop {
-        match lock().wait(Wait::UpTo(SOON)).acquire().await {
+        match lock().ttl(SOON).wait(Wait::UpTo(SOON)).acquire().await {
             Ok(guard) => break guard,
             Err(error) => assert!(is_outage(&error), "{error}"),
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use dlock::backends::memory::Memory;
-use dlock::{Error, ErrorKind, Fence, Held, Key, Outcome, distributed_lock, scheduled_lock};
+use dlock::{Error, ErrorKind, Fence, Held, Key, LockKey, Outcome, distributed_lock, scheduled_lock};
 
 /// One store under two names for all tests; each of them has keys of its own.
 fn install() {
@@ -17,6 +17,11 @@ fn install() {
         }
         dlock::set_default("memory").expect("an installed name");
     });
+}
+
+/// A key in the default namespace.
+fn full(key: Key) -> LockKey {
+    LockKey::new("default", key).expect("a short key")
 }
 
 #[tokio::test]
@@ -41,14 +46,15 @@ async fn the_guard_and_the_token_are_variables_of_the_body() {
 #[tokio::test]
 async fn several_keys_are_taken_once_each_and_in_order() {
     #[distributed_lock(keys = ["several:<to>", "several:<from>", "shop:<from>:<ids..>"], guard = held)]
-    async fn all(from: u8, to: u8, ids: Vec<u8>) -> Result<Vec<String>, Error> {
+    async fn all(from: u8, to: u8, ids: Vec<u8>) -> Result<Vec<LockKey>, Error> {
         drop(ids);
-        Ok(held.iter().map(|held: &Held| held.key().to_string()).collect())
+        Ok(held.iter().map(|held: &Held| held.key().clone()).collect())
     }
     install();
     let keys = all(1, 2, vec![9, 3, 9]).await.expect("free locks");
-    let ends: Vec<&str> = keys.iter().map(|key| key.trim_start_matches("dl1:default:")).collect();
-    assert_eq!(ends, ["several:<1>", "several:<2>", "shop:<1>:<3>", "shop:<1>:<9>"]);
+    let several = |id: u8| full(Key::text("several:").value(&id));
+    let shop = |id: u8| full(Key::text("shop:").value(&1_u8).and_text(":").value(&id));
+    assert_eq!(keys, [several(1), several(2), shop(3), shop(9)]);
     assert_eq!(all(1, 1, vec![]).await.expect("free locks").len(), 1);
 }
 
@@ -76,14 +82,15 @@ async fn expressions_of_options_are_evaluated_at_each_call() {
         wait = Duration::from_millis(5),
         guard = held
     )]
-    async fn bill(tenant: Tenant) -> Result<(String, String, Duration), Error> {
+    async fn bill(tenant: Tenant) -> Result<(LockKey, String, Duration), Error> {
         drop(tenant);
-        Ok((held.key().to_string(), held.backend().to_owned(), held.granted()))
+        Ok((held.key().clone(), held.backend().to_owned(), held.granted()))
     }
     install();
     let tenant = Tenant { name: "Ada".into(), store: "other".into(), ttl: Duration::from_secs(3) };
     let (key, backend, ttl) = bill(tenant).await.expect("a free lock");
-    assert_eq!((key.as_str(), backend.as_str(), ttl), ("dl1:default:tenant:<ada>", "other", Duration::from_secs(6)));
+    assert_eq!(key, full(Key::text("tenant:").value("ada")));
+    assert_eq!((backend.as_str(), ttl), ("other", Duration::from_secs(6)));
     let tenant = Tenant { name: "Ada".into(), store: "nowhere".into(), ttl: Duration::from_secs(3) };
     assert!(matches!(bill(tenant).await.unwrap_err().kind(), ErrorKind::BackendNotRegistered { .. }));
 }

@@ -199,7 +199,7 @@ async fn in_use(servers: &[&Instance], url: &dyn Fn(&str) -> String) {
     heard.note_error(&registry.connect("wrong", &url(&CANARY.repeat(2))).await.unwrap_err());
     registry.connect("store", &url(CANARY)).await.unwrap();
     registry.set_default("store").unwrap();
-    let lock = || registry.lock("job").ttl(Duration::from_secs(2)).name("secrets");
+    let lock = || registry.lock("job").ttl(Duration::from_secs(3)).name("secrets");
     let guard = lock().acquire().await.unwrap();
     heard.note(&format!("{guard:?} {:?} {:?} {:?} {registry:#?}", guard.fence(), lock(), lock().holders().await));
     heard.note_error(&lock().try_acquire().await.unwrap_err());

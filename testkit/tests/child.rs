@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dlock_testkit::child::{Child, role};
 use dlock_testkit::servers::{Instance, Redis, shared};
 
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(60);
 
 #[test]
 fn child_main() {
@@ -58,6 +58,7 @@ fn another_program_can_be_a_child() {
 #[test]
 fn a_line_that_does_not_come_is_an_error_with_the_others() {
     let mut child = Child::spawn("ticker", &[]).unwrap();
+    child.wait_line("tick 1", LONG).unwrap();
     let error = child.wait_line("never", Duration::from_millis(300)).unwrap_err().to_string();
     assert!(error.contains("never") && error.contains("tick 1"), "{error}");
     child.kill9().unwrap();

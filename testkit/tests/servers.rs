@@ -163,7 +163,7 @@ fn a_server_that_cannot_start_says_why_at_once() {
     let error = Instance::start(Redis { extra: vec!["--no-such-option".into(), "1".into()], ..Redis::default() });
     let error = error.err().expect("it must not start").to_string();
     assert!(error.contains("ended by itself") && error.contains("no-such-option"), "{error}");
-    assert!(started.elapsed() < Duration::from_secs(10));
+    assert!(started.elapsed() < Duration::from_secs(60));
 }
 
 /// The spawning thread must not be the test's: the server would end with it.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock::{Cohort, Error, Held, Key, Lock, distributed_lock};
 use futures::future::join_all;
 
-use crate::stores::{MS, installed, stranger};
+use crate::stores::{MS, installed, stranger, until_in_line, until_waiting};
 
 /// The token, and the holder that the store shows.
 type Seen = Mutex<Vec<(u64, String)>>;
@@ -34,7 +34,7 @@ async fn default(store: &'static str, seen: &Seen) -> Result<(), Error> {
 }
 
 /// How often the store has granted the lock, for twelve calls at once, as far as the holders' notes differ.
-async fn grants(hold: Lock, calls: impl AsyncFn(&Seen) -> Result<(), Error>) -> usize {
+async fn grants(store: &str, hold: Lock, key: &'static str, calls: impl AsyncFn(&Seen) -> Result<(), Error>) -> usize {
     let seen = Seen::default();
     let call = async |number| {
         // A note tells when it was written, in milliseconds.
@@ -44,7 +44,7 @@ async fn grants(hold: Lock, calls: impl AsyncFn(&Seen) -> Result<(), Error>) -> 
     let first = async {
         // Held until all the others wait.
         let held = hold.acquire().await?;
-        tokio::time::sleep(60 * MS).await;
+        until_waiting(store, key, 12).await;
         held.release().await
     };
     let (ends, first) = tokio::join!(join_all((1..=12).map(call)), first);
@@ -65,13 +65,13 @@ async fn the_store_grants_once_for_all_waiters_of_a_cohort() {
         let lock = |key| dlock::lock(Key::text(key)).backend(store);
         let sixty_four = Some(Cohort { passes: 64, span: None });
         assert_eq!(
-            grants(lock("cohort:on").cohort(sixty_four), async |seen| on(store, seen).await).await,
+            grants(store, lock("cohort:on").cohort(sixty_four), "cohort:on", async |seen| on(store, seen).await).await,
             1,
             "{store}"
         );
         // No other process waits, so the cohort goes on after two passes.
         let bound = lock("cohort:bounded").cohort(BOUNDED);
-        assert_eq!(grants(bound, async |seen| bounded(store, seen).await).await, 1, "{store}");
+        assert_eq!(grants(store, bound, "cohort:bounded", async |seen| bounded(store, seen).await).await, 1, "{store}");
     }
 }
 
@@ -81,7 +81,7 @@ async fn without_cohort_each_caller_has_a_grant_of_its_own() {
     for store in ["memory", "redis"] {
         let lock = dlock::lock("cohort:default").backend(store);
         // Twelve, but for notes that were written in the same millisecond.
-        assert!(grants(lock, async |seen| default(store, seen).await).await > 1, "{store}");
+        assert!(grants(store, lock, "cohort:default", async |seen| default(store, seen).await).await > 1, "{store}");
     }
 }
 
@@ -96,8 +96,8 @@ async fn another_process_gets_the_lock_after_the_bound_of_the_cohort() {
             let registry = stranger(store);
             let waits = registry.lock("cohort:bounded").backend(store).run(async |_| seen.lock().unwrap().len());
             let release = async {
-                // By then all stand in their lines.
-                tokio::time::sleep(200 * MS).await;
+                until_waiting(store, "cohort:bounded", 8).await;
+                until_in_line(store, "cohort:bounded", 1).await;
                 first.release().await.unwrap();
             };
             tokio::join!(waits, release).0.unwrap()

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, LossCause, Mode, Wait, distributed_lock, scheduled_lock};
+use dlock::{Error, ErrorKind, LossCause, Mode, distributed_lock, scheduled_lock};
 
-use crate::stores::{MS, Other, is_busy, on_each, soon};
+use crate::stores::{MS, Other, is_busy, on_each, soon, until_waiting};
 
 const SHORT: Duration = Duration::from_millis(500);
+/// A slow machine renews in time.
+const TTL: Duration = Duration::from_secs(3);
 const LONG: Duration = Duration::from_secs(20);
 const ONE: u32 = 1;
 
@@ -16,11 +18,11 @@ impl Limits {
     const WORKERS: u32 = 2;
 
     const fn longest() -> Duration {
-        Duration::from_millis(700)
+        Duration::from_millis(3300)
     }
 }
 
-#[distributed_lock(key = "constants:max_hold", ttl = SHORT, max_hold = Limits::longest(), backend = store)]
+#[distributed_lock(key = "constants:max_hold", ttl = TTL, max_hold = Limits::longest(), backend = store)]
 async fn max_hold(store: &str) -> Result<(), Error> {
     std::future::pending().await
 }
@@ -30,9 +32,9 @@ async fn timeout(store: &str) -> Result<(), Error> {
     std::future::pending().await
 }
 
-#[distributed_lock(key = "constants:renew", ttl = "1s", renew = Duration::from_millis(300), backend = store)]
+#[distributed_lock(key = "constants:renew", ttl = TTL, renew = Duration::from_millis(300), backend = store)]
 async fn renew(store: &str) -> Result<(), Error> {
-    tokio::time::sleep(1500 * MS).await;
+    tokio::time::sleep(TTL + SHORT).await;
     Ok(())
 }
 
@@ -101,9 +103,7 @@ async fn options_with_constant_counts_have_their_effect() {
         let other = Other::holds(store, "constants:waiters").await;
         let mut waiting = Box::pin(max_waiters(store));
         let full = async {
-            // Until the first is known to wait, another one may take a place for a moment.
-            let asks = || dlock::lock("constants:waiters").backend(store).wait(Wait::UpTo(100 * MS)).max_waiters(1);
-            while !matches!(asks().acquire().await.unwrap_err().kind(), ErrorKind::QueueFull { max: 1 }) {}
+            until_waiting(store, "constants:waiters", 1).await;
             let error = max_waiters(store).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::QueueFull { max: 1 });
             other.releases().await;

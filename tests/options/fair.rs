@@ -9,7 +9,7 @@ use dlock_testkit::child::{Child, role};
 use dlock_testkit::servers::shared;
 use futures::future::join_all;
 
-use crate::stores::{LONG, MS, Other, installed, namespace, on_each, soon};
+use crate::stores::{LONG, MS, Other, installed, namespace, on_each, soon, until_in_line};
 
 #[distributed_lock(key = "fair:cluster", fair, wait = "60s", fence = token, backend = "redis")]
 async fn in_order() -> Result<u64, Error> {
@@ -155,7 +155,7 @@ async fn fair_callers_with_several_keys_are_served_in_order_too() {
         let other = Other::holds_fairly(store, "fair:keys:all").await;
         let waiting = join_all((0..5).map(|n| several(store, n, &order)));
         let release = async {
-            tokio::time::sleep(50 * MS).await;
+            until_in_line(store, "fair:keys:all", 5).await;
             other.releases().await;
         };
         let (ends, ()) = soon(async { tokio::join!(waiting, release) }).await;

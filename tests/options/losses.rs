@@ -6,21 +6,21 @@ use crate::stores::{MS, on_each, soon};
 
 /// Long after the lock, and short enough to be waited for.
 async fn late() -> Outcome<u8> {
-    tokio::time::sleep(400 * MS).await;
+    tokio::time::sleep(1500 * MS).await;
     1.into()
 }
 
-#[distributed_lock(key = "lost", ttl = "100ms", renew = false, backend = store)]
+#[distributed_lock(key = "lost", ttl = "1s", renew = false, backend = store)]
 async fn default(store: &str) -> Outcome<u8> {
     late().await
 }
 
-#[distributed_lock(key = "lost:cancel", ttl = "100ms", renew = false, on_lost = cancel, backend = store)]
+#[distributed_lock(key = "lost:cancel", ttl = "1s", renew = false, on_lost = cancel, backend = store)]
 async fn cancel(store: &str) -> Outcome<u8> {
     late().await
 }
 
-#[distributed_lock(key = "lost:continue", ttl = "100ms", renew = false, on_lost = continue, backend = store)]
+#[distributed_lock(key = "lost:continue", ttl = "1s", renew = false, on_lost = continue, backend = store)]
 async fn goes_on(store: &str) -> Outcome<u8> {
     late().await
 }

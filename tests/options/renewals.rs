@@ -38,7 +38,7 @@ async fn renewed(held: &Held, within: Duration) -> bool {
 
 #[distributed_lock(key = "cadence", renew = "50ms", guard = held, backend = store)]
 async fn often(store: &str) -> Result<bool, Error> {
-    Ok(renewed(&held, LONG / 6).await)
+    Ok(renewed(&held, LONG).await)
 }
 
 #[distributed_lock(key = "cadence:default", guard = held, backend = store)]
@@ -46,24 +46,27 @@ async fn at_a_third(store: &str) -> Result<bool, Error> {
     Ok(renewed(&held, 500 * MS).await)
 }
 
-#[distributed_lock(key = "renew", ttl = "1s", guard = held, backend = store)]
+/// Longer than the ttl of three seconds. A slow machine renews within that.
+const PAST_THE_TTL: Duration = Duration::from_millis(3500);
+
+#[distributed_lock(key = "renew", ttl = "3s", guard = held, backend = store)]
 async fn on(store: &str) -> Result<(), Error> {
-    tokio::time::sleep(1500 * MS).await;
+    tokio::time::sleep(PAST_THE_TTL).await;
     held.confirm().await
 }
 
-#[distributed_lock(key = "renew:true", ttl = "1s", renew = true, guard = held, backend = store)]
+#[distributed_lock(key = "renew:true", ttl = "3s", renew = true, guard = held, backend = store)]
 async fn said(store: &str) -> Result<(), Error> {
-    tokio::time::sleep(1500 * MS).await;
+    tokio::time::sleep(PAST_THE_TTL).await;
     held.confirm().await
 }
 
-#[distributed_lock(key = "renew:false", ttl = "200ms", renew = false, backend = store)]
+#[distributed_lock(key = "renew:false", ttl = "1s", renew = false, backend = store)]
 async fn off(store: &str) -> Result<(), Error> {
     std::future::pending().await
 }
 
-#[distributed_lock(key = "max_hold", ttl = "500ms", max_hold = "700ms", backend = store)]
+#[distributed_lock(key = "max_hold", ttl = "3s", max_hold = "3300ms", backend = store)]
 async fn bounded(store: &str) -> Result<(), Error> {
     std::future::pending().await
 }

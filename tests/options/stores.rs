@@ -7,9 +7,10 @@ use std::time::Duration;
 use dlock::backends::memory::Memory;
 use dlock::backends::redis::Redis;
 use dlock::backends::sqlite::Sqlite;
-use dlock::{Clock, Error, ErrorKind, Key, LockKey, Mode, OncePer, Registry};
+use dlock::{Clock, Error, ErrorKind, Key, LockKey, Mode, OncePer, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Claim, Hold, Owner, Queue, Released};
 use dlock_testkit::servers::{self, Instance, shared};
+use dlock_testkit::wait_until;
 use futures::FutureExt;
 use futures::future::join_all;
 
@@ -142,6 +143,25 @@ pub(crate) async fn is_free(store: &str, key: impl Into<Key>) {
 #[track_caller]
 pub(crate) fn is_busy<T: std::fmt::Debug>(result: Result<T, Error>) {
     assert_eq!(*result.unwrap_err().kind(), ErrorKind::Busy);
+}
+
+/// Waits until so many callers of this process wait for a lock that is held. One more is refused then; until then it waits
+/// for a moment itself.
+pub(crate) async fn until_waiting(store: &str, key: &'static str, callers: usize) {
+    loop {
+        let one_more = dlock::lock(key).backend(store).wait(Wait::UpTo(50 * MS)).max_waiters(callers);
+        match one_more.acquire().await.map(drop).expect_err("it is held").kind() {
+            ErrorKind::QueueFull { .. } => return,
+            kind => assert_eq!(*kind, ErrorKind::WaitTimeout),
+        }
+    }
+}
+
+/// Waits until so many callers of all processes have a place in the store's queue.
+pub(crate) async fn until_in_line(store: &str, key: &'static str, places: u64) {
+    let other = stranger(store);
+    let waiters = async || other.lock(key).backend(store).holders().await.unwrap().waiters;
+    wait_until("all have a place", async || waiters().await == Some(places)).await.unwrap();
 }
 
 /// Bounds a future that would never end if there were a fault.

@@ -36,9 +36,9 @@ fn instead(_: &str, _: u8) -> Result<Option<u8>, Error> {
 }
 
 /// Nothing can stop it, whatever `on_lost` is.
-#[distributed_lock(key = "sync:lost", ttl = "50ms", renew = false, backend = store)]
+#[distributed_lock(key = "sync:lost", ttl = "500ms", renew = false, backend = store)]
 fn outlasts_its_lock(store: &str) -> Outcome<u8> {
-    thread::sleep(300 * MS);
+    thread::sleep(800 * MS);
     1.into()
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock::{Error, ErrorKind, Wait, distributed_lock};
 
-use crate::stores::{MS, Other, on_each, soon};
+use crate::stores::{MS, Other, on_each, soon, until_in_line, until_waiting};
 
 #[distributed_lock(key = "wait", wait = "none", backend = store)]
 async fn none(store: &str) -> Result<(), Error> {
@@ -73,7 +73,7 @@ async fn a_waiter_gets_the_lock_after_its_release_also_by_default() {
     on_each(async |store| {
         let other = Other::holds(store, "wait:long").await;
         let release = async {
-            tokio::time::sleep(100 * MS).await;
+            until_waiting(store, "wait:long", 3).await;
             other.releases().await;
         };
         let all = async { tokio::join!(forever(store), bare_forever(store), default(store), release) };
@@ -101,9 +101,7 @@ async fn one_waiter_too_many_fails_at_once_if_max_waiters_is_set() {
         let other = Other::holds(store, "queue").await;
         let mut waiting = Box::pin(short_queue(store));
         let full = async {
-            // Until the first is known to wait, another one may take a place for a moment.
-            let asks = || dlock::lock("queue").backend(store).wait(Wait::UpTo(100 * MS)).max_waiters(1);
-            while !matches!(asks().acquire().await.unwrap_err().kind(), ErrorKind::QueueFull { max: 1 }) {}
+            until_waiting(store, "queue", 1).await;
             let error = short_queue(store).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::QueueFull { max: 1 });
             assert!(error.is_contention());
@@ -121,7 +119,7 @@ async fn many_callers_may_wait_by_default() {
         let other = Other::holds(store, "queue:long").await;
         let waiting = futures::future::join_all((0..100).map(|_| long_queue(store)));
         let release = async {
-            tokio::time::sleep(50 * MS).await;
+            until_waiting(store, "queue:long", 100).await;
             other.releases().await;
         };
         let (ends, ()) = soon(async { tokio::join!(waiting, release) }).await;
@@ -148,7 +146,9 @@ async fn waiters_are_served_in_order_if_the_store_can() {
         let other = Other::holds(store, "fair").await;
         let waiting = futures::future::join_all((0..9).map(|n| in_order(store, n, &order)));
         let release = async {
-            tokio::time::sleep(50 * MS).await;
+            if store != "sqlite" {
+                until_in_line(store, "fair", 9).await;
+            }
             other.releases().await;
         };
         let (ends, ()) = soon(async { tokio::join!(waiting, release) }).await;

@@ -9,7 +9,7 @@ use dlock::{Clock, Lock, Registry};
 use dlock_contract::BootInstant;
 use dlock_testkit::child::Child;
 use dlock_testkit::servers::Instance;
-use dlock_testkit::{Mode, Proxy, Result, lateness};
+use dlock_testkit::{Mode, Proxy, Result, lateness, wait_until};
 use tempfile::TempDir;
 
 use crate::probes::{self, Probe};
@@ -21,6 +21,9 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 
 /// So much later than the ttl a dead holder's lock is granted to the next.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// Time to join the queue, where nothing shows that. Were it too short, a trial would prove less.
+const IN_LINE: Duration = Duration::from_millis(500);
 
 /// Long enough for anything that is not measured.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,6 +120,15 @@ impl Arena {
         let own =
             [("LOCKS", self.far.as_str()), ("NAMESPACE", &self.namespace), ("RESOURCE", self.resource.url.as_str())];
         Child::spawn(role, &[&own, more].concat()).unwrap()
+    }
+
+    /// Waits until so many callers stand behind the holder of the job. A store that cannot tell gets some time instead.
+    pub(crate) async fn until_waiting(&self, process: &Registry, callers: u64) {
+        let waiters = async || process.lock(JOB).holders().await.unwrap().waiters;
+        if waiters().await.is_none() {
+            return tokio::time::sleep(IN_LINE).await;
+        }
+        wait_until("callers wait", async || waiters().await.is_some_and(|waiters| waiters >= callers)).await.unwrap();
     }
 
     /// The longest that a dead holder may stand in the way.

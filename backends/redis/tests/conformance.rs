@@ -71,10 +71,8 @@ impl Store for Server {
             let mut found = match self.layout {
                 Layout::Plain => self.served.lines(format!("KEYS {}*", name_in_redis(key))).await?,
                 Layout::Literal | Layout::Redisson => {
-                    let name = key.literal()?;
-                    let mut found = self.served.lines(format!("KEYS {name}*")).await?;
-                    found.extend(self.served.lines(format!("KEYS dl1:l:{{{name}}}*")).await?);
-                    found
+                    // The names beside the lock contain the lock's own.
+                    self.served.lines(format!("KEYS *{}*", key.literal()?)).await?
                 }
             };
             found.retain(|line| !line.ends_with("}:r"));

@@ -1,5 +1,7 @@
 //! Passes a hold on to the next caller of this process, without a request to the store.
 //!
+//! Exists because a busy key of one process would otherwise pay a round trip for each of its callers.
+//!
 //! In the store, the owner stays the caller that won the lock. Each further caller gets a fencing token of its own,
 //! because a write of an earlier caller may still be under way. The tokens come from a block that the store has
 //! reserved for the hold. If other processes wait, the hold is passed on within bounds only: the first block and the

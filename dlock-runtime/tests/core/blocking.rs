@@ -167,7 +167,9 @@ fn a_thread_of_spawn_blocking_may_wait_for_a_task_of_the_same_runtime() {
         let held = world.lock("k").acquire().await.unwrap();
         let lock = world.lock("k").wait(Wait::Forever);
         let other = tokio::task::spawn_blocking(move || lock.run_blocking(|_| ()));
-        tokio::time::sleep(20 * MS).await;
+        // One more waiter would be one too many once the thread waits.
+        let one_more = || world.lock("k").wait(Wait::UpTo(MS)).max_waiters(1).acquire();
+        while *one_more().await.unwrap_err().kind() == ErrorKind::WaitTimeout {}
         held.release().await.unwrap();
         other.await.unwrap().unwrap();
     });

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock_contract::Fencing;
-use dlock_runtime::{Clock, ErrorKind, HoldId, LossCause};
+use dlock_runtime::{Clock, ErrorKind, HoldId, Key, LockKey, LossCause};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, SECOND, World, calm, is_free, test};
@@ -126,7 +126,7 @@ fn elections_of_two_namespaces_do_not_meet() {
         let here = world.registry.elect("billing").campaign().await.unwrap();
         let elsewhere = other.registry.elect("billing").namespace("test");
         let there = elsewhere.try_campaign().await.unwrap();
-        assert_eq!(there.key().as_str(), "dl1:test:billing");
+        assert_eq!(there.key(), &LockKey::new("test", Key::text("billing")).unwrap());
         assert_eq!(elsewhere.leader().await.unwrap().unwrap().id, Some(there.id()));
         assert_eq!(other.registry.elect("billing").leader().await.unwrap().unwrap().id, Some(here.id()));
         let wrong = other.registry.elect("billing").namespace("a:b").campaign().await.unwrap_err();

@@ -215,8 +215,9 @@ fn the_holders_are_told_with_the_names_of_the_lock_in_the_store() {
     test(async {
         let world = World::new();
         let guard = world.lock("k").acquire().await.unwrap();
-        assert_eq!(world.lock("k").holders().await.unwrap().names, ["dl1:default:k"]);
-        assert_eq!(world.registry.locks().page().await.unwrap().locks[0].state.names, ["dl1:default:k"]);
+        let names = [full("k").to_string()];
+        assert_eq!(world.lock("k").holders().await.unwrap().names, names);
+        assert_eq!(world.registry.locks().page().await.unwrap().locks[0].state.names, names);
         guard.release().await.unwrap();
     });
 }

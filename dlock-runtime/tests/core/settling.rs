@@ -62,7 +62,7 @@ fn a_refusal_turns_the_result_into_an_error() {
         let world = world();
         world.store.next(Op::Settle, [Step::Refuse]);
         let error = world.lock("k").run_fallible(|_| work(&world, Ok(7))).await.unwrap_err();
-        assert_eq!((error.kind(), error.key()), (&ErrorKind::CommitRefused, Some("dl1:default:k")));
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::CommitRefused, Some(full("k").as_str())));
         assert!(is_free(&world, "k").await);
         world.events.expect("NotSettled", 1).await;
     });
@@ -202,7 +202,7 @@ fn of_several_keys_the_rest_is_undone_once_one_is_refused() {
         world.store.next(Op::Settle, [Step::Pass, Step::Refuse]);
         let guards = world.registry.lock_all(["a", "b", "c"]).acquire().await.unwrap();
         let error = guards.release().await.unwrap_err();
-        assert_eq!((error.kind(), error.key()), (&ErrorKind::CommitRefused, Some("dl1:default:b")));
+        assert_eq!((error.kind(), error.key()), (&ErrorKind::CommitRefused, Some(full("b").as_str())));
         assert_eq!(world.store.calls(Op::Settle), 5, "the last one was not asked for");
         world.empty().await;
     });

@@ -28,8 +28,8 @@ pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
         job(&dropper).acquire().await.unwrap().release().await.unwrap();
         points.cycle = start.elapsed();
 
-        warm_up(&other, &dropper).await;
-        warm_up(&dropper, &other).await;
+        warm_up(arena, &other, &dropper).await;
+        warm_up(arena, &dropper, &other).await;
         points.drop_so_many(WARM_UP, &other, &dropper).await;
         tokio::time::sleep(arena.takeover()).await;
         // Whatever this process keeps alive for one lock must not keep the remains of another.
@@ -67,10 +67,10 @@ pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
 }
 
 /// Has `one` open whatever it needs to wait, and our own thread whatever it needs to clean up for it.
-async fn warm_up(one: &Registry, other: &Registry) {
+async fn warm_up(arena: &Arena, one: &Registry, other: &Registry) {
     let guard = job(other).acquire().await.unwrap();
     let waiting = tokio::spawn(job(one).acquire());
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    arena.until_waiting(other, 1).await;
     guard.release().await.unwrap();
     drop(waiting.await.unwrap().unwrap());
 }

@@ -1,13 +1,10 @@
 //! Dead and stopped processes hold nothing for long, neither a lock nor a place in the queue.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use dlock_testkit::child::Child;
 
 use crate::arena::{Arena, PATIENCE, TTL, job, now};
-
-/// Time to join the queue.
-const IN_LINE: Duration = Duration::from_millis(500);
 
 pub(super) fn kill_9_holder(arena: &Arena) {
     arena.run(async {
@@ -15,8 +12,7 @@ pub(super) fn kill_9_holder(arena: &Arena) {
         let token = token(&mut holder);
         let next = arena.near().await;
         let waiting = tokio::spawn(job(&next).acquire());
-        // Were this too short, it would be the case below.
-        tokio::time::sleep(IN_LINE).await;
+        arena.until_waiting(&next, 1).await;
         let killed = Instant::now();
         holder.kill9().unwrap();
         let guard = waiting.await.unwrap().unwrap();
@@ -73,11 +69,10 @@ async fn leave_behind_in_line(arena: &Arena, ends: fn(&mut Child) -> dlock_testk
     let guard = job(&holder).acquire().await.unwrap();
     let mut waiter = arena.child("wait");
     waiter.wait_line("waiting", PATIENCE).unwrap();
-    // Were it too short, the last one would be before it, and the trial would prove less.
-    tokio::time::sleep(IN_LINE).await;
+    arena.until_waiting(&holder, 1).await;
     let last = arena.near().await;
     let waiting = tokio::spawn(job(&last).acquire());
-    tokio::time::sleep(IN_LINE).await;
+    arena.until_waiting(&holder, 2).await;
     ends(&mut waiter).unwrap();
     let released = Instant::now();
     guard.release().await.unwrap();

@@ -10,7 +10,7 @@ use dlock::ErrorKind;
 use crate::arena::{Arena, TTL, job};
 
 /// A ttl that no trial waits for. If the lock is free before, it was released.
-const LONG: Duration = Duration::from_secs(300);
+pub(super) const LONG: Duration = Duration::from_secs(300);
 
 pub(super) fn a_panic_releases(arena: &Arena) {
     const WORDS: &str = "the body's own panic, as this trial wants it";

@@ -1,9 +1,10 @@
 //! Runtimes that end: in the middle of a hold, and one after another in one process, as `#[tokio::test]` makes them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use tokio::runtime::{Builder, Runtime};
 
+use super::own_process::LONG;
 use crate::arena::{Arena, TTL, job};
 
 fn current_thread() -> Runtime {
@@ -44,7 +45,7 @@ pub(super) fn a_guard_outlives_its_runtime(arena: &Arena) {
         let next = arena.near().await;
         assert_eq!(*job(&next).try_acquire().await.unwrap_err().kind(), dlock::ErrorKind::Busy);
         let waiting = tokio::spawn(job(&next).acquire());
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        arena.until_waiting(&next, 1).await;
         let dropped = Instant::now();
         // Outside of any runtime.
         std::thread::spawn(move || drop(guard)).join().unwrap();
@@ -58,6 +59,7 @@ pub(super) fn a_guard_outlives_its_runtime(arena: &Arena) {
 pub(super) fn two_runtimes_share_one_registry(arena: &Arena) {
     let first = current_thread();
     let registry = first.block_on(arena.near());
+    let job = || job(&registry).ttl(LONG);
     let (mut last, mut held) = (0, None);
     for runtime in
         [first, current_thread(), Builder::new_multi_thread().enable_all().build().unwrap(), current_thread()]
@@ -68,7 +70,7 @@ pub(super) fn two_runtimes_share_one_registry(arena: &Arena) {
                 dlock::Guard::release(guard).await.unwrap();
             }
             for _ in 0..3 {
-                let guard = job(&registry).acquire().await.unwrap();
+                let guard = job().acquire().await.unwrap();
                 let token = guard.fence().unwrap().get();
                 assert!(token > last);
                 last = token;
@@ -76,16 +78,16 @@ pub(super) fn two_runtimes_share_one_registry(arena: &Arena) {
                 guard.release().await.unwrap();
             }
             // A task that is cut off in the middle of a wait.
-            let guard = job(&registry).acquire().await.unwrap();
+            let guard = job().acquire().await.unwrap();
             last = guard.fence().unwrap().get();
-            tokio::spawn(job(&registry).acquire());
+            tokio::spawn(job().acquire());
             tokio::task::yield_now().await;
             held = Some(guard);
         });
     }
     arena.run(async {
         drop(held);
-        job(&registry).acquire().await.unwrap().release().await.unwrap();
+        job().acquire().await.unwrap().release().await.unwrap();
         arena.assert_nothing_left().await;
     });
 }

@@ -9,7 +9,7 @@ pub(super) fn a_stopped_server_makes_no_second_holder(arena: &Arena) {
         let (first, second) = (arena.near().await, arena.near().await);
         let guard = job(&first).acquire().await.unwrap();
         let waiting = tokio::spawn(job(&second).acquire());
-        tokio::time::sleep(TTL / 4).await;
+        arena.until_waiting(&second, 1).await;
         arena.servers.iter().for_each(|server| server.pause().unwrap());
         tokio::time::sleep(TTL * 2).await;
         let loss = guard.check().unwrap_err();

@@ -4,7 +4,7 @@ use dlock_testkit::servers::{self, Recipe};
 use futures::future::BoxFuture;
 use serde_json::Value;
 
-use super::Probe;
+use super::{Probe, beginning};
 
 pub(crate) struct Consul {
     pub(crate) url: String,
@@ -25,7 +25,7 @@ impl Consul {
 impl Probe for Consul {
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
-            let keys = self.ask(&format!("kv/dl1:{}:?keys", self.namespace));
+            let keys = self.ask(&format!("kv/{}?keys", beginning(&self.namespace)));
             keys.as_array().into_iter().flatten().map(|key| key.as_str().unwrap().to_owned()).collect()
         })
     }

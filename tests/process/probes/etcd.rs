@@ -3,7 +3,7 @@
 use dlock::backends::etcd::client::{Client, GetOptions};
 use futures::future::BoxFuture;
 
-use super::Probe;
+use super::{Probe, beginning};
 
 pub(crate) struct Etcd {
     pub(crate) url: String,
@@ -19,7 +19,7 @@ impl Etcd {
 impl Probe for Etcd {
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
-            let prefix = format!("dl1:{}:", self.namespace);
+            let prefix = beginning(&self.namespace);
             let found = self.connect().await.get(prefix, Some(GetOptions::new().with_prefix())).await.unwrap();
             found.kvs().iter().map(|key| key.key_str().unwrap().to_owned()).collect()
         })

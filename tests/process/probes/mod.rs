@@ -11,9 +11,15 @@ mod zookeeper;
 use std::sync::Arc;
 
 use dlock::backends::memory::Memory;
+use dlock::{Key, LockKey};
 use futures::future::BoxFuture;
 
 use crate::store::Store;
+
+/// How the names of all locks of a namespace begin.
+fn beginning(namespace: &str) -> String {
+    LockKey::new(namespace, Key::new()).unwrap().to_string()
+}
 
 /// Reads the entries of one namespace in one store.
 pub(crate) trait Probe: Send + Sync {

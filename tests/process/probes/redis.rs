@@ -29,7 +29,7 @@ impl Probe for Redis {
                 let mut cursor = 0_u64;
                 loop {
                     let mut scan = redis::cmd("SCAN");
-                    scan.arg(cursor).arg("MATCH").arg(format!("dl1:*{}*", self.namespace)).arg("COUNT").arg(1000);
+                    scan.arg(cursor).arg("MATCH").arg(format!("*{}*", self.namespace)).arg("COUNT").arg(1000);
                     let (next, keys): (u64, Vec<String>) = scan.query_async(&mut connection).await.unwrap();
                     found.extend(keys);
                     if next == 0 {

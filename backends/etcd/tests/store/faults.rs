@@ -10,7 +10,7 @@ use dlock_contract::{Backend, Claim, Queue, Released, Signal, Standing};
 use dlock_testkit::servers::{self, Instance};
 use futures::future::BoxFuture;
 
-use crate::server::{acquire, ask, claim_for, is_quiet, lock, own, soon, stand, url};
+use crate::server::{NEWS, acquire, ask, claim_for, is_quiet, lock, own, soon, stand, url};
 
 pub(crate) async fn open(server: &Instance) -> Etcd {
     Etcd::open(&url(server), &dlock::Clock::system()).await.unwrap()
@@ -116,16 +116,14 @@ pub(crate) async fn revocation(one: &Etcd, other: &Etcd, raw: &mut Client) {
 
 /// The news come long before a lease would expire.
 async fn news_of(signal: impl Future<Output = dlock::Result<Signal>>) {
-    tokio::time::timeout(Duration::from_secs(10), signal).await.expect("no news").unwrap();
+    tokio::time::timeout(NEWS, signal).await.expect("no news").unwrap();
 }
 
 /// Revokes a lease while a waiter listens.
-async fn told_of_the_end_of(lease: i64, signal: BoxFuture<'static, dlock::Result<Signal>>, raw: &mut Client) {
-    let revoked = async {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        raw.lease_revoke(lease).await.unwrap();
-    };
-    tokio::join!(revoked, news_of(signal));
+async fn told_of_the_end_of(lease: i64, mut signal: BoxFuture<'static, dlock::Result<Signal>>, raw: &mut Client) {
+    assert!(is_quiet(&mut signal).await);
+    raw.lease_revoke(lease).await.unwrap();
+    news_of(signal).await;
 }
 
 #[tokio::test]
@@ -148,7 +146,7 @@ async fn a_token_of_an_account_that_expires_is_renewed() {
     assert!(matches!(renewed, Ok(Standing::Renewed(_))), "{renewed:?}");
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(process.release(&hold).await.unwrap(), Released::Released);
-    let _ = tokio::time::timeout(Duration::from_secs(5), signal).await.expect("no news");
+    let _ = tokio::time::timeout(NEWS, signal).await.expect("no news");
     let next = acquire(&other, &waiter).await;
     assert_eq!(other.release(&next).await.unwrap(), Released::Released);
 }

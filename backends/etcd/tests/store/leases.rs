@@ -6,6 +6,7 @@ use dlock::Clock;
 use dlock::backends::etcd::client::GetOptions;
 use dlock_contract::{Backend, Hold, Released, Standing};
 use dlock_testkit::holds::confirm;
+use dlock_testkit::wait_until;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, soon, url};
 
@@ -39,14 +40,16 @@ async fn holds_share_a_lease_and_leave_it_to_each_other() {
 
 #[tokio::test]
 async fn a_hold_counts_from_the_leases_last_confirmation() {
-    let process = process().await;
-    let first = ask(&process, &claim(&lock("first"))).await.unwrap();
-    tokio::time::sleep(TTL / 6).await;
-    let early = ask(&process, &claim(&lock("early"))).await.unwrap();
+    let (process, ttl) = (process().await, Duration::from_secs(6));
+    let ask = async |name| ask(&process, &claim_for(&lock(name), ttl, true)).await.unwrap();
+    let first = ask("first").await;
+    // A lease is kept alive first once a third of its time has passed, so time must pass here.
+    tokio::time::sleep(ttl / 12).await;
+    let early = ask("early").await;
     assert_eq!(early.validity, first.validity, "nobody has confirmed the lease since");
-    tokio::time::sleep(TTL / 3).await;
+    tokio::time::sleep(ttl / 3).await;
     let before = Clock::system().now();
-    let late = ask(&process, &claim(&lock("late"))).await.unwrap();
+    let late = ask("late").await;
     assert_eq!(late.group(), first.group());
     assert!(late.validity.from >= before, "a stale lease was not kept alive first");
 }
@@ -117,15 +120,17 @@ async fn many_holds_are_renewed_in_their_order() {
 async fn a_hold_that_is_not_renewed_has_a_lease_of_its_own_and_ends_with_it() {
     let process = process().await;
     let (shared, alone) = (lock("shared"), lock("alone"));
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(3);
     let hold = ask(&process, &claim_for(&shared, ttl, true)).await.unwrap();
     let single = ask(&process, &claim_for(&alone, ttl, false)).await.unwrap();
     assert_ne!(hold.group(), single.group());
-    for _ in 0..5 {
-        tokio::time::sleep(Duration::from_millis(700)).await;
+    // Otherwise renewing others would keep it alive for ever.
+    let is_over = async || {
+        tokio::time::sleep(ttl / 10).await;
         assert!(matches!(confirm(&process, &hold).await, Standing::Renewed(_)));
-    }
-    assert!(line(&alone).await.is_empty(), "renewing others kept it alive");
+        line(&alone).await.is_empty()
+    };
+    wait_until("the lease of the hold that is not renewed ends", is_over).await.unwrap();
     assert_eq!(confirm(&process, &single).await, Standing::Lost);
     assert_eq!(process.release(&single).await.unwrap(), Released::NotOwner);
     assert_eq!(line(&shared).await.len(), 1);
@@ -163,12 +168,14 @@ async fn a_waiter_with_a_lease_of_its_own_gets_the_whole_ttl() {
     let hold = ask(&one, &claim(&key)).await.unwrap();
     let waiter = claim_for(&key, Duration::from_secs(2), false);
     let freeing = async {
+        // Longer than its ttl: by then a lease that ran while it waited would be over.
         tokio::time::sleep(Duration::from_millis(2500)).await;
+        let freed = Clock::system().now();
         one.release(&hold).await.unwrap();
-        Clock::system().now()
+        freed
     };
     let (next, freed) = tokio::join!(acquire(&other, &waiter), freeing);
-    // The request that found it free left about then; `freed` is when the answer to the release was there.
+    // The request that found it free left about then, and may have overtaken the release.
     assert!(next.validity.from.after(Duration::from_millis(100)) >= freed, "it ran while it waited");
 }
 

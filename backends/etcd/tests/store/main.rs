@@ -9,6 +9,7 @@ mod late;
 mod leases;
 mod line;
 mod modes;
+mod names;
 mod near;
 mod outage;
 mod restored;

@@ -11,7 +11,7 @@ use dlock_testkit::holds::{claim_on, token};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::server::{TTL, acquire, ask, claim, is_quiet, line, lock, process, raw, soon, stand};
+use crate::server::{NEWS, TTL, acquire, ask, claim, is_quiet, line, lock, process, raw, soon, stand};
 use crate::strangers::stand_as_go;
 
 fn claim_as(key: &LockKey, mode: Mode) -> Arc<Claim> {
@@ -57,7 +57,7 @@ async fn readers_that_wait_behind_a_writer_come_in_together() {
     // Neither waits for the other: both watch the writer.
     one.release(&writer).await.unwrap();
     for (waiter, signal) in waiters.iter().zip(signals) {
-        timeout(Duration::from_secs(2), signal).await.expect("no news").unwrap();
+        timeout(NEWS, signal).await.expect("no news").unwrap();
         assert!(stand(&other, waiter).await.is_ok());
     }
 }
@@ -79,12 +79,12 @@ async fn a_waiter_for_a_permit_is_woken_by_a_holder_and_not_by_a_younger_waiter(
     assert!(is_quiet(&mut behind).await);
     // The second one, which is not the next older key of either.
     one.release(&second).await.unwrap();
-    let news = timeout(Duration::from_secs(2), signal).await.expect("no news").unwrap();
+    let news = timeout(NEWS, signal).await.expect("no news").unwrap();
     let Signal::Granted(next) = news else { panic!("there is room, and it has to ask") };
     assert_eq!((next.slot, first.slot), (second.slot, Some(0)));
     assert!(is_quiet(&mut behind).await, "two must leave before this one");
     one.release(&first).await.unwrap();
-    timeout(Duration::from_secs(2), behind).await.expect("no news").unwrap();
+    timeout(NEWS, behind).await.expect("no news").unwrap();
     assert_eq!(stand(&one, &younger).await.unwrap().slot, Some(0));
 }
 

@@ -40,7 +40,11 @@ pub(crate) fn lock(name: &'static str) -> LockKey {
     LockKey::new(&format!("t{}", fastrand::u64(..)), Key::text(name)).unwrap()
 }
 
-pub(crate) const TTL: Duration = Duration::from_secs(3);
+/// No lease of this length ends in a test, also on a machine that is slow and busy.
+pub(crate) const TTL: Duration = Duration::from_secs(20);
+
+/// Shorter than [`TTL`]: a waiter whose own lease ends hears of that too. Only a waiter that was not told comes near it.
+pub(crate) const NEWS: Duration = Duration::from_secs(10);
 
 pub(crate) fn claim(key: &LockKey) -> Arc<Claim> {
     claim_for(key, TTL, true)

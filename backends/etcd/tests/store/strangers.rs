@@ -12,6 +12,7 @@ use dlock_testkit::wait_until;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
+use crate::names::EPOCHS;
 use crate::server::{TTL, acquire, ask, claim, claim_for, lock, prefix, process, raw, shared, stand};
 
 /// Puts the key that Go's `concurrency.Mutex` and `Election` and `etcdctl lock` put: it ends in their lease. It is put
@@ -124,7 +125,7 @@ async fn literal_names_are_used_only_if_the_url_says_so() {
     assert!(ask(&literal, &claim(&key)).await.is_some(), "two names are two locks");
     assert!(plain.profile().any_key && plain.profile().read_write && plain.profile().permits);
     assert!(!literal.profile().any_key && !literal.profile().read_write && !literal.profile().permits);
-    for name in ["a b", "dl1-epoch", "dl1-epoch/a"] {
+    for name in ["a b", EPOCHS.trim_end_matches('/'), EPOCHS] {
         let key = LockKey::new("any", Key::text(name)).unwrap();
         let error = literal.try_acquire(&claim(&key), Queue::Leave).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{name}: {error}");
@@ -137,7 +138,7 @@ async fn a_listing_of_literal_names_does_not_show_our_own_keys() {
     let literal = Etcd::open(&format!("{}?keys=literal", shared()), &Clock::system()).await.unwrap();
     let mut raw = raw().await;
     let lease = raw.lease_grant(60, None).await.unwrap().id();
-    let epoch = format!("dl1-epoch/{lease:016x}/07");
+    let epoch = format!("{EPOCHS}{lease:016x}/07");
     raw.put(epoch.as_str(), "", Some(PutOptions::new().with_lease(lease))).await.unwrap();
     let page = literal.list(&Listing::of("").with(|listing| listing.prefix = epoch)).await.unwrap();
     assert!(page.locks.is_empty(), "{:?}", page.locks);

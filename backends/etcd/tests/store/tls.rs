@@ -6,6 +6,7 @@ use dlock::{Clock, ErrorKind};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::servers::EtcdTls;
 
+use crate::names::{EPOCHS, LOCKS};
 use crate::server::{ask, claim, lock};
 
 async fn open(url: &str) -> dlock::Result<Etcd> {
@@ -50,15 +51,15 @@ async fn the_name_in_a_clients_certificate_is_its_account() {
     raw.user_add("client", "unused", None).await.unwrap();
     raw.role_add("locks").await.unwrap();
     raw.user_grant_role("client", "locks").await.unwrap();
-    raw.role_grant_permission("locks", Permission::new(PermissionType::Readwrite, "dl1:").with_prefix()).await.unwrap();
+    raw.role_grant_permission("locks", Permission::new(PermissionType::Readwrite, LOCKS).with_prefix()).await.unwrap();
     raw.auth_enable().await.unwrap();
     let error = open(&it.url()).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::PermissionDenied);
-    assert!(error.to_string().contains("dl1-epoch/"), "{error}");
+    assert!(error.to_string().contains(EPOCHS), "{error}");
 
     let root = dlock::backends::etcd::client::ConnectOptions::new().with_user("root", "r");
     let mut root = Client::connect([it.server.addr().to_string()], Some(root)).await.unwrap();
-    let epochs = Permission::new(PermissionType::Readwrite, "dl1-epoch/").with_prefix();
+    let epochs = Permission::new(PermissionType::Readwrite, EPOCHS).with_prefix();
     root.role_grant_permission("locks", epochs).await.unwrap();
     cycle(&it.url()).await;
 }

@@ -64,7 +64,8 @@ async fn heard_by_a_rogue(tls: bool, query: &str) -> bool {
         let (mut client, _) = listener.accept().await.unwrap();
         client.write_all(&greeting("mysql_clear_password", tls)).await.unwrap();
         let mut heard = Vec::new();
-        let _ = tokio::time::timeout(Duration::from_secs(1), client.read_to_end(&mut heard)).await;
+        // The client waits for an answer meanwhile.
+        let _ = tokio::time::timeout(Duration::from_secs(3), client.read_to_end(&mut heard)).await;
         heard
     });
     refused(&url).await;

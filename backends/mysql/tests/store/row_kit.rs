@@ -93,6 +93,16 @@ pub(crate) async fn waiting_for(database: &Database, text: &str) {
     dlock_testkit::wait_until("it waits for a row", waits).await.unwrap();
 }
 
+/// Waits until this statement runs.
+pub(crate) async fn runs(database: &Database, statement: &str) {
+    let sql = format!(
+        "SELECT ID FROM information_schema.PROCESSLIST \
+         WHERE INFO LIKE '{statement}%' AND DB = DATABASE() AND ID <> CONNECTION_ID()"
+    );
+    let runs = async || !database.lines(&sql).await.is_empty();
+    dlock_testkit::wait_until("the statement runs", runs).await.unwrap();
+}
+
 /// The transaction of a hold that no engine knows.
 pub(crate) fn transaction_of(hold: &dlock_contract::Hold) -> Result<RowTransaction> {
     dlock_mysql::row::transaction(hold.shared_session().unwrap())

@@ -57,7 +57,7 @@ async fn if_the_authority_fails_inside_a_wait_the_gate_is_freed() {
 async fn the_gate_is_held_for_one_ttl_at_most_while_the_authority_is_taken() {
     let kit = Kit::new().await;
     let (one, other) = (kit.pair(GateDown::Fail).await, kit.pair(GateDown::Fail).await);
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(4);
     let (head, next) = (claim("one ttl", ttl), claim("one ttl", TTL));
     let stranger = kit.authority.taken_by_another(&head.key).await;
     let clock = Clock::system();

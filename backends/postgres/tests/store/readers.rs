@@ -213,7 +213,7 @@ async fn a_killed_reader_is_told_and_the_others_go_on(database: Database) {
     let [session] = &holding(&database, "ShareLock").await[..] else { panic!("one session") };
     let lives = take_as(&other, &database, "a", Mode::Read).await;
     database.kill(session.parse().unwrap()).await;
-    tokio::time::timeout(Duration::from_secs(5), killed.session.as_ref().unwrap().ended().unwrap()).await.unwrap();
+    tokio::time::timeout(Duration::from_secs(20), killed.session.as_ref().unwrap().ended().unwrap()).await.unwrap();
     assert_eq!(confirm(&one, &killed).await, Standing::Lost);
     assert_eq!(one.release(&killed).await.unwrap(), Released::NotOwner);
     assert!(matches!(confirm(&other, &lives).await, Standing::Renewed(_)));

@@ -1,4 +1,7 @@
 //! A batch: the requests that leave together, and which of the answers belongs to which of them.
+//!
+//! Exists because the server answers a batch with one list, and each caller must get its own part of it. One command draws
+//! the tokens of the whole batch; otherwise each acquisition would send one more command.
 
 use std::sync::Arc;
 

@@ -1,4 +1,7 @@
 //! A request that has joined a batch: it waits for its answers, and lets the batch leave that it has begun.
+//!
+//! Exists because the caller that begins a batch may be cancelled before the batch leaves. Without this, the other requests
+//! of the batch would wait for the next look of dlock's own thread.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -16,6 +16,15 @@ pub(crate) const K_QUEUE: &str = "dl1:{test:<k>}:q";
 /// The processes that wait in that queue.
 pub(crate) const K_PROCESSES: &str = "dl1:{test:<k>}:a";
 
+/// A pattern for all names and channels that dlock chooses itself.
+pub(crate) const OURS: &str = "dl1:*";
+
+/// The rights of an account on all of them.
+pub(crate) const RIGHTS: &str = "~dl1:* &dl1:*";
+
+/// A pattern for the channels on which processes hear of their locks.
+pub(crate) const CHANNELS: &str = "dl1:p:*";
+
 /// A lock.
 pub(crate) use dlock_testkit::holds::name_in_redis as of;
 

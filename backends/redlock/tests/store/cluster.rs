@@ -8,7 +8,7 @@ use dlock::backends::redlock::Redlock;
 use dlock::{Clock, Registry};
 use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
 use dlock_testkit::servers::{Instance, Redis, WallClock, redlock_url};
-use dlock_testkit::{Mode, Proxy};
+use dlock_testkit::{Mode, Proxy, lateness};
 
 use crate::names::LOCKS;
 
@@ -43,6 +43,7 @@ impl Cluster {
     }
 
     fn of(aof_always: bool, clocks: &[WallClock], query: &'static str) -> Self {
+        lateness::watch();
         let recipe = |node: usize| Redis { aof_always, clock: clocks.get(node).cloned(), ..Redis::default() };
         let nodes = Instance::start_all((0..5).map(recipe)).unwrap();
         let (proxies, _) = Proxy::in_front_of_each(&redlock_url(&nodes)).unwrap();
@@ -126,7 +127,8 @@ impl Cluster {
             if left.is_empty() {
                 return;
             }
-            assert!(start.elapsed() < bound, "after {:?} there still is {left:?}", start.elapsed());
+            let (passed, late) = (start.elapsed(), lateness::since(start));
+            assert!(passed < bound + late, "after {passed:?} there still is {left:?}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -149,7 +151,8 @@ pub(crate) async fn win(redlock: &Redlock, claim: &Arc<Claim>, bound: Duration) 
         if let Ok(Attempt::Acquired(hold)) = answer {
             return hold;
         }
-        assert!(start.elapsed() < bound, "no grant within {bound:?}, the last answer was {answer:?}");
+        let late = lateness::since(start);
+        assert!(start.elapsed() < bound + late, "no grant within {bound:?}, the last answer was {answer:?}");
         tokio::time::sleep(Duration::from_millis(fastrand::u64(5..40))).await;
     }
 }

@@ -89,7 +89,7 @@ async fn many_callers_all_get_the_lock_and_leave_nothing() {
         let (registry, grants) = (cluster.registry().await, grants.clone());
         tasks.push(tokio::spawn(async move {
             for _ in 0..3 {
-                let guard = registry.lock("k").ttl(SECOND * 2).wait(Wait::UpTo(SECOND * 120)).acquire().await.unwrap();
+                let guard = registry.lock("k").ttl(SECOND * 6).wait(Wait::UpTo(SECOND * 120)).acquire().await.unwrap();
                 guard.check().unwrap();
                 grants.lock().unwrap().push(Instant::now());
                 guard.release().await.unwrap();
@@ -104,7 +104,7 @@ async fn many_callers_all_get_the_lock_and_leave_nothing() {
     let longest = grants.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     println!("60 grants in {:?}, the longest pause was {longest:?}", grants[60] - grants[0]);
     assert!(longest <= PROGRESS, "for {longest:?} twenty wanted the lock and nobody got it");
-    cluster.assert_empty_within(SECOND * 2 + SLACK).await;
+    cluster.assert_empty_within(SECOND * 6 + SLACK).await;
 }
 
 /// The values are those of the single server, so a client that locks on one node alone excludes and is excluded there.
@@ -122,7 +122,7 @@ async fn a_waiter_in_the_queue_of_one_node_neither_harms_nor_is_harmed() {
     assert!(is_contended(&redlock, &claim("k", SECOND * 30)).await);
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
     let its = loop {
-        match tokio::time::timeout(SLACK, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
+        match tokio::time::timeout(LONG, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
             Signal::Granted(hold) => break hold,
             // A hint: on a busy machine the waiter looks at its place before the push arrives.
             _ => match single.try_acquire(&waiter, until).await.unwrap() {

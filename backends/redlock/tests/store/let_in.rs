@@ -33,7 +33,7 @@ async fn a_hold_outlives_nodes_that_accept_no_connections_any_more() {
         let url = redlock_url(&nodes).replace("redlock://", "redlock://app:pw@");
         registry.connect("store", &url).await.unwrap();
         registry.set_default("store").unwrap();
-        let guard = registry.lock(Key::text("held")).ttl(2 * SECOND).acquire().await.unwrap();
+        let guard = registry.lock(Key::text("held")).ttl(4 * SECOND).acquire().await.unwrap();
         nodes.iter().for_each(|node| shut(node, kills));
         tokio::time::sleep(6 * SECOND).await;
         guard.check().unwrap();

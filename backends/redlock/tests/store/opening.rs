@@ -85,7 +85,7 @@ async fn one_account_opens_all_nodes() {
     let hosts: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
     let url = format!("redlock://default:p%40ss%2Cw@{}/3", hosts.join(","));
     let redlock = Redlock::connect(&url, &Clock::system()).await.unwrap();
-    let hold = take(&redlock, &claim("k", SECOND)).await;
+    let hold = take(&redlock, &claim("k", SECOND * 30)).await;
     redlock.release(&hold).await.unwrap();
     assert_eq!(format!("{redlock:?}"), format!("Redlock([{}/3])", hosts.join("/3, ")));
 }
@@ -123,7 +123,7 @@ async fn a_store_that_fails_or_is_dropped_leaves_no_task() {
     for _ in 0..3 {
         Redlock::connect("redlock://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", &Clock::system()).await.unwrap_err();
         let redlock = cluster.open().await;
-        let hold = take(&redlock, &claim("k", SECOND)).await;
+        let hold = take(&redlock, &claim("k", SECOND * 30)).await;
         redlock.release(&hold).await.unwrap();
     }
     wait_until("no task is left", async || alive() == before).await.unwrap();

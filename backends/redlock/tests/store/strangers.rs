@@ -103,6 +103,7 @@ async fn a_program_waits_for_a_foreign_holder_and_gets_the_lock_after_it() {
     let lock = || registry.lock(Key::text("job:").value(&fresh)).ttl(SECOND * 20);
     assert_eq!(*lock().try_acquire().await.unwrap_err().kind(), ErrorKind::Busy);
     let waiting = tokio::spawn(lock().wait(Wait::UpTo(SECOND * 30)).acquire());
+    // It asks in vain meanwhile. A waiter leaves nothing on the nodes by which it could be seen.
     tokio::time::sleep(SECOND / 2).await;
     assert_eq!(unlocks(&cluster, &name), 5);
     waiting.await.unwrap().unwrap().release().await.unwrap();

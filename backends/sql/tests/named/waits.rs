@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use dlock::Clock;
 use dlock_contract::{Attempt, Backend, Released, Signal, Standing};
 use dlock_testkit::holds::{assert_all_different, confirm, take, token};
+use dlock_testkit::lateness;
 
 use super::support::{take_soon, until};
 use crate::named_kit::{Database, TTL, open};
@@ -26,11 +27,12 @@ async fn a_wait_ends_with_the_lock_at_the_release(database: Database) {
     let waiter = tokio::spawn(wake.signal.unwrap());
     database.until_one_waits().await;
     assert!(!waiter.is_finished());
-    let released = Clock::system().now();
+    lateness::watch();
+    let (released, started) = (Clock::system().now(), Instant::now());
     one.release(&hold).await.unwrap();
     let Signal::Granted(granted) = waiter.await.unwrap().unwrap() else { panic!("no lock") };
     let after = Clock::system().now().since(released);
-    assert!(after < Duration::from_millis(500), "{after:?}");
+    assert!(after < Duration::from_millis(500) + lateness::since(started), "{after:?}");
     assert!(granted.validity.from > released, "valid since before it was granted");
     assert!(token(&granted) > token(&hold));
     assert!(matches!(confirm(&other, &granted).await, Standing::Renewed(_)));
@@ -40,7 +42,8 @@ async fn a_wait_ends_with_the_lock_at_the_release(database: Database) {
 
 async fn a_dropped_wait_gives_its_place_up(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
-    let mut slowest = Duration::ZERO;
+    lateness::watch();
+    let (mut slowest, started) = (Duration::ZERO, Instant::now());
     for _ in 0..5 {
         let hold = take_soon(&one, &database.claim("a", TTL)).await.0;
         let quitter = database.claim("a", TTL);
@@ -55,7 +58,7 @@ async fn a_dropped_wait_gives_its_place_up(database: Database) {
         slowest = slowest.max(after);
         one.release(&next).await.unwrap();
     }
-    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(2) + lateness::since(started), "{slowest:?}");
     eprintln!("the server noticed a dropped waiter after {slowest:?} at the latest");
 }
 
@@ -67,7 +70,7 @@ async fn a_wait_that_runs_out_asks_again(database: Database) {
         let Attempt::Contended(wake) = other.try_acquire(&second, until(wait)).await.unwrap() else { panic!() };
         let started = Instant::now();
         assert!(matches!(wake.signal.unwrap().await.unwrap(), Signal::Ask));
-        assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
+        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
     }
 }
 

@@ -1,14 +1,12 @@
 //! Ends of a hold from outside, in the middle of bodies.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::{ErrorKind, Held};
 use dlock_testkit::{Mode, Proxy};
-use tokio::sync::Notify;
 
 use super::world::{Failure, World, insert, registry, run};
-use crate::row_kit::{Database, SESSION, SLEEP, transaction};
+use crate::row_kit::{Database, SESSION, SLEEP, runs, transaction};
 
 row_lock_cases! {
     a_killed_session_undoes_the_body_and_ends_it
@@ -20,7 +18,7 @@ row_lock_cases! {
 }
 
 /// Long enough that no renewal tells of anything here.
-const TTL: Duration = Duration::from_secs(9);
+const TTL: Duration = Duration::from_secs(30);
 
 async fn session_of(held: &Held) -> i64 {
     let mut tx = transaction(held).unwrap();
@@ -51,7 +49,7 @@ async fn a_session_that_is_killed_while_its_statement_runs_is_told(database: Dat
         let mut tx = transaction(&held)?;
         let sleeping = SLEEP.replace('$', "30");
         let (slept, ()) = tokio::join!(run(&mut tx, &sleeping), async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            runs(&world.database, &sleeping).await;
             world.database.kill(session).await;
         });
         slept
@@ -98,16 +96,13 @@ async fn a_commit_without_an_answer_is_unknown(database: Database) {
 
 async fn a_caller_that_goes_away_rolls_back_although_its_statement_runs(database: Database) {
     let world = World::new(database).await;
-    let runs = Arc::new(Notify::new());
-    let (lock, told) = (world.lock().ttl(TTL), runs.clone());
+    let (lock, sleeping) = (world.lock().ttl(TTL), SLEEP.replace('$', "30"));
+    let statement = sleeping.clone();
     let call = tokio::spawn(lock.run_fallible(move |held| async move {
         insert(held.clone(), 1).await?;
-        let mut tx = transaction(&held)?;
-        told.notify_one();
-        run(&mut tx, &SLEEP.replace('$', "30")).await
+        run(&mut transaction(&held)?, &statement).await
     }));
-    runs.notified().await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    runs(&world.database, &sleeping).await;
     let began = Instant::now();
     call.abort();
     world.until_free().await;

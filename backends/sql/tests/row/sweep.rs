@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock::{Mode, Registry, Wait};
+use dlock::{Key, LockKey, Mode, Registry, Wait};
 use dlock_contract::{Backend, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::wait_until;
@@ -120,7 +120,8 @@ async fn callers_and_a_busy_sweeper_do_not_disturb_each_other(database: Database
     let url = format!("{}?way=row&sweep_every=50ms&sweep_after=1ms", database.url());
     let registries = [registry(&database, &url).await, registry(&database, &url).await];
     let (busy, seldom, is_over) = (Watched::new("b"), Watched::new("a"), AtomicBool::new(false));
-    let row = format!("SELECT k FROM dlock_row_keys WHERE k = 'dl1:{}:a'", database.name);
+    let key = LockKey::new(&database.name, Key::text("a")).unwrap();
+    let row = format!("SELECT k FROM dlock_row_keys WHERE k = '{key}'");
     let is_swept = async || database.lines(&row).await.is_empty();
     let seldom = join_all(registries.iter().map(async |registry| {
         for _ in 0..4 {

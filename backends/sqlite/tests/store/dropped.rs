@@ -52,7 +52,8 @@ async fn a_dropped_release_or_renewal_does_not_jam_the_connection() {
 async fn an_abandon_from_elsewhere_comes_after_the_attempt_it_ends() {
     let store = Store::on_real_time();
     let one = Arc::new(store.open().await);
-    take(&*one, &claim("warm", TTL)).await;
+    let warm = take(&*one, &claim("warm", TTL)).await;
+    one.release(&warm).await.unwrap();
     for _ in 0..50 {
         let claim = claim("a", TTL);
         drop_after(1, Duration::ZERO, one.try_acquire(&claim, Queue::Leave)).await;
@@ -63,6 +64,6 @@ async fn an_abandon_from_elsewhere_comes_after_the_attempt_it_ends() {
         })
         .join()
         .unwrap();
-        assert_eq!(store.ask("SELECT count(*) FROM dlock_locks WHERE k <> 'dl1:test:<warm>'").await, 0);
+        assert_eq!(store.ask("SELECT count(*) FROM dlock_locks").await, 0);
     }
 }

@@ -171,7 +171,7 @@ fn a_killed_process_gives_its_number_back_after_its_ttl() {
                 dlock_contract::Attempt::Acquired(hold) => break assert_eq!(hold.slot, Some(0)),
                 _ => tokio::time::sleep(Duration::from_millis(5)).await,
             }
-            assert!(started.elapsed() < Duration::from_secs(5), "the dead process still has its permit");
+            assert!(started.elapsed() < Duration::from_secs(30), "the dead process still has its permit");
         }
     });
 }
@@ -181,7 +181,7 @@ pub(crate) fn hold_in_child() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let hold = runtime.block_on(async {
         let store = Sqlite::open(&url, &Clock::system()).await.unwrap();
-        take(&store, &claim_in("a", permits(2), Duration::from_secs(1))).await
+        take(&store, &claim_in("a", permits(2), Duration::from_secs(3))).await
     });
     #[expect(clippy::print_stdout, reason = "the parent reads it")]
     {

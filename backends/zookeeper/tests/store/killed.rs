@@ -27,7 +27,7 @@ pub(crate) fn key(at: usize, id: u64) -> Key {
 }
 
 async fn take(registry: &Registry, at: usize, mode: Mode, id: u64) -> Guard {
-    let lock = registry.lock(key(at, id)).backend("main").mode(mode).ttl(Duration::from_secs(1));
+    let lock = registry.lock(key(at, id)).backend("main").mode(mode).ttl(Duration::from_secs(3));
     lock.wait(Wait::UpTo(PATIENCE)).acquire().await.unwrap()
 }
 

@@ -10,7 +10,8 @@ use dlock_contract::Claim;
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance};
 
-pub(crate) const TTL: Duration = Duration::from_secs(3);
+/// No session of this length ends in a test, also on a machine that is slow and busy.
+pub(crate) const TTL: Duration = Duration::from_secs(15);
 
 /// The URL of the server that all tests share.
 pub(crate) fn shared() -> String {

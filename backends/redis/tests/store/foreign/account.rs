@@ -29,7 +29,7 @@ impl Account {
 }
 
 fn name(bench: &Bench) -> String {
-    format!("dl1:l:{{{}}}:x", bench.name)
+    crate::names::memory_of_foreign_clients(&bench.name)
 }
 
 fn account(bench: &Bench) -> Account {

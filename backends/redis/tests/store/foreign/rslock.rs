@@ -5,7 +5,7 @@ use std::time::Instant;
 use dlock::{ErrorKind, Wait};
 use rslock::{LockError, LockManager};
 
-use super::bench::{Bench, LONG, MS, SECOND};
+use super::bench::{Bench, LONG, MS};
 
 fn manager(bench: &Bench) -> LockManager {
     let mut manager = LockManager::new(vec![&*bench.url]);
@@ -57,7 +57,7 @@ async fn rslock_finds_our_lock_taken_and_gets_it_after_our_release() {
     assert_eq!(*lock().try_acquire().await.unwrap_err().kind(), ErrorKind::Busy);
     assert!(!manager.is_freed(&theirs.lock).await.unwrap());
     theirs.release().await;
-    let guard = lock().wait(Wait::UpTo(SECOND)).acquire().await.unwrap();
+    let guard = lock().wait(Wait::UpTo(LONG)).acquire().await.unwrap();
     guard.release().await.unwrap();
     bench.empty().await;
 }

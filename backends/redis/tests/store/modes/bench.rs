@@ -9,6 +9,7 @@ use dlock::backends::redis::Redis;
 use dlock::{Clock, Key, LockKey, Mode, OncePer};
 use dlock_contract::{Attempt, Backend, Claim, Hold, Owner, Queue, Signal, Standing, Wake};
 use dlock_testkit::holds::claim_on;
+use dlock_testkit::lateness;
 use dlock_testkit::servers::{self, Instance, shared};
 
 pub(crate) use dlock_testkit::holds::{stand, until, wait};
@@ -35,6 +36,7 @@ impl Bench {
     }
 
     fn at(url: String, server: Option<Instance>) -> Self {
+        lateness::watch();
         let fresh = Owner::fresh().unwrap().to_hex();
         Self { key: LockKey::new("test", Key::text("modes:").value(&fresh)).unwrap(), url, server }
     }
@@ -49,7 +51,7 @@ impl Bench {
 
     /// As a process to which nothing can be pushed; of a server of its own.
     pub(crate) async fn open_polling(&self) -> Redis {
-        self.acl("dlock on >pw resetkeys ~dl1:* resetchannels -@all");
+        self.acl(&format!("dlock on >pw resetkeys ~{} resetchannels -@all", crate::names::OURS));
         self.acl(
             "dlock +set +get +incrby +del +pexpire +pttl +exists +zadd +zpopmin +zrem +hset +hget +hdel +publish \
              +subscribe +time +role +eval +evalsha +zrange +zcard +zscore +hgetall",
@@ -93,11 +95,11 @@ impl Bench {
         keys.iter().map(|key| key.replace(&self.name(), "l")).collect()
     }
 
-    /// Waits until nothing is left, within so long.
+    /// Waits until nothing is left, within so long and what this machine is late.
     pub(crate) async fn empty(&self, limit: Duration) {
-        let end = Instant::now() + limit;
+        let start = Instant::now();
         while !self.keys().is_empty() {
-            assert!(Instant::now() < end, "{:?}", self.keys());
+            assert!(start.elapsed() < limit + lateness::since(start), "{:?}", self.keys());
             tokio::time::sleep(5 * MS).await;
         }
     }
@@ -153,10 +155,16 @@ pub(crate) async fn contended(redis: &Redis, claim: &Arc<Claim>) {
 
 /// The hold that a wake brings.
 pub(crate) async fn granted(wake: &mut Wake) -> Hold {
-    match tokio::time::timeout(SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
+    match tokio::time::timeout(LONG, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
         Signal::Granted(hold) => hold,
         Signal::Ask => panic!("told to ask"),
     }
+}
+
+/// Asserts that so much time has passed since `before`, and little more than that.
+pub(crate) fn took(before: Instant, least: Duration) {
+    let (took, late) = (before.elapsed(), lateness::since(before));
+    assert!(took >= least && took < least + 400 * MS + late, "{took:?}, on a machine {late:?} late");
 }
 
 /// Has the wake brought nothing so far?

@@ -3,6 +3,7 @@
 use dlock::{ErrorKind, Mode};
 use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::{claim_on, take};
+use dlock_testkit::wait_until;
 use redis::Commands;
 
 use super::bench::{Bench, LONG, MS, SECOND, permits, stand, until};
@@ -49,10 +50,10 @@ async fn a_key_that_is_only_waited_for_is_in_use_too() {
     for (n, mode) in [(0, Mode::Exclusive), (1, Mode::Write)] {
         let bench = Bench::shared();
         let (one, two) = (bench.open().await, bench.open().await);
-        take(&one, &bench.claim(mode, 150 * MS)).await;
+        take(&one, &bench.claim(mode, SECOND)).await;
         let waiter = bench.claim(mode, LONG);
         let wake = stand(&two, &waiter).await;
-        tokio::time::sleep(160 * MS).await;
+        wait_until("the lease ends", async || bench.left() < 0).await.unwrap();
         conflicts(&bench, &one, n).await;
         drop(wake);
         two.abandon(&waiter).await.unwrap();

@@ -11,10 +11,10 @@ use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, stand, unti
 async fn a_fair_claim_does_not_overtake_after_a_death() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
-    take(&one, &bench.fair(100 * MS)).await;
+    take(&one, &bench.fair(SECOND)).await;
     let waiter = bench.fair(LONG);
     let mut wake = stand(&two, &waiter).await;
-    tokio::time::sleep(110 * MS).await;
+    wait_until("the lease ends", async || bench.left() < 0).await.unwrap();
     // The lock is free, and there is a waiter in its queue.
     let late = bench.fair(LONG);
     assert!(ask(&one, &late, Queue::Leave).await.is_none());
@@ -48,7 +48,7 @@ async fn a_fair_claim_that_comes_first_gets_the_lock_at_once() {
 async fn a_queue_of_dead_waiters_does_not_delay_a_fair_claim() {
     let bench = Bench::own();
     let (one, two) = (bench.open().await, bench.open().await);
-    take(&one, &bench.fair(50 * MS)).await;
+    take(&one, &bench.fair(SECOND)).await;
     drop(stand(&two, &bench.fair(LONG)).await);
     drop(two);
     wait_until("nobody listens", async || bench.listeners() == 0).await.unwrap();
@@ -131,6 +131,6 @@ async fn fair_waiters_are_served_in_the_order_in_which_they_came() {
         hold = next;
     }
     one.release(&hold).await.unwrap();
-    let _ = wait(&one, &bench.fair(10 * MS), SECOND).await;
+    let _ = wait(&one, &bench.fair(10 * MS), LONG).await;
     bench.empty(100 * MS).await;
 }

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant, SystemTime};
 use dlock::{ErrorKind, Mode};
 use dlock_contract::{Attempt, Backend, Claim, Hold, Keeps, Periods, Queue, Released, RunEnd};
 use dlock_testkit::holds::{take, token};
+use dlock_testkit::wait_until;
 use redis::Commands;
 
-use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, stand, until, wait};
+use super::bench::{Bench, LONG, MS, SECOND, ask, contended, granted, is_lost, stand, took, until, wait};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -22,17 +23,16 @@ async fn a_kept_key_has_no_holder_until_its_time_is_over() {
     let (one, two) = (bench.open().await, bench.open().await);
     let hold = take(&one, &bench.claim(Mode::Exclusive, LONG)).await;
     let before = Instant::now();
-    assert_eq!(one.keep(&hold, 300 * MS, None).await.unwrap(), Released::Released);
+    assert_eq!(one.keep(&hold, SECOND, None).await.unwrap(), Released::Released);
     assert!(is_lost(&one, &hold).await);
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
     assert_eq!(one.keep(&hold, LONG, None).await.unwrap(), Released::NotOwner);
     one.abandon(&hold.claim).await.unwrap();
     contended(&two, &bench.claim(Mode::Exclusive, SECOND)).await;
     assert_eq!(two.look(&bench.key).await.unwrap().note().cloned().unwrap(), hold.claim.note);
-    assert!((1..=300).contains(&bench.left()), "{}", bench.left());
-    let next = wait(&two, &bench.claim(Mode::Exclusive, LONG), SECOND).await;
-    let waited = before.elapsed();
-    assert!((300 * MS..700 * MS).contains(&waited), "{waited:?}");
+    assert!((1..=1000).contains(&bench.left()), "{}", bench.left());
+    let next = wait(&two, &bench.claim(Mode::Exclusive, LONG), LONG).await;
+    took(before, SECOND);
     assert!(next.token > hold.token);
     // Nothing to keep is a release.
     assert_eq!(two.keep(&next, Duration::ZERO, None).await.unwrap(), Released::Released);
@@ -47,13 +47,12 @@ async fn a_waiter_gets_a_kept_key_when_its_time_is_over() {
     let waiter = bench.claim(Mode::Exclusive, LONG);
     let mut wake = stand(&two, &waiter).await;
     let before = Instant::now();
-    assert_eq!(one.keep(&hold, 500 * MS, None).await.unwrap(), Released::Released);
+    assert_eq!(one.keep(&hold, 2 * SECOND, None).await.unwrap(), Released::Released);
     // It was notified, because otherwise it would have slept for longer.
-    let told = tokio::time::timeout(400 * MS, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let told = tokio::time::timeout(1800 * MS, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(told, dlock_contract::Signal::Ask));
-    let next = wait(&two, &waiter, SECOND).await;
-    let waited = before.elapsed();
-    assert!((500 * MS..900 * MS).contains(&waited), "{waited:?}");
+    let next = wait(&two, &waiter, LONG).await;
+    took(before, 2 * SECOND);
     assert_eq!(two.release(&next).await.unwrap(), Released::Released);
     assert_eq!(bench.keys(), [""; 0]);
 }
@@ -107,20 +106,19 @@ async fn a_success_is_remembered_and_a_failure_is_not() {
     // Both at once: kept, and recorded.
     tokio::time::sleep(50 * MS).await;
     let both = take(&redis, &bench.run(50 * MS, false, LONG)).await;
-    redis.keep(&both, 100 * MS, Some(RunEnd::Succeeded { took: SECOND })).await.unwrap();
+    redis.keep(&both, SECOND, Some(RunEnd::Succeeded { took: SECOND })).await.unwrap();
     assert!(redis.last_success(&bench.key).await.unwrap().unwrap().started > success.started);
     assert_eq!(bench.keys(), ["l", "l:r"]);
-    tokio::time::sleep(110 * MS).await;
-    assert_eq!(bench.keys(), ["l:r"]);
+    wait_until("the kept time is over", async || bench.keys() == ["l:r"]).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_crashed_run_is_repeated_only_if_asked_for_and_only_when_its_lease_is_over() {
     let bench = Bench::shared();
     let (one, two) = (bench.open().await, bench.open().await);
-    let crashed = take(&one, &bench.run(HOUR, false, 300 * MS)).await;
+    let crashed = take(&one, &bench.run(HOUR, false, SECOND)).await;
     contended(&two, &bench.run(HOUR, true, LONG)).await;
-    tokio::time::sleep(310 * MS).await;
+    wait_until("the lease ends", async || bench.left() < 0).await.unwrap();
     assert!(already_run(&two, &bench.run(HOUR, false, LONG)).await);
     let again = take(&two, &bench.run(HOUR, true, LONG)).await;
     assert!(again.token > crashed.token);
@@ -143,7 +141,7 @@ async fn the_next_period_waits_for_a_run_that_is_not_over() {
     let next = bench.run(100 * MS, false, LONG);
     match two.try_acquire(&next, until()).await.unwrap() {
         Attempt::Contended(wake) => {
-            assert!(wake.signal.is_none() && wake.lease_left.unwrap() > 9 * SECOND);
+            assert!(wake.signal.is_none() && wake.lease_left.unwrap() > LONG / 2);
         }
         other => panic!("{other:?}"),
     }

@@ -41,7 +41,7 @@ async fn twenty_tasks_share_three_permits() {
     assert_eq!(most.load(SeqCst), 3);
     assert_eq!(bench.keys(), [""; 0]);
     // By pushes, not by polls.
-    assert!(began.elapsed() < 8 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 20 * SECOND, "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -82,7 +82,7 @@ async fn readers_and_writers_never_meet() {
     }
     assert!(together.load(SeqCst) > 1);
     assert_eq!(bench.keys(), [""; 0]);
-    assert!(began.elapsed() < 8 * SECOND, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 20 * SECOND, "{:?}", began.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -95,7 +95,9 @@ async fn waiters_that_die_in_between_stop_nobody() {
         tokio::spawn(async move {
             for round in 0..8 {
                 let dies = (n + round) % 6 == 0;
-                let hold = wait(&*store, &bench.claim(permits(2), 100 * MS), 20 * SECOND).await;
+                // Longer than a busy machine keeps a task away from its thread.
+                let ttl = if dies { 400 * MS } else { LONG };
+                let hold = wait(&*store, &bench.claim(permits(2), ttl), 30 * SECOND).await;
                 assert!(inside.fetch_add(1, SeqCst) < 2);
                 tokio::time::sleep(2 * MS).await;
                 inside.fetch_sub(1, SeqCst);

@@ -76,7 +76,7 @@ async fn if_one_lock_is_taken_or_waited_for_none_of_the_locks_is_changed() {
     let (redis, other) = (bench.open().await, bench.open().await);
     let held = take(&other, &claim("b", LONG)).await;
     let before = (names(&bench), bench.raw().get::<_, String>(FENCE).unwrap());
-    let answer = redis.try_acquire_all(&claims(SECOND)).await.unwrap();
+    let answer = redis.try_acquire_all(&claims(LONG)).await.unwrap();
     assert!(matches!(answer, Together::Contended), "{answer:?}");
     assert_eq!((names(&bench), bench.raw().get::<_, String>(FENCE).unwrap()), before);
     other.release(&held).await.unwrap();
@@ -84,7 +84,7 @@ async fn if_one_lock_is_taken_or_waited_for_none_of_the_locks_is_changed() {
     // Free, except for an old queue that nobody has removed yet.
     let line = format!("{}:q", names::of_text("c"));
     let _: () = bench.raw().zadd(&line, "somebody", 1).unwrap();
-    let answer = redis.try_acquire_all(&claims(SECOND)).await.unwrap();
+    let answer = redis.try_acquire_all(&claims(LONG)).await.unwrap();
     assert!(matches!(answer, Together::Contended), "{answer:?}");
     assert_eq!(names(&bench), [FENCE, &line]);
 }
@@ -93,16 +93,17 @@ async fn if_one_lock_is_taken_or_waited_for_none_of_the_locks_is_changed() {
 async fn an_owner_that_asks_again_has_all_locks_once_with_higher_tokens() {
     let bench = Bench::own();
     let redis = bench.open().await;
-    let wanted = claims(2 * SECOND);
+    let wanted = claims(LONG);
     let Together::Acquired(first) = redis.try_acquire_all(&wanted).await.unwrap() else { panic!() };
     // One of them has ended meanwhile: it is free.
     let _: () = bench.raw().del(names::of_text("b")).unwrap();
-    tokio::time::sleep(500 * MS).await;
+    // So long that the leases of the first time would show.
+    tokio::time::sleep(2 * SECOND).await;
     let Together::Acquired(second) = redis.try_acquire_all(&wanted).await.unwrap() else { panic!() };
     for ((first, second), key) in first.iter().zip(&second).zip(["a", "b", "c"]) {
         assert!(token(first) < token(second));
         let left: u64 = bench.raw().pttl(names::of_text(key)).unwrap();
-        assert!(left > 1500, "{key} is armed for {left} ms");
+        assert!(left > 8500, "{key} is armed for {left} ms");
         assert_eq!(redis.release(second).await.unwrap(), Released::Released);
     }
     assert_eq!(names(&bench), [FENCE]);
@@ -138,8 +139,8 @@ async fn a_cancelled_call_for_several_locks_leaves_nothing() {
 async fn each_of_several_locks_is_renewed_lost_and_kept_like_a_single_lock() {
     let bench = Bench::own();
     let registry = registry(&bench).await;
-    let guards = lock(&registry).ttl(600 * MS).name("transfer").min_hold(300 * MS).acquire().await.unwrap();
-    tokio::time::sleep(1500 * MS).await;
+    let guards = lock(&registry).ttl(3 * SECOND).name("transfer").min_hold(300 * MS).acquire().await.unwrap();
+    tokio::time::sleep(3500 * MS).await;
     guards.check().unwrap();
     for n in 0..4 {
         let note = registry.lock(Key::text("all:").value(&n)).holders().await.unwrap().note().cloned().unwrap();
@@ -188,7 +189,7 @@ async fn many_callers_of_two_processes_exclude_each_other_on_each_of_several_loc
         task.await.unwrap();
     }
     for registry in registries {
-        let report = registry.shutdown(SECOND).await;
+        let report = registry.shutdown(LONG).await;
         assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
     }
     let left: Vec<_> = names(&bench).into_iter().filter(|name| name != FENCE).collect();
@@ -199,10 +200,10 @@ async fn many_callers_of_two_processes_exclude_each_other_on_each_of_several_loc
 async fn a_hold_of_several_is_renewed_in_the_store() {
     let bench = Bench::own();
     let redis = bench.open().await;
-    let Together::Acquired(holds) = redis.try_acquire_all(&claims(SECOND)).await.unwrap() else { panic!() };
+    let Together::Acquired(holds) = redis.try_acquire_all(&claims(LONG)).await.unwrap() else { panic!() };
     for hold in &holds {
         assert!(matches!(confirm(&redis, hold).await, dlock_contract::Standing::Renewed(_)));
     }
-    let one = redis.try_acquire_all(&claims(SECOND)[..1]).await.unwrap();
+    let one = redis.try_acquire_all(&claims(LONG)[..1]).await.unwrap();
     assert!(matches!(one, Together::OneByOne), "one lock needs no script: {one:?}");
 }

@@ -30,7 +30,7 @@ async fn known_as_waiter<S>(server: &Database<S>) -> (Redis, Redis, Hold) {
     let former = take(&other, &claim("k", 10 * SECOND)).await;
     let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
     other.release(&former).await.unwrap();
-    let held = granted(&mut wake, SECOND).await.unwrap();
+    let held = granted(&mut wake, 10 * SECOND).await.unwrap();
     (one, other, held)
 }
 

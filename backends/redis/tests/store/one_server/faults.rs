@@ -25,7 +25,7 @@ async fn a_server_without_memory_hands_locks_on() {
     let present = take(&one, &claim("k", 60 * SECOND)).await;
     let mut wake = stand(&two, &claim("k", 60 * SECOND)).await;
     memory("1");
-    let error = one.try_acquire(&claim("other", SECOND), Queue::Leave).await.unwrap_err();
+    let error = one.try_acquire(&claim("other", 10 * SECOND), Queue::Leave).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("OOM")), "{error}");
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
@@ -197,7 +197,7 @@ async fn a_command_that_was_renamed_is_named_when_the_store_is_opened() {
     for command in ["info", "config", "script", "publish", "zrange"] {
         let server = Database::own(&["--rename-command", command, "elsewhere"]);
         let redis = server.open().await;
-        let hold = take(&redis, &claim("k", SECOND)).await;
+        let hold = take(&redis, &claim("k", 10 * SECOND)).await;
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     }
 }
@@ -219,7 +219,7 @@ async fn each_refusal_has_its_kind_its_text_and_its_code() {
             _ => as_version("7.0.15", words),
         });
         let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
-        let error = redis.try_acquire(&claim("k", SECOND), Queue::Leave).await.unwrap_err();
+        let error = redis.try_acquire(&claim("k", 10 * SECOND), Queue::Leave).await.unwrap_err();
         assert_eq!((error.kind(), error.code()), (&kind, Some(code)), "{error}");
         assert_eq!(error.is_retryable(), kind == ErrorKind::Outage, "{error}");
         assert!(error.to_string().contains(says) && !error.to_string().contains(text), "{error}");

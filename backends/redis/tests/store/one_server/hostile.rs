@@ -108,7 +108,7 @@ async fn an_answer_without_end_ends_the_connection_later_too() {
         let hold = take(&redis, &claim("k", 60 * SECOND)).await;
         hostile.is_hostile.store(true, Ordering::SeqCst);
         let started = Instant::now();
-        let error = redis.try_acquire(&claim("other", SECOND), Queue::Leave).await.unwrap_err();
+        let error = redis.try_acquire(&claim("other", 10 * SECOND), Queue::Leave).await.unwrap_err();
         assert!(*error.kind() == ErrorKind::Protocol, "{:?}: {error}", String::from_utf8_lossy(answer));
         let error = redis.renew(&[&hold]).await.remove(0).unwrap_err();
         assert!(*error.kind() == ErrorKind::Protocol, "{error}");

@@ -25,14 +25,14 @@ async fn a_renewal_that_is_given_up_unanswered_is_followed_by_one_on_another_con
     let server = Database::own(&[]);
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let redis = Arc::new(Redis::connect(&url, &Clock::system()).await.unwrap());
-    let hold = take(&*redis, &claim("k", 3 * SECOND)).await;
+    let hold = take(&*redis, &claim("k", 6 * SECOND)).await;
     is_renewed(&redis, &[&hold]).await;
     proxy.keep();
     let (store, other) = (redis.clone(), claim("other", HANG));
     let asking = tokio::spawn(async move { store.try_acquire(&other, Queue::Leave).await.map(drop) });
     wait_until("it was sent", async || proxy.kept().iter().any(|bytes| *bytes > 0)).await.unwrap();
     // As the watchdog does: a third of the ttl.
-    assert!(tokio::time::timeout(SECOND, redis.renew(&[&hold])).await.is_err());
+    assert!(tokio::time::timeout(2 * SECOND, redis.renew(&[&hold])).await.is_err());
     is_renewed(&redis, &[&hold]).await;
     // Other requests that were sent over the old one are not lost with it.
     proxy.deliver(&proxy.kept());

@@ -12,14 +12,14 @@ use crate::names::{FENCE, K};
 async fn the_token_rises_after_everything_was_flushed() {
     let server = Database::own(&[]);
     let redis = server.open().await;
-    let mut last = take(&redis, &claim("k", SECOND)).await;
+    let mut last = take(&redis, &claim("k", 10 * SECOND)).await;
     for round in 0..3 {
         let _: () = redis::cmd("FLUSHALL").query(&mut server.raw()).unwrap();
         if round == 1 {
             // Somebody counts on without a seed.
             let _: () = server.raw().set(FENCE, 5).unwrap();
         }
-        let waiter = claim("k", SECOND);
+        let waiter = claim("k", 10 * SECOND);
         let Attempt::Acquired(next) = redis.try_acquire(&waiter, until()).await.unwrap() else { panic!() };
         assert!(next.token > last.token, "{round}");
         assert_eq!(redis.release(&next).await.unwrap(), Released::Released);
@@ -28,23 +28,23 @@ async fn the_token_rises_after_everything_was_flushed() {
     // Set back, but not so far that it shows: what this process has seen is the bound.
     let behind = last.token.unwrap().get() - 10_000_000;
     let _: () = server.raw().set(FENCE, behind).unwrap();
-    let next = take(&redis, &claim("k", SECOND)).await;
+    let next = take(&redis, &claim("k", 10 * SECOND)).await;
     assert!(next.token > last.token);
     redis.release(&next).await.unwrap();
     // A store that has seen nothing yet.
     let fresh = server.open().await;
     let _: () = redis::cmd("FLUSHALL").query(&mut server.raw()).unwrap();
-    let next = take(&fresh, &claim("k", SECOND)).await;
+    let next = take(&fresh, &claim("k", 10 * SECOND)).await;
     assert!(next.token > last.token);
     fresh.release(&next).await.unwrap();
     // Not only beyond the clock, but beyond all that was seen, also for a connection that is opened later.
     let ahead = last.token.unwrap().get() + 3_600_000_000;
     let _: () = server.raw().set(FENCE, ahead).unwrap();
-    let far = take(&redis, &claim("k", SECOND)).await;
+    let far = take(&redis, &claim("k", 10 * SECOND)).await;
     assert_eq!(far.token.unwrap().get(), ahead + 1);
     redis.release(&far).await.unwrap();
     let _: () = redis::cmd("FLUSHALL").query(&mut server.raw()).unwrap();
-    let next = take(&redis, &claim("k", SECOND)).await;
+    let next = take(&redis, &claim("k", 10 * SECOND)).await;
     assert!(next.token > far.token);
 }
 
@@ -58,7 +58,7 @@ async fn a_spent_or_broken_counter_is_an_error_and_no_lock_is_kept() {
         ("junk".into(), ErrorKind::CorruptState),
     ] {
         let _: () = server.raw().set(FENCE, &counter).unwrap();
-        let claim = claim("k", SECOND);
+        let claim = claim("k", 10 * SECOND);
         let error = redis.try_acquire(&claim, Queue::Leave).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{counter}");
         assert_eq!(server.keys(), [FENCE, K]);

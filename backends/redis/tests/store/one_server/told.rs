@@ -41,7 +41,7 @@ async fn renewals_that_a_server_refuses_are_logged_once_however_many_holds_it_ha
     registry.set_default("refuses").unwrap();
     let mut guards = Vec::new();
     for number in 0..HOLDS {
-        guards.push(registry.lock(Key::text("k").value(&number)).ttl(3 * SECOND).acquire().await.unwrap());
+        guards.push(registry.lock(Key::text("k").value(&number)).ttl(6 * SECOND).acquire().await.unwrap());
     }
     server.ask("ACL SETUSER app -@scripting").unwrap();
     let all_lost = async || counted.lost.load(Ordering::SeqCst) == HOLDS;

@@ -31,7 +31,7 @@ async fn requests_that_are_combined_with_one_that_is_not_polled_are_sent_anyway(
     let late = claim("late", 60 * SECOND);
     let mut begins_again = redis.try_acquire(&late, Queue::Leave);
     assert!(begins_again.as_mut().now_or_never().is_none());
-    let warm = tokio::time::timeout(LIMIT, redis.try_acquire(&claim("warm", SECOND), Queue::Leave)).await;
+    let warm = tokio::time::timeout(LIMIT, redis.try_acquire(&claim("warm", 10 * SECOND), Queue::Leave)).await;
     assert!(matches!(warm, Ok(Ok(Attempt::Acquired(_)))), "{warm:?}");
     for asked in [under_way, begins, begins_again] {
         assert!(matches!(asked.await, Ok(Attempt::Acquired(_))));

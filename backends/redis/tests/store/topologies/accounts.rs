@@ -13,6 +13,7 @@ use dlock_testkit::wait_until;
 use super::cluster::{Move, cluster};
 use super::replicas::with_replica;
 use super::{MS, SECOND, blocking, handed, open, refusal, take_soon, with};
+use crate::names::OURS;
 use crate::rights;
 
 async fn server() -> Instance {
@@ -28,9 +29,9 @@ fn account(server: &Instance, name: &str, rights: &str) -> String {
 async fn the_listed_rights_are_enough_and_a_missing_one_is_named() {
     let server = server().await;
     let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
-    let hold = take(&redis, &claim("k", SECOND)).await;
+    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
     let until = Queue::until(Clock::system().now().after(60 * SECOND));
-    let waiting = claim("k", SECOND);
+    let waiting = claim("k", 10 * SECOND);
     let Attempt::Contended(mut wake) = redis.try_acquire(&waiting, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
     handed(&redis, &waiting, &mut wake).await;
@@ -57,22 +58,22 @@ async fn the_listed_rights_are_enough_and_a_missing_one_is_named() {
         "-hgetall",
     ] {
         let redis = open(&account(&server, "lean", &format!("{} {right}", rights::lines(1..=5)))).await;
-        take(&redis, &claim(right, SECOND)).await;
+        take(&redis, &claim(right, 10 * SECOND)).await;
     }
     let url = account(&server, "elsewhere", &format!("{} resetkeys ~other:*", rights::lines(1..=5)));
     let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
-    assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("dl1:*"), "{error}");
+    assert!(*error.kind() == ErrorKind::PermissionDenied && error.to_string().contains(OURS), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_right_that_is_taken_away_later_is_named_too() {
     let server = server().await;
     let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
-    let hold = take(&redis, &claim("k", SECOND)).await;
+    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
     for (right, named) in [("-set", Some("`set`")), ("-evalsha -eval +set", None)] {
         server.ask(&format!("ACL SETUSER whole {right}")).unwrap();
         let error = match named {
-            Some(_) => redis.try_acquire(&claim("other", SECOND), Queue::Leave).await.unwrap_err(),
+            Some(_) => redis.try_acquire(&claim("other", 10 * SECOND), Queue::Leave).await.unwrap_err(),
             None => redis.release(&hold).await.unwrap_err(),
         };
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
@@ -103,7 +104,7 @@ async fn the_listed_rights_are_enough_in_a_cluster() {
     let url = |user: &str| cluster.url().replace("://", &format!("://{user}:p%2Cw@"));
     let (redis, blind) = (open(&url("app")).await, open(&url("blind")).await);
     let hold = take(&redis, &claim("k", SECOND * 60)).await;
-    let waiting = claim("k", SECOND);
+    let waiting = claim("k", 10 * SECOND);
     let mut wake = stand(&redis, &waiting).await;
     redis.release(&hold).await.unwrap();
     let hold = handed(&redis, &waiting, &mut wake).await;
@@ -172,7 +173,7 @@ async fn the_servers_own_compare_and_delete_needs_the_right_that_is_listed() {
         let right = rights::also(&format!("+{command}")).to_owned();
         for (name, rights, expected) in [("with", format!("{exact} {right}"), (1, 0)), ("less", exact, (1, 1))] {
             let redis = open(&account(&server, name, &rights)).await;
-            let hold = take(&redis, &claim("k", SECOND)).await;
+            let hold = take(&redis, &claim("k", 10 * SECOND)).await;
             assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
             assert_eq!(calls(&server, command), expected, "{command} {name}");
         }

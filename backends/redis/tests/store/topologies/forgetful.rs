@@ -184,7 +184,7 @@ async fn who_is_handed_the_lock_waits_for_the_replicas(cluster: &RedisCluster, r
     let next = claim(key, 10 * SECOND);
     let mut wake = stand(&waiter, &next).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
-    let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let news = tokio::time::timeout(LIMIT, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, Signal::Ask), "nobody has waited for the replicas of that grant: {news:?}");
 
     cluster.nodes[3].pause().unwrap();
@@ -196,7 +196,7 @@ async fn who_is_handed_the_lock_waits_for_the_replicas(cluster: &RedisCluster, r
     let hold = take_soon(redis, &claim(key, 10 * SECOND), LIMIT).await;
     let mut wake = stand(&waiter, &next).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
-    tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    tokio::time::timeout(LIMIT, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     let Attempt::Acquired(handed) = waiter.try_acquire(&next, until()).await.unwrap() else { panic!() };
     assert!(token(&handed) > token(&hold) && replicated(cluster, key) == 1);
     assert_eq!(waiter.release(&handed).await.unwrap(), Released::Released);

@@ -8,6 +8,7 @@ use tracing::Level;
 use tracing::instrument::WithSubscriber;
 
 use super::{SECOND, blocking, open, with};
+use crate::names::RIGHTS;
 
 /// The warnings about persistence while a store is opened and used.
 async fn said(url: &str) -> Vec<String> {
@@ -46,7 +47,7 @@ async fn a_server_without_an_append_only_file_is_warned_about_once() {
     assert!(unguarded.len() == 1 && unguarded[0].contains("that is still held"), "{unguarded:?}");
 
     // If the account may not ask for the settings, the store says that, and guesses nothing.
-    server.ask("ACL SETUSER blind reset on >pw ~dl1:* &dl1:* +@all -config").unwrap();
+    server.ask(&format!("ACL SETUSER blind reset on >pw {RIGHTS} +@all -config")).unwrap();
     assert!(said(&format!("redis://blind:pw@{name}/")).await.is_empty());
 }
 

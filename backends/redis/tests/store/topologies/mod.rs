@@ -36,7 +36,7 @@ const MS: Duration = Duration::from_millis(1);
 
 async fn open(url: &str) -> Redis {
     // On a busy machine even a server that lives may be late.
-    let end = Instant::now() + 10 * SECOND;
+    let end = Instant::now() + 30 * SECOND;
     loop {
         match Redis::connect(url, &Clock::system()).await {
             Ok(redis) => return redis,

@@ -14,6 +14,7 @@ use super::cluster::{cluster, key_at};
 use super::forgetful::{goes_on, held_back};
 use super::sentinel::{LIMIT, fail_over, set};
 use super::{MS, SECOND, attempt, blocking, name, open, standing_soon, take_soon, with};
+use crate::names::RIGHTS;
 
 pub(crate) fn is_a_replica(server: &Instance) -> bool {
     server.ask("INFO replication").is_ok_and(|info| info.contains("master_link_status:up"))
@@ -132,7 +133,7 @@ async fn a_server_that_was_a_replica_for_a_moment_is_seen_over_open_connections(
 async fn an_account_without_info_believes_the_sentinels() {
     let set = set(1).await;
     for server in &set.servers {
-        server.ask("ACL SETUSER blind reset on >pw ~dl1:* &dl1:* +@all -info").unwrap();
+        server.ask(&format!("ACL SETUSER blind reset on >pw {RIGHTS} +@all -info")).unwrap();
     }
     let redis = open(&set.url().replace("://", "://blind:pw@")).await;
     let hold = take(&redis, &claim("k", LIMIT)).await;

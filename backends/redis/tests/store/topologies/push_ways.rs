@@ -11,6 +11,7 @@ use dlock_testkit::{Mode, Proxy, block_until, wait_until};
 
 use super::cluster::key_at;
 use super::{MS, SECOND, blocking, handed, name, open, take_soon, with};
+use crate::names::CHANNELS;
 
 /// Messages go to replicas too. A listener there, left from the time when it was the primary, is not among those that
 /// are counted.
@@ -108,7 +109,7 @@ async fn a_connection_for_pushes_that_died_silently_is_replaced() {
     handed_by_push(&holder, &waiter, "k").await;
     // Only what is pushed is swallowed, and so only that connection is dead from now on.
     proxy.set(Mode::Blackhole { to_server: false, to_client: true });
-    for channel in server.ask("PUBSUB CHANNELS dl1:p:*").unwrap().lines() {
+    for channel in server.ask(&format!("PUBSUB CHANNELS {CHANNELS}")).unwrap().lines() {
         server.ask(&format!("PUBLISH {channel} x")).unwrap();
     }
     let swallowed = async || proxy.swallowing() > 0;

@@ -9,6 +9,7 @@ use dlock_testkit::servers::{Instance, Make, Redis, wait_until_followed};
 
 use super::accounts::calls;
 use super::{SECOND, blocking, handed, name, open, refusal, take_soon, with};
+use crate::names::RIGHTS;
 
 /// A primary, and a replica that follows it.
 pub(crate) fn with_replica() -> (Instance, Instance) {
@@ -30,7 +31,7 @@ async fn a_grant_that_too_few_replicas_have_is_released() {
     let until = Queue::until(dlock::Clock::system().now().after(60 * SECOND));
     let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
-    let news = tokio::time::timeout(10 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let news = tokio::time::timeout(30 * SECOND, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(news, dlock_contract::Signal::Ask));
     let Attempt::Acquired(second) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
     assert!(token(&second) > token(&hold));
@@ -88,13 +89,13 @@ async fn a_server_that_can_compare_and_delete_releases_without_a_script() {
         };
         let scripts = calls("evalsha");
         for _ in 0..5 {
-            let hold = take(&redis, &claim("k", SECOND)).await;
+            let hold = take(&redis, &claim("k", 10 * SECOND)).await;
             assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
         }
         assert_eq!((calls(command), calls("evalsha")), (5, scripts), "{command}");
         // A foreign lock is left alone, and a waiter is handed the lock.
-        let hold = take(&redis, &claim("k", SECOND)).await;
-        let next = claim("k", SECOND);
+        let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+        let next = claim("k", 10 * SECOND);
         let until = Queue::until(dlock::Clock::system().now().after(60 * SECOND));
         let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
@@ -103,10 +104,10 @@ async fn a_server_that_can_compare_and_delete_releases_without_a_script() {
         redis.release(&next).await.unwrap();
 
         // An account that may not: the script does the same.
-        server.ask(&format!("ACL SETUSER old reset on >pw ~dl1:* &dl1:* +@all -{command}")).unwrap();
+        server.ask(&format!("ACL SETUSER old reset on >pw {RIGHTS} +@all -{command}")).unwrap();
         let old = open(&format!("redis://old:pw@127.0.0.1:{}/", server.port())).await;
         for _ in 0..2 {
-            let hold = take(&old, &claim("k", SECOND)).await;
+            let hold = take(&old, &claim("k", 10 * SECOND)).await;
             assert_eq!(old.release(&hold).await.unwrap(), Released::Released);
             assert_eq!(old.release(&hold).await.unwrap(), Released::NotOwner);
         }

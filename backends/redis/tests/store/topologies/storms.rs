@@ -84,7 +84,7 @@ async fn a_lock_in_a_slot_that_keeps_moving_has_one_holder_at_a_time() {
     }
     assert_eq!(guarded.count.load(Ordering::SeqCst), done, "nobody else was in between");
     for registry in registries {
-        assert_eq!(registry.shutdown(SECOND).await.unconfirmed, 0);
+        assert_eq!(registry.shutdown(LIMIT).await.unconfirmed, 0);
     }
 }
 

@@ -20,7 +20,7 @@ async fn both_sides_show_certificates_and_unknown_ones_are_refused() {
     let ([ca, cert, key], port) = (["ca.pem", "client.pem", "client.key"].map(|name| tls.file(name)), tls.port);
     let good = format!("rediss://127.0.0.1:{port}/1?ca={ca}&cert={cert}&key={key}");
     let redis = open(&good).await;
-    let hold = take(&redis, &claim("k", SECOND)).await;
+    let hold = take(&redis, &claim("k", LIMIT)).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(format!("{redis:?}"), format!("Redis(127.0.0.1:{port}/1)"));
 
