@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use dlock::{Backoff, Mode};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
-use dlock_testkit::{drop_after, wait_until};
 use dlock_testkit::holds::{claim_in, confirm, take, token};
+use dlock_testkit::{drop_after, wait_until};
 
 use crate::store::{Store, TTL, contended, mode_claim};
 

@@ -50,7 +50,7 @@ async fn a_key_that_is_only_waited_for_is_in_use_too() {
     for (n, mode) in [(0, Mode::Exclusive), (1, Mode::Write)] {
         let bench = Bench::shared();
         let (one, two) = (bench.open().await, bench.open().await);
-        // The place of a waiter lasts for three seconds, without which the key would be free.
+        // Much shorter than the place of a waiter, which lasts for three seconds. After that the key would be free.
         take(&one, &bench.claim(mode, 500 * MS)).await;
         let waiter = bench.claim(mode, LONG);
         let wake = stand(&two, &waiter).await;
