@@ -1,5 +1,7 @@
 //! One lock after another: grants, refusals, waiting, and the nodes that they make.
 
+use std::time::Duration;
+
 use dlock::{ErrorKind, Mode};
 use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{SITE, claim_on, confirm, stand, take, token, until};

@@ -50,10 +50,12 @@ async fn a_key_that_is_only_waited_for_is_in_use_too() {
     for (n, mode) in [(0, Mode::Exclusive), (1, Mode::Write)] {
         let bench = Bench::shared();
         let (one, two) = (bench.open().await, bench.open().await);
-        take(&one, &bench.claim(mode, SECOND)).await;
+        // Much shorter than the place of a waiter, which lasts for three seconds. After that the key would be free.
+        take(&one, &bench.claim(mode, 500 * MS)).await;
         let waiter = bench.claim(mode, LONG);
         let wake = stand(&two, &waiter).await;
-        wait_until("the lease ends", async || bench.left() < 0).await.unwrap();
+        let is_over = async || one.look(&bench.key).await.unwrap().holders.is_empty();
+        wait_until("the lease ends", is_over).await.unwrap();
         conflicts(&bench, &one, n).await;
         drop(wake);
         two.abandon(&waiter).await.unwrap();

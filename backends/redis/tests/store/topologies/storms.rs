@@ -9,7 +9,7 @@ use dlock_contract::{Backend, Queue, Released};
 use dlock_testkit::holds::claim;
 
 use super::cluster::{Move, cluster, patient};
-use super::{MS, SECOND, blocking, connections, open, refusal, take_soon, with};
+use super::{MS, blocking, connections, open, refusal, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 

@@ -10,7 +10,7 @@ use dlock_testkit::servers::{RedisCluster, RedisSentinels, RedisTls};
 
 use super::cluster::{key_at, until};
 use super::sentinel::{DOWN_AFTER_MS, fail_over};
-use super::{MS, SECOND, blocking, handed, name, open, standing_soon, take_soon, with};
+use super::{MS, blocking, handed, name, open, standing_soon, take_soon, with};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
