@@ -87,6 +87,7 @@ lies! {
 
     WrongHoldIds POLL ["look shows each holder with its hold id"]
     NamesTheAsker POLL ["a refusal that names a holder names the current one"]
+    NamesLatestWaiterFirst LINE ["waiters that a store names are those of its queue, in their order"]
     BreaksInWords POLL ["a broken hold is Lost, and the next owner gets the lock"]
     LeavesNoRecord POLL ["the owner of a broken hold can read who broke it"]
     BreaksAnybody POLL ["an id of an earlier hold breaks nothing"]
