@@ -157,6 +157,8 @@ lies! {
     OutageIsContention POLL ["a store that is down is an outage, not contention"]
     SilenceIsContention POLL ["a silent store is reported neither as contention nor as a grant"]
     OutageIsLost POLL ["while the store is down, a lease is unknown and not lost"]
+    LostAnswerIsLoss POLL ["a release whose answer was lost is no loss, and ends when it is asked for again"]
+    ReleasesNoSecondTime POLL ["a release whose answer was lost is no loss, and ends when it is asked for again"]
     AlwaysReady POLL ["a store that answers is ready, and one that is down is not"]
     NeverReady POLL ["a store that answers is ready, and one that is down is not"]
     SaysNeverSent POLL ["a request that is reported as never sent leaves nothing"]
