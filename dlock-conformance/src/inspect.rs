@@ -3,15 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Queue, Standing};
+use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Note, Queue, Standing};
 
 use crate::case::Case;
 use crate::client::Client;
-use crate::fixture::{Fixture, Stop, Tested, case, ensure, literal};
+use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, literal};
 
 pub(crate) const CASES: &[Case] = &[
     case!("look shows each holder with its hold id", always, holds_have_ids),
     case!("a refusal that names a holder names the current one", always, refusals_name_the_holder),
+    case!("waiters that a store names are those of its queue, in their order", wakes, waiters_named),
     case!("a broken hold is Lost, and the next owner gets the lock", always, broken),
     case!("the owner of a broken hold can read who broke it", always, record_is_left),
     case!("an id of an earlier hold breaks nothing", always, breaking_compares),
@@ -58,6 +59,42 @@ async fn refusals_name_the_holder(fixture: &Fixture<'_>) -> Tested {
         one.give_back(&hold).await?;
     }
     Ok(())
+}
+
+async fn waiters_named(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let inspects = inspect(&other.backend)?;
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    match inspects.waiters(&key, 9).await? {
+        Some(named) => ensure!(named.is_empty(), "nobody waits, and {named:?} are named"),
+        None => return Err(Stop::NotApplicable("waiters: None".into())),
+    }
+    let until = fixture.clock.now().after(SLACK * 4);
+    let (first, second) = (fixture.claim(&key, fixture.long())?, fixture.claim(&key, fixture.long())?);
+    let _first_wake = one.stand(&first, until, hold.validity).await?;
+    let _second_wake = other.stand(&second, until, hold.validity).await?;
+    let both = named(inspects, &key, 9).await?;
+    ensure!(
+        both == [first.note.clone(), second.note.clone()],
+        "{} and {} wait, and {both:?} are named",
+        first.note,
+        second.note
+    );
+    let next = named(inspects, &key, 1).await?;
+    ensure!(next == [first.note.clone()], "{} waits first, and {next:?} is named first", first.note);
+    one.backend.abandon(&first).await?;
+    let left = named(inspects, &key, 9).await?;
+    ensure!(left == [second.note.clone()], "only {} waits, and {left:?} are named", second.note);
+    other.backend.abandon(&second).await?;
+    one.give_back(&hold).await?;
+    Ok(())
+}
+
+async fn named(store: &dyn Inspect, key: &LockKey, limit: usize) -> Tested<Vec<Note>> {
+    store
+        .waiters(key, limit)
+        .await?
+        .ok_or_else(|| Stop::Failed("the waiters are unknown now, and were known before".into()))
 }
 
 async fn broken(fixture: &Fixture<'_>) -> Tested {

@@ -71,4 +71,8 @@ pub enum Outage {
     Refused,
     /// Connections stay open, and no request gets an answer.
     Silent,
+    /// Requests arrive and are done. In place of the answer the connection breaks.
+    AnswerLost,
+    /// Requests arrive and are done. Connections stay open, and no answer comes back.
+    AnswerSilent,
 }

@@ -251,6 +251,13 @@ pub trait Inspect: Send + Sync {
     /// A waiter gets the lock as after a release. False: no hold of this id holds the lock, and nothing has changed.
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>>;
 
+    /// The notes of the first `limit` waiters in the store's wait queue, in its order. `None` where the store keeps no notes
+    /// of waiters, for this lock or at all. Changes nothing.
+    fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
+        let _ = (key, limit);
+        Box::pin(async { Ok(None) })
+    }
+
     /// The record of a hold that was broken. Asked once, after the store has answered that the hold is lost.
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>>;
 }

@@ -13,7 +13,7 @@ mod queue;
 mod site;
 
 pub use api::catalogue::{Explained, SiteInfo, Unusable, sites};
-pub use api::elect::{Election, Leader, LeaderWatch, Leadership, SeenLeader};
+pub use api::elect::{Candidates, Election, Leader, LeaderWatch, Leadership, SeenLeader};
 pub use api::inspect::{BreakHold, HeldLock, ListedLock, Locks, LocksPage};
 pub use api::key_of::{key_of, key_of_blocking, keys_of};
 pub use api::lock::{Lock, LockAll};

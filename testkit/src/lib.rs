@@ -46,5 +46,5 @@ pub use probe::{drop_after, text_of};
 pub use processes::child;
 pub use proxy::{Mode, Proxy};
 #[cfg(feature = "stores")]
-pub use stores::{conformance, holds};
+pub use stores::{clock_jumps, conformance, holds};
 pub use wait::{block_until, wait_until};

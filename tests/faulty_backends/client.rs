@@ -38,6 +38,8 @@ struct Memory {
     delivered: HashSet<Owner>,
     abandoned: HashSet<Owner>,
     carried: HashSet<Owner>,
+    /// The owners whose release got no answer.
+    unanswered: HashSet<Owner>,
     broken: bool,
     /// Many holds are being renewed.
     renewing: bool,
@@ -80,6 +82,16 @@ impl Client {
             self.server.state().settled.insert(hold.claim.owner);
         }
         self.reply().await;
+        if let Some(Outage::AnswerLost | Outage::AnswerSilent) = self.server.outage() {
+            self.memory().unanswered.insert(hold.claim.owner);
+            return match self.tells(Lie::LostAnswerIsLoss) {
+                true => Ok(Released::NotOwner),
+                false => Err(Error::outage("no answer")),
+            };
+        }
+        if self.tells(Lie::ReleasesNoSecondTime) && self.memory().unanswered.contains(&hold.claim.owner) {
+            return Err(Error::outage("an earlier release got no answer"));
+        }
         Ok(if released { Released::Released } else { Released::NotOwner })
     }
 

@@ -87,6 +87,7 @@ lies! {
 
     WrongHoldIds POLL ["look shows each holder with its hold id"]
     NamesTheAsker POLL ["a refusal that names a holder names the current one"]
+    NamesLatestWaiterFirst LINE ["waiters that a store names are those of its queue, in their order"]
     BreaksInWords POLL ["a broken hold is Lost, and the next owner gets the lock"]
     LeavesNoRecord POLL ["the owner of a broken hold can read who broke it"]
     BreaksAnybody POLL ["an id of an earlier hold breaks nothing"]
@@ -156,6 +157,8 @@ lies! {
     OutageIsContention POLL ["a store that is down is an outage, not contention"]
     SilenceIsContention POLL ["a silent store is reported neither as contention nor as a grant"]
     OutageIsLost POLL ["while the store is down, a lease is unknown and not lost"]
+    LostAnswerIsLoss POLL ["a release whose answer was lost is no loss, and ends when it is asked for again"]
+    ReleasesNoSecondTime POLL ["a release whose answer was lost is no loss, and ends when it is asked for again"]
     AlwaysReady POLL ["a store that answers is ready, and one that is down is not"]
     NeverReady POLL ["a store that answers is ready, and one that is down is not"]
     SaysNeverSent POLL ["a request that is reported as never sent leaves nothing"]

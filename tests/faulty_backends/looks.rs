@@ -36,6 +36,18 @@ impl Server {
         LockState::new(holders, None)
     }
 
+    pub(crate) fn waiters(&self, key: &LockKey, limit: usize, wall: u64) -> Vec<Note> {
+        let (name, now) = (self.name(key), self.now(wall));
+        let state = self.state();
+        let places = state.lines.get(&name).into_iter().flatten().filter(|place| place.until > now);
+        let mut notes: Vec<_> = places.map(|place| place.claim.note.clone()).collect();
+        if self.tells(Lie::NamesLatestWaiterFirst) {
+            notes.reverse();
+        }
+        notes.truncate(limit);
+        notes
+    }
+
     pub(crate) fn list(&self, listing: &Listing, wall: u64) -> Result<Page> {
         let (mut prefix, now) = (listing.name_prefix()?, self.now(wall));
         if self.tells(Lie::ListsByPattern) {

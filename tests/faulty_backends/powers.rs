@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, HoldId, LastSuccess, LockKey, Result};
+use dlock::{Error, ErrorKind, HoldId, LastSuccess, LockKey, Note, Result};
 use dlock_contract::{
     Attempt, Batch, BootInstant, BreakRecord, Claim, Exchange, Hold, Inspect, Keeps, Listing, Owner, Page, Periods,
     Released, Reservation, Reserved, RunEnd, Settle, Together, Tokens, Validity,
@@ -132,6 +132,13 @@ impl Inspect for Client {
         Box::pin(async move {
             self.wire(&Owner::from_bytes([0; 16])).await?;
             Ok(self.server.break_hold(key, id, record, self.clock.wall_ms()))
+        })
+    }
+
+    fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
+        Box::pin(async move {
+            self.wire(&Owner::from_bytes([0; 16])).await?;
+            Ok(Some(self.server.waiters(key, limit, self.clock.wall_ms())))
         })
     }
 

@@ -26,7 +26,7 @@ impl Client {
             return Err(Error::outage("the connection is broken"));
         }
         match self.server.outage() {
-            None => return Ok(()),
+            None | Some(Outage::AnswerLost | Outage::AnswerSilent) => return Ok(()),
             Some(Outage::Refused) => {}
             Some(Outage::Silent) => {
                 self.memory().broken = self.tells(Lie::StaysBroken);

@@ -131,7 +131,12 @@ where
             }
         }
         let proxy = self.proxy.clone()?;
-        proxy.set(if outage == Outage::Refused { Mode::Refuse } else { Mode::BLACKHOLE });
+        proxy.set(match outage {
+            Outage::Refused => Mode::Refuse,
+            Outage::Silent => Mode::BLACKHOLE,
+            Outage::AnswerLost => Mode::DropReplies,
+            Outage::AnswerSilent => Mode::Blackhole { to_server: false, to_client: true },
+        });
         Some(Box::pin(async move { Ok(Box::new(Ends(proxy)) as Box<dyn Any + Send>) }))
     }
 }

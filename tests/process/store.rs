@@ -110,6 +110,11 @@ impl Store {
         matches!(self, Self::Memory | Self::Redis)
     }
 
+    /// Does it keep the notes of those who wait?
+    pub(crate) fn names_waiters(self) -> bool {
+        matches!(self, Self::Memory | Self::Redis | Self::Etcd | Self::ZooKeeper)
+    }
+
     /// The most sessions, or connections, that two processes keep open for their next requests: the pools of two runtimes each, and the
     /// connections for renewals.
     pub(crate) fn most_sessions(self) -> usize {

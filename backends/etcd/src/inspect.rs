@@ -89,6 +89,18 @@ async fn holders(connection: &Connection, range: &LockRange) -> Result<(Vec<Hold
     Ok((held, waiters))
 }
 
+/// The notes of the first waiters, the oldest first.
+async fn waiters(connection: &Connection, range: &LockRange, limit: usize) -> Result<Vec<Note>, Fault> {
+    let held = holders(connection, range).await?.0.len();
+    let all = range.all();
+    // Each holder has a key, and perhaps a mark of its slot.
+    let most = i64::try_from(limit.saturating_add(2 * held)).unwrap_or(i64::MAX);
+    let sorted = all.options().with_sort(SortTarget::Create, SortOrder::Ascend).with_limit(most);
+    let keys = connection.get(&all.from, sorted).await?.take_kvs();
+    let places = keys.iter().filter(|key| !matches!(range.read(key.key()).0, KeyKind::Slot(_)));
+    Ok(places.skip(held).take(limit).map(|key| note_of(range, key)).collect())
+}
+
 fn count(number: usize) -> u64 {
     u64::try_from(number).unwrap_or(u64::MAX)
 }
@@ -157,6 +169,13 @@ impl Inspect for Etcd {
         Box::pin(async move {
             let range = self.layout.range(key)?;
             Ok(break_hold(&self.connections.get().await?, &range, id, record).await?)
+        })
+    }
+
+    fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
+        Box::pin(async move {
+            let range = self.layout.range(key)?;
+            Ok(Some(waiters(&self.connections.get().await?, &range, limit).await?))
         })
     }
 

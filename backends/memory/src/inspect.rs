@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, BreakRecord, Cursor, Hold, HoldId, Inspect, Listing, LockKey, Page, Result};
+use dlock_contract::{BootInstant, BreakRecord, Cursor, Hold, HoldId, Inspect, Listing, LockKey, Note, Page, Result};
 use futures::future::BoxFuture;
 
 use super::Memory;
@@ -47,6 +47,10 @@ impl Inspect for Memory {
             }
             Ok(self.change(key, |lock, moment| lock.break_hold(id, moment)))
         })
+    }
+
+    fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
+        Box::pin(async move { Ok(Some(self.lock().by_key.get(key).map_or_else(Vec::new, |lock| lock.waiting(limit)))) })
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {

@@ -272,6 +272,12 @@ impl Lock {
         LockState::new(self.holders.iter().map(state_of).collect(), u64::try_from(self.waiters.len()).ok())
     }
 
+    /// The notes of the first waiters.
+    pub(super) fn waiting(&self, limit: usize) -> Vec<Note> {
+        let waiters = self.waiters.iter().filter(|waiter| !waiter.news.is_closed()).take(limit);
+        waiters.map(|waiter| waiter.claim.note.clone()).collect()
+    }
+
     pub(super) fn is_held(&self, now: BootInstant) -> bool {
         self.holders.iter().any(|holder| holder.ends > now)
     }

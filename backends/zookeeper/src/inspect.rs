@@ -2,7 +2,8 @@
 
 use dlock_contract::engine::detached;
 use dlock_contract::{
-    BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Page, Result,
+    BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page,
+    Result,
 };
 use futures::future::{BoxFuture, join, join_all};
 use zookeeper_client::{Client, Error as ClientError, Stat};
@@ -33,6 +34,26 @@ pub(crate) async fn look(client: &Client, path: &str) -> Result<LockState> {
         }
     }
     Ok(LockState::new(told, waiters))
+}
+
+/// The notes of the first waiters. One request for each of them, all sent at once.
+async fn waiters(client: &Client, path: &str, limit: usize) -> Result<Vec<Note>> {
+    let queue = wait_queue(client, path).await?;
+    let held = queue.holders().count();
+    let waiting: Vec<_> = queue.contenders.iter().skip(held).take(limit).collect();
+    let read = waiting.iter().map(|contender| client.get_data(&format!("{path}/{}", contender.name)));
+    let mut notes = Vec::new();
+    for (contender, found) in waiting.iter().zip(join_all(read).await) {
+        match found {
+            Ok((data, _)) => {
+                let ours = node_data::note(&data).filter(|_| contender.owner.is_some());
+                notes.push(ours.unwrap_or_else(|| Note::from_stored(Note::ANOTHER_TOOL)));
+            }
+            Err(ClientError::NoNode) => {}
+            Err(error) => return Err(fault(&error)),
+        }
+    }
+    Ok(notes)
 }
 
 /// The queue, as the leader knows it now.
@@ -101,6 +122,14 @@ impl Inspect for ZooKeeper {
             let path = shared.paths.lock(&key)?;
             let client = shared.leases.any().await?.client().await?;
             break_hold::break_hold(&client, &shared, &path, id, &record).await
+        })
+    }
+
+    fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
+        let (shared, key) = (self.shared.clone(), key.clone());
+        detached(async move {
+            let path = shared.paths.lock(&key)?;
+            waiters(&shared.leases.any().await?.client().await?, &path, limit).await.map(Some)
         })
     }
 

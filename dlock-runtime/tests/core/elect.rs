@@ -6,7 +6,7 @@ use dlock_contract::Fencing;
 use dlock_runtime::{Clock, ErrorKind, HoldId, Key, LockKey, LossCause};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, SECOND, World, calm, is_free, test};
+use crate::support::{LONG, Op, SECOND, World, calm, is_free, test};
 
 /// Its renewals come every 200 s, so that a long time passes in few steps.
 const TTL: Duration = Duration::from_secs(600);
@@ -67,6 +67,50 @@ fn a_campaign_has_no_end_of_its_wait() {
         assert!(!next.is_finished());
         leader.resign().await.unwrap();
         next.await.unwrap().unwrap().resign().await.unwrap();
+    });
+}
+
+#[test]
+fn a_campaign_with_a_longest_wait_ends_after_it_and_leaves_nothing() {
+    test(async {
+        let (world, other) = neighbours();
+        let leader = world.registry.elect("billing").ttl(TTL).campaign().await.unwrap();
+        let election = other.registry.elect("billing").ttl(TTL).wait(10 * SECOND);
+        let campaign = tokio::spawn(election.campaign());
+        world.pass(9 * SECOND).await;
+        assert!(!campaign.is_finished());
+        world.pass(2 * SECOND).await;
+        assert_eq!(campaign.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        assert_eq!(election.candidates().await.unwrap().waiting, Some(0));
+        // The loop has no such end: it keeps its place in the queue.
+        let left = other.store.calls(Op::Abandon);
+        let leads = tokio::spawn(election.lead(async |leader| leader.term().get()));
+        world.pass(60 * SECOND).await;
+        assert!(!leads.is_finished());
+        assert_eq!(other.store.calls(Op::Abandon), left);
+        leader.resign().await.unwrap();
+        leads.await.unwrap().unwrap();
+    });
+}
+
+#[test]
+fn candidates_are_counted_and_named_in_their_order() {
+    test(async {
+        let (world, other) = neighbours();
+        let election = world.registry.elect("billing").candidate("one");
+        let nobody = election.candidates().await.unwrap();
+        assert_eq!((nobody.leader, nobody.waiting, nobody.waiters), (None, Some(0), Some(Vec::new())));
+        let leader = election.campaign().await.unwrap();
+        let next = tokio::spawn(other.registry.elect("billing").candidate("two").campaign());
+        calm().await;
+        let seen = election.candidates().await.unwrap();
+        assert_eq!(seen.leader.unwrap().id, Some(leader.id()));
+        let names: Vec<_> = seen.waiters.iter().flatten().filter_map(|note| note.site()).collect();
+        assert_eq!((seen.waiting, names), (Some(1), vec!["two"]));
+        leader.resign().await.unwrap();
+        let next = next.await.unwrap().unwrap();
+        let seen = election.candidates().await.unwrap();
+        assert_eq!((seen.leader.unwrap().id, seen.waiting), (Some(next.id()), Some(0)));
     });
 }
 

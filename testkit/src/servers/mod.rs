@@ -29,6 +29,7 @@ mod redis_tls;
 mod shared;
 mod small_disk;
 mod sql_wire;
+mod vdso_clock;
 mod wall_clock;
 mod zookeeper;
 
@@ -58,6 +59,7 @@ pub use redis_sentinel::{RedisSentinels, Sentinel};
 pub use redis_tls::RedisTls;
 pub use shared::{SharedSet, shared};
 pub use small_disk::on_small_disk;
+pub use vdso_clock::VdsoClock;
 pub use wall_clock::WallClock;
 pub use zookeeper::ZooKeeper;
 

@@ -16,7 +16,7 @@ use crate::find::{find_program, missing};
 use crate::{Error, Result};
 
 /// The wall clock of one server, which a small library gives to it that is loaded before all others. Servers that ask the
-/// kernel for the time by themselves, as those written in Go do, cannot have one.
+/// kernel for the time by themselves, as those written in Go do, have a [`VdsoClock`](super::VdsoClock) instead.
 #[derive(Clone, Debug)]
 pub struct WallClock(Arc<TempDir>);
 

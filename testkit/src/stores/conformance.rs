@@ -185,6 +185,8 @@ pub fn cut_off<T: Send + Sync + ?Sized + 'static>(
     let mode = match outage {
         Outage::Refused => Mode::Refuse,
         Outage::Silent => Mode::BLACKHOLE,
+        Outage::AnswerLost => Mode::DropReplies,
+        Outage::AnswerSilent => Mode::Blackhole { to_server: false, to_client: true },
     };
     proxies(owner).into_iter().for_each(|proxy| proxy.set(mode));
     let cut = CutOff { owner: owner.clone(), proxies };

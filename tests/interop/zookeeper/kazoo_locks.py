@@ -1,7 +1,7 @@
-# kazoo's locks beside dlock: so many threads want one lock.
+# kazoo's locks, or its writers, beside dlock: so many threads want one lock.
 #
 # Waits for a line on its input, so that all begin together; then tells its holds and its failures. Arguments: hosts, path of
-# the lock, path of the counter, a pattern of other tools' nodes or nothing, number of threads, seconds.
+# the lock, path of the counter, a pattern of other tools' nodes or nothing, number of threads, seconds, `lock` or `readwrite`.
 import sys
 import threading
 import time
@@ -9,10 +9,11 @@ import time
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
 
-hosts, path, counter, extra, threads, seconds = sys.argv[1:7]
+hosts, path, counter, extra, threads, seconds, kind = sys.argv[1:8]
 patterns = [extra] if extra else []
 client = KazooClient(hosts=hosts)
 client.start()
+take_lock = {"lock": client.Lock, "readwrite": client.WriteLock}[kind]
 
 
 def number():
@@ -29,7 +30,7 @@ def count():
 def take(end, results):
     holds = failures = 0
     while time.monotonic() < end:
-        lock = client.Lock(path, "theirs", extra_lock_patterns=patterns)
+        lock = take_lock(path, "theirs", extra_lock_patterns=patterns)
         try:
             lock.acquire(timeout=30)
         except LockTimeout:

@@ -47,6 +47,59 @@ pub(super) fn a_resignation_hands_over_with_a_higher_term_and_observers_see_it(a
     });
 }
 
+pub(super) fn candidates_are_named_in_their_order_where_the_store_knows_them(arena: &Arena) {
+    arena.run(async {
+        let asks = election(&arena.near().await);
+        let leader = election(&arena.near().await).candidate("one").campaign().await.unwrap();
+        let (two, three) = (arena.near().await, arena.near().await);
+        let two = tokio::spawn(election(&two).candidate("two").campaign());
+        let known = arena.store.names_waiters();
+        if known {
+            are_waiting(&asks, &["two"]).await;
+        }
+        let three = tokio::spawn(election(&three).candidate("three").campaign());
+        if known {
+            are_waiting(&asks, &["two", "three"]).await;
+        }
+        let seen = asks.candidates().await.unwrap();
+        assert_eq!(seen.leader.unwrap().id, Some(leader.id()));
+        assert_eq!((seen.waiting.is_some(), seen.waiters.is_some()), (known, known));
+        two.abort();
+        assert!(two.await.is_err_and(|ended| ended.is_cancelled()));
+        if known {
+            are_waiting(&asks, &["three"]).await;
+        }
+        leader.resign().await.unwrap();
+        let next = three.await.unwrap().unwrap();
+        let seen = asks.candidates().await.unwrap();
+        assert_eq!(seen.leader.as_ref().and_then(SeenLeader::candidate), Some("three"));
+        if known {
+            are_waiting(&asks, &[]).await;
+        }
+        next.resign().await.unwrap();
+        arena.assert_nothing_left().await;
+    });
+}
+
+/// Waits until these candidates wait, and no others.
+async fn are_waiting(election: &Election, names: &[&str]) {
+    let began = Instant::now();
+    loop {
+        let seen = election.candidates().await.unwrap();
+        let waiters = seen.waiters.expect("the store names those who wait");
+        let waiting: Vec<_> = waiters.iter().filter_map(|note| note.site()).collect();
+        if waiting == names && seen.waiting == Some(names.len() as u64) {
+            return;
+        }
+        assert!(
+            began.elapsed() < PATIENCE,
+            "{names:?} wait; {waiting:?} are named, and {:?} are counted",
+            seen.waiting
+        );
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
 pub(super) fn kill_9_leader(arena: &Arena) {
     arena.run(async {
         let mut leader = arena.child("lead");

@@ -51,6 +51,7 @@ pub(crate) const ALL: &[Case] = cases![
     SHARED Shared nemesis::at_most_one_holder_whatever_befalls_the_processes,
     SHARED Shared stopped::a_stopped_holder_learns_of_its_loss_and_writes_nothing,
     ANY Shared leader::a_resignation_hands_over_with_a_higher_term_and_observers_see_it,
+    ANY Shared leader::candidates_are_named_in_their_order_where_the_store_knows_them,
     SHARED Shared leader::kill_9_leader,
     SHARED Shared leader::a_stopped_leader_drops_its_body_and_leads_again_after_the_next_resigns,
     REMOTE Shared leader::a_leader_that_is_cut_off_drops_its_body_and_leads_again_after_the_next_resigns,

@@ -1,5 +1,6 @@
 //! The Consul backend against a real Consul: what holds beyond the suite that all backends pass.
 
+mod clock;
 mod cluster;
 mod faults;
 mod fenced;

@@ -1,5 +1,6 @@
 //! The etcd backend against a real etcd: what holds beyond the suite that all backends pass.
 
+mod clock;
 mod cluster;
 mod combined;
 mod combined_faults;

@@ -1,6 +1,6 @@
 //! Inspection under literal names: other tools' locks are listed too.
 
-use dlock_contract::{BreakRecord, Hold, HoldId, Inspect, Listing, LockKey, Page, Result};
+use dlock_contract::{BreakRecord, Hold, HoldId, Inspect, Listing, LockKey, Note, Page, Result};
 use futures::future::BoxFuture;
 
 use crate::literal::store::Literal;
@@ -18,6 +18,10 @@ impl Inspect for Literal {
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move { self.redis.break_one(&key.literal()?, id, record).await })
+    }
+
+    fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
+        Box::pin(async move { self.redis.waiting(&key.literal()?, limit).await })
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {

@@ -71,6 +71,27 @@ impl Redis {
         }
     }
 
+    /// The notes of the first waiters of a lock with one holder. `None` for other modes, whose wait queue has no notes, and if
+    /// the account may not read the queue.
+    pub(crate) async fn waiting(&self, key: &LockKey, limit: usize) -> Result<Option<Vec<Note>>> {
+        let connection = self.connections.here().await?;
+        let name = name_of(key);
+        let (mut value, mut entries) = (cmd("GET"), cmd("ZRANGE"));
+        value.arg(&name);
+        entries.arg(beside(&name, ":q")).arg(0).arg(limit.max(1) - 1);
+        let answers = self.connections.together(&connection, key, [value, entries]).await?;
+        let [value, Value::Array(entries)] = &answers[..] else { return Ok(None) };
+        if matches!(value, Value::BulkString(value) if value.starts_with(MARKER.as_bytes())) {
+            return Ok(None);
+        }
+        let note = |entry: &Value| {
+            let Value::BulkString(entry) = entry else { return None };
+            // The process, the length of the grant, and the value of the lock if it were granted.
+            note_of(entry.splitn(3, |byte| *byte == b' ').nth(2)?)
+        };
+        Ok(Some(entries.iter().filter_map(note).collect()))
+    }
+
     async fn find(&self, key: &LockKey) -> Result<Found> {
         let connection = self.connections.here().await?;
         let name = name_of(key);
@@ -227,6 +248,10 @@ impl Inspect for Redis {
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
         Box::pin(self.break_one(key, id, record))
+    }
+
+    fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
+        Box::pin(self.waiting(key, limit))
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {

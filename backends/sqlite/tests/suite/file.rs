@@ -63,7 +63,8 @@ impl Store for File {
         }))
     }
 
-    /// A file cannot be cut off like a server. Only another transaction that does not end blocks it.
+    /// A file cannot be cut off like a server. Only another transaction that does not end blocks it. A request that waits
+    /// for it may be done after its caller has given up: its answer is lost.
     fn outage(&self, _: Outage) -> Option<BoxFuture<'_, Result<Box<dyn Any + Send>>>> {
         Some(Box::pin(async {
             let mut connection = self.connect().await?;

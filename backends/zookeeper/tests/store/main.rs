@@ -2,6 +2,7 @@
 
 mod accounts;
 mod attribute;
+mod clock;
 mod counter;
 mod ensemble;
 mod fenced;

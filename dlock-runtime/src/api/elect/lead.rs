@@ -13,6 +13,7 @@ use crate::api::run::Run;
 use crate::events::shutdown::shut_down;
 use crate::guard::guard_set::Guards;
 use crate::hold::jitter::full_jitter;
+use crate::options::Wait;
 
 /// The pause before the next campaign, after a loss or a failure. It grows while campaigns fail one after another.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
@@ -58,7 +59,7 @@ impl Election {
     where
         F: AsyncFnMut(Leader) -> T,
     {
-        lead(self.clone(), body)
+        lead(Self { lock: self.lock.clone().wait(Wait::Forever), ..self.clone() }, body)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Leadership: a long hold with a name.
 //!
 //! Owns the election's builder and its campaign, the leader's guard ([`leadership`]), the loop that runs a body on the
-//! leader alone ([`lead`]), and watching who leads ([`watch`]). An election is a lock: whatever is said about locks holds
+//! leader alone ([`lead`]), watching who leads ([`watch`]), and the list of candidates ([`candidates`]). An election is a lock: whatever is said about locks holds
 //! for it.
 
+mod candidates;
 mod lead;
 mod leadership;
 mod watch;
@@ -15,6 +16,7 @@ use dlock_contract::ErrorKind;
 use dlock_contract::engine::check_namespace;
 use dlock_contract::{BootInstant, Error, Key, Result};
 
+pub use self::candidates::Candidates;
 pub use self::leadership::{Leader, Leadership};
 pub use self::watch::{LeaderWatch, SeenLeader};
 use crate::api::lock::Lock;
@@ -108,6 +110,14 @@ impl Election {
         self
     }
 
+    /// The longest wait of a campaign, as for a lock: after it, [`campaign`](Self::campaign) and
+    /// [`campaign_blocking`](Self::campaign_blocking) fail with [`ErrorKind::WaitTimeout`]. [`lead`](Self::lead) waits without
+    /// end in any case. Default: without end.
+    pub fn wait(mut self, longest: Duration) -> Self {
+        self.lock = self.lock.wait(Wait::UpTo(longest));
+        self
+    }
+
     /// The longest pause between two looks of an [observer](Self::observe), 10 ms or more; each pause is between half of it
     /// and all of it, at random. Default: 1 s.
     pub fn poll(mut self, poll: Duration) -> Self {
@@ -115,12 +125,12 @@ impl Election {
         self
     }
 
-    /// Waits until this candidate leads, for as long as it takes. Dropping the future leaves the election, and leaves
+    /// Waits until this candidate leads, for as long as it takes or for the time of [`wait`](Self::wait). Dropping the future leaves the election, and leaves
     /// nothing in the store.
     ///
     /// # Errors
     /// [`ErrorKind::Unsupported`] on a store without fencing tokens; [`ErrorKind::Outage`] if the store does not answer,
-    /// after the registry's retries; [`ErrorKind::ShutDown`]; [`ErrorKind::ConfigInvalid`] for a candidate that the note
+    /// after the registry's retries; [`ErrorKind::WaitTimeout`] after [`wait`](Self::wait); [`ErrorKind::ShutDown`]; [`ErrorKind::ConfigInvalid`] for a candidate that the note
     /// cannot carry; otherwise as [`Lock::acquire`]. [`lead`](Self::lead) goes on campaigning after an outage.
     pub fn campaign(&self) -> impl Future<Output = Result<Leadership>> + Send + use<> {
         let lock = self.checked();

@@ -47,7 +47,7 @@ impl SeenLeader {
         self.note.site()
     }
 
-    fn new(holder: Holder, seen: SystemTime, leads_after: Option<SystemTime>) -> Self {
+    pub(super) fn new(holder: Holder, seen: SystemTime, leads_after: Option<SystemTime>) -> Self {
         Self { note: holder.note, id: holder.id, term: holder.token, leads_after, seen }
     }
 
@@ -87,7 +87,7 @@ impl Election {
         Ok(self.checked()?.holders().await?.holders.into_iter().next())
     }
 
-    fn wall(&self) -> SystemTime {
+    pub(super) fn wall(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(self.lock.registry().clock().wall_ms())
     }
 }

@@ -7,7 +7,7 @@ use dlock_contract::{
     Attempt, Batch, BootInstant, BreakRecord, Claim, Exchange, Hold, Inspect, Keeps, Listing, Page, Periods, Released,
     Reservation, Reserved, RunEnd, Settle, Together, Tokens,
 };
-use dlock_runtime::{Error, ErrorKind, HoldId, LastSuccess, LockKey, Result};
+use dlock_runtime::{Error, ErrorKind, HoldId, LastSuccess, LockKey, Note, Result};
 use futures::future::BoxFuture;
 
 use super::super::steps::{Op, Step};
@@ -98,6 +98,10 @@ impl Inspect for Faulty {
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
         self.memory.break_hold(key, id, record)
+    }
+
+    fn waiters<'a>(&'a self, key: &'a LockKey, limit: usize) -> BoxFuture<'a, Result<Option<Vec<Note>>>> {
+        self.memory.waiters(key, limit)
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
