@@ -41,9 +41,15 @@ pub(crate) fn lock(name: &'static str) -> LockKey {
 }
 
 pub(crate) const TTL: Duration = Duration::from_secs(3);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn claim(key: &LockKey) -> Arc<Claim> {
     claim_for(key, TTL, true)
+}
+
+/// A claim whose lease outlives the test. What is left behind must not go by itself, also on a machine that is slow.
+pub(crate) fn long_claim(key: &LockKey) -> Arc<Claim> {
+    claim_for(key, LONG, true)
 }
 
 pub(crate) fn claim_for(key: &LockKey, ttl: Duration, renewed: bool) -> Arc<Claim> {
