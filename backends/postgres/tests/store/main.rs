@@ -77,6 +77,7 @@ mod eighteen;
 mod ended_waits;
 mod failover;
 mod fenced;
+mod full_log;
 mod hosts;
 mod kit;
 mod lock_in;

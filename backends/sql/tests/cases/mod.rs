@@ -9,6 +9,7 @@ pub(crate) mod crowds;
 mod deadlocks;
 mod dropped;
 mod full_disk;
+mod full_disk_row;
 mod hosts;
 mod inspect;
 mod limits;
