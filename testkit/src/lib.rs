@@ -25,9 +25,11 @@
 mod children;
 mod error;
 mod find;
+mod host_name;
 pub mod lateness;
 mod log;
 mod nobody;
+mod preloaded;
 mod probe;
 mod processes;
 pub mod proxy;
@@ -39,6 +41,7 @@ mod stores;
 mod wait;
 
 pub use error::{Error, Result};
+pub use host_name::HostName;
 pub use log::Log;
 pub use probe::{drop_after, text_of};
 pub use processes::child;

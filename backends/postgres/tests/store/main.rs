@@ -72,6 +72,17 @@ macro_rules! row_lock_cases {
     };
 }
 
+/// The other processes of the tests.
+#[test]
+fn child_main() {
+    match dlock_testkit::child::role().as_deref() {
+        Some(cases::moved_host::ROLE) => cases::moved_host::child(),
+        Some(role) => panic!("no role {role}"),
+        // A run of all tests.
+        None => {}
+    }
+}
+
 mod advisory;
 mod eighteen;
 mod ended_waits;

@@ -15,6 +15,7 @@ mod inspect;
 mod limits;
 mod locked_rows;
 mod lost_replies;
+pub(crate) mod moved_host;
 mod namespaces;
 mod passwords;
 pub(crate) mod room;
