@@ -15,6 +15,9 @@ use crate::{Held, Registry};
 /// The key is in the default namespace of the [global registry](Registry::global). The lock excludes all callers of `lock_in` with
 /// this key in the same database, and all holders of the key by `?way=named`. It does not exclude lease rows.
 ///
+/// Leave the isolation level at PostgreSQL's default, `READ COMMITTED`. In `REPEATABLE READ` and `SERIALIZABLE` the transaction sees
+/// the data as it was before the wait for the lock, and not what the holder before it has committed.
+///
 /// # Errors
 /// [`WaitTimeout`](crate::ErrorKind::WaitTimeout) at the end of one of these limits, and
 /// [`Outage`](crate::ErrorKind::Outage), which a retry may help, at a deadlock with another transaction. The server has then

@@ -132,6 +132,18 @@ fn a_stock_with_a_version_column_sells_each_thing_once() {
     }
 }
 
+/// A night is booked twice without the lock: so the example looks.
+#[test]
+fn a_room_is_booked_once_by_a_lock_in_the_guests_own_transaction() {
+    let [_, _, postgres] = databases("hotel");
+    let output = run("booking", &[&postgres]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("and 0 nights are booked twice"), "{}", text(&output));
+    // A race can be won by chance, but not three times.
+    let broken = || run("booking", &[&postgres, "--unlocked"]).status.code() == Some(1);
+    assert!((0..3).any(|_| broken()), "it does not tell that nothing is locked");
+}
+
 /// A new database in each of the SQL servers.
 fn databases(case: &str) -> [String; 3] {
     let name = format!("{case}_{:08x}", fastrand::u32(..));

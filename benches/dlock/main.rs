@@ -10,6 +10,7 @@ mod cost;
 mod etcd;
 mod floors;
 mod leadership;
+mod lease_connections;
 mod lease_contended;
 mod lease_held;
 mod memory;
@@ -35,7 +36,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 90] = [
+const ROWS: [(&str, Run); 93] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -98,6 +99,9 @@ const ROWS: [(&str, Run); 90] = [
     ("lease-contended-16x1-mariadb", || lease_contended::row(sql::Make::MariaDb, 16, 1)),
     ("lease-contended-16x1-mysql", || lease_contended::row(sql::Make::MySql, 16, 1)),
     ("lease-contended-16x1-postgres", || lease_contended::row(sql::Make::Postgres, 16, 1)),
+    ("lease-connections-20x1-mariadb", || lease_connections::row(sql::Make::MariaDb)),
+    ("lease-connections-20x1-mysql", || lease_connections::row(sql::Make::MySql)),
+    ("lease-connections-20x1-postgres", || lease_connections::row(sql::Make::Postgres)),
     ("sqlite-1", sqlite_uncontended::row),
     ("sqlite-1x16", || sqlite::row(1, 16)),
     ("sqlite-4x4", || sqlite::row(4, 4)),

@@ -25,10 +25,12 @@
 mod children;
 mod error;
 mod find;
+mod host_name;
 pub mod lateness;
 mod log;
 mod nobody;
 mod peer;
+mod preloaded;
 mod probe;
 mod processes;
 pub mod proxy;
@@ -40,6 +42,7 @@ mod stores;
 mod wait;
 
 pub use error::{Error, Result};
+pub use host_name::HostName;
 pub use log::Log;
 pub use peer::Peer;
 pub use probe::{drop_after, text_of};

@@ -1,6 +1,6 @@
 //! Real clients of other languages beside dlock, with the same lock names on the same servers.
 //!
-//! `cargo xtask interop` builds those clients and runs this target. It needs Go, Java and Maven, so `cargo test` and
+//! `cargo xtask interop` installs Go, Java and Maven, builds those clients and runs this target. `cargo test` and
 //! `cargo xtask test` leave it out (`test = false` in `Cargo.toml`).
 
 mod consul;

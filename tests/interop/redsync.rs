@@ -1,4 +1,4 @@
-//! Real redsync. `cargo xtask interop` builds it, for which it needs Go.
+//! Real redsync. `cargo xtask interop` builds it, by Go.
 
 use std::process::Command;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask interop`: the tests that run real clients of other languages beside ours. They need more than Rust, so they
 //! are a test target of their own, which `cargo test` and `cargo xtask test` leave out. There a scripted client takes the
-//! place of the real one.
+//! place of the real one. Java and Maven come with the servers, and Go is installed by the first part that needs it.
 
 use crate::parts::Parts;
 use crate::sh::{Result, cargo, run};

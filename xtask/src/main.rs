@@ -4,6 +4,7 @@ mod apt;
 mod bench;
 mod ci;
 mod failures;
+mod go;
 mod interop;
 mod maven;
 mod mutants;
@@ -33,7 +34,7 @@ Usage: cargo xtask TASK
   package                           pack everything as it would be published, and run a small program against that
   portable                          check for macOS and Windows, and with the oldest Rust of the crates for authors of stores;
                                     needs Debian 12 and the network
-  interop                           real clients of other languages beside ours; needs Go, Java and Maven
+  interop                           real clients of other languages beside ours; installs Go, Java and Maven if they are missing
   mutants                           break the core on purpose, which tests should notice; takes hours, goes on when run again
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--json] [--write]  the benchmark table, against a private set of servers

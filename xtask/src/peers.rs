@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
 use std::process::Command;
 
 use dlock_testkit::servers::{Tree, cache_folder};
 
+use crate::go;
 use crate::servers::put;
 use crate::sh::{Result, read};
 
@@ -50,21 +52,15 @@ pub(crate) fn etcd_mutex() -> Result {
 /// Builds a program in Go, whose versions its `go.sum` pins, into a tree of its own.
 pub(crate) fn go(name: &str, source: &str) -> Result {
     let tree = Tree::named(name);
-    let go = read(Command::new("go").arg("version")).map_err(|error| {
-        format!("{error}\n{name} is built by Go: install Go 1.21 or newer (Debian: apt-get install golang)")
-    })?;
-    let wanted = format!("{:x} ({})", hash_of(source, &["go.sum", "main.go"])?, go.trim());
+    let program = go::program_for(source)?;
+    let version = read(go_command(&program).arg("version"))?;
+    let wanted = format!("{:x} ({})", hash_of(source, &["go.sum", "main.go"])?, version.trim());
     if tree.version().as_ref() != Some(&wanted) {
         eprintln!("  building {name} into {}", tree.root().display());
         fs::create_dir_all(cache_folder())?;
         let draft = tempfile::tempdir_in(cache_folder())?;
-        let mut build = Command::new("go");
-        // Not another Go than the one that is there.
-        build
-            .args(["build", "-C", source, "-trimpath", "-o"])
-            .arg(draft.path().join(name))
-            .arg(".")
-            .env("GOTOOLCHAIN", "local");
+        let mut build = go_command(&program);
+        build.args(["build", "-C", source, "-trimpath", "-o"]).arg(draft.path().join(name)).arg(".");
         read(&mut build)?;
         put(draft, &tree, &wanted)?;
     }
@@ -72,11 +68,18 @@ pub(crate) fn go(name: &str, source: &str) -> Result {
     Ok(())
 }
 
+fn go_command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    // Otherwise it could download another Go, and run that one.
+    command.env("GOTOOLCHAIN", "local");
+    command
+}
+
 /// Builds a program in Java, whose versions its `pom.xml` pins, into a tree of its own: `classes` and `lib`.
 pub(crate) fn java(name: &str, source: &str, class: &str) -> Result {
     let tree = Tree::named(name);
     let maven = read(Command::new("mvn").arg("-v")).map_err(|error| {
-        format!("{error}\n{name} is built by Maven: install it, with Java 17 (Debian: apt-get install maven)")
+        format!("{error}\n{name} is built by Maven and Java 17: `cargo xtask servers` installs them")
     })?;
     let java = maven.lines().find(|line| line.starts_with("Java version")).unwrap_or_default();
     let class = format!("src/main/java/{class}.java");

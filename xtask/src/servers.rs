@@ -20,7 +20,8 @@ pub(crate) fn run_for(store: &str) -> Result {
     install(&PINS.iter().filter(|pin| pin.is_for(store)).collect::<Vec<_>>())
 }
 
-fn install(pins: &[&'static Pin]) -> Result {
+/// Installs what is missing of these.
+pub(crate) fn install(pins: &[&'static Pin]) -> Result {
     let mut missing = Vec::new();
     for (&pin, state) in pins.iter().zip(look(pins)?) {
         match state {
@@ -36,9 +37,8 @@ fn install(pins: &[&'static Pin]) -> Result {
     if missing.is_empty() {
         return Ok(());
     }
-    if let Some(why) = obstacle(&missing) {
-        let list: Vec<_> = missing.iter().map(|pin| format!("{} {}*", pin.package, pin.version)).collect();
-        return Err(format!("cannot install here ({why}); install by hand: {}", list.join(", ")).into());
+    if let Some(what_to_do) = obstacle(&missing) {
+        return Err(what_to_do.into());
     }
     let (install, unpack): (Vec<_>, Vec<_>) = missing.into_iter().partition(|pin| pin.how == How::Install);
     if !install.is_empty() {
@@ -53,7 +53,7 @@ fn install(pins: &[&'static Pin]) -> Result {
             return Err(format!("{} was installed, but {} is not to be found", pin.package, pin.evidence).into());
         }
     }
-    eprintln!("  all servers are there");
+    eprintln!("  everything is installed");
     Ok(())
 }
 
@@ -106,15 +106,27 @@ fn installed() -> Result<Vec<(String, String)>> {
     Ok(lines.map(|(package, version)| (package.to_owned(), version.to_owned())).collect())
 }
 
-/// Why it cannot be done on this machine.
-fn obstacle(missing: &[&Pin]) -> Option<&'static str> {
+/// What to do by hand, if it cannot be done here.
+fn obstacle(missing: &[&Pin]) -> Option<String> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if !release.lines().any(|line| line == "ID=debian") || find_program("apt-get").is_none() {
-        return Some("no Debian, or no apt-get");
+        let list: Vec<_> = missing.iter().map(|pin| format!("{} {}*", pin.package, pin.version)).collect();
+        return Some(format!("cannot install here (no Debian, or no apt-get); install by hand: {}", list.join(", ")));
     }
-    let needs_root = missing.iter().any(|pin| pin.how == How::Install);
     let is_root = read(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0");
-    (needs_root && !is_root).then_some("not root")
+    if is_root { None } else { as_root(missing) }
+}
+
+/// The command for root that installs what only root can install. The other packages are unpacked, which needs no right.
+fn as_root(missing: &[&Pin]) -> Option<String> {
+    let packages: Vec<_> = missing
+        .iter()
+        .filter(|pin| pin.how == How::Install)
+        .map(|pin| format!("'{}={}*'", pin.package, pin.version))
+        .collect();
+    let install = format!("apt-get install --no-install-recommends {}", packages.join(" "));
+    (!packages.is_empty())
+        .then(|| format!("only root can install packages here; run as root `{install}`, and then this command again"))
 }
 
 fn unpack_all(pins: &[&Pin]) -> Result {
@@ -164,8 +176,9 @@ pub(crate) fn put(draft: TempDir, tree: &Tree, version: &str) -> Result {
 
 #[cfg(test)]
 mod tests {
-    use dlock_testkit::servers::PINS;
+    use dlock_testkit::servers::{GO, PINS};
 
+    use super::as_root;
     use crate::workspace::Workspace;
 
     #[test]
@@ -175,5 +188,18 @@ mod tests {
             let unknown: Vec<_> = pin.stores().filter(|store| !workspace.is_store(store)).collect();
             assert!(unknown.is_empty(), "{}: {unknown:?}", pin.package);
         }
+    }
+
+    #[test]
+    fn without_root_the_error_is_the_command_for_root() {
+        let pin = |package| PINS.iter().find(|pin| pin.package == package).unwrap();
+        let told = as_root(&[pin("redis-server"), pin("mysql-server-core"), pin("maven"), &GO]).unwrap();
+        let command = "`apt-get install --no-install-recommends 'redis-server=5:7.0.15*' 'maven=3.8.*'`";
+        assert!(told.contains(command), "{told}");
+        assert_eq!(
+            as_root(&[pin("mysql-server-core"), &GO]),
+            None,
+            "it is unpacked, for which nobody needs to be root"
+        );
     }
 }

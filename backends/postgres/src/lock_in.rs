@@ -18,6 +18,8 @@ pub type Transaction<'c> = sqlx::Transaction<'c, sqlx::Postgres>;
 /// It excludes all callers of `lock_in` with this key in the same database, and all holders of the key by `way=named`. It does not
 /// exclude lease rows. A transaction may take a lock more than once.
 ///
+/// In `REPEATABLE READ` and `SERIALIZABLE` the transaction sees the data as it was before the wait for the lock.
+///
 /// # Errors
 /// [`WaitTimeout`](ErrorKind::WaitTimeout) at one of these limits; [`Outage`](ErrorKind::Outage), for which a retry may help, at
 /// a deadlock with another transaction. The server has aborted the transaction then: roll it back.

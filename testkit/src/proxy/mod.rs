@@ -76,11 +76,16 @@ pub struct Proxy {
 impl Proxy {
     /// Listens on a free port and forwards to `target`, in mode [`Mode::Pass`].
     pub fn start(target: impl ToSocketAddrs) -> Result<Self> {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), target)
+    }
+
+    /// The same at an address of this machine.
+    pub fn start_at(address: SocketAddr, target: impl ToSocketAddrs) -> Result<Self> {
         let target = target.to_socket_addrs().context("the proxy's target")?.next();
         let target = target.ok_or_else(|| Error::new("the proxy's target has no address"))?;
         let runtime = Builder::new_current_thread().enable_all().build().context("the proxy's runtime")?;
         // Not by the runtime: a test that is inside of another one may start proxies too.
-        let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("the proxy's port")?;
+        let listener = std::net::TcpListener::bind(address).context("the proxy's port")?;
         listener.set_nonblocking(true).context("the proxy's port")?;
         let addr = listener.local_addr().context("the proxy's port")?;
         let state = Arc::new(State {

@@ -104,6 +104,10 @@ pub const PINS: [Pin; 24] = [
     ),
 ];
 
+/// Go, for the lock libraries in Go that run beside ours. No server's test needs it.
+pub const GO: Pin =
+    pin(line!(), "golang-1.26-go", "1.26.", UnpackAll { suite: "sid", tree: "golang-1.26-go" }, "go", "");
+
 const fn pin(
     line: u32,
     package: &'static str,

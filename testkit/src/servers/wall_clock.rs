@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
 use tempfile::TempDir;
@@ -12,8 +12,7 @@ use tempfile::TempDir;
 use super::Recipe;
 use super::changed::Changed;
 use crate::error::Context;
-use crate::find::{find_program, missing};
-use crate::{Error, Result};
+use crate::{Result, preloaded};
 
 /// The wall clock of one server, which a small library gives to it that is loaded before all others. Servers that ask the
 /// kernel for the time by themselves, as those written in Go do, have a [`VdsoClock`](super::VdsoClock) instead.
@@ -21,20 +20,14 @@ use crate::{Error, Result};
 pub struct WallClock(Arc<TempDir>);
 
 impl WallClock {
-    /// One that goes as the machine's does. The library is compiled by what links Rust's programs too.
+    /// One that goes as the machine's does.
     pub fn new() -> Result<Self> {
         // A server that refuses to run as root reads it as `nobody`.
         let folder = tempfile::Builder::new().permissions(fs::Permissions::from_mode(0o755)).tempdir();
         let clock = Self(Arc::new(folder.context("a folder for a clock")?));
         fs::write(clock.file("ahead"), 0_i64.to_ne_bytes()).context("a clock's file")?;
-        fs::write(clock.file("wall_clock.c"), include_str!("wall_clock.c")).context("a clock's source")?;
-        let mut command = Command::new(find_program("cc").ok_or_else(|| missing("cc"))?);
-        command.args(["-shared", "-fPIC", "-O1", "-o"]).arg(clock.library()).arg(clock.file("wall_clock.c"));
-        let output = command.stdin(Stdio::null()).output().context("cc")?;
-        match output.status.success() {
-            true => Ok(clock),
-            false => Err(Error::new(format!("cc failed: {}", String::from_utf8_lossy(&output.stderr)))),
-        }
+        preloaded::compile(clock.0.path(), "wall_clock", include_str!("wall_clock.c"))?;
+        Ok(clock)
     }
 
     /// Sets it: so many seconds ahead of the machine's, or behind.

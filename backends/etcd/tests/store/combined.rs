@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::{join_all, select_all};
 
 use crate::faults::{fill, open, raw as raw_of, started_with};
-use crate::server::{ask, claim, line, lock, process, shared, soon};
+use crate::server::{ask, claim, line, lock, long_claim, process, shared, soon};
 use crate::slow::Slow;
 
 pub(crate) fn locks() -> Vec<LockKey> {
@@ -151,8 +151,8 @@ async fn a_request_that_was_given_up_before_the_others_left_does_not_leave() {
 #[test]
 fn attempts_that_left_together_and_arrive_after_their_abandons_take_nothing() {
     let (it, keys) = (Slow::start(), locks());
-    it.slow.block_on(ask(&it.process, &claim(&lock("other")))).unwrap();
-    let claims: Vec<_> = keys.iter().map(claim).collect();
+    it.slow.block_on(ask(&it.process, &long_claim(&lock("other")))).unwrap();
+    let claims: Vec<_> = keys.iter().map(long_claim).collect();
     it.proxy.keep();
     let sent = it.slow.block_on(it.left(pin!(ask_all(&it.process, &claims))));
     it.good.block_on(async {
@@ -165,6 +165,8 @@ fn attempts_that_left_together_and_arrive_after_their_abandons_take_nothing() {
         for key in &keys {
             assert!(line(key).await.is_empty(), "nobody would ever delete it");
         }
-        assert!(ask_all(&it.process, &keys.iter().map(claim).collect::<Vec<_>>()).await.iter().all(Option::is_some));
+        assert!(
+            ask_all(&it.process, &keys.iter().map(long_claim).collect::<Vec<_>>()).await.iter().all(Option::is_some)
+        );
     });
 }

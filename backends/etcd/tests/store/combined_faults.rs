@@ -18,7 +18,7 @@ use tokio::time::timeout;
 
 use crate::combined::{ask_all, locks, warm};
 use crate::faults::{fill, open, raw as raw_of, started_with};
-use crate::server::{TTL, ask, claim, claim_for, lock, own, prefix, raw, soon, url};
+use crate::server::{TTL, ask, claim, claim_for, lock, long_claim, own, prefix, raw, soon, url};
 use crate::slow::Slow;
 
 /// A server that refuses what leaves together as too large.
@@ -95,8 +95,8 @@ fn a_request_that_was_given_up_is_not_sent_again_by_itself() {
 fn of_requests_that_left_together_when_the_connection_broke_nothing_is_known_and_nothing_stays() {
     for delivered in [false, true] {
         let (it, keys) = (Slow::start(), locks());
-        it.slow.block_on(ask(&it.process, &claim(&lock("other")))).unwrap();
-        let claims: Vec<_> = keys.iter().map(claim).collect();
+        it.slow.block_on(ask(&it.process, &long_claim(&lock("other")))).unwrap();
+        let claims: Vec<_> = keys.iter().map(long_claim).collect();
         it.proxy.keep();
         it.slow.block_on(async {
             let mut asked = pin!(join_all(claims.iter().map(|claim| it.process.try_acquire(claim, Queue::Leave))));
@@ -119,7 +119,7 @@ fn of_requests_that_left_together_when_the_connection_broke_nothing_is_known_and
             for key in &keys {
                 assert!(is_free(&mut raw, key).await, "delivered: {delivered}");
             }
-            let again: Vec<_> = keys.iter().map(claim).collect();
+            let again: Vec<_> = keys.iter().map(long_claim).collect();
             assert!(ask_all(&it.process, &again).await.iter().all(Option::is_some), "delivered: {delivered}");
         });
     }

@@ -8,7 +8,7 @@ use dlock_testkit::holds::claim_on;
 use dlock_testkit::wait_until;
 use tokio::time::timeout;
 
-use crate::server::{TTL, ask, claim, claim_for, line, lock, process, stand};
+use crate::server::{LONG, ask, claim_for, line, lock, long_claim as claim, process, stand};
 use crate::slow::Slow;
 
 /// Long enough for a request to leave, or to be found needless.
@@ -19,7 +19,7 @@ fn an_abandon_that_arrives_late_deletes_nothing_of_the_next_claim() {
     for mode in [Mode::Exclusive, Mode::permits(2)] {
         let it = Slow::start();
         let (other, key) = (lock("other"), lock("seat"));
-        let claim_as = || claim_on(&key, TTL, |claim| claim.mode = mode);
+        let claim_as = || claim_on(&key, LONG, |claim| claim.mode = mode);
         let stays = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
         let given_up = claim_as();
         it.slow.block_on(ask(&it.process, &given_up)).unwrap();
@@ -65,7 +65,7 @@ fn a_permit_whose_marking_was_not_answered_leaves_no_mark() {
     for asks_again in [true, false] {
         let (it, key) = (Slow::start(), lock("mark"));
         it.slow.block_on(ask(&it.process, &claim(&lock("other")))).unwrap();
-        let claim = claim_on(&key, TTL, |claim| claim.mode = Mode::permits(2));
+        let claim = claim_on(&key, LONG, |claim| claim.mode = Mode::permits(2));
         it.proxy.keep();
         let sent = it.slow.block_on(async {
             let mut asked = pin!(stand(&it.process, &claim));
@@ -96,7 +96,7 @@ fn after_an_end_that_was_given_up_its_claim_is_forgotten() {
     it.proxy.keep();
     it.slow.block_on(async {
         timeout(MOMENT, it.process.release(&holds[0])).await.unwrap_err();
-        timeout(MOMENT, it.process.keep(&holds[1], TTL, None)).await.unwrap_err();
+        timeout(MOMENT, it.process.keep(&holds[1], LONG, None)).await.unwrap_err();
         for hold in &holds {
             // An entry would be a reason to ask the store.
             timeout(MOMENT, it.process.abandon(&hold.claim)).await.expect("it is remembered").unwrap();
@@ -107,7 +107,7 @@ fn after_an_end_that_was_given_up_its_claim_is_forgotten() {
 #[test]
 fn a_claim_that_is_dropped_between_two_places_is_remembered() {
     let (it, key) = (Slow::start(), lock("between"));
-    let asks = claim_for(&key, TTL, false);
+    let asks = claim_for(&key, LONG, false);
     let other = it.good.block_on(process());
     let _held = it.good.block_on(ask(&other, &claim(&key))).unwrap();
     it.slow.block_on(ask(&it.process, &claim(&lock("other")))).unwrap();

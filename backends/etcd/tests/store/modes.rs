@@ -11,7 +11,7 @@ use dlock_testkit::holds::{claim_on, token};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::server::{NEWS, TTL, acquire, ask, claim, is_quiet, line, lock, process, raw, soon, stand};
+use crate::server::{LONG, NEWS, TTL, acquire, ask, claim, is_quiet, line, lock, process, raw, soon, stand};
 use crate::strangers::stand_as_go;
 
 fn claim_as(key: &LockKey, mode: Mode) -> Arc<Claim> {
@@ -134,7 +134,7 @@ async fn an_operator_who_deletes_the_key_of_a_permit_frees_its_slot() {
 async fn attempts_of_all_modes_dropped_anywhere_leave_nothing() {
     let process = Arc::new(process().await);
     for mode in [Mode::Read, Mode::Write, Mode::permits(2)] {
-        let key = lock("dropped");
+        let (key, claim_as) = (lock("dropped"), |key: &_, mode| claim_on(key, LONG, |claim| claim.mode = mode));
         let held = ask(&process, &claim_as(&key, mode)).await.unwrap();
         for round in 0..60 {
             let claim = claim_as(&key, mode);

@@ -45,9 +45,16 @@ pub(crate) const TTL: Duration = Duration::from_secs(20);
 
 /// Shorter than [`TTL`]: a waiter whose own lease ends hears of that too. Only a waiter that was not told comes near it.
 pub(crate) const NEWS: Duration = Duration::from_secs(10);
+/// Longer than a test waits: what an abandon leaves must not go by itself.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) fn claim(key: &LockKey) -> Arc<Claim> {
     claim_for(key, TTL, true)
+}
+
+/// A claim whose lease outlives the test. What is left behind must not go by itself, also on a machine that is slow.
+pub(crate) fn long_claim(key: &LockKey) -> Arc<Claim> {
+    claim_for(key, LONG, true)
 }
 
 pub(crate) fn claim_for(key: &LockKey, ttl: Duration, renewed: bool) -> Arc<Claim> {

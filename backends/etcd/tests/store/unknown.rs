@@ -13,10 +13,8 @@ use dlock_testkit::wait_until;
 use tokio::time::timeout;
 
 use crate::faults::{fill, raw};
-use crate::server::{TTL, ask, claim, claim_for, line, lock, process, stand, url};
+use crate::server::{LONG, ask, claim_for, line, lock, long_claim as claim, process, stand, url};
 use crate::slow::Slow;
-
-const LONG: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn attempts_dropped_anywhere_leave_nothing_and_harm_no_other_hold() {
@@ -83,7 +81,7 @@ fn readers_and_permits_whose_answer_was_lost_have_the_lock_already() {
     for mode in [Mode::Read, Mode::permits(1)] {
         let (it, key) = (Slow::start(), lock("lost share"));
         it.slow.block_on(ask(&it.process, &claim(&lock("other")))).unwrap();
-        let claim = claim_on(&key, TTL, |claim| claim.mode = mode);
+        let claim = claim_on(&key, LONG, |claim| claim.mode = mode);
         let sent = it.send(&claim);
         it.arrive(&sent);
         it.good.block_on(async {
@@ -148,8 +146,8 @@ fn a_release_that_was_given_up_is_done_by_the_next_renewal() {
 #[test]
 fn a_key_to_be_kept_is_not_freed_because_the_answer_was_lost() {
     let it = Slow::start();
-    let long = Duration::from_secs(60);
-    let reader = |key: &_| claim_on(key, TTL, |claim| claim.mode = Mode::Read);
+    let long = LONG * 2;
+    let reader = |key: &_| claim_on(key, LONG, |claim| claim.mode = Mode::Read);
     let (other, key) = (lock("other"), lock("kept"));
     let stays = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
     let hold = it.slow.block_on(ask(&it.process, &reader(&key))).unwrap();
@@ -192,7 +190,7 @@ fn an_unanswered_renewal_is_unknown_and_not_lost() {
 fn an_attempt_that_steps_back_late_ends_nothing_that_the_same_claim_has_won() {
     for renewed in [true, false] {
         let (it, key) = (Slow::start(), lock("back"));
-        let asks = claim_for(&key, Duration::from_secs(60), renewed);
+        let asks = claim_for(&key, LONG, renewed);
         let other = it.good.block_on(process());
         let hold = it.good.block_on(ask(&other, &claim(&key))).unwrap();
         if renewed {

@@ -36,6 +36,19 @@ macro_rules! row_lock_cases {
     };
 }
 
+/// The other processes of the tests.
+#[test]
+fn child_main() {
+    use lease::cases::moved_host;
+
+    match dlock_testkit::child::role().as_deref() {
+        Some(moved_host::ROLE) => moved_host::child(),
+        Some(role) => panic!("no role {role}"),
+        // A run of all tests.
+        None => {}
+    }
+}
+
 mod faults;
 mod fenced;
 mod lease;

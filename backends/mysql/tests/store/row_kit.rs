@@ -30,6 +30,9 @@ pub(crate) const SESSION: &str = "SELECT CAST(CONNECTION_ID() AS SIGNED)";
 pub(crate) const BODY_SEES: (&str, &str) =
     ("SELECT CAST(CONCAT(@@SESSION.time_zone, ' ', 'piped' || '') AS CHAR)", "+00:00 piped");
 
+/// Whether an error of a statement undoes the whole transaction, and frees the row.
+pub(crate) const ERRORS_UNDO_ALL: bool = false;
+
 pub(crate) const DROP_INDEX: &str = "DROP INDEX only_one ON jobs";
 
 /// Tables that have no transactions, or too little of a unique index.

@@ -17,6 +17,7 @@ row_cases! {
     a_lock_in_a_transaction_and_a_named_lock_exclude_each_other
     a_limit_of_the_transaction_ends_the_wait
     a_deadlock_of_two_transactions_can_be_repeated
+    only_read_committed_sees_what_the_holder_before_has_committed
     the_facade_locks_in_the_default_namespace
 }
 
@@ -98,6 +99,33 @@ async fn a_deadlock_of_two_transactions_can_be_repeated(database: Database) {
     let [error] = &errors[..] else { panic!("one of the two is ended: {errors:?}") };
     assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
     assert!(error.to_string().contains("one order"), "{error}");
+}
+
+async fn only_read_committed_sees_what_the_holder_before_has_committed(database: Database) {
+    let (mut one, mut other) = (database.connect().await, database.connect().await);
+    let a = key(&database, "a");
+    database.change("CREATE TABLE data (id BIGINT)").await;
+    for (level, seen) in [("READ COMMITTED", 1), ("REPEATABLE READ", 0), ("SERIALIZABLE", 0)] {
+        database.change("DELETE FROM data").await;
+        let mut first = one.begin().await.unwrap();
+        lock_in(&mut first, &a).await.unwrap();
+        let mut second = other.begin().await.unwrap();
+        let set = sqlx::AssertSqlSafe(format!("SET TRANSACTION ISOLATION LEVEL {level}"));
+        sqlx::raw_sql(set).execute(&mut *second).await.unwrap();
+        let commits = async {
+            let waits =
+                "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'";
+            let is_waiting = async || !database.lines(waits).await.is_empty();
+            dlock_testkit::wait_until("the second transaction waits", is_waiting).await.unwrap();
+            sqlx::raw_sql("INSERT INTO data VALUES (1)").execute(&mut *first).await.unwrap();
+            first.commit().await.unwrap();
+        };
+        let (locked, ()) = tokio::join!(lock_in(&mut second, &a), commits);
+        locked.unwrap();
+        let (count,): (i64,) = sqlx::query_as("SELECT count(*) FROM data").fetch_one(&mut *second).await.unwrap();
+        assert_eq!(count, seen, "{level}");
+        second.rollback().await.unwrap();
+    }
 }
 
 async fn the_facade_locks_in_the_default_namespace(database: Database) {

@@ -58,11 +58,23 @@ macro_rules! row_lock_cases {
     ($($name:ident)*) => { row_cases! { $($name)* } };
 }
 
+/// The other processes of the tests.
+#[test]
+fn child_main() {
+    match dlock_testkit::child::role().as_deref() {
+        Some(cases::moved_host::ROLE) => cases::moved_host::child(),
+        Some(role) => panic!("no role {role}"),
+        // A run of all tests.
+        None => {}
+    }
+}
+
 mod advisory;
 mod eighteen;
 mod ended_waits;
 mod failover;
 mod fenced;
+mod full_log;
 mod hosts;
 mod kit;
 mod lock_in;

@@ -31,6 +31,9 @@ pub(crate) const BODY_SEES: (&str, &str) = (
     "read committed, 0, 0",
 );
 
+/// Whether an error of a statement undoes the whole transaction, and frees the row.
+pub(crate) const ERRORS_UNDO_ALL: bool = true;
+
 pub(crate) const DROP_INDEX: &str = "DROP INDEX only_one";
 
 /// Tables with too little of a unique index, or keys that the server pads.

@@ -6,7 +6,7 @@ use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{confirm, take};
 
-use super::kit::{Database, TTL};
+use super::kit::Database;
 use super::support::{abandon, attempt};
 
 row_cases! {
@@ -16,20 +16,23 @@ row_cases! {
     a_dropped_renewal_does_not_lose_the_lock
 }
 
+/// Longer than a test waits: a lock that a caller has left must not end by itself.
+const LONG: Duration = Duration::from_secs(600);
+
 async fn a_dropped_attempt_holds_nothing_once_it_is_undone(database: Database) {
     let (one, other) = (database.store().await, database.store().await);
     let (mut dropped, mut granted) = (0, 0);
     for round in 0..150 {
         // Now and then a key without a row, which is an insert.
         let text = (round / 10).to_string();
-        let claim = database.claim(&text, TTL);
+        let claim = database.claim(&text, LONG);
         let pause = Duration::from_micros(fastrand::u64(0..1500)) * (1 + round % 4);
         match drop_after(fastrand::usize(0..15), pause, one.try_acquire(&claim, Queue::Leave)).await {
             Some(_) => granted += 1,
             None => dropped += 1,
         }
         abandon(&one, &claim).await;
-        let next = attempt(&other, &database.claim(&text, TTL)).await.unwrap();
+        let next = attempt(&other, &database.claim(&text, LONG)).await.unwrap();
         assert_eq!(other.release(&next.expect("held by a caller that is gone")).await.unwrap(), Released::Released);
     }
     assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing was proven");
@@ -56,7 +59,7 @@ async fn a_dropped_release_frees_the_lock_or_leaves_it_held(database: Database) 
     let store = database.store().await;
     let (mut freed, mut left) = (0, 0);
     for round in 0..80 {
-        let hold = take(&store, &database.claim("a", TTL)).await;
+        let hold = take(&store, &database.claim("a", LONG)).await;
         let pause = Duration::from_micros(fastrand::u64(0..1500)) * (round % 4);
         drop_after(fastrand::usize(0..6), pause, store.release(&hold)).await;
         // Undone by the same owner: it is never an error that it was done already.
@@ -71,7 +74,7 @@ async fn a_dropped_release_frees_the_lock_or_leaves_it_held(database: Database) 
 
 async fn a_dropped_renewal_does_not_lose_the_lock(database: Database) {
     let store = database.store().await;
-    let hold = take(&store, &database.claim("a", TTL)).await;
+    let hold = take(&store, &database.claim("a", LONG)).await;
     let mut dropped = 0;
     for _ in 0..60 {
         let pause = Duration::from_micros(fastrand::u64(0..300));

@@ -24,12 +24,7 @@ async fn a_full_disk_is_told_grants_nothing_and_loses_nothing(database: Database
     assert_eq!(named.release(&first).await.unwrap(), Released::Released);
     let held_row = take(&rows, &claim("row", "held")).await;
     let hold = take(&store, &database.claim("held", TTL)).await;
-    database.change(FILLER).await;
-    // Rows that fit into a page: MariaDB aborts where a longer text finds no room.
-    let values = vec!["x".repeat(3000); 50].join("'), ('");
-    fill(&database, |_| format!("INSERT INTO filler VALUES ('{values}')")).await;
-    // A large table grows by large steps, and the first pages of new ones have room still.
-    fill(&database, |number| format!("CREATE TABLE filler_{number} AS SELECT 'x' AS more")).await;
+    fill_disk(&database).await;
     assert!(matches!(confirm(&rows, &held_row).await, Standing::Renewed(_)));
     // Its transaction would keep PostgreSQL from using the place of old versions of rows again.
     assert_eq!(rows.release(&held_row).await.unwrap(), Released::Released);
@@ -87,6 +82,19 @@ async fn until_one_is_refused(store: &impl Backend, claim: impl Fn(&str) -> Arc<
         }
     }
     panic!("no lock needed room");
+}
+
+/// Leaves no room on the disk.
+pub(super) async fn fill_disk(database: &Database) {
+    database.change(FILLER).await;
+    fill(database, |_| needs_room()).await;
+    // A large table grows by large steps, and the first pages of new ones have room still.
+    fill(database, |number| format!("CREATE TABLE filler_{number} AS SELECT 'x' AS more")).await;
+}
+
+/// A statement that fails on a full disk. Its rows fit into a page: MariaDB aborts where a longer text finds no room.
+pub(super) fn needs_room() -> String {
+    format!("INSERT INTO filler VALUES ('{}')", vec!["x".repeat(3000); 50].join("'), ('"))
 }
 
 /// Runs statements until one fails.

@@ -23,6 +23,9 @@ row_cases! {
     two_databases_have_rooms_of_their_own
 }
 
+/// Longer than a test waits: a lease that ends by itself would end the wait for it too.
+const LONG: Duration = Duration::from_secs(600);
+
 /// The hold that a waiter is handed.
 pub(crate) async fn granted(mut wake: Wake) -> Hold {
     let signal = wake.signal.take().expect("a waiter without news");
@@ -36,8 +39,8 @@ pub(crate) async fn granted(mut wake: Wake) -> Hold {
 /// A hold that came out of the room, and is still in it.
 pub(crate) async fn out_of_the_room(database: &Database, store: &Store, text: &str) -> Hold {
     let other = database.store().await;
-    let first = take(&other, &database.claim(text, TTL)).await;
-    let wake = stand(store, &database.claim(text, TTL)).await;
+    let first = take(&other, &database.claim(text, LONG)).await;
+    let wake = stand(store, &database.claim(text, LONG)).await;
     assert_eq!(other.release(&first).await.unwrap(), Released::Released);
     let hold = granted(wake).await;
     other.close().await;
@@ -57,7 +60,7 @@ pub(crate) async fn stand_for_long(store: &Store, claim: &Arc<Claim>) -> Wake {
 /// Waits behind a holder that is in the room.
 pub(crate) async fn stand_in_line(database: &Database, store: &Store, text: &str) -> (Arc<Claim>, Wake) {
     let before = database.standing().await.len();
-    let claim = database.claim(text, TTL);
+    let claim = database.claim(text, LONG);
     let wake = stand_for_long(store, &claim).await;
     wait_until("the waiter stands in the line", async || database.standing().await.len() > before).await.unwrap();
     (claim, wake)

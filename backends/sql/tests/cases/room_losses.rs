@@ -29,7 +29,9 @@ row_cases! {
 }
 
 /// For waits that must end.
-const LONG: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(60);
+/// For leases that must not end while a test waits for something else.
+const LONG: Duration = Duration::from_secs(600);
 
 async fn is_empty(database: &Database) {
     wait_until("no session stands in a room", async || {
@@ -82,7 +84,7 @@ async fn a_waiter_on_a_runtime_that_stands_still_is_undone_by_our_own_thread(dat
     let hold = out_of_the_room(&database, &one, "a").await;
     let (stands, is_standing) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
-    let (asking, claim, database) = (other.clone(), database.claim("a", TTL), Arc::new(database));
+    let (asking, claim, database) = (other.clone(), database.claim("a", LONG), Arc::new(database));
     let (by, of) = (claim.clone(), database.clone());
     let blocked = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -109,7 +111,7 @@ async fn a_waiter_whose_session_is_killed_gets_the_lock_later(database: Database
     let (one, other) = (database.store().await, Arc::new(database.store().await));
     let hold = out_of_the_room(&database, &one, "a").await;
     let (waiting, claim) = (other.clone(), database.claim("a", TTL));
-    let waits = tokio::spawn(async move { wait(&*waiting, &claim, LONG).await });
+    let waits = tokio::spawn(async move { wait(&*waiting, &claim, LIMIT).await });
     for _ in 0..2 {
         wait_until("it stands in the line", async || !database.standing().await.is_empty()).await.unwrap();
         database.end_session(&database.standing().await[0]).await;
@@ -181,7 +183,7 @@ async fn waiters_get_the_lock_of_a_holder_that_stands_still(database: Database) 
     // Its session is still in the room, as when its process is stopped.
     database.change(EXPIRE).await;
     // The engine asks again now and then, although it waits for news.
-    let next = wait(&other, &claim, LONG).await;
+    let next = wait(&other, &claim, LIMIT).await;
     drop(wake);
     assert!(token(&next) > token(&hold));
     wait_until("its place is free", async || database.standing().await.is_empty()).await.unwrap();
@@ -203,7 +205,7 @@ async fn waiters_for_which_there_is_no_session_get_the_lock(database: Database) 
         let first = stand(&*waiting, &claim).await;
         waits.push(tokio::spawn(async move {
             let _first = first;
-            let hold = wait(&*waiting, &claim, LONG).await;
+            let hold = wait(&*waiting, &claim, LIMIT).await;
             waiting.release(&hold).await.unwrap()
         }));
     }

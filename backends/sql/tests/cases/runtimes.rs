@@ -10,7 +10,7 @@ use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::{Proxy, drop_after};
 use tokio::runtime::{Builder, Runtime};
 
-use super::kit::{Database, TTL, try_open};
+use super::kit::{Database, try_open};
 use super::support::{abandon, attempt};
 
 row_cases! {
@@ -20,6 +20,9 @@ row_cases! {
     an_attempt_that_was_undone_sends_nothing_more_when_its_runtime_goes_on
     a_runtime_that_stands_still_does_not_keep_its_holds_from_being_renewed
 }
+
+/// Longer than a test waits: a lock that a caller has left must not end by itself.
+const LONG: Duration = Duration::from_secs(600);
 
 fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
@@ -33,7 +36,7 @@ async fn one_store_serves_callers_of_several_runtimes(database: Database) {
             runtime().block_on(async {
                 let mut tokens = Vec::new();
                 while tokens.len() < 10 {
-                    let Some(hold) = attempt(&store, &database.claim("a", TTL)).await.unwrap() else {
+                    let Some(hold) = attempt(&store, &database.claim("a", LONG)).await.unwrap() else {
                         tokio::task::yield_now().await;
                         continue;
                     };
@@ -60,7 +63,7 @@ async fn callers_whose_runtimes_end_in_the_middle_hold_nothing_once_they_are_und
         thread::spawn(move || {
             let mut claims = Vec::new();
             for round in 0..8 {
-                let claim = database.claim(&format!("{number} {}", round % 2), TTL);
+                let claim = database.claim(&format!("{number} {}", round % 2), LONG);
                 let runtime = runtime();
                 let pause = Duration::from_micros(fastrand::u64(0..2000));
                 runtime.block_on(drop_after(fastrand::usize(1..12), pause, store.try_acquire(&claim, Queue::Leave)));
@@ -80,7 +83,7 @@ async fn callers_whose_runtimes_end_in_the_middle_hold_nothing_once_they_are_und
     // What the server may still have to read on a connection that has ended is done once its session is gone.
     let ours = try_open(&database.url()).await.unwrap();
     for claim in &claims {
-        let hold = take(&ours, &database.claim("probe", TTL)).await;
+        let hold = take(&ours, &database.claim("probe", LONG)).await;
         ours.release(&hold).await.unwrap();
         abandon(&store, claim).await;
     }
@@ -90,7 +93,7 @@ async fn callers_whose_runtimes_end_in_the_middle_hold_nothing_once_they_are_und
 async fn an_attempt_on_a_runtime_that_stands_still_is_undone_by_our_own_thread(database: Database) {
     let store = Arc::new(database.store().await);
     for polls in 1..6 {
-        let claim = database.claim("a", TTL);
+        let claim = database.claim("a", LONG);
         let (blocked, is_blocked) = mpsc::channel();
         let (go_on, may_go_on) = mpsc::channel::<()>();
         let (asking, by) = (store.clone(), claim.clone());
@@ -116,7 +119,7 @@ async fn an_attempt_on_a_runtime_that_stands_still_is_undone_by_our_own_thread(d
             // Its answer was not known, so our own thread asks again.
             abandon(&store, &claim).await;
         }
-        let next = attempt(&store, &database.claim("a", TTL)).await.unwrap();
+        let next = attempt(&store, &database.claim("a", LONG)).await.unwrap();
         store.release(&next.expect("held by a caller that is gone")).await.unwrap();
     }
 }
@@ -124,7 +127,7 @@ async fn an_attempt_on_a_runtime_that_stands_still_is_undone_by_our_own_thread(d
 async fn an_attempt_that_was_undone_sends_nothing_more_when_its_runtime_goes_on(database: Database) {
     let proxy = Arc::new(Proxy::start(database.addr()).unwrap());
     let store = Arc::new(try_open(&database.url_at(proxy.port())).await.unwrap());
-    let claim = database.claim("a", TTL);
+    let claim = database.claim("a", LONG);
     let (blocked, is_blocked) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
     let (asking, by, network) = (store.clone(), claim.clone(), proxy.clone());
@@ -159,7 +162,7 @@ async fn a_runtime_that_stands_still_does_not_keep_its_holds_from_being_renewed(
     let store = Arc::new(database.store().await);
     let (taken, is_taken) = mpsc::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
-    let (asking, claim) = (store.clone(), database.claim("a", TTL));
+    let (asking, claim) = (store.clone(), database.claim("a", LONG));
     let standing = thread::spawn(move || {
         runtime().block_on(async {
             taken.send(take(&*asking, &claim).await).unwrap();

@@ -19,6 +19,8 @@ row_lock_cases! {
 
 /// Long enough that no renewal tells of anything here.
 const TTL: Duration = Duration::from_secs(30);
+/// Longer than a test waits: what a caller that went away has left must not end by itself.
+const LONG: Duration = Duration::from_secs(600);
 
 async fn session_of(held: &Held) -> i64 {
     let mut tx = transaction(held).unwrap();
@@ -96,7 +98,7 @@ async fn a_commit_without_an_answer_is_unknown(database: Database) {
 
 async fn a_caller_that_goes_away_rolls_back_although_its_statement_runs(database: Database) {
     let world = World::new(database).await;
-    let (lock, sleeping) = (world.lock().ttl(TTL), SLEEP.replace('$', "30"));
+    let (lock, sleeping) = (world.lock().ttl(LONG), SLEEP.replace('$', "600"));
     let statement = sleeping.clone();
     let call = tokio::spawn(lock.run_fallible(move |held| async move {
         insert(held.clone(), 1).await?;
@@ -113,9 +115,9 @@ async fn a_caller_that_goes_away_rolls_back_although_its_statement_runs(database
 async fn a_waiter_that_goes_away_leaves_no_waiter_in_the_server(database: Database) {
     let world = World::new(database).await;
     let other = registry(&world.database, &world.database.url()).await;
-    let guard = world.lock().ttl(TTL).acquire().await.unwrap();
+    let guard = world.lock().ttl(LONG).acquire().await.unwrap();
     let before = crate::row_kit::waiting(&world.database).await;
-    let waiter = tokio::spawn(other.lock("a").wait(dlock::Wait::UpTo(TTL)).acquire());
+    let waiter = tokio::spawn(other.lock("a").ttl(LONG).wait(dlock::Wait::UpTo(LONG)).acquire());
     let waits = async |count: usize| {
         let what = format!("{count} wait");
         let is_so = async || crate::row_kit::waiting(&world.database).await == before + count;

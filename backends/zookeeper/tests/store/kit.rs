@@ -48,6 +48,11 @@ pub(crate) fn claim(key: &LockKey) -> Arc<Claim> {
     claim_on(key, TTL, |_| ())
 }
 
+/// A claim whose session outlives the test: what it leaves must not go by itself.
+pub(crate) fn long_claim(key: &LockKey) -> Arc<Claim> {
+    claim_on(key, TTL * 20, |_| ())
+}
+
 /// Where a lock stands.
 pub(crate) fn path(store: &ZooKeeper, key: &LockKey) -> String {
     use dlock_contract::Backend;

@@ -8,7 +8,7 @@ use dlock_testkit::holds::{SITE, claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::wait_until;
 
-use crate::kit::{TTL, claim, line, lock, open, path, process, raw, shared};
+use crate::kit::{TTL, claim, line, lock, long_claim, open, path, process, raw, shared};
 
 #[tokio::test]
 async fn a_lock_is_a_node_of_curators_form_and_its_transaction_is_the_token() {
@@ -219,8 +219,8 @@ async fn a_number_that_an_operator_deleted_is_its_next_holders_alone() {
 async fn an_abandon_finds_a_request_that_waited_for_an_earlier_one_of_its_claim() {
     let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
     let key = lock("two");
-    let hold = take(&one, &claim(&key)).await;
-    let asked = claim(&key);
+    let hold = take(&one, &long_claim(&key)).await;
+    let asked = long_claim(&key);
     // The caller has given the first one up, and asks again before it has ended.
     let (mut first, mut second) = (other.try_acquire(&asked, Queue::Leave), other.try_acquire(&asked, until()));
     assert!(futures::poll!(&mut first).is_pending() && futures::poll!(&mut second).is_pending());

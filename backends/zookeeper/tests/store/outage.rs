@@ -9,7 +9,7 @@ use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::future::{join, join_all};
 
-use crate::kit::{TTL, claim, line, lock, open, own, path, process, raw, shared};
+use crate::kit::{TTL, claim, line, lock, long_claim, open, own, path, process, raw, shared};
 
 /// A store behind a proxy of its own, and a client around it.
 async fn behind_a_proxy() -> (Proxy, dlock::backends::zookeeper::ZooKeeper, dlock::backends::zookeeper::client::Client)
@@ -88,9 +88,9 @@ async fn a_client_that_is_cut_off_for_longer_has_lost_its_locks_before_others_ge
 async fn a_node_whose_making_had_no_answer_is_found_again() {
     let (proxy, one, raw) = behind_a_proxy().await;
     let key = lock("lost reply");
-    let claim = claim(&key);
+    let claim = long_claim(&key);
     // A line without a node: the parents are there.
-    let warm = take(&one, &crate::kit::claim(&key)).await;
+    let warm = take(&one, &long_claim(&key)).await;
     one.release(&warm).await.unwrap();
     proxy.set(Mode::DropReplies);
     assert!(one.try_acquire(&claim, until()).await.is_err(), "the reply was not dropped");
@@ -113,9 +113,9 @@ async fn a_node_whose_making_had_no_answer_is_found_again() {
 async fn a_node_whose_making_had_no_answer_is_deleted_by_an_abandon() {
     let (proxy, one, raw) = behind_a_proxy().await;
     let key = lock("lost abandon");
-    let warm = take(&one, &claim(&key)).await;
+    let warm = take(&one, &long_claim(&key)).await;
     one.release(&warm).await.unwrap();
-    let claim = claim(&key);
+    let claim = long_claim(&key);
     proxy.set(Mode::DropReplies);
     assert!(one.try_acquire(&claim, until()).await.is_err(), "the reply was not dropped");
     assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "the request was not done");
@@ -129,11 +129,11 @@ async fn attempts_dropped_anywhere_leave_nothing() {
     let one = Arc::new(process().await);
     let raw = raw(&shared()).await;
     let (kept, key) = (lock("kept"), lock("dropped"));
-    let hold = take(&*one, &claim(&kept)).await;
+    let hold = take(&*one, &long_claim(&kept)).await;
     let mut outcomes = [0, 0];
     while outcomes[0] <= 20 || outcomes[0] + outcomes[1] < 150 {
         assert!(outcomes[1] < 5000, "hardly any was dropped in time: {outcomes:?}");
-        let claim = claim(&key);
+        let claim = long_claim(&key);
         let point = Duration::from_micros(fastrand::u64(..2500));
         let asked = tokio::time::timeout(point, one.try_acquire(&claim, until())).await;
         outcomes[usize::from(asked.is_ok())] += 1;

@@ -53,7 +53,11 @@ async fn no_check_of_the_tables_reads_the_catalogue_of_all_databases(server: Ins
     }
     let mut conn = database.connect().await;
     for sql in asked {
-        for row in sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN FORMAT=TRADITIONAL {sql}"))).fetch_all(&mut conn).await.unwrap() {
+        for row in sqlx::raw_sql(AssertSqlSafe(format!("EXPLAIN FORMAT=TRADITIONAL {sql}")))
+            .fetch_all(&mut conn)
+            .await
+            .unwrap()
+        {
             let extra: Option<String> = row.try_get("Extra").unwrap();
             let extra = extra.unwrap_or_default();
             assert!(!extra.contains("Scanned all") && !extra.contains("Scanned 1"), "{sql}: {extra}");

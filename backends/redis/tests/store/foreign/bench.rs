@@ -93,7 +93,7 @@ impl Bench {
     pub(crate) async fn conflicts(&self, store: &impl Backend) {
         let before = self.value();
         for queue in [Queue::Leave, until()] {
-            let claim = self.claim(SECOND);
+            let claim = self.claim(LONG);
             let error = store.try_acquire(&claim, queue).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::KeyConflict);
             assert!(!error.is_retryable());

@@ -16,7 +16,7 @@ async fn conflicts(bench: &Bench, redis: &impl Backend, with: usize) {
     for mode in FAMILIES.iter().enumerate().filter(|(n, _)| *n != with).flat_map(|(_, modes)| *modes) {
         for how in [Queue::Leave, until()] {
             for fair in [false, true] {
-                let claim = claim_on(&bench.key, SECOND, |claim| (claim.mode, claim.fair) = (mode(), fair));
+                let claim = claim_on(&bench.key, LONG, |claim| (claim.mode, claim.fair) = (mode(), fair));
                 let error = redis.try_acquire(&claim, how).await.unwrap_err();
                 assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{:?} with family {with}", claim.mode);
                 assert!(!error.is_retryable());
@@ -81,7 +81,7 @@ async fn a_foreign_value_under_the_name_is_a_conflict_and_stays() {
         let before: Vec<u8> = redis::cmd("DUMP").arg(&name).query(&mut raw).unwrap();
         for mode in [Mode::Read, Mode::Write, permits(3)] {
             for how in [Queue::Leave, until()] {
-                let claim = bench.claim(mode, SECOND);
+                let claim = bench.claim(mode, LONG);
                 let error = redis.try_acquire(&claim, how).await.unwrap_err();
                 assert_eq!(*error.kind(), ErrorKind::KeyConflict);
                 redis.abandon(&claim).await.unwrap();

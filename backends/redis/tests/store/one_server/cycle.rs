@@ -53,16 +53,16 @@ async fn an_uncontended_cycle_is_two_commands_and_a_counter() {
 async fn a_second_owner_is_refused_and_leaves_nothing() {
     let server = Database::shared();
     let (one, two) = (server.open().await, server.open().await);
-    let hold = take(&one, &claim("k", 10 * SECOND)).await;
+    let hold = take(&one, &claim("k", 60 * SECOND)).await;
     let before = server.keys();
-    let refused = async || match two.try_acquire(&claim("k", 10 * SECOND), Queue::Leave).await.unwrap() {
+    let refused = async || match two.try_acquire(&claim("k", 60 * SECOND), Queue::Leave).await.unwrap() {
         Attempt::Contended(wake) => wake.held_by,
         other => panic!("{other:?}"),
     };
     assert_eq!(refused().await, Some(hold.claim.note.clone()));
     assert_eq!(server.keys(), before);
     // The value of a lock that others wait for has a mark behind the note.
-    let waits = claim("k", 10 * SECOND);
+    let waits = claim("k", 60 * SECOND);
     drop(stand(&two, &waits).await);
     assert_eq!(refused().await, Some(hold.claim.note.clone()));
     two.abandon(&waits).await.unwrap();

@@ -160,8 +160,9 @@ async fn a_silent_process_costs_one_short_grant_for_all_its_places() {
 async fn an_abandoned_claim_leaves_no_trace_twice() {
     let server = Database::shared();
     let redis = server.open().await;
-    let present = take(&redis, &claim("k", 10 * SECOND)).await;
-    let waiter = claim("k", 10 * SECOND);
+    // Longer than the test: what an abandon leaves must not go by itself.
+    let present = take(&redis, &claim("k", 60 * SECOND)).await;
+    let waiter = claim("k", 60 * SECOND);
     let wake = stand(&redis, &waiter).await;
     assert_eq!(server.keys(), [FENCE, K, K_PROCESSES, K_QUEUE]);
     drop(wake);
@@ -172,7 +173,7 @@ async fn an_abandoned_claim_leaves_no_trace_twice() {
     redis.release(&present).await.unwrap();
     assert_eq!(server.keys(), [FENCE]);
     // A grant is given back too, whoever asks.
-    let granted = claim("k", 10 * SECOND);
+    let granted = claim("k", 60 * SECOND);
     take(&redis, &granted).await;
     redis.abandon(&granted).await.unwrap();
     redis.abandon(&granted).await.unwrap();

@@ -173,10 +173,11 @@ async fn a_connection_that_falls_silent_is_replaced() {
     };
     let before = opened();
     server.server.pause().unwrap();
-    let waiting = claim("k", 10 * SECOND);
+    // Longer than the test: what the abandon leaves must not go by itself.
+    let waiting = claim("k", 60 * SECOND);
     let attempt = redis.try_acquire(&waiting, Queue::Leave);
     assert!(tokio::time::timeout(Duration::from_millis(2100), attempt).await.is_err());
-    let other = claim("other", 10 * SECOND);
+    let other = claim("other", 60 * SECOND);
     let wake_up = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         server.server.resume().unwrap();

@@ -58,7 +58,8 @@ async fn a_spent_or_broken_counter_is_an_error_and_no_lock_is_kept() {
         ("junk".into(), ErrorKind::CorruptState),
     ] {
         let _: () = server.raw().set(FENCE, &counter).unwrap();
-        let claim = claim("k", 10 * SECOND);
+        // Longer than the test: what the abandon leaves must not go by itself.
+        let claim = claim("k", 60 * SECOND);
         let error = redis.try_acquire(&claim, Queue::Leave).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{counter}");
         assert_eq!(server.keys(), [FENCE, K]);

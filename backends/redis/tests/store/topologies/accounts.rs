@@ -267,7 +267,8 @@ fn is_wrong_server(kind: &ErrorKind) -> bool {
 async fn refused_as(redis: &Redis, is_so: impl Fn(&ErrorKind) -> bool) {
     let end = Instant::now() + 30 * SECOND;
     loop {
-        let refused = claim("k", SECOND);
+        // A lock that is left is in the way of the next attempt, and does not end by itself.
+        let refused = claim("k", 60 * SECOND);
         let error = refusal(redis, &refused).await;
         // Some of it may have been found out after the lock was taken.
         let undone = async || redis.abandon(&refused).await.is_ok();

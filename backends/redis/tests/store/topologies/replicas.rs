@@ -38,7 +38,7 @@ async fn a_grant_that_too_few_replicas_have_is_released() {
     redis.release(&second).await.unwrap();
 
     replica.pause().unwrap();
-    let refused = claim("k", 10 * SECOND);
+    let refused = claim("k", 60 * SECOND);
     let error = refusal(&redis, &refused).await;
     assert_eq!(*error.kind(), ErrorKind::Outage);
     assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{error}");
