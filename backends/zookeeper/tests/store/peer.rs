@@ -16,15 +16,8 @@ pub(crate) fn kazoo(path: &str, extra: &str) -> Peer {
 
 /// The real Curator.
 pub(crate) fn curator(path: &str) -> Peer {
-    const JARS: [&str; 7] = [
-        "curator-recipes",
-        "curator-framework",
-        "curator-client",
-        "zookeeper",
-        "zookeeper-jute",
-        "guava",
-        "slf4j-nop",
-    ];
+    const JARS: [&str; 7] =
+        ["curator-recipes", "curator-framework", "curator-client", "zookeeper", "zookeeper-jute", "guava", "slf4j-nop"];
     let classes = JARS.map(|jar| format!("/usr/share/java/{jar}.jar")).join(":");
     let mut command = Command::new("java");
     command.args(["-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", &classes]);
