@@ -15,6 +15,7 @@ use crate::Failed;
 use crate::contended::{Lock, ROUND, ROUNDS, Section, Work, contender, measure_at};
 use crate::peers::{self, GO_MUTEX};
 use crate::table::{Contender, Row, median, percentile};
+use crate::used::Used;
 
 #[distributed_lock(key = "bench:<id>", ttl = "30s", backend = "bench-etcd")]
 async fn locked(id: usize) -> Result<(), dlock::Error> {
@@ -44,7 +45,7 @@ pub(crate) fn uncontended_row(tasks: usize) -> Result<Row, Failed> {
         }
         Floor::connect().await
     })?;
-    let mut rounds: Vec<Vec<[f64; 3]>> = vec![Vec::new(); ALONE.len() + 1];
+    let mut rounds: Vec<Vec<[f64; 5]>> = vec![Vec::new(); ALONE.len() + 1];
     for turn in 0..=TURNS {
         let mut order: Vec<usize> = (0..rounds.len()).collect();
         if turn % 2 == 1 {
@@ -55,7 +56,7 @@ pub(crate) fn uncontended_row(tasks: usize) -> Result<Row, Failed> {
                 runtime.block_on(measure(at, tasks, &floor))?
             } else {
                 // It tells no times of single cycles.
-                [go(&name, tasks, Duration::ZERO, true, TURN)?, f64::NAN, f64::NAN]
+                [go(&name, tasks, Duration::ZERO, true, TURN)?, f64::NAN, f64::NAN, f64::NAN, f64::NAN]
             };
             // The first turns warm connections and code up.
             if turn > 0 {
@@ -68,8 +69,14 @@ pub(crate) fn uncontended_row(tasks: usize) -> Result<Row, Failed> {
         let middle = |pick: usize| median(rounds.iter().map(|round| round[pick]).collect());
         // Round by round, so that a slow second of the machine hits both sides.
         let ratio = median(rounds.iter().zip(&floors).map(|(own, floor)| own[0] / floor[0]).collect());
-        let figures =
-            vec![("cycles/s", middle(0)), ("p50 µs", middle(1)), ("p99 µs", middle(2)), ("throughput × floor", ratio)];
+        let figures = vec![
+            ("cycles/s", middle(0)),
+            ("p50 µs", middle(1)),
+            ("p99 µs", middle(2)),
+            ("throughput × floor", ratio),
+            ("client's processor, µs", middle(3)),
+            ("client's sleeps", middle(4)),
+        ];
         Contender { name: (*name).to_owned(), figures }
     });
     let mut row = Row {
@@ -154,9 +161,9 @@ fn go(name: &str, sessions: usize, hold: Duration, own: bool, time: Duration) ->
     Ok(holds / time.as_secs_f64())
 }
 
-/// Cycles per second, and the median and 99th percentile of a cycle in µs.
-async fn measure(contender: usize, tasks: usize, floor: &Arc<Floor>) -> Result<[f64; 3], Failed> {
-    let start = Instant::now();
+/// Cycles per second, the median and 99th percentile of a cycle in µs, and what each costs the client.
+async fn measure(contender: usize, tasks: usize, floor: &Arc<Floor>) -> Result<[f64; 5], Failed> {
+    let (start, before) = (Instant::now(), Used::now());
     let end = start + TURN;
     let running = (0..tasks).map(|task| {
         let floor = floor.clone();
@@ -183,7 +190,8 @@ async fn measure(contender: usize, tasks: usize, floor: &Arc<Floor>) -> Result<[
     let wall = start.elapsed().as_secs_f64();
     times.sort_unstable();
     let micros = |share| percentile(&times, share) as f64 / 1000.0;
-    Ok([times.len() as f64 / wall, micros(0.5), micros(0.99)])
+    let [processor, sleeps] = Used::since_per_cycle(&before, times.len());
+    Ok([times.len() as f64 / wall, micros(0.5), micros(0.99), processor, sleeps])
 }
 
 /// How many hand-overs per second there would be if each took the hold and one commit, and nothing else.

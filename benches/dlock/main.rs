@@ -26,6 +26,7 @@ mod sqlite_uncontended;
 mod strangers;
 mod table;
 mod uncontended;
+mod used;
 mod waiters;
 mod zookeeper;
 

@@ -10,6 +10,7 @@ use dlock_testkit::servers::{Instance, MariaDb, MySql, Postgres};
 use crate::Failed;
 use crate::sql_floor::Floor;
 use crate::table::{Contender, Row, median, percentile};
+use crate::used::Used;
 
 #[distributed_lock(key = "lease:<id>", ttl = "30s", backend = "bench-mariadb")]
 async fn on_mariadb(id: usize) -> Result<(), dlock::Error> {
@@ -137,7 +138,7 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
     };
     let floors = Floors { here, driven };
     let contenders = way.contenders();
-    let mut rounds: Vec<Vec<(f64, f64, f64)>> = vec![Vec::new(); contenders.len()];
+    let mut rounds: Vec<Vec<[f64; 5]>> = vec![Vec::new(); contenders.len()];
     // The first turns warm connections and rows up, and are not counted.
     for round in 0..=ROUNDS {
         let mut order: Vec<_> = (0..contenders.len()).collect();
@@ -172,16 +173,18 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
         aims: Vec::new(),
     };
     for (name, own) in contenders.iter().zip(&rounds) {
-        let middle = |pick: fn(&(f64, f64, f64)) -> f64| median(own.iter().map(pick).collect());
+        let middle = |pick: usize| median(own.iter().map(|round| round[pick]).collect());
         // Round by round, so that a slow second of the disk hits both sides.
-        let ratio = median(own.iter().zip(&rounds[0]).map(|(own, floor)| floor.0 / own.0).collect());
+        let ratio = median(own.iter().zip(&rounds[0]).map(|(own, floor)| floor[0] / own[0]).collect());
         row.contenders.push(Contender {
             name: (*name).to_owned(),
             figures: vec![
-                ("cycles/s", middle(|m| m.0)),
-                ("p50 µs", middle(|m| m.1)),
-                ("p99 µs", middle(|m| m.2)),
+                ("cycles/s", middle(0)),
+                ("p50 µs", middle(1)),
+                ("p99 µs", middle(2)),
                 ("time of a cycle × floor", ratio),
+                ("client's processor, µs", middle(3)),
+                ("client's sleeps", middle(4)),
             ],
         });
     }
@@ -233,14 +236,14 @@ impl Floors {
     }
 }
 
-/// Cycles per second, and the median and 99th percentile of a cycle in µs.
+/// Cycles per second, the median and 99th percentile of a cycle in µs, and what each costs the client.
 async fn measure(
     (make, way): (Make, Way),
     contender: usize,
     tasks: usize,
     floors: &Floors,
-) -> Result<(f64, f64, f64), Failed> {
-    let start = Instant::now();
+) -> Result<[f64; 5], Failed> {
+    let (start, before) = (Instant::now(), Used::now());
     let end = start + ROUND;
     let running: Vec<_> = (0..tasks)
         .map(|task| {
@@ -276,5 +279,6 @@ async fn measure(
     let wall = start.elapsed().as_secs_f64();
     times.sort_unstable();
     let micros = |share| percentile(&times, share) as f64 / 1000.0;
-    Ok((times.len() as f64 / wall, micros(0.5), micros(0.99)))
+    let [processor, sleeps] = Used::since_per_cycle(&before, times.len());
+    Ok([times.len() as f64 / wall, micros(0.5), micros(0.99), processor, sleeps])
 }

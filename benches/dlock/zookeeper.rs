@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use dlock::backends::zookeeper::client::{Acls, Client, CreateMode};
 use dlock::{Registry, distributed_lock};
 use dlock_testkit::servers::shared;
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
 use crate::Failed;
 use crate::contended::{Lock, ROUND, ROUNDS, Section, Work, contender, measure_at};
 use crate::table::{Contender, Row, median, percentile};
+use crate::used::Used;
 
 #[distributed_lock(key = "bench:<id>", ttl = "30s", backend = "bench-zookeeper")]
 async fn locked(id: usize) -> Result<(), dlock::Error> {
@@ -20,7 +21,7 @@ async fn locked(id: usize) -> Result<(), dlock::Error> {
 }
 
 const RECIPE: &str = "plain recipe";
-const ALONE: [&str; 3] = ["create and delete, raw", RECIPE, "dlock"];
+const ALONE: [&str; 4] = ["create and delete, raw", "the same, on another thread", RECIPE, "dlock"];
 const TURNS: usize = 9;
 const TURN: Duration = Duration::from_millis(500);
 
@@ -35,15 +36,18 @@ pub(crate) fn uncontended_row(tasks: usize) -> Result<Row, Failed> {
         }
         Plain::connect(tasks).await
     })?;
-    let mut rounds: Vec<Vec<[f64; 3]>> = vec![Vec::new(); ALONE.len()];
+    // As dlock has its sessions.
+    let aside = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let elsewhere = (aside.handle().clone(), aside.block_on(Plain::connect(tasks))?);
+    let mut rounds: Vec<Vec<[f64; 5]>> = vec![Vec::new(); ALONE.len()];
     // The first turns warm connections and code up, and are not counted.
     for turn in 0..=TURNS {
-        let mut order = [0, 1, 2];
+        let mut order = [0, 1, 2, 3];
         if turn % 2 == 1 {
             order.reverse();
         }
         for at in order {
-            let measured = runtime.block_on(measure(at, tasks, &plain))?;
+            let measured = runtime.block_on(measure(at, tasks, &plain, &elsewhere))?;
             if turn > 0 {
                 rounds[at].push(measured);
             }
@@ -54,15 +58,22 @@ pub(crate) fn uncontended_row(tasks: usize) -> Result<Row, Failed> {
         let middle = |pick: usize| median(rounds.iter().map(|round| round[pick]).collect());
         // Round by round, so that a slow second of the disk hits all sides.
         let ratio = median(rounds.iter().zip(&floors).map(|(own, floor)| own[0] / floor[0]).collect());
-        let figures =
-            vec![("cycles/s", middle(0)), ("p50 µs", middle(1)), ("p99 µs", middle(2)), ("throughput × floor", ratio)];
+        let figures = vec![
+            ("cycles/s", middle(0)),
+            ("p50 µs", middle(1)),
+            ("p99 µs", middle(2)),
+            ("throughput × floor", ratio),
+            ("client's processor, µs", middle(3)),
+            ("client's sleeps", middle(4)),
+        ];
         Contender { name: (*name).to_owned(), figures }
     });
     let mut row = Row {
         name: format!("zookeeper-{tasks}"),
         about: format!(
             "Acquire and release on ZooKeeper, one node, {tasks} task(s) with a lock each; a cycle is two commits. The plain \
-             recipe lists the children between them; dlock asks for the list together with the first commit."
+             recipe lists the children between them; dlock asks for the list together with the first commit, and has \
+             its sessions on a thread of its own."
         ),
         contenders: contenders.collect(),
         aims: Vec::new(),
@@ -118,12 +129,17 @@ fn runtime() -> Result<Runtime, Failed> {
     Ok(tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?)
 }
 
-/// Cycles per second, and the median and 99th percentile of a cycle in µs.
-async fn measure(contender: usize, tasks: usize, plain: &Arc<Plain>) -> Result<[f64; 3], Failed> {
-    let start = Instant::now();
+/// Cycles per second, the median and 99th percentile of a cycle in µs, and what each costs the client.
+async fn measure(
+    contender: usize,
+    tasks: usize,
+    plain: &Arc<Plain>,
+    elsewhere: &(Handle, Arc<Plain>),
+) -> Result<[f64; 5], Failed> {
+    let (start, before) = (Instant::now(), Used::now());
     let end = start + TURN;
     let running = (0..tasks).map(|task| {
-        let plain = plain.clone();
+        let (plain, (handle, aside)) = (plain.clone(), elsewhere.clone());
         tokio::spawn(async move {
             let mut times = Vec::new();
             loop {
@@ -133,7 +149,13 @@ async fn measure(contender: usize, tasks: usize, plain: &Arc<Plain>) -> Result<[
                 }
                 match contender {
                     0 => plain.leave(task, &plain.enter(task).await?).await?,
-                    1 => plain.leave(task, &plain.lock(task).await?).await?,
+                    1 => {
+                        let entering = aside.clone();
+                        let node = handle.spawn(async move { entering.enter(task).await }).await??;
+                        let leaving = aside.clone();
+                        handle.spawn(async move { leaving.leave(task, &node).await }).await??;
+                    }
+                    2 => plain.leave(task, &plain.lock(task).await?).await?,
                     _ => locked(task).await?,
                 }
                 times.push(begun.elapsed().as_nanos() as u64);
@@ -147,7 +169,8 @@ async fn measure(contender: usize, tasks: usize, plain: &Arc<Plain>) -> Result<[
     let wall = start.elapsed().as_secs_f64();
     times.sort_unstable();
     let micros = |share| percentile(&times, share) as f64 / 1000.0;
-    Ok([times.len() as f64 / wall, micros(0.5), micros(0.99)])
+    let [processor, sleeps] = Used::since_per_cycle(&before, times.len());
+    Ok([times.len() as f64 / wall, micros(0.5), micros(0.99), processor, sleeps])
 }
 
 /// Per second, by the plain recipe.

@@ -18,10 +18,10 @@ use crate::sleepers::Sleepers;
 
 /// A clock that counts suspend. Cloning gives another handle to the same clock.
 #[derive(Clone, Debug)]
-pub struct Clock(Arc<Inner>);
+pub struct Clock(Arc<ClockInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ClockInner {
     source: Source,
     /// Added to the wall clock: lets the conformance suite prove that no backend trusts it.
     wall_skew_ms: i64,
@@ -73,7 +73,7 @@ impl Clock {
         let mut clock = Self::manual();
         let paused = Paused::here();
         let follows = paused.is_some();
-        if let Some(Inner { source: Source::Manual { kit, .. }, .. }) = Arc::get_mut(&mut clock.0) {
+        if let Some(ClockInner { source: Source::Manual { kit, .. }, .. }) = Arc::get_mut(&mut clock.0) {
             *kit = Some(paused);
         }
         if follows {
@@ -102,7 +102,7 @@ impl Clock {
     }
 
     fn of(source: Source, wall_skew_ms: i64) -> Self {
-        Self(Arc::new(Inner { source, wall_skew_ms, sleepers: Arc::default() }))
+        Self(Arc::new(ClockInner { source, wall_skew_ms, sleepers: Arc::default() }))
     }
 
     /// The present instant.

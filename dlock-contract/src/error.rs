@@ -13,9 +13,9 @@ const MOST_RETRY_AFTER: Duration = Duration::from_secs(5);
 /// The error of everything here.
 ///
 /// One pointer wide. It never holds a URL, a password or an owner; keys are shown escaped and cut at 128 bytes.
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorInner>);
 
-struct Inner {
+struct ErrorInner {
     kind: ErrorKind,
     message: Cow<'static, str>,
     key: Option<Box<str>>,
@@ -45,7 +45,7 @@ impl Error {
                 | ErrorKind::Conflict
                 | ErrorKind::Outage
         );
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorInner {
             kind,
             message: message.into(),
             key: None,

@@ -89,7 +89,7 @@ impl Names {
         }
         let thread = background().map_err(|_| io::ErrorKind::Unsupported)?;
         let (sender, receiver) = oneshot::channel();
-        let (look_up, entry) = (self.look_up, Entry { under_way: self.under_way.clone(), host: host.to_owned() });
+        let (look_up, entry) = (self.look_up, UnderWay { under_way: self.under_way.clone(), host: host.to_owned() });
         let answer = receiver.shared();
         under_way.insert(host.to_owned(), answer.clone());
         drop(under_way);
@@ -105,12 +105,12 @@ impl Names {
 }
 
 /// Takes the look-up out of the table, also if it panics.
-struct Entry {
+struct UnderWay {
     under_way: Arc<Mutex<HashMap<String, Shared<oneshot::Receiver<Answer>>>>>,
     host: String,
 }
 
-impl Drop for Entry {
+impl Drop for UnderWay {
     fn drop(&mut self) {
         lock(&self.under_way).remove(&self.host);
     }

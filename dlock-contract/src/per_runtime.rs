@@ -17,11 +17,11 @@ use crate::origin::Origin;
 /// One value for each runtime that asks for it.
 #[derive(Debug)]
 pub struct PerRuntime<T> {
-    entries: Arc<Mutex<HashMap<Origin, Entry<T>>>>,
+    entries: Arc<Mutex<HashMap<Origin, RuntimeEntry<T>>>>,
 }
 
 #[derive(Debug)]
-struct Entry<T> {
+struct RuntimeEntry<T> {
     generation: u64,
     cell: Arc<tokio::sync::OnceCell<T>>,
     /// The task that lives as long as the runtime, and whether it has gone.
@@ -121,7 +121,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         }
         let (generation, cell) = (fresh_generation(), Arc::default());
         if !gone.load(Ordering::Acquire) {
-            entries.insert(origin, Entry { generation, cell: Arc::clone(&cell), end_task, gone });
+            entries.insert(origin, RuntimeEntry { generation, cell: Arc::clone(&cell), end_task, gone });
         }
         (generation, cell)
     }
@@ -157,7 +157,7 @@ impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
 /// Lives in a task of the runtime; a runtime that ends drops its tasks, and so takes its value out of the table before
 /// its id can be given to another runtime.
 struct RuntimeEnd<T> {
-    entries: Weak<Mutex<HashMap<Origin, Entry<T>>>>,
+    entries: Weak<Mutex<HashMap<Origin, RuntimeEntry<T>>>>,
     origin: Origin,
     gone: Arc<AtomicBool>,
 }

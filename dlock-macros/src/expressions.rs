@@ -85,7 +85,7 @@ enum WhyNot {
 }
 
 fn why_not(value: &Expr, names: &Names) -> Option<WhyNot> {
-    let mut seeker = Seeker { names, found: None };
+    let mut seeker = NameSeeker { names, found: None };
     seeker.visit_expr_mut(&mut value.clone());
     let word = match value {
         Expr::Path(path) => path.path.get_ident().map(IdentExt::unraw),
@@ -97,12 +97,12 @@ fn why_not(value: &Expr, names: &Names) -> Option<WhyNot> {
 }
 
 /// Looks for names that belong to a call.
-struct Seeker<'a> {
+struct NameSeeker<'a> {
     names: &'a Names,
     found: Option<WhyNot>,
 }
 
-impl VisitMut for Seeker<'_> {
+impl VisitMut for NameSeeker<'_> {
     fn visit_expr_path_mut(&mut self, path: &mut ExprPath) {
         if let Some(first) = path.path.segments.first().map(|first| &first.ident) {
             if first == "Self" || self.names.is_type(first) {

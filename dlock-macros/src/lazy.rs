@@ -14,7 +14,7 @@ pub(crate) fn mistake(output: &ReturnType, too_early: &str) -> syn::Error {
 /// Told from the names of traits and of the usual boxes. A type with a name of its own is judged by its traits instead,
 /// in the compiler: no future can carry the lock's error.
 pub(crate) fn is_lazy(output: &ReturnType) -> bool {
-    let mut seeker = Seeker(false);
+    let mut seeker = ReturnSeeker(false);
     seeker.visit_return_type_mut(&mut output.clone());
     seeker.0
 }
@@ -31,9 +31,9 @@ const TRAITS: [&str; 8] = [
 ];
 const BOXES: [&str; 4] = ["BoxFuture", "LocalBoxFuture", "BoxStream", "LocalBoxStream"];
 
-struct Seeker(bool);
+struct ReturnSeeker(bool);
 
-impl Seeker {
+impl ReturnSeeker {
     fn bounds<'a>(&mut self, bounds: impl IntoIterator<Item = &'a TypeParamBound>) {
         self.0 |= bounds.into_iter().any(|bound| match bound {
             TypeParamBound::Trait(bound) => ends_in(&bound.path, &TRAITS),
@@ -42,7 +42,7 @@ impl Seeker {
     }
 }
 
-impl VisitMut for Seeker {
+impl VisitMut for ReturnSeeker {
     fn visit_type_impl_trait_mut(&mut self, ty: &mut TypeImplTrait) {
         self.bounds(&ty.bounds);
         visit_mut::visit_type_impl_trait_mut(self, ty);

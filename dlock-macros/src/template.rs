@@ -30,7 +30,7 @@ pub(crate) struct Mistake {
 
 /// Cuts a template into its pieces, or says everything that is wrong with it.
 pub(crate) fn parse(template: &str) -> Result<Vec<Piece>, Vec<Mistake>> {
-    let mut reader = Reader::default();
+    let mut reader = TemplateReader::default();
     reader.check_whole(template);
     let mut at = 0;
     while let Some(found) = template[at..].find(['<', '>']) {
@@ -43,14 +43,14 @@ pub(crate) fn parse(template: &str) -> Result<Vec<Piece>, Vec<Mistake>> {
 }
 
 #[derive(Default)]
-struct Reader {
+struct TemplateReader {
     pieces: Vec<Piece>,
     mistakes: Vec<Mistake>,
     placeholders: usize,
     spreads: usize,
 }
 
-impl Reader {
+impl TemplateReader {
     fn check_whole(&mut self, template: &str) {
         if template.is_empty() {
             self.mistake(0..0, "the key is empty: every lock needs a name".into());

@@ -9,13 +9,13 @@ use dlock_contract::{Error, ErrorKind, Health, Result};
 /// The refusals of one store.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
-    found: Mutex<Found>,
+    found: Mutex<Refusals>,
     /// A grant costs one load while no ttl was refused.
     has_ttl: AtomicBool,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct Refusals {
     /// Why the store takes no locks at all.
     not_ready: Option<Error>,
     /// The last ttl that the store itself has refused.
@@ -70,7 +70,7 @@ impl Findings {
         }
     }
 
-    fn found(&self) -> MutexGuard<'_, Found> {
+    fn found(&self) -> MutexGuard<'_, Refusals> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

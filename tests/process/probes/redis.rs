@@ -3,7 +3,7 @@
 use futures::future::BoxFuture;
 use redis::aio::MultiplexedConnection;
 
-use super::Probe;
+use super::{Probe, beginning};
 
 pub(crate) struct Redis {
     pub(crate) urls: Vec<String>,
@@ -24,12 +24,14 @@ impl Probe for Redis {
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut found = Vec::new();
+            // The resource is in the same server, in other letters than the locks.
+            let names = beginning(&self.namespace).replacen(':', ":*", 1) + "*";
             for url in &self.urls {
                 let mut connection = connect(url).await;
                 let mut cursor = 0_u64;
                 loop {
                     let mut scan = redis::cmd("SCAN");
-                    scan.arg(cursor).arg("MATCH").arg(format!("*{}*", self.namespace)).arg("COUNT").arg(1000);
+                    scan.arg(cursor).arg("MATCH").arg(&names).arg("COUNT").arg(1000);
                     let (next, keys): (u64, Vec<String>) = scan.query_async(&mut connection).await.unwrap();
                     found.extend(keys);
                     if next == 0 {

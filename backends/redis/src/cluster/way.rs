@@ -24,7 +24,7 @@ use crate::quarantine::shards::Shards;
 use crate::reply::fault;
 use crate::scripts::call::{call, is_unknown_script, words};
 use crate::scripts::clock::CLOCK;
-use crate::scripts::exclusive::{SCRIPTS, Scripts};
+use crate::scripts::exclusive::{ExclusiveScripts, SCRIPTS};
 use crate::scripts::lua::Lua;
 use crate::scripts::together::TOGETHER;
 use crate::socket::first_step::first_step;
@@ -257,7 +257,7 @@ impl ClusterWay {
     /// Runs a script by its digest, or by its text where the server does not know it. All keys that it may touch are
     /// declared, so that a server that has only some of them, in the middle of a move, refuses before anything has run.
     pub(crate) async fn script(&self, lua: &Lua, build: &impl Fn(&mut Cmd)) -> Result<Value> {
-        let Scripts { release, release_to, .. } = &*SCRIPTS;
+        let ExclusiveScripts { release, release_to, .. } = &*SCRIPTS;
         let together = &TOGETHER;
         let has_other_way = [&OWN.take, release, release_to, together].iter().any(|other| other.digest == lua.digest);
         for whole in [false, true] {

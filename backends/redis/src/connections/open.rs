@@ -24,7 +24,7 @@ use crate::layout::token::FENCE;
 use crate::quarantine::history::{QUESTIONS, ServerDescription};
 use crate::reply::fault;
 use crate::scripts::call::{call, words};
-use crate::scripts::exclusive::{SCRIPTS, Scripts};
+use crate::scripts::exclusive::{ExclusiveScripts, SCRIPTS};
 use crate::socket::ended::Ended;
 use crate::socket::options::{OPEN_LIMIT, config};
 use crate::socket::server::Wire;
@@ -109,7 +109,7 @@ impl Connections {
         for question in QUESTIONS {
             first.add_command(words(question));
         }
-        let Scripts { ask, look, release, release_all, release_to, abandon, renew, renew_all, .. } = &*SCRIPTS;
+        let ExclusiveScripts { ask, look, release, release_all, release_to, abandon, renew, renew_all, .. } = &*SCRIPTS;
         for lua in [ask, look, release, release_all, release_to, abandon, renew, renew_all] {
             first.cmd("SCRIPT").arg("LOAD").arg(&lua.text);
         }

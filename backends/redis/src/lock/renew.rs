@@ -24,7 +24,7 @@ use crate::scripts::shared::SHARED_SCRIPTS;
 const BATCH: usize = 100;
 
 /// Holds that one script renews. A hold of a shared mode is a part of its own.
-type Part<'a> = Vec<(usize, &'a Hold)>;
+type SlotPart<'a> = Vec<(usize, &'a Hold)>;
 
 impl Redis {
     pub(crate) async fn renew_all(&self, holds: &[&Hold]) -> Vec<Result<Standing>> {
@@ -72,19 +72,19 @@ impl Redis {
 
     /// Splits a batch into parts: all plain holds, in a cluster those of each slot, and each hold of a shared mode
     /// alone.
-    fn parts<'a>(&self, batch: &[&'a Hold]) -> Vec<Part<'a>> {
+    fn parts<'a>(&self, batch: &[&'a Hold]) -> Vec<SlotPart<'a>> {
         let slot = |hold: &Hold| self.connections.cluster().map(|_| slot_of(&hold.claim.key));
-        let (plain, shared): (Part<'a>, Part<'a>) =
+        let (plain, shared): (SlotPart<'a>, SlotPart<'a>) =
             batch.iter().copied().enumerate().partition(|(_, hold)| hold.claim.mode == Mode::Exclusive);
         let together = plain.chunk_by(|(_, one), (_, next)| slot(one) == slot(next)).map(<[_]>::to_vec);
         together.chain(shared.into_iter().map(|hold| vec![hold])).collect()
     }
 
-    async fn ask_parts(&self, parts: &[Part<'_>], all: usize) -> Result<Vec<Result<Option<Value>>>> {
+    async fn ask_parts(&self, parts: &[SlotPart<'_>], all: usize) -> Result<Vec<Result<Option<Value>>>> {
         let shortest = shortest_of(parts.iter().flatten());
         let shared = self.connections.for_renewals(shortest).await?;
         let ask = |calls| self.connections.heard(&shared, shortest, self.connections.each(&shared, calls));
-        let timed = |part: &Part<'_>, whole| {
+        let timed = |part: &SlotPart<'_>, whole| {
             let by =
                 answer_wait(part, all).map_or(BootInstant::NEVER, |answer_wait| self.clock.now().after(answer_wait));
             Ok((self.call_for(part, whole)?, by))
@@ -103,7 +103,7 @@ impl Redis {
         Ok(answers)
     }
 
-    fn call_for(&self, part: &Part<'_>, whole: bool) -> Result<Cmd> {
+    fn call_for(&self, part: &SlotPart<'_>, whole: bool) -> Result<Cmd> {
         let (lua, command) = match &part[..] {
             [(_, hold)] if hold.claim.mode != Mode::Exclusive => {
                 let (lua, build) = renewal_of(&hold.claim);
@@ -118,7 +118,7 @@ impl Redis {
 
 /// How long the server of a part may take, so that the answers of the other parts come in time. `None` if the part is
 /// everything: then the engine has its own limit.
-fn answer_wait(part: &Part<'_>, all: usize) -> Option<Duration> {
+fn answer_wait(part: &SlotPart<'_>, all: usize) -> Option<Duration> {
     (part.len() < all).then(|| (shortest_of(part) / 6).max(Duration::from_millis(50)))
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, watch};
 use crate::cluster::plan::ClusterPlan;
 use crate::connections::pool::Connections;
 use crate::layout::slots::channel;
-use crate::push::state::{Opened, Slots, State, lock};
+use crate::push::state::{Opened, PushState, Slots, lock};
 use crate::queue::grant::{Message, Stray};
 use crate::queue::places::Places;
 use crate::scripts::call::{on, words};
@@ -39,7 +39,7 @@ pub(crate) struct Listener {
     pub(crate) places: Arc<Places>,
     pub(crate) channel: String,
     pub(crate) process: Arc<str>,
-    pub(crate) state: Arc<watch::Sender<State>>,
+    pub(crate) state: Arc<watch::Sender<PushState>>,
     pub(crate) slots: Arc<Mutex<Slots>>,
     pub(crate) opened: Arc<Opened>,
 }
@@ -78,7 +78,7 @@ impl Listener {
                 }
                 Err(_) => {}
             }
-            self.state.send_replace(State::Down);
+            self.state.send_replace(PushState::Down);
             if !pause.is_zero() {
                 self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
             }
@@ -88,7 +88,7 @@ impl Listener {
 
     /// The connection of that number is there; the returned future ends when nothing comes from it.
     fn come_up(&self, number: u64) -> impl Future<Output = ()> {
-        self.state.send_replace(State::Up);
+        self.state.send_replace(PushState::Up);
         let mut unheard = self.opened.unheard.subscribe();
         async move {
             // The sender lives as long as the store.
@@ -154,7 +154,7 @@ impl Listener {
                     tracing::warn!(%error, "the cluster pushes nothing to this process, so waiters poll")
                 }
             }
-            self.state.send_replace(State::Down);
+            self.state.send_replace(PushState::Down);
             *lock(&self.slots) = Slots::default();
             // Pushes that came meanwhile are lost.
             self.places.wake_all();

@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use crate::connections::pool::Connections;
 use crate::layout::slots::{channel, slot_of};
 use crate::push::listener::Listener;
-use crate::push::state::{Opened, Slots, State, lock};
+use crate::push::state::{Opened, PushState, Slots, lock};
 use crate::queue::places::Places;
 use crate::reply::fault;
 
@@ -33,14 +33,14 @@ pub(crate) struct Pushes {
     pub(crate) process: Arc<str>,
     /// Ends the task when it is dropped.
     running: Mutex<Option<oneshot::Sender<()>>>,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<PushState>>,
     slots: Arc<Mutex<Slots>>,
     opened: Arc<Opened>,
 }
 
 impl Pushes {
     pub(crate) fn new(connections: Arc<Connections>, places: Arc<Places>, process: Arc<str>) -> Self {
-        let state = Arc::new(watch::Sender::new(State::Opening));
+        let state = Arc::new(watch::Sender::new(PushState::Opening));
         let (slots, opened) = (Arc::default(), Arc::default());
         Self { connections, places, process, running: Mutex::new(None), state, slots, opened }
     }
@@ -64,7 +64,7 @@ impl Pushes {
 
     /// Whether pushes about this lock arrive.
     pub(crate) fn is_up(&self, key: &LockKey) -> bool {
-        *self.state.borrow() == State::Up
+        *self.state.borrow() == PushState::Up
             && (self.connections.cluster().is_none() || lock(&self.slots).subscribed.contains(&slot_of(key)))
     }
 
@@ -74,8 +74,9 @@ impl Pushes {
             return false;
         }
         let mut state = self.state.subscribe();
-        let opened =
-            async { state.wait_for(|state| *state != State::Opening).await.is_ok_and(|state| *state == State::Up) };
+        let opened = async {
+            state.wait_for(|state| *state != PushState::Opening).await.is_ok_and(|state| *state == PushState::Up)
+        };
         // The caller has a deadline of its own, and polling meanwhile is better than waiting for the connection.
         let limit = self.connections.clock.now().after(OPEN_WAIT);
         let clock = &self.connections.clock;
@@ -115,7 +116,7 @@ impl Pushes {
         }
         let thread = dlock_contract::engine::background()?;
         let (end, ended) = oneshot::channel();
-        self.state.send_replace(State::Opening);
+        self.state.send_replace(PushState::Opening);
         let listener = Listener {
             connections: self.connections.clone(),
             places: self.places.clone(),
@@ -130,7 +131,7 @@ impl Pushes {
                 () = listener.listen() => {}
                 _ = ended => {}
             }
-            listener.state.send_replace(State::Down);
+            listener.state.send_replace(PushState::Down);
             *lock(&listener.slots) = Slots::default();
         });
         *running = Some(end);

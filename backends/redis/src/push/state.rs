@@ -31,7 +31,7 @@ pub(crate) struct Slots {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum PushState {
     Opening,
     Up,
     Down,

@@ -34,16 +34,16 @@ use crate::reply::read::text;
 pub(crate) struct Shards {
     /// The account may not look.
     blind: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ShardsState>,
 }
 
 #[derive(Default)]
-struct State {
+struct ShardsState {
     /// How often something has happened.
     changes: u64,
     /// The last change that any server may be concerned by.
     of_all: u64,
-    servers: Vec<Server>,
+    servers: Vec<ShardServer>,
     /// The primary of each slot, by its place among the servers; empty before the first look.
     owners: Vec<Option<usize>>,
     /// The slots that were found to be moving, each with the server to which it moves. A move may be broken off, and begin
@@ -53,13 +53,13 @@ struct State {
 
 /// One server that was told of, by its id.
 #[derive(Default)]
-struct Server {
+struct ShardServer {
     id: String,
     /// Its address, as the servers tell it.
     address: String,
     /// The last change that was about this server alone.
     failed: u64,
-    /// [`State::changes`] before the last look; `None` before the first one, and when slots have come to it.
+    /// [`ShardsState::changes`] before the last look; `None` before the first one, and when slots have come to it.
     looked: Option<u64>,
     life: Option<Life>,
     /// Whether slots were moved to it since the last look.
@@ -112,7 +112,7 @@ impl Shards {
             return true;
         }
         let state = self.state();
-        let is_current = |owner: &Server| owner.looked.is_some_and(|at| at >= owner.failed.max(state.of_all));
+        let is_current = |owner: &ShardServer| owner.looked.is_some_and(|at| at >= owner.failed.max(state.of_all));
         state.owner(slot).is_some_and(|owner| is_current(owner) && !owner.evicts)
     }
 
@@ -176,17 +176,17 @@ impl Shards {
         if left.is_zero() { Ok(()) } else { Err(in_quarantine(left)) }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, ShardsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl ShardsState {
     fn place_of(&self, slot: u16) -> Option<usize> {
         self.owners.get(usize::from(slot)).copied().flatten()
     }
 
-    fn owner(&self, slot: u16) -> Option<&Server> {
+    fn owner(&self, slot: u16) -> Option<&ShardServer> {
         self.servers.get(self.place_of(slot)?)
     }
 
@@ -194,7 +194,7 @@ impl State {
     fn place(&mut self, id: String) -> usize {
         let known = self.servers.iter().position(|server| server.id == id);
         known.unwrap_or_else(|| {
-            self.servers.push(Server { id, ..Server::default() });
+            self.servers.push(ShardServer { id, ..ShardServer::default() });
             self.servers.len() - 1
         })
     }
@@ -232,7 +232,7 @@ impl State {
     }
 }
 
-impl Server {
+impl ShardServer {
     /// Notes the state of its life. If slots come to it and nobody has met it before, its age tells what it may have lost.
     fn live(&mut self, rules: &Rules, seen: ServerDescription, now: BootInstant, gains: bool) {
         let found = match &self.life {

@@ -51,12 +51,12 @@ struct Table {
 
 struct Channel {
     waiters: HashSet<Owner>,
-    state: watch::Sender<State>,
+    state: watch::Sender<ChannelState>,
 }
 
 /// The state of a channel.
 #[derive(Clone, Copy, Debug)]
-struct State {
+struct ChannelState {
     /// Whether releases are heard at present; unknown until the server has answered.
     is_up: Option<bool>,
     /// How often there was a notification, or one may have been missed.
@@ -83,7 +83,7 @@ impl Channels {
         Ok(known.filter(|known| known.is_up == Some(true)).map(|known| Ear { state, seen: known.news }))
     }
 
-    fn join(&self, channel: &str, owner: Owner) -> Result<watch::Receiver<State>> {
+    fn join(&self, channel: &str, owner: Owner) -> Result<watch::Receiver<ChannelState>> {
         let orders = self.start()?;
         let mut table = self.table.lock();
         let entry = table.entry(channel.to_owned()).or_insert_with(|| {
@@ -91,7 +91,7 @@ impl Channels {
             // down.
             let _ = orders.send(Order::Subscribe(channel.to_owned()));
             let is_up = self.table.is_down.load(Ordering::Relaxed).then_some(false);
-            Channel { waiters: HashSet::new(), state: watch::Sender::new(State { is_up, news: 0 }) }
+            Channel { waiters: HashSet::new(), state: watch::Sender::new(ChannelState { is_up, news: 0 }) }
         });
         entry.waiters.insert(owner);
         Ok(entry.state.subscribe())
@@ -123,7 +123,7 @@ impl Channels {
         let thread = background()?;
         let (orders, incoming) = mpsc::unbounded_channel();
         let (end, ended) = oneshot::channel();
-        let listener = Listener { connections: self.connections.clone(), table: self.table.clone() };
+        let listener = ChannelListener { connections: self.connections.clone(), table: self.table.clone() };
         thread.spawn(async move {
             tokio::select! {
                 () = listener.listen(incoming) => {}
@@ -142,7 +142,7 @@ impl Channels {
 
 /// Hears the releases that are published on one channel.
 pub(crate) struct Ear {
-    state: watch::Receiver<State>,
+    state: watch::Receiver<ChannelState>,
     seen: u64,
 }
 
@@ -159,7 +159,7 @@ impl Table {
         self.channels.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn change(&self, channel: &str, change: impl FnOnce(&mut State)) {
+    fn change(&self, channel: &str, change: impl FnOnce(&mut ChannelState)) {
         if let Some(entry) = self.lock().get(channel) {
             entry.state.send_modify(change);
         }
@@ -170,18 +170,18 @@ impl Table {
         let channels = self.lock();
         self.is_down.store(true, Ordering::Relaxed);
         for entry in channels.values() {
-            entry.state.send_modify(|state| *state = State { is_up: Some(false), news: state.news + 1 });
+            entry.state.send_modify(|state| *state = ChannelState { is_up: Some(false), news: state.news + 1 });
         }
     }
 }
 
 /// The task that keeps the connection open.
-struct Listener {
+struct ChannelListener {
     connections: Arc<Connections>,
     table: Arc<Table>,
 }
 
-impl Listener {
+impl ChannelListener {
     async fn listen(&self, mut orders: mpsc::UnboundedReceiver<Order>) {
         let mut pause = PAUSE.0;
         loop {
@@ -241,7 +241,7 @@ impl Listener {
     async fn subscribe(&self, connection: &mut MultiplexedConnection, channel: &str) -> Result<()> {
         let heard = allowed(self.bounded(connection.subscribe(channel)).await)?;
         // Earlier messages are unknown.
-        self.table.change(channel, |state| *state = State { is_up: Some(heard), news: state.news + 1 });
+        self.table.change(channel, |state| *state = ChannelState { is_up: Some(heard), news: state.news + 1 });
         Ok(())
     }
 

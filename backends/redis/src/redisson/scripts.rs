@@ -75,7 +75,7 @@ return redis.acl_check_cmd('publish',ARGV[1],'0') and 1 or 0
 ";
 
 /// The scripts, with their digests.
-pub(crate) struct Scripts {
+pub(crate) struct RedissonScripts {
     pub(crate) take: Lua,
     pub(crate) release: Lua,
     pub(crate) renew_all: Lua,
@@ -83,10 +83,10 @@ pub(crate) struct Scripts {
     pub(crate) may_tell: Lua,
 }
 
-pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| {
+pub(crate) static SCRIPTS: LazyLock<RedissonScripts> = LazyLock::new(|| {
     let limits = format!("local LEAST,END,STEP={LEAST_TOKEN},{TOKEN_END},{HIGH_STEP}");
     let on_one = "local L=KEYS[1]";
-    Scripts {
+    RedissonScripts {
         take: Lua::new(&[on_one, CLOCK, BESIDE, &limits, TAKE]),
         release: Lua::new(&[on_one, BESIDE, RELEASE]),
         renew_all: Lua::new(&[BESIDE, RENEW_ALL]),

@@ -168,7 +168,7 @@ return f
 ";
 
 /// The scripts, with their digests.
-pub struct Scripts {
+pub struct ExclusiveScripts {
     pub(crate) ask: Lua,
     pub(crate) look: Lua,
     /// Frees a lock.
@@ -188,7 +188,7 @@ pub struct Scripts {
 const QUEUE: Option<&[&str]> = Some(&[":q", ":a", ":x"]);
 
 /// All scripts.
-pub static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+pub static SCRIPTS: LazyLock<ExclusiveScripts> = LazyLock::new(|| ExclusiveScripts {
     ask: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ASKING, ASK]).on(QUEUE),
     look: Lua::new(&["local L=KEYS[1]", CLOCK, LOOK]).on(Some(&[])),
     release: Lua::new(&[RELEASE, CLOCK, ADVANCE, HAND_ON]).on(QUEUE),

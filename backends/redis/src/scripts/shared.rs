@@ -205,14 +205,14 @@ return f
 ";
 
 /// The scripts, with their digests.
-pub(crate) struct Scripts {
+pub(crate) struct SharedScripts {
     pub(crate) ask: Lua,
     pub(crate) end: Lua,
     pub(crate) renew: Lua,
     pub(crate) repair: Lua,
 }
 
-pub(crate) static SHARED_SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
+pub(crate) static SHARED_SCRIPTS: LazyLock<SharedScripts> = LazyLock::new(|| SharedScripts {
     ask: Lua::new(&[CLOCK, SHARES, SERVE, ASK]),
     end: Lua::new(&[CLOCK, SHARES, SERVE, END]),
     renew: Lua::new(&[CLOCK, SHARES, RENEW]),

@@ -68,12 +68,12 @@ struct Answer {
     values: u64,
     /// How many values each list that has begun still wants, the outermost one first.
     lists: Vec<u64>,
-    part: Part,
+    part: ReplyPart,
 }
 
 /// The part of an answer that the next byte belongs to.
 #[derive(Debug, Default)]
-enum Part {
+enum ReplyPart {
     /// It says of what kind the next value is.
     #[default]
     Kind,
@@ -87,13 +87,13 @@ impl Answer {
     fn take(&mut self, mut bytes: &[u8]) -> Result<(), TooLarge> {
         while let Some((first, rest)) = bytes.split_first() {
             let taken = match &mut self.part {
-                Part::Kind => {
+                ReplyPart::Kind => {
                     self.values += 1;
-                    self.part = Part::Line { kind: *first, length: 0, is_negative: false };
+                    self.part = ReplyPart::Line { kind: *first, length: 0, is_negative: false };
                     bytes = rest;
                     1
                 }
-                Part::Line { length, is_negative, .. } => {
+                ReplyPart::Line { length, is_negative, .. } => {
                     let end = bytes.iter().position(|byte| *byte == b'\n');
                     let line = &bytes[..end.unwrap_or(bytes.len())];
                     for byte in line {
@@ -110,7 +110,7 @@ impl Answer {
                     }
                     taken
                 }
-                Part::Text(left) => {
+                ReplyPart::Text(left) => {
                     let taken = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                     *left -= taken as u64;
                     let is_over = *left == 0;
@@ -137,7 +137,7 @@ impl Answer {
     }
 
     fn end_line(&mut self) -> Result<(), TooLarge> {
-        let Part::Line { kind, length, is_negative } = std::mem::take(&mut self.part) else { return Ok(()) };
+        let ReplyPart::Line { kind, length, is_negative } = std::mem::take(&mut self.part) else { return Ok(()) };
         let length = if is_negative { 0 } else { length };
         let values = match kind {
             b'$' | b'!' | b'=' if !is_negative => {
@@ -145,7 +145,7 @@ impl Answer {
                 if self.bytes.saturating_add(length) > MOST_BYTES {
                     return Err(TooLarge);
                 }
-                self.part = Part::Text(length + 2);
+                self.part = ReplyPart::Text(length + 2);
                 return Ok(());
             }
             b'*' | b'~' | b'>' => length,
@@ -166,7 +166,7 @@ impl Answer {
     }
 
     fn end_value(&mut self) {
-        self.part = Part::Kind;
+        self.part = ReplyPart::Kind;
         while let Some(left) = self.lists.last_mut() {
             *left -= 1;
             if *left > 0 {
