@@ -92,7 +92,7 @@ async fn sell_in_postgres(url: &str, id: i64) -> Result<Sold, Failure> {
     sell(|| stock_in_postgres(&shop, id), || buy_in_postgres(&shop, id)).await
 }
 
-/// What the buyers got, how many are left, and how often the row was written.
+/// The pieces that the buyers got, the pieces that are left, and how often the row was written.
 struct Sold {
     bought: Vec<bool>,
     left: i64,

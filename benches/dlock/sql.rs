@@ -173,20 +173,9 @@ pub(crate) fn row(make: Make, way: Way, tasks: usize) -> Result<Row, Failed> {
         aims: Vec::new(),
     };
     for (name, own) in contenders.iter().zip(&rounds) {
-        let middle = |pick: usize| median(own.iter().map(|round| round[pick]).collect());
         // Round by round, so that a slow second of the disk hits both sides.
         let ratio = median(own.iter().zip(&rounds[0]).map(|(own, floor)| floor[0] / own[0]).collect());
-        row.contenders.push(Contender {
-            name: (*name).to_owned(),
-            figures: vec![
-                ("cycles/s", middle(0)),
-                ("p50 µs", middle(1)),
-                ("p99 µs", middle(2)),
-                ("time of a cycle × floor", ratio),
-                ("client's processor, µs", middle(3)),
-                ("client's sleeps", middle(4)),
-            ],
-        });
+        row.contenders.push(Contender::of_cycles(name, own, ("time of a cycle × floor", ratio)));
     }
     let ratio = row.figure("dlock", "time of a cycle × floor");
     let most = way.aim();

@@ -18,6 +18,23 @@ pub(crate) struct Contender {
     pub(crate) figures: Vec<(&'static str, f64)>,
 }
 
+impl Contender {
+    /// Of a row of uncontended cycles. Each round has the cycles per second, the median and the 99th percentile in µs, and the
+    /// client's processor and sleeps.
+    pub(crate) fn of_cycles(name: &str, rounds: &[[f64; 5]], ratio: (&'static str, f64)) -> Self {
+        let middle = |pick: usize| median(rounds.iter().map(|round| round[pick]).collect());
+        let figures = vec![
+            ("cycles/s", middle(0)),
+            ("p50 µs", middle(1)),
+            ("p99 µs", middle(2)),
+            ratio,
+            ("client's processor, µs", middle(3)),
+            ("client's sleeps", middle(4)),
+        ];
+        Self { name: name.to_owned(), figures }
+    }
+}
+
 impl Row {
     pub(crate) fn figure(&self, contender: &str, figure: &str) -> f64 {
         let found = self.contenders.iter().find(|c| c.name == contender);

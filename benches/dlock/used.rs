@@ -1,5 +1,5 @@
-//! What a contender costs its own process: the processor's time and the sleeps of all threads. On a fast disk they, and not the
-//! server, decide what a cycle takes.
+//! The processor's time and the sleeps of this process, of all its threads. On a fast disk they decide how long a cycle takes, and
+//! not the server.
 
 use std::fs;
 

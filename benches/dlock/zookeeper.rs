@@ -55,18 +55,9 @@ pub(crate) fn uncontended_row(tasks: usize) -> Result<Row, Failed> {
     }
     let floors = rounds[0].clone();
     let contenders = ALONE.iter().zip(rounds).map(|(name, rounds)| {
-        let middle = |pick: usize| median(rounds.iter().map(|round| round[pick]).collect());
         // Round by round, so that a slow second of the disk hits all sides.
         let ratio = median(rounds.iter().zip(&floors).map(|(own, floor)| own[0] / floor[0]).collect());
-        let figures = vec![
-            ("cycles/s", middle(0)),
-            ("p50 µs", middle(1)),
-            ("p99 µs", middle(2)),
-            ("throughput × floor", ratio),
-            ("client's processor, µs", middle(3)),
-            ("client's sleeps", middle(4)),
-        ];
-        Contender { name: (*name).to_owned(), figures }
+        Contender::of_cycles(name, &rounds, ("throughput × floor", ratio))
     });
     let mut row = Row {
         name: format!("zookeeper-{tasks}"),

@@ -35,7 +35,7 @@ impl HostName {
         fs::rename(draft, self.address()).context("an address")
     }
 
-    /// What a child must have in its environment to know the name, for [`Child::spawn`](crate::child::Child::spawn).
+    /// The environment variables by which a child knows the name, for [`Child::spawn`](crate::child::Child::spawn).
     pub fn variables(&self) -> [(&'static str, String); 3] {
         [
             ("LD_PRELOAD", self.library.display().to_string()),

@@ -10,7 +10,7 @@ use crate::sh::{Result, not_run, text};
 const LINES: usize = 6;
 const WIDTH: usize = 300;
 
-/// What the panic of a test says if a server did not answer in time. A lock that is held twice, a wrong token, a loss or a
+/// The words in a test's panic after which a server did not answer in time. A lock that is held twice, a wrong token, a loss or a
 /// waiter that nobody wakes says none of it.
 const LATE: [&str; 2] = ["kind: Outage", "did not answer within"];
 

@@ -106,7 +106,7 @@ fn installed() -> Result<Vec<(String, String)>> {
     Ok(lines.map(|(package, version)| (package.to_owned(), version.to_owned())).collect())
 }
 
-/// What to do by hand, if it cannot be done here.
+/// The commands to run by hand, if this task cannot run them.
 fn obstacle(missing: &[&Pin]) -> Option<String> {
     let release = fs::read_to_string("/etc/os-release").unwrap_or_default();
     if !release.lines().any(|line| line == "ID=debian") || find_program("apt-get").is_none() {

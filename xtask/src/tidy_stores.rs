@@ -30,7 +30,7 @@ const PROMISES: &str = "tests/promises.rs";
 /// With the standard harness the target would have no test, and pass.
 const SUITE: &str = "[[test]]\nname = \"conformance\"\nharness = false\n";
 
-/// What was forgotten, each with its place. `read` gives the text of a file, or an empty one.
+/// The places that were forgotten. `read` gives the text of a file, or an empty one.
 pub(super) fn forgotten(workspace: &Workspace, read: &dyn Fn(&str) -> String) -> Vec<String> {
     let mut found = Vec::new();
     let mut unless = |is_there: bool, place: &str, what: String| {
