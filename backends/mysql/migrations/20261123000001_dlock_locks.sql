@@ -12,5 +12,7 @@ CREATE TABLE dlock_locks (
     run_started BIGINT,
     good_started BIGINT,
     good_took BIGINT,
-    good_note VARBINARY(256)
+    good_note VARBINARY(256),
+    expires_day INT GENERATED ALWAYS AS (expires_us DIV 86400000000) STORED,
+    KEY expires_day (expires_day, k)
 ) ENGINE=InnoDB

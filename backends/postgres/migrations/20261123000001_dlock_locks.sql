@@ -12,5 +12,7 @@ CREATE TABLE dlock_locks (
     run_started BIGINT,
     good_started BIGINT,
     good_took BIGINT,
-    good_note TEXT COLLATE "C"
-) WITH (fillfactor = 50)
+    good_note TEXT COLLATE "C",
+    expires_day INTEGER GENERATED ALWAYS AS ((expires_us / 86400000000)::integer) STORED
+) WITH (fillfactor = 50);
+CREATE INDEX dlock_locks_expires_day ON dlock_locks (expires_day, k)

@@ -25,6 +25,7 @@ mod pool;
 mod room_name;
 mod row;
 mod row_lock;
+mod schema_version;
 mod server_table;
 mod session;
 mod settings;
@@ -51,6 +52,7 @@ pub use row_lock::{
     Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind,
     RowLock, RowTable, RowTransaction, RowWords, Taken,
 };
+pub use schema_version::{compare_version, note_version, read_version};
 pub use server_table::ServerTable;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
 pub use shedlock::{ShedlockWords, shedlock_table};

@@ -11,15 +11,16 @@ pub struct ServerTable {
     pub name: &'static str,
     /// The shipped file that makes it.
     pub create: &'static str,
-    /// Its columns in their order, as the server's own check writes them.
+    /// Its columns in their order, with their indexes, as the server's own check writes them.
     pub columns: &'static [&'static str],
 }
 
 impl ServerTable {
-    /// The statement that makes it, unless it is there.
+    /// The statements that make it, and its indexes, unless they are there.
     #[must_use]
     pub fn create_if_missing(&self, names: &TableNames) -> String {
-        names.create(self.create).replacen(" TABLE ", " TABLE IF NOT EXISTS ", 1)
+        let create = names.create(self.create);
+        create.replace(" TABLE ", " TABLE IF NOT EXISTS ").replace(" INDEX ", " INDEX IF NOT EXISTS ")
     }
 
     /// Whether its rows are worth nothing after a crash of the server.

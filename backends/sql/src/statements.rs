@@ -174,8 +174,12 @@ const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sw
 const UNUSED: &str =
     "expires_us < {now} - $1 AND (run_boundary IS NULL AND good_started IS NULL OR expires_us < {now} - $2)";
 
-/// Values: as of [`UNUSED`], and after which name.
-const SWEEP_PAGE: &str = "SELECT k, token, {unused} FROM {locks} WHERE k > $3 ORDER BY k LIMIT {page}";
+/// The oldest rows first, by the index on the day. Rows of the last day may be too young, and rows with runs stay longer.
+///
+/// Values: as of [`UNUSED`], and after which day and name.
+pub(crate) const SWEEP_PAGE: &str = "\
+    SELECT k, token, {unused}, expires_day FROM {locks} WHERE expires_day <= ({now} - $1) {div} 86400000000 \
+        AND expires_day >= $3 AND (expires_day > $3 OR k > $4) ORDER BY expires_day, k LIMIT {page}";
 
 /// Values: a token.
 const NOTE_SWEPT: &str = "UPDATE {meta} SET number = GREATEST(number, $1) WHERE name = 'swept'";

@@ -56,10 +56,12 @@ impl TableNames {
         self.in_text(&format!("{{s}}{table}"))
     }
 
-    /// A shipped statement that makes a table or a sequence, for these names.
+    /// The shipped statements that make a table or a sequence, for these names. An index is in the schema of its table, and
+    /// may not name it.
     #[must_use]
     pub fn create(&self, shipped: &str) -> String {
-        self.in_text(&shipped.trim().replacen(&format!(" {PREFIX}"), " {s}{t}", 1))
+        let named = shipped.trim().replace(&format!(" INDEX {PREFIX}"), " INDEX {t}");
+        self.in_text(&named.replace(&format!(" {PREFIX}"), " {s}{t}"))
     }
 
     /// The schema, if the URL names one.
@@ -96,6 +98,8 @@ mod tests {
         assert_eq!(shipped.full("{t}locks"), "s.my_dlock_locks");
         assert_eq!(shipped.create("CREATE TABLE dlock_locks (k TEXT)\n"), "CREATE TABLE s.my_dlock_locks (k TEXT)");
         assert_eq!(shipped.create("CREATE SEQUENCE dlock_tokens"), "CREATE SEQUENCE s.my_dlock_tokens");
+        let index = shipped.create("CREATE INDEX dlock_locks_day ON dlock_locks (day)");
+        assert_eq!(index, "CREATE INDEX my_dlock_locks_day ON s.my_dlock_locks (day)");
         assert_eq!((plain.place("d".into()).as_str(), shipped.place("d".into()).as_str()), ("d", "d/my_dlock_"));
     }
 

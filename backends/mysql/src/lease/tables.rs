@@ -1,10 +1,10 @@
 //! The tables of lease rows, records of broken holds, named locks and row locks, and the table of settings of a namespace.
 //!
-//! Names and keys are bytes, so no collation changes how they compare. The end of a lease has no index, because every
-//! acquisition, renewal and release would also have to write the index.
+//! Names and keys are bytes, so no collation changes how they compare. Not the end of a lease has an index, but the day of it:
+//! an acquisition, a renewal or a release would else also have to write the index each time.
 
 use dlock_contract::{ErrorKind, Health, Result};
-use dlock_sql::{ServerTable, TableNames};
+use dlock_sql::{ServerTable, TableNames, compare_version, note_version, read_version};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
@@ -17,7 +17,7 @@ const NAMED_LOCKS: [&ServerTable; 2] = [&NAMED, &META];
 
 const ROW_LOCKS: [&ServerTable; 3] = [&ROWS, &META, &ROW_KEYS];
 
-/// The columns of each table are `name:type:key`.
+/// The columns of each table are `name:type:key`, and `:generated` if the server computes the value.
 const LOCKS: ServerTable = ServerTable {
     name: dlock_sql::LOCKS,
     create: include_str!("../../migrations/20261123000001_dlock_locks.sql"),
@@ -36,6 +36,7 @@ const LOCKS: ServerTable = ServerTable {
         "good_started:bigint:",
         "good_took:bigint:",
         "good_note:varbinary(256):",
+        "expires_day:int:MUL:generated",
     ],
 };
 
@@ -153,7 +154,21 @@ async fn prepare_all(
     for table in tables {
         create_if_missing(conn, names, table).await?;
     }
-    test_rights(conn, names, probes).await
+    test_rights(conn, names, probes).await?;
+    if !check_version(conn, names).await? {
+        let note = note_version(names, " ON DUPLICATE KEY UPDATE number = number");
+        sqlx::raw_sql(AssertSqlSafe(note)).execute(&mut *conn).await.map_err(fault)?;
+        check_version(conn, names).await?;
+    }
+    Ok(())
+}
+
+/// False if no version is noted yet.
+async fn check_version(conn: &mut MySqlConnection, names: &TableNames) -> Result<bool> {
+    let found = sqlx::raw_sql(AssertSqlSafe(read_version(names))).fetch_optional(conn).await.map_err(fault)?;
+    let Some(found) = found else { return Ok(false) };
+    compare_version(names, found.try_get(0).map_err(fault)?)?;
+    Ok(true)
 }
 
 async fn create_if_missing(conn: &mut MySqlConnection, names: &TableNames, table: &ServerTable) -> Result<()> {
@@ -190,6 +205,7 @@ async fn check_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&Se
             return Err(table.missing(names));
         }
     }
+    check_version(conn, names).await?;
     sqlx::raw_sql(AssertSqlSafe(names.in_text(NO_WRITE))).execute(conn).await.map(drop).map_err(fault)
 }
 
@@ -197,7 +213,8 @@ async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &Ser
     // Each view has the schema and the name as constants. Where a view gets them from another one, MariaDB opens every table of
     // the server: that took 140 ms instead of 4 beside a thousand other tables.
     let sql = "\
-        SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key) AS CHAR), CAST(t.engine AS CHAR) \
+        SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key, \
+            IF(COALESCE(c.generation_expression, '') = '', '', ':generated')) AS CHAR), CAST(t.engine AS CHAR) \
         FROM information_schema.columns c JOIN information_schema.tables t \
         WHERE c.table_schema = DATABASE() AND c.table_name = ? AND t.table_schema = DATABASE() AND t.table_name = ? \
         ORDER BY c.ordinal_position";
@@ -211,12 +228,12 @@ async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &Ser
         }
         let column: String = row.try_get(0).map_err(fault)?;
         // Some releases add a width to the type.
-        found.push(column.replace("bigint(20)", "bigint").replace("smallint(6)", "smallint"));
+        found.push(column.replace("bigint(20)", "bigint").replace("smallint(6)", "smallint").replace("int(11)", "int"));
     }
     if found.is_empty() || found == table.columns {
         return Ok(!found.is_empty());
     }
-    Err(table.refused(names, "does not have the right columns"))
+    Err(table.refused(names, "does not have the right columns and indexes"))
 }
 
 async fn test_rights(conn: &mut MySqlConnection, names: &TableNames, probes: &[&str]) -> Result<()> {

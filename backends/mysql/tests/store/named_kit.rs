@@ -36,7 +36,11 @@ pub(crate) async fn open(database: &Database) -> Store {
 }
 
 pub(crate) async fn open_at(url: &str) -> Store {
-    named::open(url, &Clock::system()).await.unwrap()
+    try_open_at(url).await.unwrap()
+}
+
+pub(crate) async fn try_open_at(url: &str) -> dlock::Result<Store> {
+    named::open(url, &Clock::system()).await
 }
 
 pub(crate) fn key(database: &Database, text: &str) -> LockKey {

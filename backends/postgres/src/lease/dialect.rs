@@ -216,6 +216,7 @@ fn cells(row: &PgRow) -> sqlx::Result<Vec<Cell>> {
         }
         match row.column(index).type_info().name() {
             "INT8" => row.try_get(index).map(Cell::Int),
+            "INT4" => row.try_get(index).map(|number: i32| Cell::Int(number.into())),
             "BOOL" => row.try_get(index).map(|truth: bool| Cell::Int(truth.into())),
             "BYTEA" => row.try_get(index).map(Cell::Bytes),
             _ => row.try_get(index).map(|text: String| Cell::Bytes(text.into_bytes())),

@@ -1,10 +1,11 @@
 //! The tables of lease rows, records of broken holds, named locks and row locks, and the table of settings of a namespace.
 //!
-//! Keys are compared byte by byte. The end of a lease has no index: with one, updates could not be heap-only (HOT), and the
-//! dead versions of a busy lock's row would stay in the table and its indexes until a vacuum.
+//! Keys are compared byte by byte. Not the end of a lease has an index, but the day of it. With an index on the end, updates
+//! could not be heap-only (HOT), and the dead versions of a busy lock's row would stay in the table and its indexes until a
+//! vacuum.
 
 use dlock_contract::{ErrorKind, Health, Result};
-use dlock_sql::{ServerTable, TableNames};
+use dlock_sql::{ServerTable, TableNames, compare_version, note_version, read_version};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
@@ -16,7 +17,8 @@ const NAMED_LOCKS: [&ServerTable; 3] = [&NAMED, &READ_WRITE, &META];
 
 const ROW_LOCKS: [&ServerTable; 3] = [&ROWS, &META, &ROW_KEYS];
 
-/// The columns of each table are `name:type:collation:key`.
+/// The columns of each table are `name:type:collation:key`, and `:generated` if the server computes the value. The key is
+/// `PRI` for a part of the primary key, and `MUL` for the first column of another index, as in MySQL.
 const LOCKS: ServerTable = ServerTable {
     name: dlock_sql::LOCKS,
     create: include_str!("../../migrations/20261123000001_dlock_locks.sql"),
@@ -35,6 +37,7 @@ const LOCKS: ServerTable = ServerTable {
         "good_started:bigint::",
         "good_took:bigint::",
         "good_note:text:C:",
+        "expires_day:integer::MUL:generated",
     ],
 };
 
@@ -110,7 +113,9 @@ const ROW_KEYS: ServerTable = ServerTable {
 
 const COLUMNS: &str = "\
     SELECT a.attname || ':' || format_type(a.atttypid, a.atttypmod) || ':' || coalesce(l.collname, '') || ':' \
-            || CASE WHEN i.indrelid IS NULL THEN '' ELSE 'PRI' END, \
+            || CASE WHEN i.indrelid IS NOT NULL THEN 'PRI' WHEN EXISTS (SELECT FROM pg_index o WHERE o.indrelid = c.oid \
+                AND o.indkey[0] = a.attnum AND o.indpred IS NULL AND NOT o.indisprimary) THEN 'MUL' ELSE '' END \
+            || CASE WHEN a.attgenerated = '' THEN '' ELSE ':generated' END, \
         c.relkind IN ('r', 'p') AND (c.relpersistence = 'p' OR {may_be_unlogged} AND c.relpersistence = 'u') \
     FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid \
         LEFT JOIN pg_collation l ON l.oid = a.attcollation \
@@ -189,7 +194,21 @@ async fn prepare_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Ser
             _ => {}
         }
     }
-    test_rights(conn, names, probe).await
+    test_rights(conn, names, probe).await?;
+    if !check_version(conn, names).await? {
+        let note = note_version(names, " ON CONFLICT DO NOTHING");
+        sqlx::raw_sql(AssertSqlSafe(note)).execute(&mut *conn).await.map_err(fault)?;
+        check_version(conn, names).await?;
+    }
+    Ok(())
+}
+
+/// False if no version is noted yet.
+async fn check_version(conn: &mut PgConnection, names: &TableNames) -> Result<bool> {
+    let found = sqlx::raw_sql(AssertSqlSafe(read_version(names))).fetch_optional(conn).await.map_err(fault)?;
+    let Some(found) = found else { return Ok(false) };
+    compare_version(names, found.try_get(0).map_err(fault)?)?;
+    Ok(true)
 }
 
 async fn test_rights(conn: &mut PgConnection, names: &TableNames, probe: &str) -> Result<()> {
@@ -223,7 +242,7 @@ async fn check_all(conn: &mut PgConnection, names: &TableNames, tables: &[&Serve
             return Err(table.missing(names));
         }
     }
-    Ok(())
+    check_version(conn, names).await.map(drop)
 }
 
 async fn check_table(conn: &mut PgConnection, names: &TableNames, table: &ServerTable) -> Result<bool> {
@@ -240,7 +259,7 @@ async fn check_table(conn: &mut PgConnection, names: &TableNames, table: &Server
     if rows.is_empty() || rows.iter().map(|(column, _)| column.as_str()).eq(table.columns.iter().copied()) {
         return Ok(!rows.is_empty());
     }
-    Err(table.refused(names, "does not have the right columns"))
+    Err(table.refused(names, "does not have the right columns and indexes"))
 }
 
 /// The server's version, and a finding for each setting that weakens a promise.

@@ -76,6 +76,7 @@ mod failover;
 mod fenced;
 mod full_log;
 mod hosts;
+mod index;
 mod kit;
 mod lock_in;
 mod named_kit;

@@ -40,9 +40,13 @@ async fn a_table_of_somebody_else_is_refused_and_left_as_it_is(database: Databas
         shipped("k TEXT COLLATE \"C\"", "k VARCHAR(20) COLLATE \"C\""),
         shipped("NOT NULL PRIMARY KEY", "NOT NULL"),
         shipped("token BIGINT", "token INT"),
-        shipped("expires_us BIGINT", "expires_us TIMESTAMPTZ"),
+        shipped("expires_us BIGINT", "expires_us NUMERIC"),
         shipped("    note TEXT COLLATE \"C\" NOT NULL,\n", ""),
         shipped("good_note TEXT COLLATE \"C\"", "good_note TEXT COLLATE \"C\", more INT NOT NULL"),
+        shipped("GENERATED ALWAYS AS ((expires_us / 86400000000)::integer) STORED", ""),
+        shipped("CREATE INDEX dlock_locks_expires_day ON dlock_locks (expires_day, k)", ""),
+        shipped("dlock_locks (expires_day, k)", "dlock_locks (k, expires_day)"),
+        shipped("dlock_locks (expires_day, k)", "dlock_locks (expires_day, k) WHERE expires_day > 0"),
         "CREATE VIEW dlock_locks AS SELECT 1 AS k".to_owned(),
     ] {
         database.change(&wrong).await;
@@ -106,6 +110,8 @@ async fn programs_that_start_together_make_the_tables_once(database: Database) {
     }
     let tables = database.number("SELECT count(*) FROM pg_class WHERE relname LIKE 'dlock%' AND relkind = 'r'").await;
     assert_eq!(tables, 3);
+    let indexes = database.number("SELECT count(*) FROM pg_indexes WHERE tablename = 'dlock_locks'").await;
+    assert_eq!(indexes, 2);
 }
 
 /// An account without `CREATE`.

@@ -1,7 +1,7 @@
 //! Deletes rows of keys that nobody has used for long, and old records of broken holds.
 //!
-//! One process at a time sweeps a store. It walks over the primary key, a page at a time, so that no other caller waits for
-//! it. A swept key loses no promise: the highest token that was swept is noted before, and a row that is made anew begins
+//! One process at a time sweeps a store. It walks over the index on the day on which a lease ended, a page at a time, so
+//! that no other caller waits for it, and rows of keys in use are not read. A swept key loses no promise: the highest token that was swept is noted before, and a row that is made anew begins
 //! above it.
 
 use std::sync::Arc;
@@ -17,6 +17,9 @@ use crate::statements::{PAGE, of_size};
 
 /// The pause between two pages.
 const PAUSE: Duration = Duration::from_millis(100);
+
+/// No lease has ended on this day.
+const FIRST_DAY: i64 = -1;
 
 /// Keys with runs stay as long as this: a schedule may have a period of a year.
 const RUNS: Duration = Duration::from_secs(400 * 24 * 3600);
@@ -43,9 +46,9 @@ async fn sweep<D: Dialect>(context: &Arc<StoreContext<D>>, pool: &Arc<Pool<D>>) 
     if !pool.run(|session| Box::pin(takes_turn(session))).await? {
         return Ok(());
     }
-    let mut after = Some(String::new());
-    while let Some(place) = after {
-        after = pool.run(move |session| Box::pin(async move { sweep_page(session, &place).await })).await?;
+    let mut after = Some((FIRST_DAY, String::new()));
+    while let Some((day, name)) = after {
+        after = pool.run(move |session| Box::pin(async move { sweep_page(session, day, &name).await })).await?;
         context.clock.sleep_until(context.clock.now().after(PAUSE)).await;
     }
     Ok(())
@@ -61,14 +64,19 @@ async fn takes_turn<D: Dialect>(session: &mut StatementSession<D>) -> Result<boo
     Ok(session.ask(&context.statements.take_sweep, &[period]).await?.changed > 0)
 }
 
-/// Sweeps the rows of one page, and gives the last name of it if there are more.
-async fn sweep_page<D: Dialect>(session: &mut StatementSession<D>, after: &str) -> Result<Option<String>> {
+/// Sweeps the rows of the page that follows this day and name, and gives the last ones of it if there are more.
+async fn sweep_page<D: Dialect>(
+    session: &mut StatementSession<D>,
+    day: i64,
+    name: &str,
+) -> Result<Option<(i64, String)>> {
     let context = session.context.clone();
-    if after.is_empty() {
+    if day == FIRST_DAY {
         session.ask(&context.statements.sweep_breaks, &[]).await?;
     }
     let limits = [Value::Int(micros(context.settings.sweep_after)), Value::Int(micros(RUNS))];
-    let page = session.ask(&context.statements.sweep_page, &[limits[0], limits[1], Value::Text(after)]).await?.rows;
+    let place = [limits[0], limits[1], Value::Int(day), Value::Text(name)];
+    let page = session.ask(&context.statements.sweep_page, &place).await?.rows;
     let unused: Vec<_> = page.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true())).collect();
     if let Some(token) = unused.iter().filter_map(|row| row.get(1)?.int()).max() {
         // First, so that no row is gone whose token is not noted.
@@ -82,6 +90,6 @@ async fn sweep_page<D: Dialect>(session: &mut StatementSession<D>, after: &str) 
         values.extend((0..size).map(|place| Value::Text(names[place.min(names.len() - 1)])));
         session.ask(sweep, &values).await?;
     }
-    let last = page.last().filter(|_| page.len() >= PAGE).and_then(|row| row.first());
-    Ok(last.map(|name| name.text().to_owned()))
+    let last = page.last().filter(|_| page.len() >= PAGE);
+    Ok(last.and_then(|row| Some((row.get(3)?.int()?, row.first()?.text().to_owned()))))
 }

@@ -87,6 +87,17 @@ async fn a_store_without_the_option_sweeps_nothing_soon(database: Database) {
     assert_eq!(database.number("SELECT COUNT(*) FROM dlock_locks").await, 1);
 }
 
+/// Makes rows that were used just now, and one that was not for long.
+pub(crate) fn in_use_but_one(rows: u32) -> String {
+    let sixty = "up (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM up WHERE n < 60)";
+    format!(
+        "INSERT INTO dlock_locks (k, token, expires_us, note, hold) WITH RECURSIVE {sixty} \
+         SELECT CONCAT('n', a.n, '.', b.n), 1, CASE WHEN a.n = 7 AND b.n = 7 THEN 1 ELSE {NOW} END, '', '' \
+         FROM up a CROSS JOIN up b ORDER BY a.n <> 7, b.n <> 7 LIMIT {}",
+        rows + 1
+    )
+}
+
 async fn more_rows_than_a_page_are_swept(database: Database) {
     let store = database.store().await;
     let held = take(&store, &database.claim("held", TTL)).await;

@@ -6,14 +6,17 @@ use dlock_contract::{Backend, Standing};
 use dlock_mysql::lease;
 use dlock_testkit::holds::take;
 use dlock_testkit::servers::Instance;
+use dlock_testkit::wait_until;
 use sqlx::{AssertSqlSafe, Row};
 
+use super::cases::sweep::in_use_but_one;
 use super::kit::{Database, TTL};
 use crate::row_kit;
 
 cases_with_own_server! {
     a_locked_row_of_another_key_does_not_delay_a_renewal_of_several
     no_check_of_the_tables_reads_the_catalogue_of_all_databases
+    a_sweep_reads_the_oldest_rows_and_not_those_in_use
 }
 
 async fn a_locked_row_of_another_key_does_not_delay_a_renewal_of_several(server: Instance, database: Database) {
@@ -63,4 +66,26 @@ async fn no_check_of_the_tables_reads_the_catalogue_of_all_databases(server: Ins
             assert!(!extra.contains("Scanned all") && !extra.contains("Scanned 1"), "{sql}: {extra}");
         }
     }
+}
+
+async fn a_sweep_reads_the_oldest_rows_and_not_those_in_use(server: Instance, database: Database) {
+    let _tables = database.store().await;
+    database.change(&in_use_but_one(3000)).await;
+    database.change("ANALYZE TABLE dlock_locks").await;
+    server.ask("SET GLOBAL log_output = 'TABLE'").unwrap();
+    server.ask("SET GLOBAL general_log = ON").unwrap();
+    let _sweeps = database.store_with("sweep_every=50ms&sweep_after=2d").await;
+    let count = async || database.number("SELECT COUNT(*) FROM dlock_locks").await;
+    wait_until("the old row is swept", async || count().await == 3000).await.unwrap();
+    server.ask("SET GLOBAL general_log = OFF").unwrap();
+    let sql = "SELECT argument FROM mysql.general_log WHERE command_type = 'Execute' \
+               AND argument LIKE 'SELECT k, token%' LIMIT 1";
+    let [page] = &database.lines(sql).await[..] else { panic!("one page") };
+    let mut conn = database.connect().await;
+    let explain = AssertSqlSafe(format!("EXPLAIN FORMAT=TRADITIONAL {page}"));
+    let plan = sqlx::raw_sql(explain).fetch_one(&mut conn).await.unwrap();
+    let (index, extra): (Option<String>, Option<String>) =
+        (plan.try_get("key").unwrap(), plan.try_get("Extra").unwrap());
+    assert_eq!(index.as_deref(), Some("expires_day"), "{page}");
+    assert!(!extra.unwrap_or_default().contains("filesort"), "{page}");
 }

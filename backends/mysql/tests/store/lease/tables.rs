@@ -40,6 +40,9 @@ async fn a_table_of_somebody_else_is_refused_and_left_as_it_is(database: Databas
         shipped("expires_us BIGINT", "expires_us TIMESTAMP"),
         shipped("    note VARBINARY(256) NOT NULL,\n", ""),
         shipped("good_note VARBINARY(256)", "good_note VARBINARY(256), more INT NOT NULL"),
+        shipped(" GENERATED ALWAYS AS (expires_us DIV 86400000000) STORED", ""),
+        shipped(",\n    KEY expires_day (expires_day, k)", ""),
+        shipped("KEY expires_day (expires_day, k)", "KEY expires_day (k, expires_day)"),
     ] {
         database.change(&wrong).await;
         let before = made_as(&database).await;
