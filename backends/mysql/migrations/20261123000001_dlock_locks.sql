@@ -15,4 +15,4 @@ CREATE TABLE dlock_locks (
     good_note VARBINARY(256),
     expires_day INT GENERATED ALWAYS AS (expires_us DIV 86400000000) STORED,
     KEY expires_day (expires_day, k)
-) ENGINE=InnoDB
+) ENGINE=InnoDB COMMENT='MERGE_THRESHOLD=1'
