@@ -27,6 +27,7 @@ mod row;
 mod row_lock;
 mod schema_version;
 mod server_table;
+mod server_tables;
 mod session;
 mod settings;
 mod shedlock;
@@ -52,8 +53,8 @@ pub use row_lock::{
     Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind,
     RowLock, RowTable, RowTransaction, RowWords, Taken,
 };
-pub use schema_version::{compare_version, note_version, read_version};
 pub use server_table::ServerTable;
+pub use server_tables::{TableServer, TableSet, check_tables, prepare_tables};
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
 pub use shedlock::{ShedlockWords, shedlock_table};
 pub use statements::{BREAKS, LOCKS, META};

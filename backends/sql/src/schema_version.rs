@@ -12,22 +12,17 @@ use crate::table_names::TableNames;
 const VERSION: i64 = 1;
 
 /// Reads the version: one number, or no row in new tables.
-#[must_use]
-pub fn read_version(names: &TableNames) -> String {
+pub(crate) fn read_version(names: &TableNames) -> String {
     format!("SELECT number FROM {} WHERE name = 'schema'", names.full(META))
 }
 
 /// Notes the version of new tables. `unless_there` ends an insert that changes nothing if the row is there.
-#[must_use]
-pub fn note_version(names: &TableNames, unless_there: &str) -> String {
+pub(crate) fn note_version(names: &TableNames, unless_there: &str) -> String {
     format!("INSERT INTO {} (name, word, number) VALUES ('schema', '', {VERSION}){unless_there}", names.full(META))
 }
 
 /// Compares the version that stands in the table with this program's.
-///
-/// # Errors
-/// If they differ.
-pub fn compare_version(names: &TableNames, found: i64) -> Result<()> {
+pub(crate) fn compare_version(names: &TableNames, found: i64) -> Result<()> {
     if found == VERSION {
         return Ok(());
     }

@@ -1,7 +1,10 @@
 //! How MySQL and MariaDB run the statements of a lease row.
 
 use dlock_contract::{Clock, Error, Health, Result};
-use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, TableNames, Value, Words};
+use dlock_sql::{
+    Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, TableNames, Value, Words, check_tables,
+    prepare_tables,
+};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
@@ -9,6 +12,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
 use super::room::NamedLocks;
+use super::tables::{LEASES, Tables};
 use super::{shedlock, tables};
 use crate::server::fault::{fault, has_ended, number};
 use crate::server::{Server, writable_server};
@@ -77,7 +81,7 @@ impl Dialect for MySql {
 
     fn prepare<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
-            tables::prepare(conn, &self.words.tables).await?;
+            prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
             match &self.shedlock {
                 Some(shed) => shedlock::prepare(conn, &shed.table).await,
                 None => Ok(()),
@@ -127,7 +131,8 @@ impl Dialect for MySql {
     fn health<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::check(conn, &self.words.tables).await?;
+            check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
+            tables::check_writable(conn, &self.words.tables).await?;
             if let Some(shed) = &self.shedlock {
                 shedlock::check(conn, &shed.table).await?;
             }

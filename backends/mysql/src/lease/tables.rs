@@ -5,19 +5,27 @@
 //! an insert that finds no room for the entry is taken back. MariaDB then tries for 5 s to merge pages, unless
 //! `MERGE_THRESHOLD` says that they are full enough.
 
-use dlock_contract::{ErrorKind, Health, Result};
-use dlock_sql::{ServerTable, TableNames, compare_version, note_version, read_version};
+use dlock_contract::{Health, Result};
+use dlock_sql::{ServerTable, TableNames, TableServer, TableSet};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::cluster;
 use crate::server::fault::fault;
 
-const LEASES: [&ServerTable; 3] = [&LOCKS, &BREAKS, &META];
+/// For lease rows.
+pub(crate) const LEASES: TableSet = TableSet { tables: &[&LOCKS, &BREAKS, &META], probes: &PROBES };
 
-const NAMED_LOCKS: [&ServerTable; 2] = [&NAMED, &META];
+/// For named locks.
+pub(crate) const NAMED_LOCKS: TableSet = TableSet { tables: &[&NAMED, &META], probes: &NAMED_PROBES };
 
-const ROW_LOCKS: [&ServerTable; 3] = [&ROWS, &META, &ROW_KEYS];
+/// For row locks. `is_own`: the rows that are locked are in the user's own table.
+pub(crate) fn row_locks(is_own: bool) -> TableSet {
+    match is_own {
+        true => TableSet { tables: &[&ROWS, &META], probes: &ROW_PROBES[..4] },
+        false => TableSet { tables: &[&ROWS, &META, &ROW_KEYS], probes: &ROW_PROBES },
+    }
+}
 
 /// The columns of each table are `name:type:key`, and `:generated` if the server computes the value.
 const LOCKS: ServerTable = ServerTable {
@@ -94,8 +102,7 @@ const ROW_KEYS: ServerTable = ServerTable {
     columns: &["k:varbinary(255):PRI"],
 };
 
-/// Runs the statements of a lock, so that a missing right is reported when the store is opened and not at the first lock. The
-/// transaction is rolled back. Each opening uses a name of its own, so that none waits for another.
+/// The statements of a lock, by which the rights are tested.
 const PROBES: [&str; 6] = [
     "INSERT INTO {t}locks (k, token, expires_us, note, hold) VALUES ('{probe}', 0, 0, '', '')",
     "UPDATE {t}locks SET token = token WHERE k = '{probe}'",
@@ -125,127 +132,62 @@ const ROW_PROBES: [&str; 6] = [
     "SELECT 1 FROM {t}row_keys WHERE k = '{probe}' FOR UPDATE",
 ];
 
+/// The tables in the database of a connection.
+pub(crate) struct Tables<'a> {
+    pub(crate) conn: &'a mut MySqlConnection,
+    pub(crate) names: &'a TableNames,
+}
+
+impl TableServer for Tables<'_> {
+    const UNLESS_THERE: &'static str = " ON DUPLICATE KEY UPDATE number = number";
+
+    fn names(&self) -> &TableNames {
+        self.names
+    }
+
+    async fn run(&mut self, sql: String) -> Result<()> {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *self.conn).await.map(drop).map_err(fault)
+    }
+
+    async fn number(&mut self, sql: String) -> Result<Option<i64>> {
+        let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_optional(&mut *self.conn).await.map_err(fault)?;
+        row.map(|row| row.try_get(0).map_err(fault)).transpose()
+    }
+
+    async fn has(&mut self, table: &ServerTable) -> Result<bool> {
+        // Each view has the schema and the name as constants. Where a view gets them from another one, MariaDB opens every table of
+        // the server: that took 140 ms instead of 4 beside a thousand other tables.
+        let sql = "\
+            SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key, \
+                IF(COALESCE(c.generation_expression, '') = '', '', ':generated')) AS CHAR), CAST(t.engine AS CHAR) \
+            FROM information_schema.columns c JOIN information_schema.tables t \
+            WHERE c.table_schema = DATABASE() AND c.table_name = ? AND t.table_schema = DATABASE() AND t.table_name = ? \
+            ORDER BY c.ordinal_position";
+        let name = self.names.in_text(table.name);
+        let rows = sqlx::query(sql).bind(&name).bind(&name).fetch_all(&mut *self.conn).await.map_err(fault)?;
+        let mut found = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let engine: Option<String> = row.try_get(1).map_err(fault)?;
+            if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
+                return Err(table.refused(self.names, "must be an InnoDB table, because other engines may lose rows"));
+            }
+            let column: String = row.try_get(0).map_err(fault)?;
+            // Some releases add a width to the type.
+            found.push(
+                column.replace("bigint(20)", "bigint").replace("smallint(6)", "smallint").replace("int(11)", "int"),
+            );
+        }
+        if found.is_empty() || found == table.columns {
+            return Ok(!found.is_empty());
+        }
+        Err(table.refused(self.names, "does not have the right columns and indexes"))
+    }
+}
+
 /// Writes nothing, but a read-only database refuses it too.
-const NO_WRITE: &str = "INSERT INTO {t}meta (name, word, number) SELECT '', '', 0 FROM DUAL WHERE 1 = 0";
-
-/// Creates missing tables of lease rows, checks their columns and tests the rights.
-pub(super) async fn prepare(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
-    prepare_all(conn, names, &LEASES, &PROBES).await
-}
-
-/// The same for named locks.
-pub(crate) async fn prepare_named(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
-    prepare_all(conn, names, &NAMED_LOCKS, &NAMED_PROBES).await
-}
-
-/// The same for row locks. `is_own`: the rows are in dlock's own table.
-pub(crate) async fn prepare_rows(conn: &mut MySqlConnection, names: &TableNames, is_own: bool) -> Result<()> {
-    prepare_all(conn, names, row_lock_tables(is_own), if is_own { &ROW_PROBES[..4] } else { &ROW_PROBES }).await
-}
-
-fn row_lock_tables(is_own: bool) -> &'static [&'static ServerTable] {
-    if is_own { &ROW_LOCKS[..2] } else { &ROW_LOCKS }
-}
-
-async fn prepare_all(
-    conn: &mut MySqlConnection,
-    names: &TableNames,
-    tables: &[&ServerTable],
-    probes: &[&str],
-) -> Result<()> {
-    for table in tables {
-        create_if_missing(conn, names, table).await?;
-    }
-    test_rights(conn, names, probes).await?;
-    if !check_version(conn, names).await? {
-        let note = note_version(names, " ON DUPLICATE KEY UPDATE number = number");
-        sqlx::raw_sql(AssertSqlSafe(note)).execute(&mut *conn).await.map_err(fault)?;
-        check_version(conn, names).await?;
-    }
-    Ok(())
-}
-
-/// False if no version is noted yet.
-async fn check_version(conn: &mut MySqlConnection, names: &TableNames) -> Result<bool> {
-    let found = sqlx::raw_sql(AssertSqlSafe(read_version(names))).fetch_optional(conn).await.map_err(fault)?;
-    let Some(found) = found else { return Ok(false) };
-    compare_version(names, found.try_get(0).map_err(fault)?)?;
-    Ok(true)
-}
-
-async fn create_if_missing(conn: &mut MySqlConnection, names: &TableNames, table: &ServerTable) -> Result<()> {
-    if check_table(conn, names, table).await? {
-        return Ok(());
-    }
-    // If two programs create the table at once, one of them finds it.
-    let create = table.create_if_missing(names);
-    let created = sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault);
-    created.map_err(
-        |error| if *error.kind() == ErrorKind::PermissionDenied { table.cannot_create(names) } else { error },
-    )?;
-    if check_table(conn, names, table).await? { Ok(()) } else { Err(table.missing(names)) }
-}
-
-/// Checks that the tables of lease rows exist with the right columns.
-pub(super) async fn check(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
-    check_all(conn, names, &LEASES).await
-}
-
-/// The same for named locks.
-pub(crate) async fn check_named(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
-    check_all(conn, names, &NAMED_LOCKS).await
-}
-
-/// The same for row locks.
-pub(crate) async fn check_rows(conn: &mut MySqlConnection, names: &TableNames, is_own: bool) -> Result<()> {
-    check_all(conn, names, row_lock_tables(is_own)).await
-}
-
-async fn check_all(conn: &mut MySqlConnection, names: &TableNames, tables: &[&ServerTable]) -> Result<()> {
-    for table in tables {
-        if !check_table(conn, names, table).await? {
-            return Err(table.missing(names));
-        }
-    }
-    check_version(conn, names).await?;
-    sqlx::raw_sql(AssertSqlSafe(names.in_text(NO_WRITE))).execute(conn).await.map(drop).map_err(fault)
-}
-
-async fn check_table(conn: &mut MySqlConnection, names: &TableNames, table: &ServerTable) -> Result<bool> {
-    // Each view has the schema and the name as constants. Where a view gets them from another one, MariaDB opens every table of
-    // the server: that took 140 ms instead of 4 beside a thousand other tables.
-    let sql = "\
-        SELECT CAST(CONCAT(c.column_name, ':', c.column_type, ':', c.column_key, \
-            IF(COALESCE(c.generation_expression, '') = '', '', ':generated')) AS CHAR), CAST(t.engine AS CHAR) \
-        FROM information_schema.columns c JOIN information_schema.tables t \
-        WHERE c.table_schema = DATABASE() AND c.table_name = ? AND t.table_schema = DATABASE() AND t.table_name = ? \
-        ORDER BY c.ordinal_position";
-    let name = names.in_text(table.name);
-    let rows = sqlx::query(sql).bind(&name).bind(&name).fetch_all(conn).await.map_err(fault)?;
-    let mut found = Vec::with_capacity(rows.len());
-    for row in &rows {
-        let engine: Option<String> = row.try_get(1).map_err(fault)?;
-        if !engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
-            return Err(table.refused(names, "must be an InnoDB table, because other engines may lose rows"));
-        }
-        let column: String = row.try_get(0).map_err(fault)?;
-        // Some releases add a width to the type.
-        found.push(column.replace("bigint(20)", "bigint").replace("smallint(6)", "smallint").replace("int(11)", "int"));
-    }
-    if found.is_empty() || found == table.columns {
-        return Ok(!found.is_empty());
-    }
-    Err(table.refused(names, "does not have the right columns and indexes"))
-}
-
-async fn test_rights(conn: &mut MySqlConnection, names: &TableNames, probes: &[&str]) -> Result<()> {
-    sqlx::raw_sql("START TRANSACTION").execute(&mut *conn).await.map_err(fault)?;
-    let name = format!("{:016x}", fastrand::u64(..));
-    for probe in probes {
-        let probe = AssertSqlSafe(names.in_text(probe).replace("{probe}", &name));
-        sqlx::raw_sql(probe).execute(&mut *conn).await.map_err(fault)?;
-    }
-    sqlx::raw_sql("ROLLBACK").execute(conn).await.map(drop).map_err(fault)
+pub(crate) async fn check_writable(conn: &mut MySqlConnection, names: &TableNames) -> Result<()> {
+    let no_row = names.in_text("INSERT INTO {t}meta (name, word, number) SELECT '', '', 0 FROM DUAL WHERE 1 = 0");
+    sqlx::raw_sql(AssertSqlSafe(no_row)).execute(conn).await.map(drop).map_err(fault)
 }
 
 /// The server's version, and a finding for each setting that weakens a promise.

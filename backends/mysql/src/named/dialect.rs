@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{
-    Dialect, LockName, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWords, SessionId, Statement, Value, hex,
+    Dialect, LockName, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWords, SessionId, Statement, Value,
+    check_tables, hex, prepare_tables,
 };
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Either, Executor, Row};
 
-use crate::lease::{MySql, tables};
+use crate::lease::MySql;
+use crate::lease::tables::{self, NAMED_LOCKS, Tables};
 use crate::server::fault::fault;
 use crate::server::{cluster, writable_server};
 
@@ -65,7 +67,7 @@ impl NamedDialect for MySql {
     fn prepare_named<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
             refuse_clusters(conn).await?;
-            tables::prepare_named(conn, &self.words().tables).await
+            prepare_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await
         })
     }
 
@@ -73,7 +75,8 @@ impl NamedDialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_clusters(conn).await?;
-            tables::check_named(conn, &self.words().tables).await?;
+            check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
+            tables::check_writable(conn, &self.words().tables).await?;
             tables::health(conn).await
         })
     }

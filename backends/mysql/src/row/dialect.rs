@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use dlock_contract::{Health, Result};
 use dlock_sql::{
-    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken, hex,
+    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
+    check_tables, hex, prepare_tables,
 };
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -18,8 +19,9 @@ use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection, Either, Executor, Row};
 
 use super::table;
+use crate::lease::MySql;
 use crate::lease::dialect::Bound;
-use crate::lease::{MySql, tables};
+use crate::lease::tables::{self, Tables, row_locks};
 use crate::named::refuse_clusters;
 use crate::server::fault::{fault, number};
 use crate::server::writable_server;
@@ -68,7 +70,7 @@ impl RowDialect for MySql {
     fn prepare_row<'a>(&'a self, conn: &'a mut MySqlConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
         Box::pin(async move {
             refuse_clusters(conn).await?;
-            tables::prepare_rows(conn, &self.words().tables, table.is_own).await?;
+            prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             table::kind_of(conn, table).await
         })
     }
@@ -77,7 +79,8 @@ impl RowDialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_clusters(conn).await?;
-            tables::check_rows(conn, &self.words().tables, table.is_own).await?;
+            check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
+            tables::check_writable(conn, &self.words().tables).await?;
             table::kind_of(conn, table).await?;
             tables::health(conn).await
         })

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use dlock_contract::{Clock, Error, Health, Result};
-use dlock_sql::{Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, Value, Words};
+use dlock_sql::{
+    Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, Value, Words, check_tables, prepare_tables,
+};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};
@@ -11,6 +13,7 @@ use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
 use crate::lease::room::AdvisoryLocks;
+use crate::lease::tables::{LEASES, Tables};
 use crate::lease::{shedlock, tables};
 use crate::server::fault::{fault, refusal};
 use crate::server::pooler;
@@ -110,7 +113,7 @@ impl Dialect for Postgres {
                 set_up(conn).await?;
                 self.note_direct();
             }
-            tables::prepare(conn, &self.words.tables).await?;
+            prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
             match &self.shedlock {
                 Some(shed) => shedlock::prepare(conn, &shed.table).await,
                 None => Ok(()),
@@ -153,7 +156,7 @@ impl Dialect for Postgres {
     fn health<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::check(conn, &self.words.tables).await?;
+            check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
             if let Some(shed) = &self.shedlock {
                 shedlock::check(conn, &shed.table).await?;
             }

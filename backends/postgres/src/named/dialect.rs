@@ -4,14 +4,17 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
-use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, SequenceWords, SessionId};
+use dlock_sql::{
+    Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, SequenceWords, SessionId, check_tables,
+    prepare_tables,
+};
 use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::lease::dialect::{Postgres, set_up};
-use crate::lease::tables;
+use crate::lease::tables::{self, NAMED_LOCKS, Tables};
 use crate::named::tokens;
 use crate::server::fault::{fault, state};
 use crate::server::{endless_silence, pooler, refuse_endless_silence, writable_server};
@@ -104,7 +107,7 @@ impl NamedDialect for Postgres {
             self.note_direct();
             refuse_endless_silence(conn).await?;
             set_up_named(conn).await?;
-            tables::prepare_named(conn, &self.words().tables).await?;
+            prepare_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
             tokens::prepare(conn, &self.words().tables).await
         })
     }
@@ -113,7 +116,7 @@ impl NamedDialect for Postgres {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_endless_silence(conn).await?;
-            tables::check_named(conn, &self.words().tables).await?;
+            check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
             tokens::check(conn, &self.words().tables).await?;
             tokens::told_in(tables::health(conn).await?, conn, &self.words().tables).await
         })

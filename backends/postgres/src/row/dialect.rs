@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::{
-    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken, hex,
+    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
+    check_tables, hex, prepare_tables,
 };
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
@@ -15,7 +16,7 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 
 use super::table;
 use crate::lease::dialect::Postgres;
-use crate::lease::tables;
+use crate::lease::tables::{self, Tables, row_locks};
 use crate::server::fault::{fault, state};
 use crate::server::{pooler, refuse_endless_silence, writable_server};
 
@@ -78,7 +79,7 @@ impl RowDialect for Postgres {
             self.note_direct();
             refuse_endless_silence(conn).await?;
             crate::lease::dialect::set_up(conn).await?;
-            tables::prepare_rows(conn, &self.words().tables, table.is_own).await?;
+            prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             table::kind_of(conn, table).await
         })
     }
@@ -86,7 +87,7 @@ impl RowDialect for Postgres {
     fn row_health<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<Health>> {
         Box::pin(async move {
             writable_server(conn).await?;
-            tables::check_rows(conn, &self.words().tables, table.is_own).await?;
+            check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             table::kind_of(conn, table).await?;
             tables::health(conn).await
         })
