@@ -20,7 +20,7 @@ impl Backend for Etcd {
     }
 
     fn identify(&self, key: &LockKey) -> Result<Identity> {
-        Ok(Identity::of(&self.layout.lock(key)?).named(self.layout.range(key)?.prefix()))
+        Ok(Identity::of(&self.layout.lock(key)?).named(self.layout.prefix(key)?))
     }
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {

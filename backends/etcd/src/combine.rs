@@ -31,13 +31,13 @@ pub(super) struct Combiner {
 
 /// The keys that a transaction of a claim may put or delete: those of its lock, and an epoch key.
 pub(super) struct Scope {
-    lock: String,
+    lock: Arc<str>,
     epoch: Option<Vec<u8>>,
 }
 
 impl Scope {
     pub(super) fn of(range: &LockRange) -> Self {
-        Self { lock: range.prefix(), epoch: None }
+        Self { lock: range.prefix().clone(), epoch: None }
     }
 
     /// The transaction also puts this epoch key.
@@ -50,7 +50,7 @@ impl Scope {
     fn meets(&self, other: &Self) -> bool {
         // All keys that one transaction creates have the same revision. So two keys of one lock would have no order.
         // Literal locks may lie within each other.
-        let same_lock = self.lock.starts_with(&other.lock) || other.lock.starts_with(&self.lock);
+        let same_lock = self.lock.starts_with(&*other.lock) || other.lock.starts_with(&*self.lock);
         // The server refuses a transaction that puts a key twice.
         same_lock || self.epoch.is_some() && self.epoch == other.epoch
     }

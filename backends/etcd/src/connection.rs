@@ -12,8 +12,8 @@ use std::time::Duration;
 use dlock_contract::engine::{CallerRuntime, EndsTask, Names};
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result};
 use etcd_client::{
-    Client, ConnectOptions, Error as ClientError, GetOptions, GetResponse, LeaseGrantResponse, Txn, WatchClient,
-    WatchFilterType, WatchOptions, WatchStream,
+    Client, ConnectOptions, GetOptions, GetResponse, LeaseGrantResponse, Txn, WatchClient, WatchFilterType,
+    WatchOptions, WatchStream,
 };
 use tokio::sync::oneshot;
 
@@ -175,12 +175,14 @@ impl Connection {
 
     /// Sends a transaction by itself.
     pub(super) async fn txn(&self, txn: Txn) -> Result<TxnAnswers, Fault> {
-        self.note_revision(self.send(self.opened.value.combiner.alone(txn)).await)
+        let request = UnansweredRequest::new(self);
+        self.note_revision(request.answered(self.opened.value.combiner.alone(txn).await))
     }
 
     /// Sends a transaction that changes keys of this scope only. It may leave with those of other locks.
     pub(super) async fn txn_of(&self, scope: Scope, txn: Txn) -> Result<TxnAnswers, Fault> {
-        self.note_revision(self.send(self.opened.value.combiner.send(scope, txn)).await)
+        let request = UnansweredRequest::new(self);
+        self.note_revision(request.answered(self.opened.value.combiner.send(scope, txn).await))
     }
 
     fn note_revision(&self, answers: Result<TxnAnswers, Fault>) -> Result<TxnAnswers, Fault> {
@@ -191,20 +193,25 @@ impl Connection {
     }
 
     pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {
-        self.send(self.client().kv_client().max_decoding_message_size(usize::MAX).get(key, Some(options))).await
+        let request = UnansweredRequest::new(self);
+        let mut client = self.client().kv_client().max_decoding_message_size(usize::MAX);
+        request.answered(client.get(key, Some(options)).await)
     }
 
     pub(super) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Fault> {
-        self.send(self.client().lease_client().grant(seconds, None)).await
+        let request = UnansweredRequest::new(self);
+        request.answered(self.client().lease_client().grant(seconds, None).await)
     }
 
     pub(super) async fn keep_alive(&self, lease: i64) -> Result<(), Fault> {
-        self.send(self.client().lease_client().keep_alive(lease)).await.map(drop)
+        let request = UnansweredRequest::new(self);
+        request.answered(self.client().lease_client().keep_alive(lease).await).map(drop)
     }
 
     /// The remaining time of a lease and its granted ttl, in seconds; `None` if the lease has ended.
     pub(super) async fn time_to_live(&self, lease: i64) -> Result<Option<(u64, u64)>, Fault> {
-        let reply = match self.send(self.client().lease_client().time_to_live(lease, None)).await {
+        let request = UnansweredRequest::new(self);
+        let reply = match request.answered(self.client().lease_client().time_to_live(lease, None).await) {
             Ok(reply) => reply,
             Err(Fault::LeaseGone) => return Ok(None),
             Err(fault) => return Err(fault),
@@ -213,25 +220,27 @@ impl Connection {
     }
 
     pub(super) async fn revoke(&self, lease: i64) -> Result<(), Fault> {
-        self.send(self.client().lease_client().revoke(lease)).await.map(drop)
+        let request = UnansweredRequest::new(self);
+        request.answered(self.client().lease_client().revoke(lease).await).map(drop)
     }
 
     /// Watches two keys for their deletion. Earlier deletions are not reported.
     pub(super) async fn watch_both(&self, one: &[u8], other: &[u8]) -> Result<WatchStream, Fault> {
         let deletions = || Some(WatchOptions::new().with_filters([WatchFilterType::NoPut]));
-        let mut watch = self.watch_client();
-        self.send(async {
-            let mut stream = watch.watch(one, deletions()).await?;
-            stream.watch(other, deletions()).await?;
-            Ok::<_, ClientError>(stream)
-        })
-        .await
+        let request = UnansweredRequest::new(self);
+        let mut stream = match self.watch_client().watch(one, deletions()).await {
+            Ok(stream) => stream,
+            refused => return request.answered(refused),
+        };
+        let watched = stream.watch(other, deletions()).await;
+        request.answered(watched.map(|()| stream))
     }
 
     /// Watches a range for deletions. Earlier deletions are not reported.
     pub(super) async fn watch_range(&self, range: &KeyRange) -> Result<WatchStream, Fault> {
         let options = WatchOptions::new().with_range(range.to.as_slice()).with_filters([WatchFilterType::NoPut]);
-        self.send(self.watch_client().watch(range.from.as_slice(), Some(options))).await
+        let request = UnansweredRequest::new(self);
+        request.answered(self.watch_client().watch(range.from.as_slice(), Some(options)).await)
     }
 
     fn watch_client(&self) -> WatchClient {
@@ -242,31 +251,39 @@ impl Connection {
         &self.opened.value.client
     }
 
-    async fn send<T, E: Into<Fault>>(&self, request: impl Future<Output = Result<T, E>>) -> Result<T, Fault> {
-        let mut detector = SilenceDetector { connection: self, since: self.connections.clock.now(), answered: false };
-        let answer = request.await.map_err(Into::into);
-        detector.answered = true;
-        if let Err(Fault::Broken(_)) = &answer {
-            self.discard();
-        }
-        answer
-    }
-
     pub(super) fn discard(&self) {
         self.connections.next_host(self.opened.value.host_index);
         self.connections.clients.discard(&self.opened);
     }
 }
 
-/// Notices a member that stays silent until the caller gives up. The caller then drops the request, so only `Drop` can
-/// see it.
-struct SilenceDetector<'a> {
+/// A request that waits for its answer. It notices a member that stays silent until the caller gives up. The caller then
+/// drops the request, so only `Drop` can see it.
+///
+/// It takes the answer and not the future of the request: a function with that future as an argument would store it twice.
+struct UnansweredRequest<'a> {
     connection: &'a Connection,
     since: BootInstant,
     answered: bool,
 }
 
-impl Drop for SilenceDetector<'_> {
+impl<'a> UnansweredRequest<'a> {
+    fn new(connection: &'a Connection) -> Self {
+        Self { connection, since: connection.connections.clock.now(), answered: false }
+    }
+
+    /// Discards the connection if it is broken.
+    fn answered<T, E: Into<Fault>>(mut self, answer: Result<T, E>) -> Result<T, Fault> {
+        self.answered = true;
+        let answer = answer.map_err(Into::into);
+        if let Err(Fault::Broken(_)) = &answer {
+            self.connection.discard();
+        }
+        answer
+    }
+}
+
+impl Drop for UnansweredRequest<'_> {
     fn drop(&mut self) {
         if !self.answered && self.connection.connections.clock.now().since(self.since) >= SILENT_AFTER {
             self.connection.discard();

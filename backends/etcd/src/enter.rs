@@ -106,9 +106,10 @@ impl Place {
     fn entry_txn(&self, joins: bool, epoch: i64) -> Txn {
         // An earlier attempt whose answer was lost may have put the key. Then its revision is not this transaction's.
         let absent = Compare::create_revision(self.key.clone(), CompareOp::Equal, 0);
-        let mut when = vec![self.compare_epoch(epoch), absent];
-        let mut then = vec![self.put()];
         let others = self.range.conflicting(self.mode);
+        let (mut when, mut then) = (Vec::with_capacity(4), Vec::with_capacity(3));
+        when.extend([self.compare_epoch(epoch), absent]);
+        then.push(self.put());
         if joins {
             when.extend(others.iter().map(KeyRange::is_empty));
             then.extend(self.queue_reads(None));

@@ -5,6 +5,7 @@
 //! Renewals keep a shared lease alive, and so do attempts that find it stale. A lease that nobody uses ends by itself.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -42,6 +43,8 @@ pub(super) struct Lease {
     /// The time at which the last confirmed request left.
     confirmed: AtomicU64,
     has_ended: AtomicBool,
+    /// The beginning of its epoch keys.
+    epoch_prefix: String,
     /// The last seen revision of each epoch key; zero if there is no such key.
     epochs: [AtomicI64; 256],
     /// Keys whose deletion was not confirmed. The renewals of the lease would keep them alive, so they are deleted again.
@@ -60,6 +63,7 @@ impl Lease {
             shared,
             confirmed: AtomicU64::new(confirmed.as_nanos()),
             has_ended: AtomicBool::new(false),
+            epoch_prefix: format!("{EPOCHS}{id:016x}/"),
             epochs: [const { AtomicI64::new(0) }; 256],
             orphans: Mutex::default(),
             key_numbers: Mutex::default(),
@@ -87,7 +91,9 @@ impl Lease {
     ///
     /// There are 256 such keys. With only one, four tasks that kept abandoning starved every other attempt.
     pub(super) fn epoch_key(&self, shard: u8) -> Vec<u8> {
-        format!("{EPOCHS}{:016x}/{shard:02x}", self.id).into_bytes()
+        let mut key = String::with_capacity(self.epoch_prefix.len() + 2);
+        let _ = write!(key, "{}{shard:02x}", self.epoch_prefix);
+        key.into_bytes()
     }
 
     pub(super) fn epoch(&self, shard: u8) -> &AtomicI64 {

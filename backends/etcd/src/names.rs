@@ -12,7 +12,9 @@
 //! The value is `<hold id> <note>`. The name does not contain the owner: claims use the same few numbers again and again.
 //! The server keeps every name until it is compacted, and passes over all of them when it reads the keys of a lock.
 
+use std::fmt::Write;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use dlock_contract::{Claim, HoldId, LockKey, Mode, Note, Result};
 
@@ -40,15 +42,19 @@ impl Layout {
     }
 
     pub(super) fn range(self, key: &LockKey) -> Result<LockRange> {
-        let lock = self.lock(key)?;
-        Ok(LockRange {
-            name: match self {
-                // Otherwise the keys of `a/b` would be among those of `a`. The name has no other `%2F`, because its own
-                // `%` is encoded.
-                Self::Own => lock.as_str().replace('/', "%2F"),
-                Self::Literal => lock.as_str().to_owned(),
-            },
-        })
+        Ok(LockRange { prefix: self.prefix(key)?.into() })
+    }
+
+    /// The text with which all keys of the lock begin.
+    pub(super) fn prefix(self, key: &LockKey) -> Result<String> {
+        let mut prefix = match self {
+            // Otherwise the keys of `a/b` would be among those of `a`. The name has no other `%2F`, because its own `%` is
+            // encoded.
+            Self::Own => key.as_str().replace('/', "%2F"),
+            Self::Literal => key.literal()?.as_str().to_owned(),
+        };
+        prefix.push('/');
+        Ok(prefix)
     }
 
     /// The lock to which this key of the store belongs, and the first key after all keys of that lock.
@@ -80,7 +86,7 @@ impl Layout {
 /// The range of all keys of one lock.
 #[derive(Clone, Debug)]
 pub(super) struct LockRange {
-    name: String,
+    prefix: Arc<str>,
 }
 
 /// The kinds of keys in a lock's range.
@@ -97,17 +103,18 @@ pub(super) enum KeyKind {
 }
 
 impl LockRange {
-    /// All keys of the lock begin with this text.
-    pub(super) fn prefix(&self) -> String {
-        format!("{}/", self.name)
+    /// The text with which all keys of the lock begin.
+    pub(super) fn prefix(&self) -> &Arc<str> {
+        &self.prefix
     }
 
     pub(super) fn key(&self, mode: Mode, place: &str) -> Vec<u8> {
-        format!("{}/{}{place}", self.name, mode_prefix(mode)).into_bytes()
+        // Joined and not formatted, because each attempt makes several names, and formatting takes several times as long.
+        [&self.prefix, &*mode_prefix(mode), place].concat().into_bytes()
     }
 
     pub(super) fn slot_key(&self, permits: u32, slot: u32) -> Vec<u8> {
-        format!("{}/~p{permits:08x}.{slot:08x}", self.name).into_bytes()
+        format!("{}~p{permits:08x}.{slot:08x}", self.prefix).into_bytes()
     }
 
     pub(super) fn all(&self) -> KeyRange {
@@ -136,12 +143,12 @@ impl LockRange {
     }
 
     fn key_range(&self, beginning: &str) -> KeyRange {
-        KeyRange::of(format!("{}/{beginning}", self.name))
+        KeyRange::of([&self.prefix, beginning].concat())
     }
 
     /// The kind of this key of the range, and the part of its name that tells whose it is.
     pub(super) fn read<'a>(&self, key: &'a [u8]) -> (KeyKind, &'a str) {
-        let own = key.strip_prefix(self.prefix().as_bytes()).unwrap_or_default();
+        let own = key.strip_prefix(self.prefix.as_bytes()).unwrap_or_default();
         kind_of(std::str::from_utf8(own).unwrap_or_default())
     }
 }
@@ -186,12 +193,16 @@ pub(super) fn lease_of(place: &str) -> Option<i64> {
 }
 
 pub(super) fn place(lease: i64, number: u32) -> String {
-    format!("{lease:016x}-{number:x}")
+    let mut place = String::with_capacity(25);
+    let _ = write!(place, "{lease:016x}-{number:x}");
+    place
 }
 
 /// The value of a claim's key. No other claim writes the same value.
 pub(super) fn value_of(claim: &Claim) -> String {
-    format!("{} {}", HoldId::of(&claim.owner), claim.note)
+    let mut value = String::with_capacity(17 + claim.note.as_str().len());
+    let _ = write!(value, "{} {}", HoldId::of(&claim.owner), claim.note);
+    value
 }
 
 /// The hold id and the note in a value.
@@ -251,7 +262,7 @@ mod tests {
     #[test]
     fn a_key_tells_what_it_is_and_whose() {
         let range = Layout::Own.range(&lock("a/b")).unwrap();
-        assert_eq!(range.prefix(), "dl1:shop:a%2Fb/");
+        assert_eq!(&**range.prefix(), "dl1:shop:a%2Fb/");
         let kinds = [KeyKind::Exclusive, KeyKind::Read, KeyKind::Write, KeyKind::Permit(2), KeyKind::Permit(300)];
         for (mode, expected) in MODES.into_iter().zip(kinds) {
             let key = range.key(mode, &place(7, 300));

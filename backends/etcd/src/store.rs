@@ -1,6 +1,7 @@
 //! The store: opening it, and one attempt to get one lock.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -217,9 +218,10 @@ impl Etcd {
     }
 
     pub(super) fn forget(&self, place: &Place, owner: Owner) {
-        let mut places = self.places();
-        if places.get(&owner).is_some_and(|present| std::ptr::eq(Arc::as_ptr(present), place)) {
-            places.remove(&owner);
+        if let Entry::Occupied(present) = self.places().entry(owner)
+            && std::ptr::eq(Arc::as_ptr(present.get()), place)
+        {
+            present.remove();
         }
     }
 

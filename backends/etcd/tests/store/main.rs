@@ -46,6 +46,21 @@ async fn a_lock_is_taken_refused_seen_and_freed() {
     assert!(token(&next) > token(&hold));
 }
 
+/// Each acquisition and each release allocates its future. Half of it is the client library's own future, of 2.2 KB.
+#[tokio::test]
+async fn the_futures_of_an_acquisition_and_a_release_stay_small() {
+    let process = process().await;
+    let claim = claim(&lock("small"));
+    let acquiring = process.try_acquire(&claim, Queue::Leave);
+    let size = size_of_val(&*acquiring);
+    assert!(size <= 4608, "{size}");
+    let Attempt::Acquired(hold) = acquiring.await.unwrap() else { panic!("the lock is not free") };
+    let releasing = process.release(&hold);
+    let size = size_of_val(&*releasing);
+    assert!(size <= 4096, "{size}");
+    assert_eq!(releasing.await.unwrap(), Released::Released);
+}
+
 #[tokio::test]
 async fn an_owner_that_asks_again_has_the_lock_already_and_its_lease_begins_anew() {
     let process = process().await;
