@@ -176,7 +176,7 @@ async fn nothing_is_granted_in_a_session_that_was_given_up_while_the_store_was_a
     let first = take(&store, &claim(&key)).await;
     store.release(&first).await.unwrap();
     clock.advance(TTL * 7 / 10);
-    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(700) });
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(2500) });
     let (asked, waits) = (claim(&key), until());
     let mut attempt = store.try_acquire(&asked, waits);
     let place = path(&store, &key);
