@@ -5,7 +5,7 @@ use dlock_contract::{Attempt, Backend, Queue, Signal};
 use dlock_testkit::Peer;
 use dlock_testkit::holds::{claim_on, stand, take};
 
-use crate::kit::{TTL, claim, line, open, raw, shared};
+use crate::kit::{TTL, claim, line, opened, raw, shared};
 use crate::peer::{curator, kazoo, place};
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn kazoos_readers_and_writers_and_ours_share_one_line() {
 
 async fn one_line(layout: &str, peer: impl Fn(&str) -> Peer) {
     let raw = raw(&shared()).await;
-    let store = open(&format!("{}?keys=literal&layout={layout}", shared())).await.unwrap();
+    let store = opened(&format!("{}?keys=literal&layout={layout}", shared())).await;
     let (path, key) = place();
     let mut theirs = peer(&path);
     assert!(theirs.does("lock 0"));
@@ -51,7 +51,7 @@ async fn one_line(layout: &str, peer: impl Fn(&str) -> Peer) {
 }
 
 async fn readers_and_writers(layout: &str, peer: impl Fn(&str) -> Peer) {
-    let store = open(&format!("{}?keys=literal&layout={layout}", shared())).await.unwrap();
+    let store = opened(&format!("{}?keys=literal&layout={layout}", shared())).await;
     let (path, key) = place();
     let of = |mode| claim_on(&key, TTL * 10, |claim| claim.mode = mode);
     let mut theirs = peer(&path);

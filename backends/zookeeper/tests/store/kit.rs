@@ -9,6 +9,7 @@ use dlock::{Clock, Key, LockKey};
 use dlock_contract::Claim;
 use dlock_testkit::holds::claim_on;
 use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::wait_until;
 
 /// No session of this length ends in a test, also on a machine that is slow and busy.
 pub(crate) const TTL: Duration = Duration::from_secs(15);
@@ -27,9 +28,20 @@ pub(crate) async fn open(url: &str) -> dlock::Result<ZooKeeper> {
     ZooKeeper::open(url, &Clock::system()).await
 }
 
+/// The same, if it must be there. A busy machine may be slow to answer a new client.
+pub(crate) async fn opened(url: &str) -> ZooKeeper {
+    let mut answer = Err(dlock::Error::outage("not asked yet"));
+    let asked = wait_until("the store", async || {
+        answer = open(url).await;
+        answer.as_ref().map_or_else(|error| !error.is_retryable(), |_| true)
+    });
+    asked.await.unwrap_or_else(|error| panic!("{error}: {answer:?}"));
+    answer.unwrap()
+}
+
 /// A backend of its own: as good as another process.
 pub(crate) async fn process() -> ZooKeeper {
-    open(&shared()).await.unwrap()
+    opened(&shared()).await
 }
 
 /// A client beside the backend.

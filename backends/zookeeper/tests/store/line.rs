@@ -8,7 +8,7 @@ use dlock_testkit::holds::{SITE, claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::wait_until;
 
-use crate::kit::{TTL, claim, line, lock, long_claim, open, path, process, raw, shared};
+use crate::kit::{TTL, claim, line, lock, long_claim, opened, path, process, raw, shared};
 
 #[tokio::test]
 async fn a_lock_is_a_node_of_curators_form_and_its_transaction_is_the_token() {
@@ -37,7 +37,7 @@ async fn the_server_removes_the_nodes_of_a_free_lock_but_kazoos() {
     let raw = raw(&server.url()).await;
     let key = lock("free");
     let use_once = async |url: String| {
-        let one = open(&url).await.unwrap();
+        let one = opened(&url).await;
         let hold = take(&one, &claim(&key)).await;
         one.release(&hold).await.unwrap();
         path(&one, &key)
