@@ -1,11 +1,11 @@
 //! The real Curator and the real kazoo, on the same paths.
 
 use dlock::Mode;
-use dlock_contract::{Attempt, Backend, Queue, Signal};
+use dlock_contract::{Attempt, Backend, Queue};
 use dlock_testkit::Peer;
 use dlock_testkit::holds::{claim_on, stand, take};
 
-use crate::kit::{TTL, claim, line, opened, raw, shared};
+use crate::kit::{TTL, claim, granted, line, opened, raw, shared};
 use crate::peer::{curator, kazoo, place};
 
 #[tokio::test]
@@ -39,7 +39,7 @@ async fn one_line(layout: &str, peer: impl Fn(&str) -> Peer) {
     let waiter = claim(&key);
     let mut wake = stand(&store, &waiter).await;
     assert!(theirs.does("free"));
-    let Signal::Granted(hold) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    let hold = granted(&store, &waiter, &mut wake).await;
     assert!(!theirs.does("lock 0"), "{layout}: the other tool took a lock that is ours");
     theirs.begin("lock 30");
     while line(&raw, &path).await.len() < 2 {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use dlock::backends::zookeeper::ZooKeeper;
 use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError};
 use dlock::{Clock, Key, LockKey};
-use dlock_contract::Claim;
-use dlock_testkit::holds::claim_on;
+use dlock_contract::{Attempt, Backend, Claim, Hold, Signal, Wake};
+use dlock_testkit::holds::{claim_on, until};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::wait_until;
 
@@ -65,9 +65,28 @@ pub(crate) fn long_claim(key: &LockKey) -> Arc<Claim> {
     claim_on(key, TTL * 20, |_| ())
 }
 
+/// The hold that the only waiter gets: it does not have to ask. On a busy machine the server may be silent for too long, and then it
+/// asks again, as the engine does.
+pub(crate) async fn granted(store: &ZooKeeper, claim: &Arc<Claim>, wake: &mut Wake) -> Hold {
+    let error = match wake.signal.as_mut().unwrap().await {
+        Ok(Signal::Granted(hold)) => return hold,
+        Ok(Signal::Ask) => panic!("it has to ask"),
+        Err(error) => error,
+    };
+    assert!(error.is_retryable(), "{error}");
+    let mut hold = None;
+    let asked = wait_until("the lock", async || {
+        if let Ok(Attempt::Acquired(got)) = store.try_acquire(claim, until()).await {
+            hold = Some(got);
+        }
+        hold.is_some()
+    });
+    asked.await.unwrap();
+    hold.unwrap()
+}
+
 /// Where a lock stands.
 pub(crate) fn path(store: &ZooKeeper, key: &LockKey) -> String {
-    use dlock_contract::Backend;
     store.identify(key).unwrap().names().remove(0)
 }
 

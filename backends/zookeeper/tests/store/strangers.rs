@@ -2,10 +2,10 @@
 
 use dlock::backends::zookeeper::client::{Acls, CreateMode};
 use dlock::{ErrorKind, Key, LockKey, Mode};
-use dlock_contract::{Attempt, Backend, Queue, Signal};
+use dlock_contract::{Attempt, Backend, Queue};
 use dlock_testkit::holds::{claim_on, stand, take, until};
 
-use crate::kit::{TTL, claim, line, opened, put, raw, shared};
+use crate::kit::{TTL, claim, granted, line, opened, put, raw, shared};
 use crate::peer::place;
 
 /// Each layout with the nodes of its tool: an exclusive one, a reader, a writer.
@@ -48,7 +48,7 @@ async fn another_tools_lock_excludes_ours_and_ours_its() {
         // Theirs, behind ours.
         put(&raw, &place, exclusive).await;
         raw.delete(&theirs, None).await.unwrap();
-        let Signal::Granted(hold) = standing.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+        let hold = granted(&store, &waiter, &mut standing).await;
         let nodes = line(&raw, &place).await;
         let words = if layout == "curator" { "-lock-" } else { "__lock__" };
         assert!(nodes.len() == 2 && nodes[0].contains(words), "{nodes:?}");
@@ -69,13 +69,13 @@ async fn another_tools_readers_and_writers_are_told_apart() {
         let mut writes = stand(&store, &waiting).await;
         store.release(&ours).await.unwrap();
         raw.delete(&theirs, None).await.unwrap();
-        let Signal::Granted(hold) = writes.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+        let hold = granted(&store, &waiting, &mut writes).await;
         store.release(&hold).await.unwrap();
         let theirs = put(&raw, &place, writer).await;
         let waiting = of(Mode::Read);
         let mut reads = stand(&store, &waiting).await;
         raw.delete(&theirs, None).await.unwrap();
-        let Signal::Granted(hold) = reads.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+        let hold = granted(&store, &waiting, &mut reads).await;
         store.release(&hold).await.unwrap();
         assert!(line(&raw, &place).await.is_empty());
     }
