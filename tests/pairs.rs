@@ -239,7 +239,7 @@ async fn two_stores_work_as_one(made: &str, number: usize, [gate, authority]: [S
     for (name, url) in [("quick", &*gate), ("sure", &authority), ("pair", made)] {
         registry.connect(name, url).await.unwrap_or_else(|error| panic!("{gate} before {authority}, {name}: {error}"));
     }
-    let lock = |store: &str| registry.lock("job").backend(store).ttl(Duration::from_secs(3));
+    let lock = |store: &str| registry.lock("job").backend(store).ttl(Duration::from_secs(10));
     let token = |guard: &Guard| guard.fence().unwrap().get();
     let first = lock("pair").acquire().await.unwrap();
     for member in ["quick", "sure"] {

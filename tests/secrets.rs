@@ -5,9 +5,9 @@ use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;
 
-use dlock::{Error, Event, Label, Observer, Registry};
+use dlock::{Backoff, Error, Event, Label, Observer, Registry, Retry, Wait};
 use dlock_testkit::Log;
-use dlock_testkit::servers::{Etcd, Instance, MariaDb, Redis, ZooKeeper};
+use dlock_testkit::servers::{Consul, Etcd, Instance, MariaDb, Postgres, Redis, ZooKeeper};
 use futures::FutureExt;
 
 /// Spelt so that no other text holds it, also in part, in other letters, or percent-encoded.
@@ -176,6 +176,12 @@ async fn a_store_in_use_shows_no_password() {
     mariadb.ask("GRANT ALL ON test.* TO me@'%'").unwrap();
     in_use(&[&mariadb], &|password| format!("mysql://me:{password}@{}/test", mariadb.addr())).await;
 
+    let postgres = Instance::start(Postgres::default()).unwrap();
+    postgres.ask(&format!("CREATE ROLE me LOGIN PASSWORD '{CANARY}'")).unwrap();
+    postgres.ask("GRANT CREATE ON SCHEMA public TO me").unwrap();
+    let name = postgres.url().rsplit_once('/').unwrap().1.to_owned();
+    in_use(&[&postgres], &|password| format!("postgres://me:{password}@{}/{name}", postgres.addr())).await;
+
     let etcd = Instance::start(Etcd::default()).unwrap();
     etcd.ask(&format!(r#"/v3/auth/user/add {{"name":"root","password":"{CANARY}"}}"#)).unwrap();
     etcd.ask(r#"/v3/auth/user/grant {"user":"root","role":"root"}"#).unwrap();
@@ -188,6 +194,10 @@ async fn a_store_in_use_shows_no_password() {
     Registry::new().connect("first", &url(CANARY)).await.unwrap();
     in_use(&[&zookeeper], &url).await;
 
+    let token = format!(r#"-hcl=acl{{enabled=true default_policy="allow" tokens{{master="{CANARY}"}}}}"#);
+    let consul = Instance::start(Consul { extra: vec![token], ..Consul::default() }).unwrap();
+    in_use(&[&consul], &|token| format!("consul://:{token}@{}", consul.addr())).await;
+
     let text = heard().0.text();
     assert!(text.contains("renewal failed"), "the log was not listened to: nobody would hear a leak");
 }
@@ -199,8 +209,10 @@ async fn in_use(servers: &[&Instance], url: &dyn Fn(&str) -> String) {
     heard.note_error(&registry.connect("wrong", &url(&CANARY.repeat(2))).await.unwrap_err());
     registry.connect("store", &url(CANARY)).await.unwrap();
     registry.set_default("store").unwrap();
+    // The test waits for the end of the ttl, so that is short, and a busy machine may need more than one attempt.
     let lock = || registry.lock("job").ttl(Duration::from_secs(3)).name("secrets");
-    let guard = lock().acquire().await.unwrap();
+    let retry = Retry { times: 100, backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(200)) };
+    let guard = lock().wait(Wait::UpTo(Duration::from_secs(60))).retry(retry).acquire().await.unwrap();
     heard.note(&format!("{guard:?} {:?} {:?} {:?} {registry:#?}", guard.fence(), lock(), lock().holders().await));
     heard.note_error(&lock().try_acquire().await.unwrap_err());
     servers.iter().for_each(|server| server.kill9().unwrap());

@@ -8,7 +8,7 @@ use dlock_contract::{Attempt, Claim, Queue, Standing};
 
 use crate::case::Case;
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
+use crate::fixture::{Fixture, MOMENT, SLACK, Stop, TRIES, Tested, case, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a release leaves nothing in the store", always, after_release),
@@ -168,7 +168,14 @@ pub(crate) fn abandons(
     let (backend, claims) = (client.backend.clone(), claims.to_vec());
     async move {
         for claim in &claims {
-            backend.abandon(claim).await?;
+            let mut tries = 0;
+            // As the engine does.
+            while let Err(error) = backend.abandon(claim).await {
+                tries += 1;
+                if !error.is_retryable() || tries == TRIES {
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
@@ -231,7 +238,7 @@ pub(crate) async fn polled<F: Future>(future: F, times: usize) -> Option<F::Outp
 /// Within a moment, the store has no more than this many entries for each claim's key. A closed session may still be
 /// visible for that moment.
 pub(crate) async fn settled(fixture: &Fixture<'_>, claims: &[Arc<Claim>], most: usize) -> Tested {
-    let end = fixture.clock.now().after(Duration::from_secs(2));
+    let end = fixture.clock.now().after(MOMENT);
     for claim in claims {
         loop {
             let found = fixture.leftovers(&claim.key).await?;

@@ -196,15 +196,19 @@ impl Client {
         answers.pop().ok_or(Stop::Late)
     }
 
-    /// Renews a hold that must still be held.
+    /// Renews a hold that must still be held. A retryable failure is retried, as the engine does.
     pub(crate) async fn renew(&self, hold: &Hold, current: Validity) -> Tested<Validity> {
-        self.in_time(current)?;
-        let answer = self.renewal(hold).await?;
-        match answer? {
-            Standing::Renewed(validity) => Ok(validity),
-            Standing::Lost => {
-                self.in_time(current)?;
-                Err(Stop::Failed("the renewal of a held lock returned Lost".into()))
+        let end = self.clock.now().after(SLACK);
+        loop {
+            self.in_time(current)?;
+            match self.renewal(hold).await? {
+                Ok(Standing::Renewed(validity)) => return Ok(validity),
+                Ok(Standing::Lost) => {
+                    self.in_time(current)?;
+                    return Err(Stop::Failed("the renewal of a held lock returned Lost".into()));
+                }
+                Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
+                Err(error) => return Err(error.into()),
             }
         }
     }

@@ -71,7 +71,7 @@ async fn renewal_prolongs(fixture: &Fixture<'_>) -> Tested {
 async fn renewal_after_end(fixture: &Fixture<'_>) -> Tested {
     let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
-    tokio::time::sleep(fixture.profile.takeover(hold.validity.granted) + Duration::from_millis(250)).await;
+    tokio::time::sleep(fixture.surely_over(hold.validity).since(fixture.clock.now())).await;
     one.lost(&hold).await?;
     other.take(&fixture.claim(&key, fixture.long())?).await?;
     Ok(())

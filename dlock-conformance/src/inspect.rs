@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Note, Queue, Standing};
+use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Note, Queue};
 
 use crate::case::Case;
 use crate::client::Client;
@@ -101,8 +101,7 @@ async fn broken(fixture: &Fixture<'_>) -> Tested {
     let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     ensure!(break_by(&other, &key, HoldId::of(&hold.claim.owner)).await?, "a hold that is held was not broken");
-    let standing = one.backend.renew(&[&hold]).await.pop();
-    ensure!(matches!(standing, Some(Ok(Standing::Lost))), "the renewal of a broken hold returned {standing:?}");
+    one.lost(&hold).await?;
     let next = other.take(&fixture.claim(&key, fixture.long())?).await?;
     other.give_back(&next).await?;
     Ok(())
@@ -132,8 +131,7 @@ async fn breaking_compares(fixture: &Fixture<'_>) -> Tested {
     ensure!(!break_by(&other, &key, id).await?, "a hold that was released is reported as broken");
     let newer = one.take(&fixture.claim(&key, fixture.long())?).await?;
     ensure!(!break_by(&other, &key, id).await?, "an earlier hold is reported as broken");
-    let standing = one.backend.renew(&[&newer]).await.pop();
-    ensure!(matches!(standing, Some(Ok(Standing::Renewed(_)))), "the renewal of the newer hold returned {standing:?}");
+    one.renew(&newer, newer.validity).await?;
     one.give_back(&newer).await?;
     Ok(())
 }

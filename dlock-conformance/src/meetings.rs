@@ -62,9 +62,11 @@ async fn releases(fixture: &Fixture<'_>) -> Tested {
             tokio::task::yield_now().await;
             ensure!(answers.len() == HOLDS, "{HOLDS} renewals have {} answers", answers.len());
             for (at, hold) in &kept {
-                if !is_renewed(&answers[*at]) {
+                let answer = &answers[*at];
+                // No answer in time is no loss: the renewals at the end must have one.
+                let is_unanswered = answer.as_ref().is_err_and(Error::is_retryable);
+                if !is_renewed(answer) && !is_unanswered {
                     client.in_time(hold.validity)?;
-                    let answer = &answers[*at];
                     return Err(Stop::Failed(format!(
                         "beside the release of another hold, a renewal returned {answer:?}"
                     )));

@@ -1,9 +1,7 @@
 //! Permits: up to N holders, each with a number.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
-
 use dlock_contract::{Hold, Queue};
+use std::collections::BTreeSet;
 
 use crate::case::Case;
 use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure};
@@ -80,8 +78,7 @@ async fn silent_holder(fixture: &Fixture<'_>) -> Tested {
     let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let silent = one.take(&fixture.claim_as(permits(2), &key, fixture.short())?).await?;
     let alive = other.take(&fixture.claim_as(permits(2), &key, fixture.long())?).await?;
-    let over = fixture.profile.takeover(silent.validity.granted) + Duration::from_millis(250);
-    let over = silent.validity.from.after(over);
+    let over = fixture.surely_over(silent.validity);
     let mut validity = alive.validity;
     while fixture.clock.now() < over {
         tokio::time::sleep(fixture.short() / 3).await;

@@ -1,7 +1,5 @@
 //! Read and write locks: many readers hold together, a writer holds alone.
 
-use std::time::Duration;
-
 use dlock_contract::{Attempt, Mode, Queue, Released};
 
 use crate::case::Case;
@@ -49,8 +47,8 @@ async fn overtaking(fixture: &Fixture<'_>) -> Tested {
     let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let reader = one.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
     let writer = fixture.claim_as(Mode::Write, &key, fixture.long())?;
-    let until = Queue::until(fixture.clock.now().after(fixture.long()));
-    let wake = other.refused(&writer, until, reader.validity).await?;
+    let until = fixture.clock.now().after(fixture.long());
+    let wake = other.stand(&writer, until, reader.validity).await?;
     let late = fixture.claim_as(Mode::Read, &key, fixture.long())?;
     for client in [&one, &other] {
         if let Attempt::Acquired(_) = client.ask(&late, Queue::Leave).await? {
@@ -82,8 +80,7 @@ async fn silent_reader(fixture: &Fixture<'_>) -> Tested {
     let silent = one.take(&fixture.claim_as(Mode::Read, &key, fixture.short())?).await?;
     let alive = other.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
     let writer = fixture.claim_as(Mode::Write, &key, fixture.long())?;
-    let over = fixture.profile.takeover(silent.validity.granted) + Duration::from_millis(250);
-    let over = silent.validity.from.after(over);
+    let over = fixture.surely_over(silent.validity);
     let mut validity = alive.validity;
     while fixture.clock.now() < over {
         tokio::time::sleep(fixture.short() / 3).await;

@@ -6,7 +6,7 @@ use dlock_contract::{Hold, Queue, Reservation, Reserved, Validity};
 
 use crate::case::Case;
 use crate::client::Client;
-use crate::fixture::{Fixture, Stop, Tested, case, ensure, pause};
+use crate::fixture::{Fixture, Stop, Tested, case, ensure};
 
 pub(crate) const CASES: &[Case] = &[
     case!("reserved tokens are above the hold's token and below the next holder's", cohorts, above),
@@ -88,8 +88,7 @@ async fn awaited(fixture: &Fixture<'_>) -> Tested {
     ensure!(matches!(alone, Reserved::Tokens { .. }), "a reservation without other waiters returned {alone:?}");
     let waiter = fixture.claim(&key, fixture.long())?;
     let until = fixture.clock.now().after(Duration::from_secs(60));
-    let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
-    pause(10).await;
+    let wake = other.stand(&waiter, until, hold.validity).await?;
     let answer = one.tokens()?.reserve(&hold, reservation).await?;
     ensure!(answer == Reserved::Awaited, "a reservation with another waiter returned {answer:?}");
     reserve(&one, &hold).await?;

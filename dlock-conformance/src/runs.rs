@@ -205,8 +205,7 @@ async fn asks_again(fixture: &Fixture<'_>) -> Tested {
 async fn died(fixture: &Fixture<'_>) -> Tested {
     let (key, once, one) = (fixture.key()?, long_period(), fixture.client().await?);
     let hold = one.take(&fixture.claim_once(once, &key, fixture.short())?).await?;
-    let over_at = fixture.profile.takeover(hold.validity.granted) + Duration::from_millis(250);
-    let over_at = hold.validity.from.after(over_at);
+    let over_at = fixture.surely_over(hold.validity);
     let claim = fixture.claim_once(once, &key, fixture.long())?;
     while fixture.clock.now() < over_at {
         // It may be reported as contention until then.

@@ -58,7 +58,7 @@ async fn leave<F: Future>(fixture: &Fixture<'_>, client: &Client, what: &str, po
     }
     // With the same ttl, because some stores share a lease or a session among such holds.
     let claim = fixture.claim(&fixture.key()?, fixture.long())?;
-    match tokio::time::timeout(SLACK, cycle(client, &claim)).await {
+    match tokio::time::timeout(SLACK * 4, cycle(client, &claim)).await {
         Ok(tested) => tested,
         Err(_) => {
             let text = format!("{what} that was polled {polls} times and then left alone delayed another key");

@@ -25,8 +25,8 @@ async fn in_order(fixture: &Fixture<'_>) -> Tested {
     let until = fixture.clock.now().after(fixture.long());
     for number in 0..WAITERS {
         let (client, claim) = (fixture.client().await?, fixture.claim(&key, fixture.long())?);
-        // The first attempt takes the place in the queue, so the waiters make it here, one after another.
-        let wake = client.refused(&claim, Queue::until(until), hold.validity).await?;
+        // The waiters take their places in the queue here, one after another.
+        let wake = client.stand(&claim, until, hold.validity).await?;
         tasks.spawn(serve(client, claim, wake, number, served.clone()));
     }
     one.give_back(&hold).await?;
@@ -70,7 +70,8 @@ async fn woken_by_end(fixture: &Fixture<'_>) -> Tested {
     let wake = other.refused(&waiter, Queue::until(until), hold.validity).await?;
     let latest = hold.validity.from.after(fixture.takeover(hold.validity.granted));
     if wake.ask_by.is_none_or(|by| by > latest) {
-        let signal = wake.signal.ok_or_else(|| Stop::Failed("a waiter got neither a signal nor a time".into()))?;
+        // The channel for notifications may have opened too late.
+        let signal = wake.signal.ok_or(Stop::Late)?;
         let left = latest.since(fixture.clock.now());
         let news = tokio::time::timeout(left, signal).await;
         let news = news.map_err(|_| Stop::Failed("a waiter did not hear when a dead holder's lease ended".into()))?;

@@ -19,7 +19,7 @@ async fn skip(store: &str) -> Result<Option<u8>, Error> {
     Ok(Some(1))
 }
 
-#[distributed_lock(key = "busy", wait = "10ms", on_busy = "skip", backend = store)]
+#[distributed_lock(key = "busy", wait = "1s", on_busy = "skip", backend = store)]
 async fn skip_later(store: &str) -> Option<u8> {
     Some(1)
 }

@@ -152,7 +152,8 @@ pub(crate) async fn until_waiting(store: &str, key: &'static str, callers: usize
         let one_more = dlock::lock(key).backend(store).wait(Wait::UpTo(50 * MS)).max_waiters(callers);
         match one_more.acquire().await.map(drop).expect_err("it is held").kind() {
             ErrorKind::QueueFull { .. } => return,
-            kind => assert_eq!(*kind, ErrorKind::WaitTimeout),
+            // A request within so short a wait may have no answer on a busy machine.
+            kind => assert!(matches!(kind, ErrorKind::WaitTimeout | ErrorKind::Outage), "{kind:?}"),
         }
     }
 }

@@ -21,7 +21,7 @@ fn fails(store: &str, id: u8) -> Result<Option<u8>, Error> {
     Ok(Some(1))
 }
 
-#[distributed_lock(key = "sync:busy:<id>", wait = "10ms", on_busy = skip, backend = store)]
+#[distributed_lock(key = "sync:busy:<id>", wait = "1s", on_busy = skip, backend = store)]
 fn skips(store: &str, id: u8) -> Result<Option<u8>, Error> {
     Ok(Some(1))
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::memory::Memory;
-use dlock::{Clock, Lock, Registry};
+use dlock::{Backoff, Clock, ErrorKind, Guard, Lock, Registry, Retry};
 use dlock_contract::BootInstant;
 use dlock_testkit::child::Child;
 use dlock_testkit::servers::Instance;
@@ -101,7 +101,12 @@ impl Arena {
 
     async fn open(&self, url: &str) -> Registry {
         let registry = Registry::new();
-        registry.configure(|defaults| defaults.namespace.clone_from(&self.namespace)).unwrap();
+        registry
+            .configure(|defaults| {
+                defaults.namespace.clone_from(&self.namespace);
+                defaults.retry = patient();
+            })
+            .unwrap();
         if self.store == Store::Memory {
             registry.install_shared("store", self.memory.clone()).unwrap();
             registry.set_default("store").unwrap();
@@ -124,7 +129,7 @@ impl Arena {
 
     /// Waits until so many callers stand behind the holder of the job. A store that cannot tell gets some time instead.
     pub(crate) async fn until_waiting(&self, process: &Registry, callers: u64) {
-        let waiters = async || process.lock(JOB).holders().await.unwrap().waiters;
+        let waiters = async || answered(async || process.lock(JOB).holders().await).await.unwrap().waiters;
         if waiters().await.is_none() {
             return tokio::time::sleep(IN_LINE).await;
         }
@@ -169,6 +174,36 @@ fn in_front_of(words: &str) -> Result<(Vec<Proxy>, String)> {
     };
     let ((gate, first), (authority, second)) = (Proxy::in_front_of(first)?, Proxy::in_front_of(second)?);
     Ok((vec![gate, authority], format!("{first} {second} {made}")))
+}
+
+/// A store that fails is asked again for as long as a caller waits, and soon. No trial is about the retries, and the short ttl
+/// leaves a store little time for each answer.
+pub(crate) fn patient() -> Retry {
+    Retry { times: u32::MAX, backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(200)) }
+}
+
+/// Asks again while the store does not answer in time. On a busy machine such an answer says nothing about the lock.
+pub(crate) async fn answered<T>(mut request: impl AsyncFnMut() -> dlock::Result<T>) -> dlock::Result<T> {
+    let start = Instant::now();
+    loop {
+        match request().await {
+            Err(error) if *error.kind() == ErrorKind::Outage && error.is_retryable() && start.elapsed() < PATIENCE => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Asks once for a lock that another owner holds. Fails if it is granted.
+pub(crate) async fn is_busy(lock: impl Fn() -> Lock) {
+    let refused = tried(lock).await.map(drop).expect_err("two holders");
+    assert_eq!(*refused.kind(), ErrorKind::Busy, "{refused}");
+}
+
+/// Asks once, without a wait.
+pub(crate) async fn tried(lock: impl Fn() -> Lock) -> dlock::Result<Guard> {
+    answered(async || lock().try_acquire().await).await
 }
 
 /// The lock that the holders take, for another process.

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use dlock::{Error, distributed_lock};
 
-use crate::arena::{TTL, now};
+use crate::arena::{TTL, now, patient};
 use crate::cases::modes::{READERS, SEVERAL, shared_modes};
 use crate::resource::Resource;
 
@@ -72,7 +72,11 @@ async fn hold_every_mode() -> Result<(), Error> {
 
 async fn connect() {
     let namespace = var("NAMESPACE");
-    dlock::configure(|defaults| defaults.namespace = namespace).unwrap();
+    dlock::configure(|defaults| {
+        defaults.namespace = namespace;
+        defaults.retry = patient();
+    })
+    .unwrap();
     crate::store::connect(dlock::Registry::global(), &var("LOCKS")).await.unwrap();
 }
 

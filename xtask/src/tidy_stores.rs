@@ -9,6 +9,9 @@ use crate::workspace::Workspace;
 /// Its tests start no server.
 const NO_SERVER: [&str; 1] = ["memory"];
 
+/// It works inside of the program: no server could be down, and no account has a password.
+const IN_PROCESS: [&str; 2] = ["memory", "sqlite"];
+
 /// A plain `cargo test` leaves it out: its client needs `protoc`.
 const NEEDS_PROTOC: [&str; 1] = ["etcd"];
 
@@ -27,6 +30,15 @@ const README: &str = "README.md";
 /// The test that writes the tables of what each store promises.
 const PROMISES: &str = "tests/promises.rs";
 
+/// The test with the stores that processes share, with its list of them.
+const PROCESS: &str = "tests/process/store.rs";
+
+/// The test in which no password is shown, with the URLs and with the servers in use.
+const SECRETS: &str = "tests/secrets.rs";
+
+/// The test of stores that are down at the start of a program.
+const LAZY: &str = "tests/lazy.rs";
+
 /// With the standard harness the target would have no test, and pass.
 const SUITE: &str = "[[test]]\nname = \"conformance\"\nharness = false\n";
 
@@ -39,6 +51,7 @@ pub(super) fn forgotten(workspace: &Workspace, read: &dyn Fn(&str) -> String) ->
         }
     };
     let (table, readme, page, promises) = (read(TABLE), read(README), read(PAGE), read(PROMISES));
+    let (process, secrets, lazy) = (read(PROCESS), read(SECRETS), read(LAZY));
     let facade = workspace.facade();
     let has = |of: &str, feature: &str| {
         facade.is_some_and(|facade| facade.features.get(of).is_some_and(|all| all.contains(feature)))
@@ -66,6 +79,19 @@ pub(super) fn forgotten(workspace: &Workspace, read: &dyn Fn(&str) -> String) ->
         unless(read(&suite).contains("conformance::main"), &suite, "it does not run the conformance suite".to_owned());
         let is_pinned = PINS.iter().any(|pin| pin.is_for(store)) || NO_SERVER.contains(&store);
         unless(is_pinned, PIN_TABLE, format!("no line names the store `{store}`"));
+        unless(is_tried(&process, store), PROCESS, format!("the list `ALL` has no store with the name `{store}`"));
+        let schemes = schemes_of(&table, store);
+        // A store without a row is named above.
+        if !schemes.is_empty() && !is_made_of_others(&table, store) {
+            let is_hidden = schemes.iter().any(|scheme| secrets.contains(&format!("\n    \"{scheme}://")));
+            unless(is_hidden, SECRETS, format!("the list `URLS` has no URL of the store `{store}`"));
+            if !IN_PROCESS.contains(&store) {
+                let is_used = schemes.iter().any(|scheme| secrets.contains(&format!("format!(\"{scheme}://")));
+                unless(is_used, SECRETS, format!("no server of the store `{store}` is used with a password"));
+                let is_late = lazy.contains(&format!("servers.{store}()"));
+                unless(is_late, LAZY, format!("no server of the store `{store}` comes up after the program"));
+            }
+        }
         let is_listed = promises.contains(&format!("(\"{store}\", ")) || is_made_of_others(&table, store);
         unless(is_listed, PROMISES, format!("the table of what each store promises has no line for `{store}`"));
         let features = readme.lines().find(|line| line.starts_with("| feature |")).unwrap_or_default();
@@ -79,7 +105,22 @@ pub(super) fn forgotten(workspace: &Workspace, read: &dyn Fn(&str) -> String) ->
     found
 }
 
-/// Such a store promises what its members do.
+/// Whether the store is in the list of `tests/process`: a variant has its name, and the list has the variant.
+fn is_tried(process: &str, store: &str) -> bool {
+    let named = process.split_once(&format!(" => \"{store}\","));
+    let variant = named.and_then(|(before, _)| before.rsplit_once("Self::")).map(|(_, variant)| variant);
+    let list = process.split_once("const ALL: ").and_then(|(_, rest)| rest.split_once("];"));
+    variant.zip(list).is_some_and(|(variant, (list, _))| list.contains(&format!(" Store::{variant},")))
+}
+
+/// The schemes of the store's URLs, by its row in the facade's table.
+fn schemes_of<'a>(table: &'a str, store: &str) -> Vec<&'a str> {
+    let row = table.split_once(&format!(" {store} = dlock_{store}")).and_then(|(_, rest)| rest.split_once(';'));
+    let lists = row.into_iter().flat_map(|(row, _)| row.split('[').skip(1)).filter_map(|list| list.split_once(']'));
+    lists.flat_map(|(list, _)| list.split(',')).map(|scheme| scheme.trim().trim_matches('"')).collect()
+}
+
+/// Such a store promises what its members do. The parts of its URLs are names, and what may be down are its members.
 fn is_made_of_others(table: &str, store: &str) -> bool {
     table.split_once("made of installed stores {\n").is_some_and(|(_, rows)| rows.contains(&format!(" {store} = ")))
 }
@@ -88,8 +129,10 @@ fn is_made_of_others(table: &str, store: &str) -> bool {
 mod tests {
     use std::collections::BTreeMap;
 
-    use super::{SUITE, forgotten};
+    use super::{SUITE, forgotten, schemes_of};
     use crate::workspace::{FACADE, Package, Workspace};
+
+    const PROCESS_LIST: &str = "const ALL: [Store; 1] = [\n    Store::Consul,\n];\n    Self::Consul => \"consul\",\n";
 
     /// A store that is entered everywhere. It has the name of one whose servers are pinned.
     fn whole() -> (Workspace, BTreeMap<String, String>) {
@@ -109,6 +152,12 @@ mod tests {
             ("backends/consul/Cargo.toml", SUITE),
             ("backends/consul/tests/conformance.rs", "dlock_testkit::conformance::main(stores)"),
             ("tests/promises.rs", "(\"consul\", \"Consul\", |_| shared().consul()),"),
+            ("tests/process/store.rs", PROCESS_LIST),
+            (
+                "tests/secrets.rs",
+                "URLS = &[\n    \"consul://{}@host\",\n];\n in_use(|token| format!(\"consul://:{token}@host\"))",
+            ),
+            ("tests/lazy.rs", "servers.consul().unwrap(),"),
             ("README.md", "| feature | `consul`, with TLS `consul-tls` |"),
             ("docs/backends.md", "# The stores\n## Consul\n"),
         ];
@@ -139,6 +188,50 @@ mod tests {
         let mut files = files.clone();
         files.insert("src/openers.rs".into(), "stores! {\n    consul = dlock_consul: \"consul\" [\"consul\"];".into());
         assert_eq!(places(&workspace, &files), ["src/openers.rs"], "a row without the module `fenced`");
+    }
+
+    #[test]
+    fn a_store_that_a_test_with_all_stores_does_not_try_is_named() {
+        let (workspace, files) = whole();
+        for (path, there, missing) in [
+            ("tests/process/store.rs", "    Store::Consul,\n", "the list `ALL`"),
+            ("tests/process/store.rs", "    Self::Consul => \"consul\",\n", "the list `ALL`"),
+            ("tests/secrets.rs", "    \"consul://{}@host\",\n", "the list `URLS`"),
+            ("tests/secrets.rs", "format!(\"consul://:{token}@host\")", "with a password"),
+            ("tests/lazy.rs", "servers.consul().unwrap(),", "after the program"),
+        ] {
+            let mut files = files.clone();
+            let text = files[path].replace(there, "");
+            assert_ne!(text, files[path], "{path} has no {there}");
+            files.insert(path.into(), text);
+            let found = forgotten(&workspace, &|path| files.get(path).cloned().unwrap_or_default());
+            assert!(found.len() == 1 && found[0].contains(path) && found[0].contains(missing), "{there}: {found:?}");
+        }
+    }
+
+    /// Its URLs have only names, and its members have a server.
+    #[test]
+    fn a_store_that_is_made_of_others_needs_no_password_and_no_server() {
+        let (workspace, mut files) = whole();
+        files.insert(
+            "src/openers.rs".into(),
+            "made of installed stores {\n    consul = dlock_consul + fenced: \"consul\" [\"consul\"];".into(),
+        );
+        for path in ["tests/secrets.rs", "tests/lazy.rs"] {
+            files.remove(path);
+        }
+        assert_eq!(places(&workspace, &files), Vec::<String>::new());
+        files.remove("tests/process/store.rs");
+        assert_eq!(places(&workspace, &files), ["tests/process/store.rs"]);
+    }
+
+    #[test]
+    fn a_store_has_all_schemes_of_its_row() {
+        let table = "stores! {\n    redis = dlock_redis + fenced:\n  \"redis\" [\"redis\", \"unix\"],\n  \"redis-tls\" [\"rediss\"];\n    \
+                     redlock = dlock_redlock: \"redlock\" [\"redlock\"];";
+        assert_eq!(schemes_of(table, "redis"), ["redis", "unix", "rediss"]);
+        assert_eq!(schemes_of(table, "redlock"), ["redlock"]);
+        assert!(schemes_of(table, "etcd").is_empty());
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub fn claim() -> u16 {
 /// Neighbouring ports that belong to this process until it ends.
 struct Block {
     left: Range<u16>,
-    /// On the first of the ports: nobody listens there by UDP, and the kernel gives it to one process at a time.
+    /// On the first of the ports, which is given to nobody: the kernel gives it to one process at a time.
     _reserved: UdpSocket,
 }
 
@@ -40,7 +40,8 @@ impl Block {
             .map(|step| RANGE.start + (start as u16 + step) % count * BLOCK)
             .find_map(|first| {
                 let reserved = UdpSocket::bind((Ipv4Addr::LOCALHOST, first)).ok()?;
-                Some(Self { left: first..first + BLOCK, _reserved: reserved })
+                // Consul listens by UDP too, so it could not start on the first.
+                Some(Self { left: first + 1..first + BLOCK, _reserved: reserved })
             })
             .expect("one of 240 blocks of ports is free")
     }
@@ -60,6 +61,14 @@ mod tests {
     fn no_port_is_given_twice() {
         let ports: HashSet<u16> = (0..usize::from(BLOCK) * 2).map(|_| claim()).collect();
         assert_eq!(ports.len(), usize::from(BLOCK) * 2);
+    }
+
+    #[test]
+    fn a_server_can_listen_by_udp_on_each_port() {
+        let block = Block::reserve();
+        for port in block.left {
+            UdpSocket::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        }
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use dlock::{Guard, Registry, Result};
-use dlock_testkit::Proxy;
+use dlock_testkit::{Proxy, wait_until};
 use fastrand::Rng;
 
 use crate::arena::{Arena, TTL, job};
+use crate::store::Store;
 
 const POINTS: u32 = 200;
 
@@ -24,9 +25,13 @@ pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
         let mut points = Points { random: Rng::with_seed(super::seed(arena)), cycle: Duration::ZERO };
         let (other, dropper) = (arena.near().await, arena.far().await);
         job(&dropper).acquire().await.unwrap().release().await.unwrap();
-        let start = Instant::now();
-        job(&dropper).acquire().await.unwrap().release().await.unwrap();
-        points.cycle = start.elapsed();
+        // The shortest of several: on a busy machine one may take a hundred times as long, and the trial lasts for hundreds of them.
+        points.cycle = Duration::MAX;
+        for _ in 0..5 {
+            let start = Instant::now();
+            job(&dropper).acquire().await.unwrap().release().await.unwrap();
+            points.cycle = points.cycle.min(start.elapsed());
+        }
 
         warm_up(arena, &other, &dropper).await;
         warm_up(arena, &dropper, &other).await;
@@ -34,6 +39,11 @@ pub(super) fn two_hundred_dropped_acquisitions_leave_nothing(arena: &Arena) {
         tokio::time::sleep(arena.takeover()).await;
         // Whatever this process keeps alive for one lock must not keep the remains of another.
         let beside = dropper.lock("beside").ttl(TTL).acquire().await.unwrap();
+        if arena.store == Store::Redlock {
+            // A majority grants it. The other nodes get it at the same time, and some a moment later.
+            let everywhere = async || arena.probe.places().await.len() >= arena.proxies.len();
+            wait_until("all nodes have the lock", everywhere).await.unwrap();
+        }
         let its_places = arena.probe.places().await.len();
         let before = clients(arena).await;
         let granted = points.drop_so_many(POINTS, &other, &dropper).await;

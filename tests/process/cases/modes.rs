@@ -6,7 +6,7 @@ use std::time::Instant;
 use dlock::{Mode, Wait};
 use futures::future::try_join_all;
 
-use crate::arena::{Arena, PATIENCE, TTL};
+use crate::arena::{Arena, PATIENCE, TTL, is_busy, tried};
 
 /// The variable that tells the holder whether the store has readers.
 pub(crate) const READERS: &str = "READERS";
@@ -32,15 +32,14 @@ pub(super) fn kill_9_holder_of_every_mode(arena: &Arena) {
         let lock = |key: &'static str, mode| next.lock(key).mode(mode).ttl(TTL).wait(Wait::UpTo(PATIENCE));
         // Nothing of it is free before, but what it shares.
         if readers {
-            let reader = lock(READ, Mode::Read).wait(Wait::None).acquire().await.unwrap();
+            let reader = tried(|| lock(READ, Mode::Read)).await.unwrap();
             reader.release().await.unwrap();
         }
-        let other = lock(PERMIT, Mode::permits(2)).wait(Wait::None).acquire().await.unwrap();
+        let other = tried(|| lock(PERMIT, Mode::permits(2))).await.unwrap();
         assert_eq!(other.slot(), Some(1));
         let wanted: Vec<_> = shared_modes(readers).into_iter().map(|(key, _, next)| (key, next)).collect();
         for &(key, mode) in wanted.iter().chain(&[(SEVERAL[1], Mode::Exclusive)]) {
-            let error = lock(key, mode).wait(Wait::None).acquire().await.unwrap_err();
-            assert_eq!(*error.kind(), dlock::ErrorKind::Busy, "{key}: {error}");
+            is_busy(|| lock(key, mode)).await;
         }
         let waiting = async {
             let several = next.lock_all(SEVERAL).ttl(TTL).wait(Wait::UpTo(PATIENCE));

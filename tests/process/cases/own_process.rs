@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use dlock::ErrorKind;
 
-use crate::arena::{Arena, TTL, job};
+use crate::arena::{Arena, TTL, job, tried};
 
 /// A ttl that no trial waits for. If the lock is free before, it was released.
 pub(super) const LONG: Duration = Duration::from_secs(300);
@@ -51,7 +51,7 @@ pub(super) fn a_blocking_body_keeps_the_lock(arena: &Arena) {
         wait.recv().unwrap();
         arena.run(async {
             while !body.is_finished() {
-                match job(&second).try_acquire().await {
+                match tried(|| job(&second)).await {
                     Err(error) => assert_eq!(*error.kind(), ErrorKind::Busy, "{error}"),
                     Ok(_guard) => assert!(ended.load(Ordering::SeqCst), "two holders"),
                 }

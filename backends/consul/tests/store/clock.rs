@@ -48,7 +48,8 @@ async fn a_jump_of_the_servers_clock_neither_ends_nor_prolongs_a_lock_delay() {
                 Attempt::Acquired(next) => break next,
                 _ => tokio::time::sleep(SECOND / 20).await,
             }
-            let bound = SECOND * 5 + lateness::since(destroyed);
+            // Much less than the jump.
+            let bound = SECOND * 20 + lateness::since(destroyed);
             assert!(destroyed.elapsed() < bound, "after a jump to {ahead} s the lock-delay goes on");
         };
         assert!(begun.elapsed() >= SECOND * 4, "a jump to {ahead} s ended the lock-delay");

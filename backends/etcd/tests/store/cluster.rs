@@ -190,7 +190,7 @@ async fn processes_take_turns_while_members_die_are_cut_off_and_fall_silent() {
     registry.connect("etcd", &cluster.url()).await.unwrap();
     registry.set_default("etcd").unwrap();
     // Renewed several times while the leaders change, and longer than its ttl after the last change.
-    let held_ttl = Duration::from_secs(6);
+    let held_ttl = Duration::from_secs(12);
     let held = registry.lock(Key::text("held")).ttl(held_ttl).acquire().await.unwrap();
 
     let leader = blocking(&cluster, |cluster| cluster.leader().unwrap()).await;

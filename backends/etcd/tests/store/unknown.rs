@@ -133,7 +133,7 @@ fn a_release_that_was_given_up_is_done_by_the_next_renewal() {
     let stays = it.slow.block_on(ask(&it.process, &claim(&other))).unwrap();
     let hold = it.slow.block_on(ask(&it.process, &claim(&key))).unwrap();
     it.proxy.keep();
-    it.slow.block_on(async { timeout(Duration::from_millis(100), it.process.release(&hold)).await }).unwrap_err();
+    it.slow.block_on(async { it.left(pin!(it.process.release(&hold))).await });
     it.good.block_on(async {
         assert_eq!(line(&key).await.len(), 1);
         assert!(matches!(it.process.renew(&[&stays]).await.pop().unwrap().unwrap(), Standing::Renewed(_)));
@@ -226,7 +226,7 @@ fn a_release_that_was_given_up_is_done_by_the_next_renewal_also_without_space() 
     let stays = it.slow.block_on(ask(&it.process, &stays)).unwrap();
     let hold = it.slow.block_on(ask(&it.process, &key)).unwrap();
     it.proxy.keep();
-    it.slow.block_on(async { timeout(Duration::from_millis(100), it.process.release(&hold)).await }).unwrap_err();
+    it.slow.block_on(async { it.left(pin!(it.process.release(&hold))).await });
     it.good.block_on(async {
         fill(&mut raw(&server).await).await;
         assert!(it.process.look(&hold.claim.key).await.unwrap().note().is_some(), "the release was answered");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::backends::redlock::Redlock;
-use dlock::{Clock, Registry};
-use dlock_contract::{Attempt, Backend, Claim, Hold, Queue};
+use dlock::{Clock, ErrorKind, Registry};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Standing};
 use dlock_testkit::servers::{Instance, Redis, WallClock, redlock_url};
-use dlock_testkit::{Mode, Proxy, lateness};
+use dlock_testkit::{Mode, Proxy, lateness, wait_until};
 
 use crate::names::LOCKS;
 
@@ -104,6 +104,13 @@ impl Cluster {
         up.flat_map(keys).collect()
     }
 
+    /// Waits until this key is on so many nodes. The answer of a majority is an answer; the other nodes may be a moment behind.
+    pub(crate) async fn until_on(&self, name: &str, nodes: usize) {
+        let is_on = |node: &&Instance| node.ask(&format!("EXISTS {name}")).unwrap() == "1";
+        let all = format!("{name} is on {nodes} nodes");
+        wait_until(&all, async || self.nodes.iter().filter(is_on).count() == nodes).await.unwrap();
+    }
+
     /// How many scripts this node was sent so far.
     pub(crate) fn scripts(&self, node: usize) -> u64 {
         let stats = self.nodes[node].ask("INFO commandstats").unwrap();
@@ -138,8 +145,33 @@ pub(crate) async fn attempt(redlock: &Redlock, claim: &Arc<Claim>) -> dlock::Res
     redlock.try_acquire(claim, Queue::Leave).await
 }
 
+/// Asks again while nodes are silent, as the engine does. On a busy machine one attempt may end with an outage.
+async fn answered<T>(mut request: impl AsyncFnMut() -> dlock::Result<T>) -> T {
+    let start = Instant::now();
+    loop {
+        match request().await {
+            Ok(answer) => return answer,
+            Err(error) if *error.kind() == ErrorKind::Outage && start.elapsed() < SLACK + lateness::since(start) => {}
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+}
+
+/// Takes a lock that must be free.
+pub(crate) async fn take(redlock: &Redlock, claim: &Arc<Claim>) -> Hold {
+    match answered(async || attempt(redlock, claim).await).await {
+        Attempt::Acquired(hold) => hold,
+        answer => panic!("{answer:?}"),
+    }
+}
+
 pub(crate) async fn is_contended(redlock: &Redlock, claim: &Arc<Claim>) -> bool {
-    matches!(attempt(redlock, claim).await.unwrap(), Attempt::Contended(_))
+    matches!(answered(async || attempt(redlock, claim).await).await, Attempt::Contended(_))
+}
+
+/// Renews one hold.
+pub(crate) async fn confirm(redlock: &Redlock, hold: &Hold) -> Standing {
+    answered(async || redlock.renew(&[hold]).await.remove(0)).await
 }
 
 /// Takes a lock that will soon be free, or whose nodes will soon have votes, by asking again and again as the engine

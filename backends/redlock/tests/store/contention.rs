@@ -7,10 +7,10 @@ use dlock::backends::redis::Redis;
 use dlock::backends::redlock::Redlock;
 use dlock::{Clock, ErrorKind, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
-use dlock_testkit::holds::{claim, confirm, take};
+use dlock_testkit::holds::claim;
 use dlock_testkit::{Mode, Proxy};
 
-use crate::cluster::{Cluster, SECOND, SLACK, attempt, is_contended};
+use crate::cluster::{Cluster, SECOND, SLACK, attempt, confirm, is_contended, take};
 use crate::names::K;
 
 /// A node that is far away is waited for by 100 ms of it.
@@ -40,9 +40,21 @@ async fn a_split_vote_is_given_up_by_both_and_resolved() {
     let open = async |url: &str| Redlock::connect(url, &Clock::system()).await.unwrap();
     let (one, other) = (open(&left).await, open(&right).await);
     let mut splits = 0;
-    for _ in 0..5 {
+    for _ in 0..10 {
         let claims = [claim("k", LONG), claim("k", LONG)];
         let (first, second) = tokio::join!(attempt(&one, &claims[0]), attempt(&other, &claims[1]));
+        let is_outage =
+            |answer: &dlock::Result<Attempt>| answer.as_ref().is_err_and(|error| *error.kind() == ErrorKind::Outage);
+        if is_outage(&first) || is_outage(&second) {
+            // A busy machine: some nodes are silent for longer than one of them is waited for.
+            for (answer, store) in [(first, &one), (second, &other)] {
+                if let Ok(Attempt::Acquired(hold)) = answer {
+                    store.release(&hold).await.unwrap();
+                }
+            }
+            cluster.assert_empty_within(SLACK).await;
+            continue;
+        }
         match (first.unwrap(), second.unwrap()) {
             (Attempt::Contended(first), Attempt::Contended(second)) => {
                 splits += 1;
@@ -50,7 +62,7 @@ async fn a_split_vote_is_given_up_by_both_and_resolved() {
                 assert!(first.lease_left.is_none() && second.lease_left.is_none());
                 let soon = Clock::system().now().after(Duration::from_millis(120));
                 assert!(first.ask_by.unwrap() <= soon && second.ask_by.unwrap() <= soon);
-                assert!(cluster.left().is_empty(), "{:?}", cluster.left());
+                cluster.assert_empty_within(SLACK).await;
             }
             (Attempt::Acquired(hold), _) => drop(one.release(&hold).await.unwrap()),
             (_, Attempt::Acquired(hold)) => drop(other.release(&hold).await.unwrap()),
@@ -152,5 +164,5 @@ async fn a_foreign_value_on_a_majority_is_a_conflict_and_on_a_minority_is_ignore
     let error = attempt(&redlock, &claim("k", SECOND * 30)).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{error}");
     assert!(!error.is_retryable());
-    assert_eq!(cluster.left().len(), 3);
+    cluster.until_on(K, 3).await;
 }

@@ -1,6 +1,7 @@
 //! Nodes that accept no new connection any more while a lock is held: the open connections are enough.
 
-use dlock::{Key, Registry};
+use dlock::{Backoff, Key, Registry, Retry, Wait};
+use dlock_testkit::block_until;
 use dlock_testkit::servers::{Instance, Redis, redlock_url};
 
 use crate::cluster::SECOND;
@@ -10,6 +11,10 @@ use crate::cluster::SECOND;
 fn shut(node: &Instance, kills: bool) {
     let mut raw = redis::Client::open(node.url()).unwrap().get_connection().unwrap();
     let mut ask = |words: &[&str]| redis::cmd(words[0]).arg(&words[1..]).query::<String>(&mut raw).unwrap();
+    if kills {
+        let ours = |list: String| list.lines().filter(|line| line.contains("user=app")).count();
+        block_until("dlock's own thread has a connection", || ours(ask(&["CLIENT", "LIST"])) == 2).unwrap();
+    }
     ask(&["ACL", "SETUSER", "app", "resetpass", ">other"]);
     ask(&["CONFIG", "SET", "maxclients", "1"]);
     if kills {
@@ -33,7 +38,10 @@ async fn a_hold_outlives_nodes_that_accept_no_connections_any_more() {
         let url = redlock_url(&nodes).replace("redlock://", "redlock://app:pw@");
         registry.connect("store", &url).await.unwrap();
         registry.set_default("store").unwrap();
-        let guard = registry.lock(Key::text("held")).ttl(4 * SECOND).acquire().await.unwrap();
+        // The test waits for longer than the ttl, so that is short, and a busy machine may need more than one attempt.
+        let retry = Retry { times: 100, backoff: Backoff::new(SECOND / 50, SECOND / 5) };
+        let lock = registry.lock(Key::text("held")).ttl(4 * SECOND).wait(Wait::UpTo(60 * SECOND)).retry(retry);
+        let guard = lock.acquire().await.unwrap();
         nodes.iter().for_each(|node| shut(node, kills));
         tokio::time::sleep(6 * SECOND).await;
         guard.check().unwrap();

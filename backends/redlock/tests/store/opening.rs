@@ -6,12 +6,12 @@ use dlock::backends::redlock::Redlock;
 use dlock::{Clock, ErrorKind, Mode, OncePer, Registry};
 use dlock_contract::Backend;
 use dlock_testkit::child::Child;
-use dlock_testkit::holds::{claim, take};
+use dlock_testkit::holds::claim;
 use dlock_testkit::servers::{Instance, Redis};
 use dlock_testkit::{Proxy, text_of, wait_until};
 use tokio::runtime::Handle;
 
-use crate::cluster::{Cluster, SECOND};
+use crate::cluster::{Cluster, SECOND, take};
 
 const FROM_ENV: &str = "from the environment";
 
@@ -92,9 +92,9 @@ async fn one_account_opens_all_nodes() {
 
 #[tokio::test]
 async fn an_option_that_several_servers_cannot_agree_on_is_refused_before_any_request() {
-    let cluster = Cluster::forgetful("?max_ttl=2s");
+    let cluster = Cluster::forgetful("?max_ttl=1m");
     let registry = cluster.registry().await;
-    // They have no vote yet, so a request would be an outage.
+    // They have no vote in the first minute, so a request would be an outage.
     let lock = || registry.lock("k").ttl(SECOND);
     let asked = [
         lock().fair(true),
@@ -108,7 +108,7 @@ async fn an_option_that_several_servers_cannot_agree_on_is_refused_before_any_re
         let error = lock.try_acquire().await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }), "{error}");
     }
-    for ttl in [Duration::from_millis(999), Duration::from_millis(2001), Duration::from_micros(1_000_500)] {
+    for ttl in [Duration::from_millis(999), Duration::from_millis(60_001), Duration::from_micros(1_000_500)] {
         let error = registry.lock("k").ttl(ttl).try_acquire().await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::TtlOutOfRange { .. }), "{error}");
     }

@@ -14,12 +14,12 @@ use fastrand::Rng;
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, seed, win};
 
 /// The longest ttl, and what comes on top: the part for drift, and the whole seconds in which a server counts.
-const MAX_TTL: Duration = Duration::from_secs(3);
-const GUARD: Duration = Duration::from_millis(4100);
+const MAX_TTL: Duration = Duration::from_secs(6);
+const GUARD: Duration = Duration::from_millis(7100);
 
 #[tokio::test]
 async fn a_node_has_no_vote_until_the_longest_ttl_after_its_start() {
-    let cluster = Cluster::forgetful("?max_ttl=3s");
+    let cluster = Cluster::forgetful("?max_ttl=6s");
     let started = Instant::now();
     let redlock = cluster.open().await;
     let error = attempt(&redlock, &claim("k", MAX_TTL)).await.unwrap_err();
@@ -42,7 +42,7 @@ async fn a_node_has_no_vote_until_the_longest_ttl_after_its_start() {
 /// The textbook case: the first holder has three of five, and one of the three forgets.
 #[tokio::test]
 async fn a_forgetful_node_does_not_make_two_holders() {
-    let cluster = Cluster::forgetful("?max_ttl=3s");
+    let cluster = Cluster::forgetful("?max_ttl=6s");
     let (first, second) = (cluster.registry().await, cluster.open().await);
     let warm = win(&second, &claim("warm", MAX_TTL), GUARD + SLACK).await;
     second.release(&warm).await.unwrap();
@@ -189,7 +189,7 @@ async fn work(registry: Registry, ledger: Arc<Mutex<Vec<Seen>>>, mut random: Rng
 /// A renewal after its nodes have forgotten.
 #[tokio::test]
 async fn a_hold_lives_on_the_nodes_that_remember_it() {
-    let cluster = Cluster::forgetful("?max_ttl=3s");
+    let cluster = Cluster::forgetful("?max_ttl=6s");
     let redlock = cluster.open().await;
     let hold = win(&redlock, &claim("k", MAX_TTL), GUARD + SLACK).await;
     let renew = async || {

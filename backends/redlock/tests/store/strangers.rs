@@ -3,9 +3,9 @@
 use dlock::backends::redlock::Redlock;
 use dlock::{Clock, ErrorKind, Key, LockKey, Wait};
 use dlock_contract::{Attempt, Backend, Owner, Released};
-use dlock_testkit::holds::{claim, claim_on, confirm, take};
+use dlock_testkit::holds::{claim, claim_on};
 
-use crate::cluster::{Cluster, SECOND, SLACK, attempt, win};
+use crate::cluster::{Cluster, SECOND, SLACK, attempt, confirm, take, win};
 use crate::names::K;
 
 /// As redsync writes them: 16 random bytes in base64.
@@ -71,10 +71,12 @@ async fn literal_names_are_shared_in_both_directions() {
     assert_eq!(hold.claim.key, key);
     assert!(matches!(confirm(&redlock, &hold).await, dlock_contract::Standing::Renewed(_)));
     assert!(redlock.look(&key).await.unwrap().note().cloned().unwrap().pid().is_some());
+    cluster.until_on("stock:42", 5).await;
     assert_eq!(locks(&cluster, "stock:42", 0..5, 8000), 0);
     assert!(cluster.left().is_empty(), "{:?}", cluster.left());
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::NotOwner);
+    cluster.until_on("stock:42", 0).await;
     // Their lock keeps us out, and stays unchanged.
     assert_eq!(locks(&cluster, "stock:42", 0..5, 30_000), 5);
     let refused = claim(SECOND * 20);
@@ -83,6 +85,7 @@ async fn literal_names_are_shared_in_both_directions() {
     assert_eq!(unlocks(&cluster, "stock:42"), 5);
     let hold = win(&redlock, &claim(SECOND * 20), SLACK).await;
     redlock.abandon(&hold.claim).await.unwrap();
+    cluster.until_on("stock:42", 0).await;
     assert_eq!(locks(&cluster, "stock:42", 0..5, 8000), 5);
     // A name that can be read in two ways is refused.
     let odd = LockKey::new("test", Key::text("a b")).unwrap();
@@ -107,5 +110,6 @@ async fn a_program_waits_for_a_foreign_holder_and_gets_the_lock_after_it() {
     tokio::time::sleep(SECOND / 2).await;
     assert_eq!(unlocks(&cluster, &name), 5);
     waiting.await.unwrap().unwrap().release().await.unwrap();
+    cluster.until_on(&name, 0).await;
     assert_eq!(locks(&cluster, &name, 0..5, 8000), 5);
 }

@@ -1,10 +1,10 @@
 //! Tokens rise whichever majority gave them.
 
 use dlock_contract::Backend;
-use dlock_testkit::holds::{claim, take, token};
+use dlock_testkit::holds::{claim, token};
 use fastrand::Rng;
 
-use crate::cluster::{Cluster, SECOND, SLACK, seed, win};
+use crate::cluster::{Cluster, SECOND, SLACK, seed, take, win};
 use crate::names::FENCE;
 
 #[tokio::test]

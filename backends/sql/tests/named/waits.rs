@@ -21,23 +21,34 @@ named_cases! {
 
 async fn a_wait_ends_with_the_lock_at_the_release(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
-    let hold = take(&one, &database.claim("a", TTL)).await;
+    let mut seen = Vec::new();
+    // The machine may be late once. A waiter that asks again by itself is late each time.
+    for _ in 0..5 {
+        let after = time_of_a_hand_over(&database, &one, &other).await;
+        if after < Duration::from_millis(500) {
+            return;
+        }
+        seen.push(after);
+    }
+    panic!("handed over after {seen:?}");
+}
+
+async fn time_of_a_hand_over(database: &Database, one: &impl Backend, other: &impl Backend) -> Duration {
+    let hold = take(one, &database.claim("a", TTL)).await;
     let second = database.claim("a", TTL);
     let Attempt::Contended(wake) = other.try_acquire(&second, until(TTL)).await.unwrap() else { panic!("two holders") };
     let waiter = tokio::spawn(wake.signal.unwrap());
     database.until_one_waits().await;
     assert!(!waiter.is_finished());
-    lateness::watch();
-    let (released, started) = (Clock::system().now(), Instant::now());
+    let released = Clock::system().now();
     one.release(&hold).await.unwrap();
     let Signal::Granted(granted) = waiter.await.unwrap().unwrap() else { panic!("no lock") };
     let after = Clock::system().now().since(released);
-    assert!(after < Duration::from_millis(500) + lateness::since(started), "{after:?}");
     assert!(granted.validity.from > released, "valid since before it was granted");
     assert!(token(&granted) > token(&hold));
-    assert!(matches!(confirm(&other, &granted).await, Standing::Renewed(_)));
+    assert!(matches!(confirm(other, &granted).await, Standing::Renewed(_)));
     assert_eq!(other.release(&granted).await.unwrap(), Released::Released);
-    eprintln!("handed over after {after:?}");
+    after
 }
 
 async fn a_dropped_wait_gives_its_place_up(database: Database) {
@@ -58,7 +69,7 @@ async fn a_dropped_wait_gives_its_place_up(database: Database) {
         slowest = slowest.max(after);
         one.release(&next).await.unwrap();
     }
-    assert!(slowest < Duration::from_secs(2) + lateness::since(started), "{slowest:?}");
+    assert!(slowest < Duration::from_secs(5) + lateness::since(started), "{slowest:?}");
     eprintln!("the server noticed a dropped waiter after {slowest:?} at the latest");
 }
 

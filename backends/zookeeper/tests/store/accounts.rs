@@ -7,7 +7,7 @@ use dlock_testkit::holds::take;
 use dlock_testkit::servers::{Instance, ZooKeeper};
 use dlock_testkit::text_of;
 
-use crate::kit::{claim, line, lock, open, path, process, raw, shared};
+use crate::kit::{claim, line, lock, open, opened, path, process, raw, shared};
 
 fn with_account(account: &str, rest: &str) -> String {
     format!("zk://{account}@{}{rest}", shared().strip_prefix("zk://").unwrap())
@@ -18,7 +18,7 @@ async fn a_chroot_is_made_on_demand() {
     let root = format!("/c{}/locks", fastrand::u64(..));
     let raw = raw(&shared()).await;
     assert_eq!(raw.check_stat(&root).await.unwrap(), None);
-    let store = open(&format!("{}{root}", shared())).await.unwrap();
+    let store = opened(&format!("{}{root}", shared())).await;
     let key = lock("chroot");
     let place = path(&store, &key);
     assert!(place.starts_with(&format!("{root}/dlock/")), "{place}");
@@ -31,7 +31,7 @@ async fn a_chroot_is_made_on_demand() {
 #[tokio::test]
 async fn with_an_account_the_nodes_are_the_accounts_alone() {
     let root = format!("/a{}", fastrand::u64(..));
-    let store = open(&with_account("me:canary", &root)).await.unwrap();
+    let store = opened(&with_account("me:canary", &root)).await;
     let key = lock("mine");
     let hold = take(&store, &claim(&key)).await;
     let stranger = raw(&shared()).await;
@@ -44,7 +44,7 @@ async fn with_an_account_the_nodes_are_the_accounts_alone() {
     assert_eq!(error.kind(), &ErrorKind::PermissionDenied);
     store.release(&hold).await.unwrap();
 
-    let open_to_all = open(&with_account("me:canary", &format!("{root}o?acl=open"))).await.unwrap();
+    let open_to_all = opened(&with_account("me:canary", &format!("{root}o?acl=open"))).await;
     let hold = take(&open_to_all, &claim(&key)).await;
     assert_eq!(line(&stranger, &path(&open_to_all, &key)).await.len(), 1);
     open_to_all.release(&hold).await.unwrap();
@@ -53,7 +53,7 @@ async fn with_an_account_the_nodes_are_the_accounts_alone() {
 #[tokio::test]
 async fn without_an_account_the_nodes_are_open() {
     let root = format!("/o{}", fastrand::u64(..));
-    let store = open(&format!("{}{root}", shared())).await.unwrap();
+    let store = opened(&format!("{}{root}", shared())).await;
     let key = lock("open");
     let hold = take(&store, &claim(&key)).await;
     assert_eq!(line(&raw(&shared()).await, &path(&store, &key)).await.len(), 1);
@@ -66,7 +66,7 @@ async fn a_lock_under_another_accounts_path_is_refused() {
     let account = account.connect(shared().strip_prefix("zk://").unwrap()).await.unwrap();
     let name = format!("p{}", fastrand::u64(..));
     account.create(&format!("/{name}"), b"", &CreateMode::Persistent.with_acls(Acls::creator_all())).await.unwrap();
-    let store = open(&format!("{}?keys=literal", shared())).await.unwrap();
+    let store = opened(&format!("{}?keys=literal", shared())).await;
     let key = dlock::LockKey::new("t", dlock::Key::new().value(&name)).unwrap();
     for queue in [Queue::Leave, dlock_testkit::holds::until()] {
         let error = store.try_acquire(&claim(&key), queue).await.unwrap_err();
@@ -95,7 +95,7 @@ async fn a_node_that_may_not_be_read_any_more_fails_no_renewal() {
 async fn an_account_that_the_servers_check_is_told_by_sasl() {
     let server = Instance::start(ZooKeeper { account: Some(("me", "canary")), ..ZooKeeper::default() }).unwrap();
     let url = |account: &str, rest: &str| format!("zk://{account}@{}{rest}", server.addr());
-    let store = open(&url("me:canary", "?auth=sasl")).await.unwrap();
+    let store = opened(&url("me:canary", "?auth=sasl")).await;
     let key = lock("sasl");
     let hold = take(&store, &claim(&key)).await;
     assert!(store.renew(&[&hold]).await.remove(0).is_ok());

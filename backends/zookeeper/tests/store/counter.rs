@@ -8,7 +8,7 @@ use dlock_contract::{Attempt, Backend, Exchange, Signal};
 use dlock_testkit::holds::{claim_on, stand, take, token, until};
 use dlock_testkit::wait_until;
 
-use crate::kit::{line, lock, open, own, path, raw};
+use crate::kit::{line, lock, opened, own, path, raw};
 
 /// Sets the counter of a node in the data of a server that is down.
 fn set(data: &Path, node: &str, counter: i32) {
@@ -24,7 +24,7 @@ fn set(data: &Path, node: &str, counter: i32) {
 #[tokio::test]
 async fn the_order_outlives_the_end_of_the_counter() {
     let server = own();
-    let (one, other) = (open(&server.url()).await.unwrap(), open(&server.url()).await.unwrap());
+    let (one, other) = (opened(&server.url()).await, opened(&server.url()).await);
     let key = lock("counter");
     let claim = || claim_on(&key, Duration::from_secs(30), |_| ());
     let before = take(&one, &claim()).await;

@@ -12,7 +12,7 @@ use dlock_testkit::holds::{claim_on, confirm, stand, take, token};
 use dlock_testkit::servers::{Instance, ZooKeeper};
 use dlock_testkit::{Mode, Proxy, lateness, wait_until};
 
-use crate::kit::{lock, open};
+use crate::kit::{lock, opened};
 use crate::{killed, sessions};
 
 struct Ensemble {
@@ -62,7 +62,7 @@ const TTL: Duration = Duration::from_secs(10);
 async fn a_hold_and_a_waiter_survive_the_leader_and_a_minority_grants_nothing() {
     let ensemble = Ensemble::start();
     at_a_server_that_lags(&ensemble).await;
-    let (one, other) = (open(&ensemble.url()).await.unwrap(), open(&ensemble.url()).await.unwrap());
+    let (one, other) = (opened(&ensemble.url()).await, opened(&ensemble.url()).await);
     let key = lock("leader");
     let claim = || claim_on(&key, TTL, |_| ());
     let role = one.ready().await.unwrap().role.unwrap();
@@ -189,7 +189,7 @@ async fn at_a_server_that_lags(ensemble: &Ensemble) {
     let leader = ensemble.leader();
     let follower = (leader + 1) % ensemble.nodes.len();
     let of = |at: usize| format!("zk://{}", ensemble.nodes[at].addr());
-    let (one, other) = (open(&of(leader)).await.unwrap(), open(&of(follower)).await.unwrap());
+    let (one, other) = (opened(&of(leader)).await, opened(&of(follower)).await);
     let key = lock("lag");
     let claim = || claim_on(&key, TTL, |_| ());
     // Its session is there before the way is long.
@@ -230,7 +230,7 @@ async fn cut_off_for_less_than_its_timeout(url: &str) {
 async fn cut_off_for_longer_than_its_timeout(url: &str) {
     lateness::watch();
     let (program, clock, ttl) = (Program::start(url).await, Clock::system(), Duration::from_secs(2));
-    let other = open(url).await.unwrap();
+    let other = opened(url).await;
     let guard = program.take("long cut", ttl).await;
     let waiter = claim_on(guard.key(), TTL, |_| ());
     let mut wake = stand(&other, &waiter).await;
@@ -264,7 +264,7 @@ async fn cut_off_for_longer_than_its_timeout(url: &str) {
 async fn behind_a_waiter_that_is_killed(url: &str) {
     let id = fastrand::u64(..);
     let key = LockKey::new(killed::NAMESPACE, killed::key(0, id)).unwrap();
-    let (one, last) = (open(url).await.unwrap(), open(url).await.unwrap());
+    let (one, last) = (opened(url).await, opened(url).await);
     let claim = || claim_on(&key, TTL, |_| ());
     let hold = take(&one, &claim()).await;
     let mut child = Child::spawn("waiter", &[("ID", &id.to_string()), (killed::URL, url)]).unwrap();
@@ -282,7 +282,7 @@ async fn behind_a_waiter_that_is_killed(url: &str) {
 
 async fn expired_by_another_client(ensemble: &Ensemble) {
     let (proxies, url) = Proxy::in_front_of_each(&ensemble.url()).unwrap();
-    let (one, other) = (open(&url).await.unwrap(), open(&ensemble.url()).await.unwrap());
+    let (one, other) = (opened(&url).await, opened(&ensemble.url()).await);
     let key = lock("expired");
     // It does not end by itself meanwhile.
     let long = || claim_on(&key, TTL * 3, |_| ());

@@ -1,11 +1,11 @@
 //! The real Curator and the real kazoo, on the same paths.
 
 use dlock::Mode;
-use dlock_contract::{Attempt, Backend, Queue, Signal};
+use dlock_contract::{Attempt, Backend, Queue};
 use dlock_testkit::Peer;
 use dlock_testkit::holds::{claim_on, stand, take};
 
-use crate::kit::{TTL, claim, line, open, raw, shared};
+use crate::kit::{TTL, claim, granted, line, opened, raw, shared};
 use crate::peer::{curator, kazoo, place};
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn kazoos_readers_and_writers_and_ours_share_one_line() {
 
 async fn one_line(layout: &str, peer: impl Fn(&str) -> Peer) {
     let raw = raw(&shared()).await;
-    let store = open(&format!("{}?keys=literal&layout={layout}", shared())).await.unwrap();
+    let store = opened(&format!("{}?keys=literal&layout={layout}", shared())).await;
     let (path, key) = place();
     let mut theirs = peer(&path);
     assert!(theirs.does("lock 0"));
@@ -39,7 +39,7 @@ async fn one_line(layout: &str, peer: impl Fn(&str) -> Peer) {
     let waiter = claim(&key);
     let mut wake = stand(&store, &waiter).await;
     assert!(theirs.does("free"));
-    let Signal::Granted(hold) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    let hold = granted(&store, &waiter, &mut wake).await;
     assert!(!theirs.does("lock 0"), "{layout}: the other tool took a lock that is ours");
     theirs.begin("lock 30");
     while line(&raw, &path).await.len() < 2 {
@@ -51,7 +51,7 @@ async fn one_line(layout: &str, peer: impl Fn(&str) -> Peer) {
 }
 
 async fn readers_and_writers(layout: &str, peer: impl Fn(&str) -> Peer) {
-    let store = open(&format!("{}?keys=literal&layout={layout}", shared())).await.unwrap();
+    let store = opened(&format!("{}?keys=literal&layout={layout}", shared())).await;
     let (path, key) = place();
     let of = |mode| claim_on(&key, TTL * 10, |claim| claim.mode = mode);
     let mut theirs = peer(&path);

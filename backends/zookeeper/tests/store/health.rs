@@ -5,7 +5,7 @@ use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as Clie
 use dlock_contract::Backend;
 use dlock_testkit::servers::{Instance, ZooKeeper};
 
-use crate::kit::{open, process, shared};
+use crate::kit::{open, opened, process, shared};
 
 #[tokio::test]
 async fn a_server_tells_its_version() {
@@ -18,7 +18,7 @@ async fn a_server_tells_its_version() {
 async fn a_silent_host_does_not_hide_the_version_of_the_others() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("zk://{},{}", silent.local_addr().unwrap(), shared().strip_prefix("zk://").unwrap());
-    let health = open(&url).await.unwrap().ready().await.unwrap();
+    let health = opened(&url).await.ready().await.unwrap();
     assert!(health.version.is_some(), "{health}");
 }
 

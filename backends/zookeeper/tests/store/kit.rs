@@ -6,9 +6,10 @@ use std::time::Duration;
 use dlock::backends::zookeeper::ZooKeeper;
 use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError};
 use dlock::{Clock, Key, LockKey};
-use dlock_contract::Claim;
-use dlock_testkit::holds::claim_on;
+use dlock_contract::{Attempt, Backend, Claim, Hold, Signal, Wake};
+use dlock_testkit::holds::{claim_on, until};
 use dlock_testkit::servers::{self, Instance};
+use dlock_testkit::wait_until;
 
 /// No session of this length ends in a test, also on a machine that is slow and busy.
 pub(crate) const TTL: Duration = Duration::from_secs(15);
@@ -27,9 +28,20 @@ pub(crate) async fn open(url: &str) -> dlock::Result<ZooKeeper> {
     ZooKeeper::open(url, &Clock::system()).await
 }
 
+/// The same, if it must be there. A busy machine may be slow to answer a new client.
+pub(crate) async fn opened(url: &str) -> ZooKeeper {
+    let mut answer = Err(dlock::Error::outage("not asked yet"));
+    let asked = wait_until("the store", async || {
+        answer = open(url).await;
+        answer.as_ref().map_or_else(|error| !error.is_retryable(), |_| true)
+    });
+    asked.await.unwrap_or_else(|error| panic!("{error}: {answer:?}"));
+    answer.unwrap()
+}
+
 /// A backend of its own: as good as another process.
 pub(crate) async fn process() -> ZooKeeper {
-    open(&shared()).await.unwrap()
+    opened(&shared()).await
 }
 
 /// A client beside the backend.
@@ -53,9 +65,28 @@ pub(crate) fn long_claim(key: &LockKey) -> Arc<Claim> {
     claim_on(key, TTL * 20, |_| ())
 }
 
+/// The hold that the only waiter gets: it does not have to ask. On a busy machine the server may be silent for too long, and then it
+/// asks again, as the engine does.
+pub(crate) async fn granted(store: &ZooKeeper, claim: &Arc<Claim>, wake: &mut Wake) -> Hold {
+    let error = match wake.signal.as_mut().unwrap().await {
+        Ok(Signal::Granted(hold)) => return hold,
+        Ok(Signal::Ask) => panic!("it has to ask"),
+        Err(error) => error,
+    };
+    assert!(error.is_retryable(), "{error}");
+    let mut hold = None;
+    let asked = wait_until("the lock", async || {
+        if let Ok(Attempt::Acquired(got)) = store.try_acquire(claim, until()).await {
+            hold = Some(got);
+        }
+        hold.is_some()
+    });
+    asked.await.unwrap();
+    hold.unwrap()
+}
+
 /// Where a lock stands.
 pub(crate) fn path(store: &ZooKeeper, key: &LockKey) -> String {
-    use dlock_contract::Backend;
     store.identify(key).unwrap().names().remove(0)
 }
 

@@ -8,7 +8,7 @@ use dlock_testkit::holds::{SITE, claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::wait_until;
 
-use crate::kit::{TTL, claim, line, lock, long_claim, open, path, process, raw, shared};
+use crate::kit::{TTL, claim, granted, line, lock, long_claim, opened, path, process, raw, shared};
 
 #[tokio::test]
 async fn a_lock_is_a_node_of_curators_form_and_its_transaction_is_the_token() {
@@ -37,7 +37,7 @@ async fn the_server_removes_the_nodes_of_a_free_lock_but_kazoos() {
     let raw = raw(&server.url()).await;
     let key = lock("free");
     let use_once = async |url: String| {
-        let one = open(&url).await.unwrap();
+        let one = opened(&url).await;
         let hold = take(&one, &claim(&key)).await;
         one.release(&hold).await.unwrap();
         path(&one, &key)
@@ -90,9 +90,9 @@ async fn a_release_for_the_next_caller_costs_it_its_place_in_line() {
     let (released, answer) = one.release_to(&first, &next, soon).await.unwrap();
     assert_eq!(released, Released::Released);
     let Some(Attempt::Contended(mut wake)) = answer else { panic!("it overtook a waiter") };
-    let Signal::Granted(second) = standing.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    let second = granted(&other, &between, &mut standing).await;
     other.release(&second).await.unwrap();
-    let Signal::Granted(third) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    let third = granted(&one, &next, &mut wake).await;
     assert!(token(&first) < token(&second) && token(&second) < token(&third));
     one.release(&third).await.unwrap();
 }
@@ -125,9 +125,9 @@ async fn a_writer_that_waited_has_a_higher_token_than_the_readers_before_it() {
     let mut writes = stand(&other, &next_writer).await;
     let mut reads = stand(&one, &reader).await;
     one.release(&writer).await.unwrap();
-    let Signal::Granted(second) = writes.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    let second = granted(&other, &next_writer, &mut writes).await;
     other.release(&second).await.unwrap();
-    let Signal::Granted(third) = reads.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+    let third = granted(&one, &reader, &mut reads).await;
     assert!(token(&writer) < token(&second) && token(&second) < token(&third));
     let error = one.try_acquire(&claim(&key), until()).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::KeyConflict);

@@ -10,7 +10,7 @@ use dlock_testkit::holds::{claim_on, take};
 use dlock_testkit::{Proxy, wait_until};
 use futures::future::{join, join_all};
 
-use crate::kit::{TTL, line, lock, open, path, process, raw, shared};
+use crate::kit::{TTL, line, lock, opened, path, process, raw, shared};
 
 const HOLDS: usize = 40;
 const LOST: usize = 20;
@@ -46,7 +46,7 @@ async fn releases_share_transactions_and_a_lost_hold_among_them_is_told_alone() 
 #[tokio::test]
 async fn a_release_whose_answer_was_lost_is_told_by_the_next_one() {
     let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
-    let (one, raw) = (open(&url).await.unwrap(), raw(&shared()).await);
+    let (one, raw) = (opened(&url).await, raw(&shared()).await);
     for mode in [Mode::Exclusive, Mode::permits(1)] {
         let key = lock("lost answer");
         // The session lives on meanwhile.
@@ -89,13 +89,13 @@ async fn a_lost_permit_whose_node_could_not_be_deleted_is_deleted_by_the_next_re
 #[tokio::test]
 async fn a_slow_delete_of_a_lost_permit_does_not_hit_the_next_holders_slot() {
     let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
-    let (one, other, raw) = (open(&url).await.unwrap(), process().await, raw(&shared()).await);
+    let (one, other, raw) = (opened(&url).await, process().await, raw(&shared()).await);
     let key = lock("slow delete");
     let permit = || claim_on(&key, TTL * 20, |claim| claim.mode = Mode::permits(1));
     let first = permit();
     take(&one, &first).await;
     let path = path(&one, &key);
-    let way = Duration::from_millis(400);
+    let way = Duration::from_millis(1500);
     proxy.set(dlock_testkit::Mode::Delay { to_server: way, to_client: Duration::ZERO });
     let next = async {
         // It has looked at its slot by then, and the deletes are under way.

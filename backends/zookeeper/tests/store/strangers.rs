@@ -2,10 +2,10 @@
 
 use dlock::backends::zookeeper::client::{Acls, CreateMode};
 use dlock::{ErrorKind, Key, LockKey, Mode};
-use dlock_contract::{Attempt, Backend, Queue, Signal};
+use dlock_contract::{Attempt, Backend, Queue};
 use dlock_testkit::holds::{claim_on, stand, take, until};
 
-use crate::kit::{TTL, claim, line, open, put, raw, shared};
+use crate::kit::{TTL, claim, granted, line, opened, put, raw, shared};
 use crate::peer::place;
 
 /// Each layout with the nodes of its tool: an exclusive one, a reader, a writer.
@@ -36,7 +36,7 @@ async fn another_tools_lock_excludes_ours_and_ours_its() {
     let raw = raw(&shared()).await;
     let own = NODES.map(|(layout, [exclusive, ..])| (layout, exclusive));
     for (layout, exclusive) in own.into_iter().chain([("curator", GO), ("kazoo", GO)]) {
-        let store = open(&format!("{}?keys=literal&layout={layout}", shared())).await.unwrap();
+        let store = opened(&format!("{}?keys=literal&layout={layout}", shared())).await;
         let (place, key) = place();
         let theirs = put(&raw, &place, exclusive).await;
         let Attempt::Contended(wake) = store.try_acquire(&claim(&key), Queue::Leave).await.unwrap() else { panic!() };
@@ -48,7 +48,7 @@ async fn another_tools_lock_excludes_ours_and_ours_its() {
         // Theirs, behind ours.
         put(&raw, &place, exclusive).await;
         raw.delete(&theirs, None).await.unwrap();
-        let Signal::Granted(hold) = standing.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+        let hold = granted(&store, &waiter, &mut standing).await;
         let nodes = line(&raw, &place).await;
         let words = if layout == "curator" { "-lock-" } else { "__lock__" };
         assert!(nodes.len() == 2 && nodes[0].contains(words), "{nodes:?}");
@@ -60,7 +60,7 @@ async fn another_tools_lock_excludes_ours_and_ours_its() {
 async fn another_tools_readers_and_writers_are_told_apart() {
     let raw = raw(&shared()).await;
     for (layout, [_, reader, writer]) in NODES {
-        let store = open(&format!("{}?keys=literal&layout={layout}", shared())).await.unwrap();
+        let store = opened(&format!("{}?keys=literal&layout={layout}", shared())).await;
         let (place, key) = place();
         let of = |mode| claim_on(&key, TTL, |claim| claim.mode = mode);
         let theirs = put(&raw, &place, reader).await;
@@ -69,13 +69,13 @@ async fn another_tools_readers_and_writers_are_told_apart() {
         let mut writes = stand(&store, &waiting).await;
         store.release(&ours).await.unwrap();
         raw.delete(&theirs, None).await.unwrap();
-        let Signal::Granted(hold) = writes.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+        let hold = granted(&store, &waiting, &mut writes).await;
         store.release(&hold).await.unwrap();
         let theirs = put(&raw, &place, writer).await;
         let waiting = of(Mode::Read);
         let mut reads = stand(&store, &waiting).await;
         raw.delete(&theirs, None).await.unwrap();
-        let Signal::Granted(hold) = reads.signal.as_mut().unwrap().await.unwrap() else { panic!() };
+        let hold = granted(&store, &waiting, &mut reads).await;
         store.release(&hold).await.unwrap();
         assert!(line(&raw, &place).await.is_empty());
     }
@@ -84,7 +84,7 @@ async fn another_tools_readers_and_writers_are_told_apart() {
 #[tokio::test]
 async fn a_kazoo_lock_excludes_ours_in_curators_layout() {
     let raw = raw(&shared()).await;
-    let store = open(&format!("{}?keys=literal", shared())).await.unwrap();
+    let store = opened(&format!("{}?keys=literal", shared())).await;
     let (place, key) = place();
     let theirs = put(&raw, &place, NODES[1].1[0]).await;
     assert!(matches!(store.try_acquire(&claim(&key), Queue::Leave).await.unwrap(), Attempt::Contended(_)));
@@ -96,7 +96,7 @@ async fn a_kazoo_lock_excludes_ours_in_curators_layout() {
 #[tokio::test]
 async fn other_children_are_no_contenders_and_helpers_of_ours_stand_elsewhere() {
     let raw = raw(&shared()).await;
-    let store = open(&format!("{}?keys=literal", shared())).await.unwrap();
+    let store = opened(&format!("{}?keys=literal", shared())).await;
     let (place, key) = place();
     raw.mkdir(&format!("{place}/locks"), &CreateMode::Persistent.with_acls(Acls::anyone_all())).await.unwrap();
     let hold = take(&store, &claim(&key)).await;
@@ -107,10 +107,10 @@ async fn other_children_are_no_contenders_and_helpers_of_ours_stand_elsewhere() 
 #[tokio::test]
 async fn by_default_names_are_our_own_and_a_literal_store_says_what_it_cannot() {
     let key = place().1;
-    let plain = open(&shared()).await.unwrap();
+    let plain = opened(&shared()).await;
     assert!(plain.identify(&key).unwrap().names()[0].starts_with("/dlock/t/"));
     assert!(plain.profile().any_key && plain.profile().permits);
-    let literal = open(&format!("{}?keys=literal", shared())).await.unwrap();
+    let literal = opened(&format!("{}?keys=literal", shared())).await;
     assert!(!literal.profile().any_key && !literal.profile().permits && literal.profile().read_write);
     let blank = LockKey::new("t", Key::text("a//b")).unwrap();
     let error = literal.try_acquire(&claim(&blank), until()).await.unwrap_err();

@@ -8,7 +8,7 @@ use dlock_testkit::servers::{self, Certificates, Instance, free_port};
 use dlock_testkit::text_of;
 use futures::future::join_all;
 
-use crate::kit::{claim, lock, open};
+use crate::kit::{claim, lock, open, opened};
 
 #[tokio::test]
 async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
@@ -31,7 +31,7 @@ async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
     let _server = Instance::start(recipe).unwrap();
     let (ca, client) = (file("ca.pem"), format!("cert={}&key={}", file("client.pem"), file("client.key")));
     for host in ["127.0.0.1", "localhost"] {
-        let store = open(&format!("zk://{host}:{port}?tls=verify&ca={ca}&{client}")).await.unwrap();
+        let store = opened(&format!("zk://{host}:{port}?tls=verify&ca={ca}&{client}")).await;
         let hold = take(&store, &claim(&lock("tls"))).await;
         assert!(store.renew(&[&hold]).await.remove(0).is_ok());
         // It would have to be asked in clear text.

@@ -161,10 +161,11 @@ pub(crate) async fn granted(wake: &mut Wake) -> Hold {
     }
 }
 
-/// Asserts that so much time has passed since `before`, and little more than that.
+/// Asserts that so much time has passed since `before`, and not so much that the end of a ttl was waited for: that of each claim is
+/// three seconds at least.
 pub(crate) fn took(before: Instant, least: Duration) {
     let (took, late) = (before.elapsed(), lateness::since(before));
-    assert!(took >= least && took < least + 400 * MS + late, "{took:?}, on a machine {late:?} late");
+    assert!(took >= least && took < least + 1500 * MS + late, "{took:?}, on a machine {late:?} late");
 }
 
 /// Has the wake brought nothing so far?

@@ -65,7 +65,7 @@ async fn a_permit_outlives_its_ttl_and_a_dropped_guard_frees_it() {
     hold().await.unwrap().release().await.unwrap();
     // Its lease would last for two seconds at least.
     let (took, late) = (before.elapsed(), lateness::since(before));
-    assert!(took < 500 * MS + late, "{took:?}");
+    assert!(took < 1500 * MS + late, "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

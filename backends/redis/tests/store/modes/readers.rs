@@ -114,8 +114,9 @@ async fn a_dead_reader_ends_alone_and_by_itself() {
     two.release(&alive).await.unwrap();
     drop(wake);
     wait(&two, &waiter, LONG).await;
+    // It does not wait for the end of a lease that nobody has any more.
     let (took, late) = (before.elapsed(), lateness::since(before));
-    assert!(took < 2 * SECOND + late, "{took:?}");
+    assert!(took < LONG * 3 / 4 + late, "{took:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +132,8 @@ async fn a_waiting_writer_that_was_killed_keeps_readers_out_for_a_moment_only() 
     let before = Instant::now();
     let second = wait(&one, &waiter, LONG).await;
     let (took, late) = (before.elapsed(), lateness::since(before));
-    assert!(took < 2 * SECOND + late, "{took:?}");
+    // Much shorter than the reader's lease.
+    assert!(took < LONG / 2 + late, "{took:?}");
     one.release(&reader).await.unwrap();
     one.release(&second).await.unwrap();
     assert_eq!(bench.keys(), [""; 0]);

@@ -7,7 +7,6 @@ use dlock::Clock;
 use dlock::backends::redis::Redis;
 use dlock_contract::{Attempt, Backend, Claim, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{claim, stand, take, until};
-use dlock_testkit::lateness;
 use redis::Commands;
 
 use super::database::{Database, SECOND, granted, is_contended, renew};
@@ -134,26 +133,37 @@ async fn time_behind_a_dead_waiter() -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_silent_process_costs_one_short_grant_for_all_its_places() {
     let server = Database::shared();
+    for round in 0..5 {
+        let took = time_behind_a_silent_process(&server, &format!("k{round}")).await;
+        assert!(took > Duration::from_millis(900), "{took:?}");
+        // The machine may be late once. Two short grants cost two seconds, each time.
+        if took < Duration::from_millis(1900) {
+            return;
+        }
+    }
+    panic!("each place of the silent process had the lock for a second");
+}
+
+async fn time_behind_a_silent_process(server: &Database, key: &str) -> Duration {
     let (one, two) = (server.open().await, server.open().await);
-    let present = take(&one, &claim("k", 10 * SECOND)).await;
+    let present = take(&one, &claim(key, 10 * SECOND)).await;
     // Alive and subscribed, but nobody there ever looks at the news.
-    let _silent = (stand(&two, &claim("k", 10 * SECOND)).await, stand(&two, &claim("k", 10 * SECOND)).await);
-    let waiter = claim("k", 10 * SECOND);
+    let _silent = (stand(&two, &claim(key, 10 * SECOND)).await, stand(&two, &claim(key, 10 * SECOND)).await);
+    let waiter = claim(key, 10 * SECOND);
     let mut wake = stand(&one, &waiter).await;
-    lateness::watch();
     let before = Instant::now();
     one.release(&present).await.unwrap();
-    loop {
+    let hold = loop {
         Clock::system().sleep_until(wake.ask_by.unwrap()).await;
         match one.try_acquire(&waiter, until()).await.unwrap() {
-            Attempt::Acquired(_) => break,
+            Attempt::Acquired(hold) => break hold,
             Attempt::Contended(next) => wake = next,
             Attempt::AlreadyRun => panic!("a claim without a period"),
         }
-    }
-    assert!(before.elapsed() > Duration::from_millis(900), "{:?}", before.elapsed());
-    let (took, late) = (before.elapsed(), lateness::since(before));
-    assert!(took < Duration::from_millis(1900) + late, "{took:?}");
+    };
+    let took = before.elapsed();
+    one.release(&hold).await.unwrap();
+    took
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -183,6 +193,16 @@ async fn an_abandoned_claim_leaves_no_trace_twice() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pushed_grant_that_nobody_waits_for_is_released_at_once() {
     let server = Database::shared();
+    for _ in 0..5 {
+        // The machine may be late once. A grant that is not released is in the way for a second, each time.
+        if time_behind_a_grant_for_nobody(&server).await < Duration::from_millis(500) {
+            return;
+        }
+    }
+    panic!("a grant that nobody waited for was never released at once");
+}
+
+async fn time_behind_a_grant_for_nobody(server: &Database) -> Duration {
     let (one, two) = (server.open().await, server.open().await);
     let present = take(&one, &claim("k", 10 * SECOND)).await;
     let waiter = claim("k", 10 * SECOND);
@@ -197,15 +217,13 @@ async fn a_pushed_grant_that_nobody_waits_for_is_released_at_once() {
     let _: () = redis::cmd("ZADD").arg(K_QUEUE).arg(line[0].1).arg(&line[0].0).query(&mut raw).unwrap();
     let _: () = redis::cmd("HSET").arg(K_PROCESSES).arg(&processes).query(&mut raw).unwrap();
     let mut next = stand(&one, &claim("k", 10 * SECOND)).await;
-    lateness::watch();
     let before = Instant::now();
     one.release(&present).await.unwrap();
     let hold = granted(&mut next, 10 * SECOND).await.unwrap();
-    // A grant that is not released would be in the way for a second.
-    let (took, late) = (before.elapsed(), lateness::since(before));
-    assert!(took < Duration::from_millis(500) + late, "{took:?}");
+    let took = before.elapsed();
     one.release(&hold).await.unwrap();
     assert_eq!(server.keys(), [FENCE]);
+    took
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
