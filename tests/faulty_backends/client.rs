@@ -40,6 +40,8 @@ struct Memory {
     carried: HashSet<Owner>,
     /// The owners whose release got no answer.
     unanswered: HashSet<Owner>,
+    /// The owners whose release never reached the store.
+    swallowed: HashSet<Owner>,
     broken: bool,
     /// Many holds are being renewed.
     renewing: bool,
@@ -69,7 +71,14 @@ impl Client {
     }
 
     async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
-        self.wire(&hold.claim.owner).await?;
+        if self.memory().swallowed.contains(&hold.claim.owner) {
+            return Ok(Released::NotOwner);
+        }
+        let arrived = self.wire(&hold.claim.owner).await;
+        if self.tells(Lie::ForgetsSwallowedRelease) && self.server.outage() == Some(Outage::Silent) {
+            self.memory().swallowed.insert(hold.claim.owner);
+        }
+        arrived?;
         let meets = self.memory().renewing;
         let released = self.server.end(&hold.claim, keep, run, self.id, self.clock.wall_ms());
         if meets && self.tells(Lie::LookEndsNeighbours) {

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
-use dlock_sql::{Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, SequenceWords, SessionId};
+use dlock_sql::{
+    Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, RowDialect, SequenceWords, SessionId,
+};
 use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::query::Query;
@@ -185,6 +187,10 @@ impl NamedDialect for Postgres {
 
     fn who_answers<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<i64>> {
         Box::pin(async move { sqlx::query("SELECT pg_backend_pid()::bigint").fetch_one(conn).await?.try_get(0) })
+    }
+
+    fn end_session<'a>(&'a self, conn: &'a mut PgConnection, number: i64) -> BoxFuture<'a, sqlx::Result<()>> {
+        self.kill(conn, number)
     }
 
     /// A session holds its locks until it frees them itself or ends. So this reads the sessions and not the locks: reading the

@@ -177,9 +177,19 @@ impl<D: NamedDialect> NamedShared<D> {
         Ok(held)
     }
 
-    /// Frees a hold; true if it was held when this was called.
+    /// Frees a hold; true if it was held when this was called first.
     pub(super) async fn free(&self, held: &Held<D>) -> Result<bool> {
-        Ok(self.ended_by(held, held.free()).await?.unwrap_or(true))
+        if let Some(freed) = held.free() {
+            return Ok(self.ended_by(held, freed).await?.unwrap_or(true));
+        }
+        // The first release had no answer in time.
+        let freed = self.bounded(async { Ok(held.freed().await) }).await?;
+        if freed.is_none() {
+            // Its session is over on our side. The server may not know that.
+            self.monitor.end_session(held).await?;
+        }
+        self.monitor.remove(held);
+        Ok(freed.unwrap_or(true))
     }
 
     /// Ends a hold by a request. `None`: it was not answered, but the hold was held when this was called.
@@ -188,14 +198,21 @@ impl<D: NamedDialect> NamedShared<D> {
         held: &Held<D>,
         request: impl Future<Output = std::result::Result<T, Failure>>,
     ) -> Result<Option<T>> {
-        let answer = self.bounded(async { Ok(request.await) }).await;
-        self.monitor.remove(held);
-        match answer {
-            Ok(Ok(answer)) => Ok(Some(answer)),
+        match self.bounded(async { Ok(request.await) }).await {
+            Ok(Ok(answer)) => {
+                self.monitor.remove(held);
+                Ok(Some(answer))
+            }
             // It lists a session for a moment after that has given up its locks, so what it lists now says nothing.
             Ok(Err(failure)) if failure.by_server => Err(failure.error),
-            // The connection is broken on our side. The server may know the session still, and frees the lock later.
-            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(None),
+            // The connection is broken on our side, and the server knows the session still.
+            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => {
+                if held.session().has_ended() {
+                    // If this fails, the server ends the session later by itself.
+                    let _ = self.monitor.end_session(held).await;
+                }
+                Ok(None)
+            }
             Ok(Err(failure)) => Err(failure.error),
             Err(error) => Err(error),
         }

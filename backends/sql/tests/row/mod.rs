@@ -5,6 +5,7 @@ mod body;
 mod deadlock;
 mod ends;
 mod late;
+mod lost_releases;
 mod records;
 mod rights;
 pub(crate) mod support;
