@@ -53,7 +53,9 @@ enum Ending {
 enum Release<D: NamedDialect> {
     /// Nobody has asked for it. The hold has its place in the session.
     NotBegun(LockPlace<D>),
+    /// Nobody has heard yet how it ended.
     Begun(watch::Receiver<Option<bool>>),
+    Over,
 }
 
 /// Tells whether the lock was held when it was freed. If this is dropped before, the session has ended without an answer.
@@ -148,7 +150,7 @@ impl<D: NamedDialect> Held<D> {
         !self.has_ended() && matches!(*self.release(), Release::NotBegun(_))
     }
 
-    /// Frees the lock; false if it was not held. `None` if that was asked for before.
+    /// Frees the lock; false if it was not held. `None` if that has begun before.
     pub(super) fn free(&self) -> Option<impl Future<Output = std::result::Result<bool, Failure>> + use<D>> {
         let (place, answer) = self.begin_release()?;
         let ended = self.has_ended();
@@ -163,14 +165,20 @@ impl<D: NamedDialect> Held<D> {
         Some(async move { if ended { Ok(false) } else { freed.await } })
     }
 
-    /// Whether the lock was held when it was freed. `None`: nobody knows, for the session has ended without an answer. It waits
-    /// for the answer if the release has begun.
+    /// Whether the lock was held when it was freed, by a release that has begun and that nobody has heard of. It waits for the
+    /// answer. `None`: nobody knows, for the session has ended without an answer.
     pub(super) async fn freed(&self) -> Option<bool> {
         let mut answer = match &*self.release() {
             Release::NotBegun(_) => return None,
             Release::Begun(answer) => answer.clone(),
+            Release::Over => return Some(false),
         };
         answer.wait_for(Option::is_some).await.ok().and_then(|answer| *answer)
+    }
+
+    /// Notes that the holder has heard how the release ended. From now on this is nobody's hold.
+    pub(super) fn note_told(&self) {
+        *self.release() = Release::Over;
     }
 
     /// Gives its place to the next hold, with the lock in it, if it has not ended.
@@ -191,7 +199,7 @@ impl<D: NamedDialect> Held<D> {
     /// `None` if it has begun before.
     fn begin_release(&self) -> Option<(LockPlace<D>, ReleaseAnswer)> {
         let mut release = self.release();
-        if matches!(*release, Release::Begun(_)) {
+        if !matches!(*release, Release::NotBegun(_)) {
             return None;
         }
         let (answer, known) = watch::channel(None);

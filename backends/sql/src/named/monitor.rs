@@ -201,7 +201,8 @@ impl<D: NamedDialect> SessionMonitor<D> {
         let stands = &self.context.statements.holders(held.mode).stands;
         let mut is_told = false;
         for id in held.ids().map(|id| id.to_string()) {
-            while !run(&self.context, conn, stands, &[Value::Text(&held.row), Value::Text(&id)]).await?.rows.is_empty() {
+            while !run(&self.context, conn, stands, &[Value::Text(&held.row), Value::Text(&id)]).await?.rows.is_empty()
+            {
                 if !std::mem::replace(&mut is_told, true) {
                     self.context.dialect.end_session(conn, held.session().id().number).await?;
                 }

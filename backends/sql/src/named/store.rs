@@ -177,7 +177,7 @@ impl<D: NamedDialect> NamedShared<D> {
         Ok(held)
     }
 
-    /// Frees a hold; true if it was held when this was called first.
+    /// Frees a hold; true if it was held when that was asked for first. Only the first answer says so.
     pub(super) async fn free(&self, held: &Held<D>) -> Result<bool> {
         if let Some(freed) = held.free() {
             return Ok(self.ended_by(held, freed).await?.unwrap_or(true));
@@ -188,8 +188,13 @@ impl<D: NamedDialect> NamedShared<D> {
             // Its session is over on our side. The server may not know that.
             self.monitor.end_session(held).await?;
         }
-        self.monitor.remove(held);
+        self.is_over(held);
         Ok(freed.unwrap_or(true))
+    }
+
+    fn is_over(&self, held: &Held<D>) {
+        held.note_told();
+        self.monitor.remove(held);
     }
 
     /// Ends a hold by a request. `None`: it was not answered, but the hold was held when this was called.
@@ -200,7 +205,7 @@ impl<D: NamedDialect> NamedShared<D> {
     ) -> Result<Option<T>> {
         match self.bounded(async { Ok(request.await) }).await {
             Ok(Ok(answer)) => {
-                self.monitor.remove(held);
+                self.is_over(held);
                 Ok(Some(answer))
             }
             // It lists a session for a moment after that has given up its locks, so what it lists now says nothing.
@@ -211,6 +216,7 @@ impl<D: NamedDialect> NamedShared<D> {
                     // If this fails, the server ends the session later by itself.
                     let _ = self.monitor.end_session(held).await;
                 }
+                self.is_over(held);
                 Ok(None)
             }
             Ok(Err(failure)) => Err(failure.error),

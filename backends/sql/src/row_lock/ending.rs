@@ -68,9 +68,13 @@ impl<D: RowDialect> RowShared<D> {
     /// Rolls back. `Released` if the row was locked until this was called first. Asked again after an error, it says
     /// `Released` once the row is free.
     pub(super) async fn undo(&self, held: &HeldRow<D>) -> Result<Released> {
+        if held.is_committed() {
+            return Ok(Released::Released);
+        }
         // One that was asked for before goes on although its caller has gone.
         let mut status = held.release.lock().await;
         let answer = match *status {
+            ReleaseStatus::Done(_) if held.is_told() => return Ok(Released::NotOwner),
             ReleaseStatus::Done(released) => return Ok(released),
             ReleaseStatus::NotBegun => self.undo_first(held).await,
             ReleaseStatus::Unanswered => self.end_session(held).await,
@@ -84,16 +88,16 @@ impl<D: RowDialect> RowShared<D> {
     }
 
     async fn undo_first(&self, held: &HeldRow<D>) -> Result<Released> {
-        if held.is_committed() {
-            return Ok(Released::Released);
-        }
         let ended = held.has_ended();
         let clock = &self.context.clock;
         // `None`: a statement of the body is under way, or a commit without an answer has used the session up.
         let open = held.begin_end(clock, STATEMENT).await.and_then(|mut slot| slot.take());
+        let mut is_late = false;
         if let Some(mut open) = open {
             let undoing = self.context.dialect.undo(&mut open.conn, &held.id);
-            if let Some(Ok(is_held)) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
+            let undone = clock.timeout_at(clock.now().after(STATEMENT), undoing).await;
+            is_late = undone.is_none();
+            if let Some(Ok(is_held)) = undone {
                 self.sessions.put(open);
                 held.end();
                 if held.has_late_work() {
@@ -105,15 +109,17 @@ impl<D: RowDialect> RowShared<D> {
         }
         let seen = self.monitor.sees_session(held).await;
         held.end();
-        if seen == TransactionStatus::Ended {
-            return Ok(Released::NotOwner);
-        }
-        let killed = self.kill(held).await?;
         match seen {
-            TransactionStatus::Held if !ended => Ok(Released::Released),
-            _ if ended && killed == KilledSession::Ended => Ok(Released::NotOwner),
-            _ => Err(Error::outage("nobody knows whether the row was locked to the end: its session did not answer")),
+            // If the rollback is late, it may have been the end.
+            TransactionStatus::Ended if ended || !is_late => return Ok(Released::NotOwner),
+            TransactionStatus::Ended => {}
+            TransactionStatus::Held | TransactionStatus::Unknown => match self.kill(held).await? {
+                _ if seen == TransactionStatus::Held && !ended => return Ok(Released::Released),
+                KilledSession::Ended if ended => return Ok(Released::NotOwner),
+                _ => {}
+            },
         }
+        Err(Error::outage("nobody knows whether the row was locked to the end: its session did not answer"))
     }
 
     /// Ends the session of a release without an answer, and the transaction with it.
@@ -146,7 +152,6 @@ impl<D: RowDialect> RowShared<D> {
 }
 
 /// The end of a request to end a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KilledSession {
     Ended,
     Lives,

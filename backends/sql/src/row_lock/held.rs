@@ -47,6 +47,8 @@ pub struct HeldRow<D: RowDialect> {
     said_no_work: AtomicBool,
     /// How far its release has come. One at a time asks the server.
     pub(super) release: Mutex<ReleaseStatus>,
+    /// The holder has heard of the end. From then on this is nobody's hold.
+    is_told: AtomicBool,
     looked: AtomicU64,
     /// A look has seen that it has ended, while the body used its connection.
     seems_ended: AtomicBool,
@@ -61,7 +63,7 @@ pub(super) enum ReleaseStatus {
     NotBegun,
     /// It had no answer, so the server may still keep the row locked.
     Unanswered,
-    /// The hold is over, and this was the answer.
+    /// The hold is over, and this is the answer, of which nobody has heard yet.
     Done(Released),
 }
 
@@ -109,6 +111,7 @@ impl<D: RowDialect> HeldRow<D> {
             has_work: AtomicBool::new(false),
             said_no_work: AtomicBool::new(false),
             release: Mutex::new(ReleaseStatus::NotBegun),
+            is_told: AtomicBool::new(false),
             looked: AtomicU64::new(since.as_nanos()),
             seems_ended: AtomicBool::new(false),
             sessions: sessions.clone(),
@@ -190,6 +193,14 @@ impl<D: RowDialect> HeldRow<D> {
             Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => Ok(false),
             answer => answer.map_err(|error| refused(dialect, error)),
         }
+    }
+
+    pub(super) fn note_told(&self) {
+        self.is_told.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told.load(Ordering::Acquire)
     }
 
     pub(super) fn note_committed(&self) {

@@ -3,6 +3,7 @@
 
 mod body;
 mod deadlock;
+mod dropped;
 mod ends;
 mod late;
 mod lost_releases;
