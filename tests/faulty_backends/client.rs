@@ -38,7 +38,7 @@ struct Memory {
     delivered: HashSet<Owner>,
     abandoned: HashSet<Owner>,
     carried: HashSet<Owner>,
-    /// The owners whose release got no answer.
+    /// The owners whose connection broke in place of the answer to a release.
     unanswered: HashSet<Owner>,
     /// The owners whose release never reached the store.
     swallowed: HashSet<Owner>,
@@ -74,7 +74,10 @@ impl Client {
         if self.memory().swallowed.contains(&hold.claim.owner) {
             return Ok(Released::NotOwner);
         }
+        let was_broken = self.memory().broken;
         let arrived = self.wire(&hold.claim.owner).await;
+        // The lie about a broken connection is told of attempts.
+        self.memory().broken = was_broken;
         if self.tells(Lie::ForgetsSwallowedRelease) && self.server.outage() == Some(Outage::Silent) {
             self.memory().swallowed.insert(hold.claim.owner);
         }
@@ -91,12 +94,16 @@ impl Client {
             self.server.state().settled.insert(hold.claim.owner);
         }
         self.reply().await;
-        if let Some(Outage::AnswerLost | Outage::AnswerSilent) = self.server.outage() {
-            self.memory().unanswered.insert(hold.claim.owner);
-            return match self.tells(Lie::LostAnswerIsLoss) {
-                true => Ok(Released::NotOwner),
-                false => Err(Error::outage("no answer")),
-            };
+        match self.server.outage() {
+            Some(Outage::AnswerLost) => {
+                self.memory().unanswered.insert(hold.claim.owner);
+                return match self.tells(Lie::LostAnswerIsLoss) {
+                    true => Ok(Released::NotOwner),
+                    false => Err(Error::outage("no answer")),
+                };
+            }
+            Some(Outage::AnswerSilent) => return Err(Error::outage("no answer")),
+            _ => {}
         }
         if self.tells(Lie::ReleasesNoSecondTime) && self.memory().unanswered.contains(&hold.claim.owner) {
             return Err(Error::outage("an earlier release got no answer"));

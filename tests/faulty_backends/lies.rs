@@ -262,6 +262,7 @@ lies! {
         "a store that is down is an outage, not contention",
         "a silent store is reported neither as contention nor as a grant",
         "while the store is down, a lease is unknown and not lost",
+        "a client's first release that is swallowed is asked for again until the lock is free",
         "a store that answers is ready, and one that is down is not",
     ]
 }
