@@ -107,29 +107,37 @@ async fn an_abandon_says_nothing_of_a_release_that_was_swallowed(database: Datab
 
 /// The server has given the lock to the session again, for the next caller, and nobody hears of it.
 async fn a_release_to_the_next_caller_that_was_swallowed_keeps_the_lock_for_nobody(database: Database) {
-    let (proxy, store) = behind_a_proxy(&database).await;
     let (watching, until) = (open_at(&database.url()).await, Clock::system().now().after(LONG));
-    let exchange = store.exchange().unwrap();
-    // The first one of a session may have to prepare its statement.
-    let [first, second, next] = [(); 3].map(|()| database.claim("a", LONG));
-    let hold = take(&*store, &first).await;
-    let Ok((_, Some(Attempt::Acquired(hold)))) = exchange.release_to(&hold, &second, until).await else {
-        panic!("nobody else wants it")
-    };
-    proxy.set(NO_ANSWERS);
-    let exchanged = async { refused(in_time(exchange.release_to(&hold, &next, until)).await) };
-    let silenced = async {
-        let has_it = async || watching.look(&next.key).await.unwrap().note() == Some(&next.note);
-        wait_until("the next caller has the lock", has_it).await.unwrap();
-        // The end of the connection is swallowed too.
-        proxy.set(Mode::BLACKHOLE);
-    };
-    tokio::join!(exchanged, silenced);
-    assert!(session_of(&database, "a").await.is_some(), "nothing is proven");
-    proxy.set(Mode::Pass);
-    release_again(&store, &hold, &database).await;
-    store.abandon(&next).await.unwrap();
-    assert_eq!(watching.release(&take(&watching, &database.claim("a", LONG)).await).await.unwrap(), Released::Released);
+    for _ in 0..8 {
+        let (proxy, store) = behind_a_proxy(&database).await;
+        let exchange = store.exchange().unwrap();
+        // The first one of a session may have to prepare its statement.
+        let [first, second, next] = [(); 3].map(|()| database.claim("a", LONG));
+        let hold = take(&*store, &first).await;
+        let Ok((_, Some(Attempt::Acquired(hold)))) = exchange.release_to(&hold, &second, until).await else {
+            panic!("nobody else wants it")
+        };
+        proxy.set(NO_ANSWERS);
+        let exchanged = async { refused(in_time(exchange.release_to(&hold, &next, until)).await) };
+        let silenced = async {
+            let has_it = async || watching.look(&next.key).await.unwrap().note() == Some(&next.note);
+            wait_until("the next caller has the lock", has_it).await.unwrap();
+            // The end of the connection does not arrive either.
+            proxy.keep();
+        };
+        tokio::join!(exchanged, silenced);
+        let is_proof = session_of(&database, "a").await.is_some();
+        proxy.set(Mode::Pass);
+        release_again(&store, &hold, &database).await;
+        store.abandon(&next).await.unwrap();
+        let after = take(&watching, &database.claim("a", LONG)).await;
+        assert_eq!(watching.release(&after).await.unwrap(), Released::Released);
+        // On a slow machine the session may have ended before.
+        if is_proof {
+            return;
+        }
+    }
+    panic!("the server heard of the session's end each time: nothing is proven");
 }
 
 async fn a_connection_that_the_network_has_forgotten_is_ended_over_another_one(database: Database) {
@@ -148,7 +156,7 @@ async fn a_late_answer_to_a_release_costs_no_neighbour_its_lock(database: Databa
     let session = session_of(&database, "beside").await;
     assert_eq!(session_of(&database, "a").await, session, "the locks do not share a session: nothing is proven");
     // Later than a session without other locks is ended.
-    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_secs(5) });
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_secs(8) });
     release_in_vain(&store, &hold).await;
     release_in_vain(&store, &hold).await;
     proxy.set(Mode::Pass);

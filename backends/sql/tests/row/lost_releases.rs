@@ -70,7 +70,7 @@ async fn a_rollback_whose_answer_is_late_is_no_loss(database: Database) {
     let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
     let store = open(&url).await.unwrap();
     let hold = take(&store, &claim_on(&key(&database, "a"), LONG, |_| ())).await;
-    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(600) });
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(350) });
     let released = store.release(&hold).await;
     assert!(!matches!(released, Ok(Released::NotOwner)), "nobody else has had the row");
     proxy.set(Mode::Pass);
