@@ -16,6 +16,8 @@ use super::shared::RowShared;
 
 /// How long the server may take to end a session.
 const KILLED: Duration = Duration::from_secs(1);
+/// How long the answer to a rollback may take that the server seems to have done.
+const LATE: Duration = Duration::from_millis(500);
 /// How long a renewal waits for the hold's own session before it asks the monitor.
 const PING: Duration = Duration::from_secs(1);
 
@@ -92,10 +94,19 @@ impl<D: RowDialect> RowShared<D> {
         let clock = &self.context.clock;
         // `None`: a statement of the body is under way, or a commit without an answer has used the session up.
         let open = held.begin_end(clock, STATEMENT).await.and_then(|mut slot| slot.take());
-        let mut is_late = false;
+        let (mut is_late, mut seen) = (false, None);
         if let Some(mut open) = open {
-            let undoing = self.context.dialect.undo(&mut open.conn, &held.id);
-            let undone = clock.timeout_at(clock.now().after(STATEMENT), undoing).await;
+            let mut undoing = self.context.dialect.undo(&mut open.conn, &held.id);
+            let mut undone = clock.timeout_at(clock.now().after(STATEMENT), undoing.as_mut()).await;
+            if undone.is_none() {
+                let status = self.monitor.sees_session(held).await;
+                if status == TransactionStatus::Ended {
+                    // If that was the rollback, its answer is on the way.
+                    undone = clock.timeout_at(clock.now().after(LATE), undoing.as_mut()).await;
+                }
+                seen = Some(status);
+            }
+            drop(undoing);
             is_late = undone.is_none();
             if let Some(Ok(is_held)) = undone {
                 self.sessions.put(open);
@@ -107,7 +118,10 @@ impl<D: RowDialect> RowShared<D> {
             }
             // The connection is dropped: it is broken, or a statement that the body gave up is still under way.
         }
-        let seen = self.monitor.sees_session(held).await;
+        let seen = match seen {
+            Some(seen) => seen,
+            None => self.monitor.sees_session(held).await,
+        };
         held.end();
         match seen {
             // If the rollback is late, it may have been the end.
