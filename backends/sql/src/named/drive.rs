@@ -49,7 +49,10 @@ pub(super) async fn drive<D: NamedDialect>(
                         let done = answered(&context.clock, &shared, (begun.after(job.wait), until), request).await;
                         shared.is_due(None);
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
-                        let Some((after, tell)) = done else { return false };
+                        let Some((after, tell)) = done else {
+                            shared.note_silence();
+                            return false;
+                        };
                         shared.note_end(after);
                         tell();
                         if after != AfterRequest::KeepSession {

@@ -175,21 +175,21 @@ impl<D: NamedDialect> SessionMonitor<D> {
 
     /// Ends the server's session of a hold, unless the hold is over. For a session that has ended on our side without an answer
     /// to the release: a network that swallows answers may also swallow the end of the connection, and the server would keep the
-    /// lock until the ttl is over.
-    pub(super) async fn end_session(&self, held: &Held<D>) -> Result<()> {
+    /// lock until the ttl is over. True if the server had the hold until then.
+    pub(super) async fn end_session(&self, held: &Held<D>) -> Result<bool> {
         let ending = async {
             let mut connection = self.connection.lock().await;
             if let Some(mut kept) = connection.take()
-                && self.end_over(&mut kept.conn, held).await.is_ok()
+                && let Ok(was_held) = self.end_over(&mut kept.conn, held).await
             {
                 *connection = Some(kept);
-                return Ok(());
+                return Ok(was_held);
             }
             let (mut conn, _) = self.context.dialect.connect_named().await?;
             let opened = self.context.clock.now();
-            self.end_over(&mut conn, held).await.map_err(|error| self.context.dialect.fault(error))?;
+            let was_held = self.end_over(&mut conn, held).await.map_err(|error| self.context.dialect.fault(error))?;
             *connection = Some(SessionMonitorConnection { conn, opened });
-            Ok(())
+            Ok(was_held)
         };
         let clock = &self.context.clock;
         let late = || Error::outage(format!("the server did not end the lock's silent session within {LOOK:?}"));
@@ -197,7 +197,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
     }
 
     /// The row names the hold, so a later session of the same number is not ended.
-    async fn end_over(&self, conn: &mut D::Conn, held: &Held<D>) -> sqlx::Result<()> {
+    async fn end_over(&self, conn: &mut D::Conn, held: &Held<D>) -> sqlx::Result<bool> {
         let stands = &self.context.statements.holders(held.mode).stands;
         let mut is_told = false;
         for id in held.ids().map(|id| id.to_string()) {
@@ -209,7 +209,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
                 self.context.clock.sleep_until(self.context.clock.now().after(ENDS)).await;
             }
         }
-        Ok(())
+        Ok(is_told)
     }
 
     async fn look(&self, watched: &[Watched]) -> Vec<HoldStatus> {

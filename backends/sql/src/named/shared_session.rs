@@ -80,6 +80,7 @@ pub(super) struct SessionStatus {
     /// When the server should have answered the request that is under way; 0 if none is.
     due: AtomicU64,
     ended_by_server: AtomicBool,
+    was_silent: AtomicBool,
     pub(super) ended: watch::Sender<bool>,
     pub(super) heard: watch::Sender<Heard>,
 }
@@ -135,6 +136,7 @@ impl<D: NamedDialect> SharedSession<D> {
             queued: AtomicUsize::new(0),
             due: AtomicU64::new(0),
             ended_by_server: AtomicBool::new(false),
+            was_silent: AtomicBool::new(false),
             ended: watch::Sender::new(false),
             heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
         });
@@ -175,6 +177,11 @@ impl<D: NamedDialect> SharedSession<D> {
     pub(super) fn is_silent(&self, now: BootInstant) -> bool {
         let due = self.shared.due.load(Ordering::Relaxed);
         due != 0 && due < now.as_nanos()
+    }
+
+    /// Whether we have ended it because it did not answer.
+    pub(super) fn was_silent(&self) -> bool {
+        self.shared.was_silent.load(Ordering::Acquire)
     }
 
     /// So many requests are under way.
@@ -246,6 +253,11 @@ impl SessionStatus {
     /// Notes when an answer is due; `None` once it is there.
     pub(super) fn is_due(&self, at: Option<BootInstant>) {
         self.due.store(at.map_or(0, BootInstant::as_nanos), Ordering::Relaxed);
+    }
+
+    /// Notes that it is ended because it does not answer.
+    pub(super) fn note_silence(&self) {
+        self.was_silent.store(true, Ordering::Release);
     }
 
     /// Notes whether the session has ended, before anybody hears of the request by which it has.

@@ -183,13 +183,14 @@ impl<D: NamedDialect> NamedShared<D> {
             return Ok(self.ended_by(held, freed).await?.unwrap_or(true));
         }
         // The first release had no answer in time.
-        let freed = self.bounded(async { Ok(held.freed().await) }).await?;
-        if freed.is_none() {
-            // Its session is over on our side. The server may not know that.
-            self.monitor.end_session(held).await?;
-        }
+        let was_held = match self.bounded(async { Ok(held.freed().await) }).await? {
+            Some(freed) => freed,
+            // Its session is over on our side, and the server may not know that. If the session was not silent, the server may
+            // have ended it before.
+            None => self.monitor.end_session(held).await? || held.session().was_silent(),
+        };
         self.is_over(held);
-        Ok(freed.unwrap_or(true))
+        Ok(was_held)
     }
 
     fn is_over(&self, held: &Held<D>) {
