@@ -19,6 +19,12 @@ pub(crate) const CASES: &[Case] = &[
         answer_lost,
         disturbs
     ),
+    case!(
+        "a client's first release that is swallowed is asked for again until the lock is free",
+        always,
+        swallowed,
+        disturbs
+    ),
     case!("a store that answers is ready, and one that is down is not", always, ready, disturbs),
     case!("a request that is reported as never sent leaves nothing", always, never_sent, disturbs),
     case!("after an outage the same client works again", always, works_again, disturbs),
@@ -161,32 +167,45 @@ async fn unknown(fixture: &Fixture<'_>) -> Tested {
     Ok(())
 }
 
-/// The engine asks again after an error. The hold may be gone by then, and the second answer may say so.
 async fn answer_lost(fixture: &Fixture<'_>) -> Tested {
     for how in [Outage::AnswerLost, Outage::AnswerSilent] {
         // A first release may need an answer before its request can leave: that of a statement that is prepared.
-        let (client, key) = (warm(fixture).await?, fixture.key()?);
-        let hold = client.take(&fixture.claim(&key, fixture.long())?).await?;
-        let lost = fixture.outage(how).await?;
-        // As long as the engine waits for it.
-        match within(Duration::from_secs(2), client.backend.release(&hold)).await {
-            Ok(Released::Released) => {}
-            Ok(Released::NotOwner) => {
-                return Err(Stop::Failed(format!("a release whose answer was lost is reported as a loss ({how:?})")));
-            }
-            Err(error) => ensure!(error.is_retryable(), "the release is not asked for again ({how:?}): {error}"),
-        }
-        drop(lost);
-        let end = fixture.clock.now().after(BOUND);
-        while let Err(error) = bounded(client.backend.release(&hold)).await {
-            ensure!(error.is_retryable(), "the second release failed for good ({how:?}): {error}");
-            ensure!(fixture.clock.now() < end, "the second release did not end within {BOUND:?} ({how:?}): {error}");
-            pause(50).await;
-        }
-        let stranger = fixture.client().await?;
-        let next = stranger.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
-        stranger.give_back(&next).await?;
+        released_twice(fixture, &warm(fixture).await?, how).await?;
     }
+    Ok(())
+}
+
+async fn swallowed(fixture: &Fixture<'_>) -> Tested {
+    for how in [Outage::AnswerSilent, Outage::Silent] {
+        released_twice(fixture, &fixture.client().await?, how).await?;
+    }
+    Ok(())
+}
+
+/// The engine asks again after an error. The hold may be gone by then, and the second answer may say so. After that answer the
+/// engine does nothing more, so the lock must be free.
+async fn released_twice(fixture: &Fixture<'_>, client: &Client, how: Outage) -> Tested {
+    let key = fixture.key()?;
+    let hold = client.take(&fixture.claim(&key, fixture.long())?).await?;
+    let lost = fixture.outage(how).await?;
+    // As long as the engine waits for it.
+    match within(Duration::from_secs(2), client.backend.release(&hold)).await {
+        Ok(Released::Released) => {}
+        Ok(Released::NotOwner) => {
+            return Err(Stop::Failed(format!("a release whose answer was lost is reported as a loss ({how:?})")));
+        }
+        Err(error) => ensure!(error.is_retryable(), "the release is not asked for again ({how:?}): {error}"),
+    }
+    drop(lost);
+    let end = fixture.clock.now().after(BOUND);
+    while let Err(error) = bounded(client.backend.release(&hold)).await {
+        ensure!(error.is_retryable(), "the second release failed for good ({how:?}): {error}");
+        ensure!(fixture.clock.now() < end, "the second release did not end within {BOUND:?} ({how:?}): {error}");
+        pause(50).await;
+    }
+    let stranger = fixture.client().await?;
+    let next = stranger.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
+    stranger.give_back(&next).await?;
     Ok(())
 }
 

@@ -65,6 +65,9 @@ pub trait Backend: Send + Sync + 'static {
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>>;
 
     /// Frees the lock, if it is still this owner's.
+    ///
+    /// After a retryable error the core asks again until there is an answer, and then no more. An earlier request of the same
+    /// release may have freed the lock. So the later answer may be either one, but the store must not have the hold any more.
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>>;
 
     /// Ends an acquisition that may have left something: a place in a line, or a grant whose answer was lost. Frees

@@ -38,8 +38,10 @@ struct Memory {
     delivered: HashSet<Owner>,
     abandoned: HashSet<Owner>,
     carried: HashSet<Owner>,
-    /// The owners whose release got no answer.
+    /// The owners whose connection broke in place of the answer to a release.
     unanswered: HashSet<Owner>,
+    /// The owners whose release never reached the store.
+    swallowed: HashSet<Owner>,
     broken: bool,
     /// Many holds are being renewed.
     renewing: bool,
@@ -69,7 +71,17 @@ impl Client {
     }
 
     async fn end(&self, hold: &Hold, keep: Option<Duration>, run: Option<RunEnd>) -> Result<Released> {
-        self.wire(&hold.claim.owner).await?;
+        if self.memory().swallowed.contains(&hold.claim.owner) {
+            return Ok(Released::NotOwner);
+        }
+        let was_broken = self.memory().broken;
+        let arrived = self.wire(&hold.claim.owner).await;
+        // The lie about a broken connection is told of attempts.
+        self.memory().broken = was_broken;
+        if self.tells(Lie::ForgetsSwallowedRelease) && self.server.outage() == Some(Outage::Silent) {
+            self.memory().swallowed.insert(hold.claim.owner);
+        }
+        arrived?;
         let meets = self.memory().renewing;
         let released = self.server.end(&hold.claim, keep, run, self.id, self.clock.wall_ms());
         if meets && self.tells(Lie::LookEndsNeighbours) {
@@ -82,12 +94,16 @@ impl Client {
             self.server.state().settled.insert(hold.claim.owner);
         }
         self.reply().await;
-        if let Some(Outage::AnswerLost | Outage::AnswerSilent) = self.server.outage() {
-            self.memory().unanswered.insert(hold.claim.owner);
-            return match self.tells(Lie::LostAnswerIsLoss) {
-                true => Ok(Released::NotOwner),
-                false => Err(Error::outage("no answer")),
-            };
+        match self.server.outage() {
+            Some(Outage::AnswerLost) => {
+                self.memory().unanswered.insert(hold.claim.owner);
+                return match self.tells(Lie::LostAnswerIsLoss) {
+                    true => Ok(Released::NotOwner),
+                    false => Err(Error::outage("no answer")),
+                };
+            }
+            Some(Outage::AnswerSilent) => return Err(Error::outage("no answer")),
+            _ => {}
         }
         if self.tells(Lie::ReleasesNoSecondTime) && self.memory().unanswered.contains(&hold.claim.owner) {
             return Err(Error::outage("an earlier release got no answer"));

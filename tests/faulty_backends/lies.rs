@@ -159,6 +159,7 @@ lies! {
     OutageIsLost POLL ["while the store is down, a lease is unknown and not lost"]
     LostAnswerIsLoss POLL ["a release whose answer was lost is no loss, and ends when it is asked for again"]
     ReleasesNoSecondTime POLL ["a release whose answer was lost is no loss, and ends when it is asked for again"]
+    ForgetsSwallowedRelease POLL ["a client's first release that is swallowed is asked for again until the lock is free"]
     AlwaysReady POLL ["a store that answers is ready, and one that is down is not"]
     NeverReady POLL ["a store that answers is ready, and one that is down is not"]
     SaysNeverSent POLL ["a request that is reported as never sent leaves nothing"]
@@ -261,6 +262,7 @@ lies! {
         "a store that is down is an outage, not contention",
         "a silent store is reported neither as contention nor as a grant",
         "while the store is down, a lease is unknown and not lost",
+        "a client's first release that is swallowed is asked for again until the lock is free",
         "a store that answers is ready, and one that is down is not",
     ]
 }

@@ -10,7 +10,7 @@ use dlock_testkit::{Mode, lateness};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::arena::{Arena, PATIENCE, TTL};
+use crate::arena::{Arena, PATIENCE, TTL, answered};
 use crate::holder::ELECTION;
 use crate::store::Store;
 
@@ -22,7 +22,7 @@ pub(super) fn a_resignation_hands_over_with_a_higher_term_and_observers_see_it(a
         let first = election(&one).candidate("one").campaign().await.unwrap();
         let seen = next_seen(&mut changes).await;
         assert_eq!((seen.candidate(), seen.id), (Some("one"), Some(first.id())));
-        let refused = election(&other).try_campaign().await.unwrap_err();
+        let refused = answered(async || election(&other).try_campaign().await).await.unwrap_err();
         assert_eq!(*refused.kind(), ErrorKind::Busy, "{refused}");
         let [begun, end] = [(); 2].map(|()| Arc::new(Notify::new()));
         let (body_begins, body_ends) = (begun.clone(), end.clone());

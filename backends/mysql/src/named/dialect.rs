@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{
-    Dialect, LockName, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWords, SessionId, Statement, Value,
-    check_tables, hex, prepare_tables,
+    Dialect, LockName, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWords, RowDialect, SessionId, Statement,
+    Value, check_tables, hex, prepare_tables,
 };
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -186,6 +186,10 @@ impl NamedDialect for MySql {
             let query = sqlx::query("SELECT CAST(CONNECTION_ID() AS SIGNED)");
             query.fetch_one(conn).await?.try_get_unchecked(0)
         })
+    }
+
+    fn end_session<'a>(&'a self, conn: &'a mut MySqlConnection, number: i64) -> BoxFuture<'a, sqlx::Result<()>> {
+        self.kill(conn, number)
     }
 
     /// The names are written as hexadecimal digits, so nothing needs to be escaped.

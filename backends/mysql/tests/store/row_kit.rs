@@ -51,8 +51,12 @@ where
 }
 
 pub(crate) async fn open(url: &str) -> Result<Store> {
+    open_by(url, &Clock::system()).await
+}
+
+pub(crate) async fn open_by(url: &str, clock: &Clock) -> Result<Store> {
     let url = if url.contains("way=row") { url.to_owned() } else { format!("{url}?way=row") };
-    dlock_mysql::row::open(&url, &Clock::system()).await
+    dlock_mysql::row::open(&url, clock).await
 }
 
 pub(crate) async fn lease(url: &str) -> LeaseRow<MySql> {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{
-    Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, SequenceWords, SessionId, check_tables,
-    prepare_tables,
+    Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, RowDialect, SequenceWords, SessionId,
+    check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
@@ -188,6 +188,10 @@ impl NamedDialect for Postgres {
 
     fn who_answers<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<i64>> {
         Box::pin(async move { sqlx::query("SELECT pg_backend_pid()::bigint").fetch_one(conn).await?.try_get(0) })
+    }
+
+    fn end_session<'a>(&'a self, conn: &'a mut PgConnection, number: i64) -> BoxFuture<'a, sqlx::Result<()>> {
+        self.kill(conn, number)
     }
 
     /// A session holds its locks until it frees them itself or ends. So this reads the sessions and not the locks: reading the

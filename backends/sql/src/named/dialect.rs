@@ -72,6 +72,9 @@ pub trait NamedDialect: Dialect {
     /// Which session of the server answers on this connection.
     fn who_answers<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<i64>>;
 
+    /// Ends another session of this account, if it lives.
+    fn end_session<'a>(&'a self, conn: &'a mut Self::Conn, number: i64) -> BoxFuture<'a, sqlx::Result<()>>;
+
     /// Which of these sessions still hold their locks, in one statement, asked from another session.
     fn hold_all<'a>(
         &'a self,

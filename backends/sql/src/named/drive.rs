@@ -1,10 +1,12 @@
 //! The task that drives a session: it runs requests one after another.
 
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use dlock_contract::{BootInstant, Clock};
 use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
@@ -17,6 +19,11 @@ use crate::session::ANSWER_LIMIT;
 const GOODBYE: Duration = Duration::from_secs(1);
 /// The longest time for which a session without a lock is kept.
 const IDLE: Duration = Duration::from_secs(60);
+/// A session that has no locks but those that it should free is ended if it does not answer for so long, which frees them. The
+/// engine waits as long for a release.
+const RELEASE: Duration = Duration::from_secs(2);
+/// How often a silent session is looked at.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Runs the requests of a session, one after another, until it ends or nobody needs it.
 pub(super) async fn drive<D: NamedDialect>(
@@ -38,10 +45,14 @@ pub(super) async fn drive<D: NamedDialect>(
                         let begun = context.clock.now();
                         let until = begun.after(job.wait + shared.ttl);
                         shared.is_due(Some(begun.after(job.wait + ANSWER_LIMIT)));
-                        let done = context.clock.timeout_at(until, (job.request)(&context, &mut conn)).await;
+                        let request = (job.request)(&context, &mut conn);
+                        let done = answered(&context.clock, &shared, (begun.after(job.wait), until), request).await;
                         shared.is_due(None);
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
-                        let Some((after, tell)) = done else { return false };
+                        let Some((after, tell)) = done else {
+                            shared.note_silence();
+                            return false;
+                        };
                         shared.note_end(after);
                         tell();
                         if after != AfterRequest::KeepSession {
@@ -58,6 +69,26 @@ pub(super) async fn drive<D: NamedDialect>(
     drop(end);
     if is_clean {
         let _ = context.clock.timeout_at(context.clock.now().after(GOODBYE), context.dialect.close(conn)).await;
+    }
+}
+
+/// The answer to a request. `None`: the server was silent to the end, or for too long for a release.
+async fn answered<T>(
+    clock: &Clock,
+    shared: &SessionStatus,
+    (asked, until): (BootInstant, BootInstant),
+    request: impl Future<Output = T>,
+) -> Option<T> {
+    let mut request = pin!(request);
+    let mut look = asked.after(RELEASE).min(until);
+    loop {
+        if let Some(done) = clock.timeout_at(look, request.as_mut()).await {
+            return Some(done);
+        }
+        if look >= until || shared.only_releases_for(RELEASE) {
+            return None;
+        }
+        look = clock.now().after(LOOK).min(until);
     }
 }
 

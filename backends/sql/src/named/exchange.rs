@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Claim, Exchange, Hold, Mode, Queue, Released, Result, Signal, Wake,
+    Attempt, Backend, BootInstant, Claim, Exchange, Hold, HoldId, Mode, Queue, Released, Result, Signal, Wake,
 };
 use futures::future::BoxFuture;
 
@@ -66,7 +66,7 @@ impl<D: NamedDialect> NamedShared<D> {
         next: &Arc<Claim>,
     ) -> Option<impl Future<Output = std::result::Result<HandoverAnswer<D>, Failure>> + use<D>> {
         let lock = self.context.lock_of(&next.key).ok()?;
-        let place = held.give_place()?;
+        let (mut place, told) = held.give_place(HoldId::of(&next.owner))?;
         let (shared, claim, pending_attempt) = (self.clone(), next.clone(), self.pending_attempts.begin(next.owner));
         Some(held.session().ask_in_any_case(pending_attempt, move |context, conn| {
             Box::pin(async move {
@@ -74,8 +74,14 @@ impl<D: NamedDialect> NamedShared<D> {
                 let answer = answer.map(|exchanged| match exchanged {
                     Exchanged::NotHeld => (false, None),
                     Exchanged::Freed => (true, None),
-                    Exchanged::Granted(granted) => (true, Some(shared.hold(place, lock, &claim, granted))),
+                    Exchanged::Granted(granted) => {
+                        place.note_release(false);
+                        (true, Some(shared.hold(place, lock, &claim, granted)))
+                    }
                 });
+                if let Ok((was_held, _)) = &answer {
+                    told.send_replace(Some(*was_held));
+                }
                 (answer, after)
             })
         }))

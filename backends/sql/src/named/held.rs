@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Mode, Owner, Result};
@@ -31,8 +31,9 @@ pub(super) struct Held<D: NamedDialect> {
     pub(super) token: u64,
     pub(super) since: BootInstant,
     session: Arc<SharedSession<D>>,
-    /// Its place in the session, until it is freed.
-    place: Mutex<Option<LockPlace<D>>>,
+    release: Mutex<Release<D>>,
+    /// The hold to which a release has asked the server to give the lock.
+    heir: OnceLock<HoldId>,
     ending: watch::Sender<Ending>,
     /// The holder has asked for the record of the break, so it knows that the lock is lost.
     told: Notify,
@@ -47,6 +48,18 @@ enum Ending {
     Lives,
     Broken(BreakRecord),
 }
+
+/// How far its release has come.
+enum Release<D: NamedDialect> {
+    /// Nobody has asked for it. The hold has its place in the session.
+    NotBegun(LockPlace<D>),
+    /// Nobody has heard yet how it ended.
+    Begun(watch::Receiver<Option<bool>>),
+    Over,
+}
+
+/// Tells whether the lock was held when it was freed. If this is dropped before, the session has ended without an answer.
+pub(super) type ReleaseAnswer = watch::Sender<Option<bool>>;
 
 /// A hold as it was granted.
 pub(super) struct NamedGrant {
@@ -85,7 +98,8 @@ impl<D: NamedDialect> Held<D> {
             token,
             since,
             session: place.session().clone(),
-            place: Mutex::new(Some(place)),
+            release: Mutex::new(Release::NotBegun(place)),
+            heir: OnceLock::new(),
             ending: watch::Sender::new(Ending::Lives),
             told: Notify::new(),
             looked: AtomicU64::new(since.as_nanos()),
@@ -133,20 +147,67 @@ impl<D: NamedDialect> Held<D> {
 
     /// Whether it has not ended, and nobody has begun to free it.
     pub(super) fn is_held(&self) -> bool {
-        !self.has_ended() && self.place().is_some()
+        !self.has_ended() && matches!(*self.release(), Release::NotBegun(_))
     }
 
-    /// Frees the lock; false if it was not held.
-    pub(super) async fn free(&self) -> std::result::Result<bool, Failure> {
-        let Some(place) = self.place().take() else { return Ok(false) };
+    /// Frees the lock; false if it was not held. `None` if that has begun before.
+    pub(super) fn free(&self) -> Option<impl Future<Output = std::result::Result<bool, Failure>> + use<D>> {
+        let (place, answer) = self.begin_release()?;
         let ended = self.has_ended();
-        let freed = self.session.unlock(&self.lock, self.mode, place);
-        if ended { Ok(false) } else { freed.await }
+        if ended {
+            answer.send_replace(Some(false));
+        }
+        let freed = self.session.unlock(&self.lock, self.mode, place, move |freed| {
+            if !ended {
+                answer.send_replace(Some(freed));
+            }
+        });
+        Some(async move { if ended { Ok(false) } else { freed.await } })
     }
 
-    /// Gives its place away, with the lock in it, if it has not ended.
-    pub(super) fn give_place(&self) -> Option<LockPlace<D>> {
-        if self.has_ended() { None } else { self.place().take() }
+    /// Whether the lock was held when it was freed, by a release that has begun and that nobody has heard of. It waits for the
+    /// answer. `None`: nobody knows, for the session has ended without an answer.
+    pub(super) async fn freed(&self) -> Option<bool> {
+        let mut answer = match &*self.release() {
+            Release::NotBegun(_) => return None,
+            Release::Begun(answer) => answer.clone(),
+            Release::Over => return Some(false),
+        };
+        answer.wait_for(Option::is_some).await.ok().and_then(|answer| *answer)
+    }
+
+    /// Notes that the holder has heard how the release ended. From now on this is nobody's hold.
+    pub(super) fn note_told(&self) {
+        *self.release() = Release::Over;
+    }
+
+    /// Gives its place to the next hold, with the lock in it, if it has not ended.
+    pub(super) fn give_place(&self, heir: HoldId) -> Option<(LockPlace<D>, ReleaseAnswer)> {
+        if self.has_ended() {
+            return None;
+        }
+        let given = self.begin_release()?;
+        self.heir.get_or_init(|| heir);
+        Some(given)
+    }
+
+    /// The holds of which the server may still have the lock after the release.
+    pub(super) fn ids(&self) -> impl Iterator<Item = HoldId> {
+        [Some(self.id), self.heir.get().copied()].into_iter().flatten()
+    }
+
+    /// `None` if it has begun before.
+    fn begin_release(&self) -> Option<(LockPlace<D>, ReleaseAnswer)> {
+        let mut release = self.release();
+        if !matches!(*release, Release::NotBegun(_)) {
+            return None;
+        }
+        let (answer, known) = watch::channel(None);
+        let begun = std::mem::replace(&mut *release, Release::Begun(known));
+        drop(release);
+        let Release::NotBegun(mut place) = begun else { return None };
+        place.note_release(true);
+        Some((place, answer))
     }
 
     /// Gives the lock up, because an operator broke the hold. The holder is told first, and then the server: until both have
@@ -162,28 +223,29 @@ impl<D: NamedDialect> Held<D> {
         let _ = clock.timeout_at(clock.now().after(HEARD), self.told.notified()).await;
         // The holder's task has the answer now, and comes first.
         tokio::task::yield_now().await;
-        let Some(place) = self.place().take() else { return };
-        if self.session.locks() == 1 {
-            // Nobody else is in the session. Asking the server would add a reply that may not come.
-            return self.session.end();
+        let Some((place, answer)) = self.begin_release() else { return };
+        answer.send_replace(Some(false));
+        // If nobody else is in the session, asking the server would add a reply that may not come.
+        if self.session.end_if_alone() {
+            return;
         }
-        let freed = self.session.unlock(&self.lock, self.mode, place);
+        let freed = self.session.unlock(&self.lock, self.mode, place, |_| ());
         if clock.timeout_at(clock.now().after(FREED), freed).await.is_none() {
             self.session.end();
         }
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Option<LockPlace<D>>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    fn release(&self) -> std::sync::MutexGuard<'_, Release<D>> {
+        self.release.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<D: NamedDialect> Drop for Held<D> {
     fn drop(&mut self) {
-        if let Some(place) = self.place().take() {
+        if let Some((place, _)) = self.begin_release() {
             // An abandon that follows waits for it.
             let pending_attempt = self.pending_attempts.begin(self.owner);
-            drop(self.session.unlock(&self.lock, self.mode, (place, pending_attempt)));
+            drop(self.session.unlock(&self.lock, self.mode, (place, pending_attempt), |_| ()));
         }
     }
 }

@@ -28,6 +28,8 @@ const YOUNG: Duration = Duration::from_millis(100);
 pub(super) const TOLD: Duration = Duration::from_millis(300);
 /// How long one look may take, connecting included.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often the server is asked whether a session that it should end has ended.
+const ENDS: Duration = Duration::from_millis(5);
 /// How many sessions are asked themselves in one look, where the monitor cannot vouch for them.
 const ASKED: usize = 256;
 
@@ -114,7 +116,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
-            match self.holds.next_look(|held| (!held.has_ended()).then(|| held.looked().after(EVERY))) {
+            match self.holds.next_look(|held| held.is_held().then(|| held.looked().after(EVERY))) {
                 Some(at) => {
                     self.context.clock.sleep_until(at).await;
                     self.look_around().await;
@@ -157,7 +159,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
 
     /// The holds that are to be looked at now; each is noted as looked at.
     fn due(&self, now: BootInstant) -> Vec<(Weak<Held<D>>, Watched)> {
-        let old = self.holds.find(|held| held.since.after(YOUNG) <= now && !held.has_ended());
+        let old = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_held());
         old.iter()
             .map(|held| {
                 held.set_looked(now);
@@ -169,6 +171,45 @@ impl<D: NamedDialect> SessionMonitor<D> {
     /// Whether the session held this lock when this was called, or later.
     pub(super) async fn sees(&self, held: &Held<D>) -> bool {
         self.look(&[Watched::of(held)]).await == [HoldStatus::Holds]
+    }
+
+    /// Ends the server's session of a hold, unless the hold is over. For a session that has ended on our side without an answer
+    /// to the release: a network that swallows answers may also swallow the end of the connection, and the server would keep the
+    /// lock until the ttl is over. True if the server had the hold until then.
+    pub(super) async fn end_session(&self, held: &Held<D>) -> Result<bool> {
+        let ending = async {
+            let mut connection = self.connection.lock().await;
+            if let Some(mut kept) = connection.take()
+                && let Ok(was_held) = self.end_over(&mut kept.conn, held).await
+            {
+                *connection = Some(kept);
+                return Ok(was_held);
+            }
+            let (mut conn, _) = self.context.dialect.connect_named().await?;
+            let opened = self.context.clock.now();
+            let was_held = self.end_over(&mut conn, held).await.map_err(|error| self.context.dialect.fault(error))?;
+            *connection = Some(SessionMonitorConnection { conn, opened });
+            Ok(was_held)
+        };
+        let clock = &self.context.clock;
+        let late = || Error::outage(format!("the server did not end the lock's silent session within {LOOK:?}"));
+        clock.timeout_at(clock.now().after(LOOK), ending).await.ok_or_else(late)?
+    }
+
+    /// The row names the hold, so a later session of the same number is not ended.
+    async fn end_over(&self, conn: &mut D::Conn, held: &Held<D>) -> sqlx::Result<bool> {
+        let stands = &self.context.statements.holders(held.mode).stands;
+        let mut is_told = false;
+        for id in held.ids().map(|id| id.to_string()) {
+            while !run(&self.context, conn, stands, &[Value::Text(&held.row), Value::Text(&id)]).await?.rows.is_empty()
+            {
+                if !std::mem::replace(&mut is_told, true) {
+                    self.context.dialect.end_session(conn, held.session().id().number).await?;
+                }
+                self.context.clock.sleep_until(self.context.clock.now().after(ENDS)).await;
+            }
+        }
+        Ok(is_told)
     }
 
     async fn look(&self, watched: &[Watched]) -> Vec<HoldStatus> {

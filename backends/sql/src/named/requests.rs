@@ -84,20 +84,28 @@ impl<D: NamedDialect> SharedSession<D> {
         async move { receiver.await.unwrap_or_else(|_| Err(shared.failure())) }
     }
 
-    /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then. The session
-    /// ends if the server does not say that the lock is free.
-    pub(super) fn unlock<K: Send + 'static>(
+    /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then, and `told` hears
+    /// of the server's answer, if there is one. The session ends if the server does not say that the lock is free.
+    pub(super) fn unlock<K, T>(
         &self,
         lock: &LockName,
         mode: Mode,
         kept: K,
-    ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + use<D, K> {
+        told: T,
+    ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + use<D, K, T>
+    where
+        K: Send + 'static,
+        T: FnOnce(bool) + Send + 'static,
+    {
         let lock = lock.clone();
         self.ask_in_any_case((), move |context, conn| {
             Box::pin(async move {
                 let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
                 if after == AfterRequest::KeepSession && !matches!(answer, Ok(true)) {
                     after = AfterRequest::EndSession;
+                }
+                if let Ok(freed) = answer {
+                    told(freed);
                 }
                 drop(kept);
                 (answer, after)

@@ -71,6 +71,7 @@ pub(super) struct SharedSession<D: NamedDialect> {
 /// The parts that the task shares with its callers.
 pub(super) struct SessionStatus {
     pub(super) id: SessionId,
+    clock: Clock,
     /// After so much silence the server ends it.
     pub(super) ttl: Duration,
     state: Mutex<SessionLocks>,
@@ -79,6 +80,7 @@ pub(super) struct SessionStatus {
     /// When the server should have answered the request that is under way; 0 if none is.
     due: AtomicU64,
     ended_by_server: AtomicBool,
+    was_silent: AtomicBool,
     pub(super) ended: watch::Sender<bool>,
     pub(super) heard: watch::Sender<Heard>,
 }
@@ -89,6 +91,9 @@ pub(super) struct SessionLocks {
     /// The numbers of the locks that it holds or is being asked for. One lock is never asked for twice: it would be granted
     /// twice.
     locks: HashSet<i64>,
+    /// How many of them are being freed, and since when the last one is.
+    releasing: usize,
+    release_begun: Option<BootInstant>,
     /// It takes no other lock: it waits, or has a hold that is not renewed.
     is_alone: bool,
     is_closed: bool,
@@ -125,11 +130,13 @@ impl<D: NamedDialect> SharedSession<D> {
         let (conn, id) = opening.await?.map_err(Error::never_sent)?;
         let shared = Arc::new(SessionStatus {
             id,
+            clock: context.clock.clone(),
             ttl,
             state: Mutex::default(),
             queued: AtomicUsize::new(0),
             due: AtomicU64::new(0),
             ended_by_server: AtomicBool::new(false),
+            was_silent: AtomicBool::new(false),
             ended: watch::Sender::new(false),
             heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
         });
@@ -172,6 +179,11 @@ impl<D: NamedDialect> SharedSession<D> {
         due != 0 && due < now.as_nanos()
     }
 
+    /// Whether we have ended it because it did not answer.
+    pub(super) fn was_silent(&self) -> bool {
+        self.shared.was_silent.load(Ordering::Acquire)
+    }
+
     /// So many requests are under way.
     pub(super) fn queued(&self) -> usize {
         self.shared.queued.load(Ordering::Relaxed)
@@ -210,7 +222,20 @@ impl<D: NamedDialect> SharedSession<D> {
         }
         state.locks.insert(lock.number);
         state.is_alone = alone;
-        Some(LockPlace { session: self.clone(), lock: lock.number })
+        Some(LockPlace { session: self.clone(), lock: lock.number, is_releasing: false })
+    }
+
+    /// Ends it if it has no other lock than one that must go.
+    pub(super) fn end_if_alone(&self) -> bool {
+        let mut state = self.shared.state();
+        if state.locks.len() > 1 {
+            return false;
+        }
+        // Nobody comes in meanwhile.
+        state.is_closed = true;
+        drop(state);
+        self.end();
+        true
     }
 }
 
@@ -230,6 +255,11 @@ impl SessionStatus {
         self.due.store(at.map_or(0, BootInstant::as_nanos), Ordering::Relaxed);
     }
 
+    /// Notes that it is ended because it does not answer.
+    pub(super) fn note_silence(&self) {
+        self.was_silent.store(true, Ordering::Release);
+    }
+
     /// Notes whether the session has ended, before anybody hears of the request by which it has.
     pub(super) fn note_end(&self, after: AfterRequest) {
         if after == AfterRequest::EndedByServer {
@@ -244,6 +274,14 @@ impl SessionStatus {
     pub(super) fn failure(&self) -> Failure {
         let failure = Failure::ended_by(Error::outage("the session that was asked has ended"));
         Failure { by_server: self.ended_by_server.load(Ordering::Acquire), ..failure }
+    }
+
+    /// Whether each of its locks has been waiting for its release for so long.
+    pub(super) fn only_releases_for(&self, time: Duration) -> bool {
+        let now = self.clock.now();
+        let state = self.state();
+        let are_all = state.releasing > 0 && state.releasing == state.locks.len();
+        are_all && state.release_begun.is_some_and(|begun| now.since(begun) >= time)
     }
 
     /// Closes it if it has no lock.
@@ -265,6 +303,7 @@ impl SessionLocks {
 pub(super) struct LockPlace<D: NamedDialect> {
     session: Arc<SharedSession<D>>,
     lock: i64,
+    is_releasing: bool,
 }
 
 impl<D: NamedDialect> LockPlace<D> {
@@ -276,12 +315,26 @@ impl<D: NamedDialect> LockPlace<D> {
     pub(super) fn share(&self) {
         self.session.shared.state().is_alone = false;
     }
+
+    /// Notes that the lock is being freed, or not any more: it is the next caller's.
+    pub(super) fn note_release(&mut self, begins: bool) {
+        let now = self.session.shared.clock.now();
+        if std::mem::replace(&mut self.is_releasing, begins) == begins {
+            return;
+        }
+        let mut state = self.session.shared.state();
+        match begins {
+            true => (state.releasing, state.release_begun) = (state.releasing + 1, Some(now)),
+            false => state.releasing -= 1,
+        }
+    }
 }
 
 impl<D: NamedDialect> Drop for LockPlace<D> {
     fn drop(&mut self) {
         let mut state = self.session.shared.state();
         state.locks.remove(&self.lock);
+        state.releasing -= usize::from(self.is_releasing);
         state.is_alone &= !state.locks.is_empty();
     }
 }

@@ -177,9 +177,25 @@ impl<D: NamedDialect> NamedShared<D> {
         Ok(held)
     }
 
-    /// Frees a hold; true if it was held when this was called.
+    /// Frees a hold; true if it was held when that was asked for first. Only the first answer says so.
     pub(super) async fn free(&self, held: &Held<D>) -> Result<bool> {
-        Ok(self.ended_by(held, held.free()).await?.unwrap_or(true))
+        if let Some(freed) = held.free() {
+            return Ok(self.ended_by(held, freed).await?.unwrap_or(true));
+        }
+        // The first release had no answer in time.
+        let was_held = match self.bounded(async { Ok(held.freed().await) }).await? {
+            Some(freed) => freed,
+            // Its session is over on our side, and the server may not know that. If the session was not silent, the server may
+            // have ended it before.
+            None => self.monitor.end_session(held).await? || held.session().was_silent(),
+        };
+        self.is_over(held);
+        Ok(was_held)
+    }
+
+    fn is_over(&self, held: &Held<D>) {
+        held.note_told();
+        self.monitor.remove(held);
     }
 
     /// Ends a hold by a request. `None`: it was not answered, but the hold was held when this was called.
@@ -188,14 +204,22 @@ impl<D: NamedDialect> NamedShared<D> {
         held: &Held<D>,
         request: impl Future<Output = std::result::Result<T, Failure>>,
     ) -> Result<Option<T>> {
-        let answer = self.bounded(async { Ok(request.await) }).await;
-        self.monitor.remove(held);
-        match answer {
-            Ok(Ok(answer)) => Ok(Some(answer)),
+        match self.bounded(async { Ok(request.await) }).await {
+            Ok(Ok(answer)) => {
+                self.is_over(held);
+                Ok(Some(answer))
+            }
             // It lists a session for a moment after that has given up its locks, so what it lists now says nothing.
             Ok(Err(failure)) if failure.by_server => Err(failure.error),
-            // The connection is broken on our side. The server may know the session still, and frees the lock later.
-            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => Ok(None),
+            // The connection is broken on our side, and the server knows the session still.
+            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => {
+                if held.session().has_ended() {
+                    // If this fails, the server ends the session later by itself.
+                    let _ = self.monitor.end_session(held).await;
+                }
+                self.is_over(held);
+                Ok(None)
+            }
             Ok(Err(failure)) => Err(failure.error),
             Err(error) => Err(error),
         }

@@ -1,15 +1,14 @@
 //! How a hold goes on and ends: the answer to a renewal, and the rollback.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, Released, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Released, Result};
 use tokio::sync::OwnedMutexGuard;
 
 use super::aside::ask_aside;
 use super::dialect::RowDialect;
-use super::held::{HeldRow, STATEMENT};
+use super::held::{HeldRow, ReleaseStatus, STATEMENT};
 use super::monitor::TransactionStatus;
 use super::sessions::RowSession;
 use super::settle::refusal;
@@ -17,6 +16,8 @@ use super::shared::RowShared;
 
 /// How long the server may take to end a session.
 const KILLED: Duration = Duration::from_secs(1);
+/// How long the answer to a rollback may take that the server seems to have done.
+const LATE: Duration = Duration::from_millis(500);
 /// How long a renewal waits for the hold's own session before it asks the monitor.
 const PING: Duration = Duration::from_secs(1);
 
@@ -66,26 +67,48 @@ impl<D: RowDialect> RowShared<D> {
         Some(answer)
     }
 
-    /// Rolls back. `Released` if the row was locked until then.
+    /// Rolls back. `Released` if the row was locked until this was called first. Asked again after an error, it says
+    /// `Released` once the row is free.
     pub(super) async fn undo(&self, held: &HeldRow<D>) -> Result<Released> {
         if held.is_committed() {
             return Ok(Released::Released);
         }
+        // One that was asked for before goes on although its caller has gone.
+        let mut status = held.release.lock().await;
+        let answer = match *status {
+            ReleaseStatus::Done(_) if held.is_told() => return Ok(Released::NotOwner),
+            ReleaseStatus::Done(released) => return Ok(released),
+            ReleaseStatus::NotBegun => self.undo_first(held).await,
+            ReleaseStatus::Unanswered => self.end_session(held).await,
+        };
+        *status = match &answer {
+            Ok(released) => ReleaseStatus::Done(*released),
+            Err(error) if *error.kind() == ErrorKind::CommitRefused => ReleaseStatus::Done(Released::Released),
+            Err(_) => ReleaseStatus::Unanswered,
+        };
+        answer
+    }
+
+    async fn undo_first(&self, held: &HeldRow<D>) -> Result<Released> {
         let ended = held.has_ended();
         let clock = &self.context.clock;
-        let open = match held.begin_end(&self.context.clock, STATEMENT).await {
-            Some(mut slot) => match slot.take() {
-                Some(open) => Some(open),
-                // The end before this one could not ask the server to end the session.
-                None if held.is_left.load(Ordering::Acquire) => None,
-                None => return Ok(Released::NotOwner),
-            },
-            // A statement of the body is under way.
-            None => None,
-        };
+        // `None`: a statement of the body is under way, or a commit without an answer has used the session up.
+        let open = held.begin_end(clock, STATEMENT).await.and_then(|mut slot| slot.take());
+        let (mut is_late, mut seen) = (false, None);
         if let Some(mut open) = open {
-            let undoing = self.context.dialect.undo(&mut open.conn, &held.id);
-            if let Some(Ok(is_held)) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
+            let mut undoing = self.context.dialect.undo(&mut open.conn, &held.id);
+            let mut undone = clock.timeout_at(clock.now().after(STATEMENT), undoing.as_mut()).await;
+            if undone.is_none() {
+                let status = self.monitor.sees_session(held).await;
+                if status == TransactionStatus::Ended {
+                    // If that was the rollback, its answer is on the way.
+                    undone = clock.timeout_at(clock.now().after(LATE), undoing.as_mut()).await;
+                }
+                seen = Some(status);
+            }
+            drop(undoing);
+            is_late = undone.is_none();
+            if let Some(Ok(is_held)) = undone {
                 self.sessions.put(open);
                 held.end();
                 if held.has_late_work() {
@@ -95,27 +118,57 @@ impl<D: RowDialect> RowShared<D> {
             }
             // The connection is dropped: it is broken, or a statement that the body gave up is still under way.
         }
-        self.kill(held, ended).await
+        let seen = match seen {
+            Some(seen) => seen,
+            None => self.monitor.sees_session(held).await,
+        };
+        held.end();
+        match seen {
+            // If the rollback is late, it may have been the end.
+            TransactionStatus::Ended if ended || !is_late => return Ok(Released::NotOwner),
+            TransactionStatus::Ended => {}
+            TransactionStatus::Held | TransactionStatus::Unknown => match self.kill(held).await? {
+                _ if seen == TransactionStatus::Held && !ended => return Ok(Released::Released),
+                KilledSession::Ended if ended => return Ok(Released::NotOwner),
+                _ => {}
+            },
+        }
+        Err(Error::outage("nobody knows whether the row was locked to the end: its session did not answer"))
+    }
+
+    /// Ends the session of a release without an answer, and the transaction with it.
+    async fn end_session(&self, held: &HeldRow<D>) -> Result<Released> {
+        if self.monitor.sees_session(held).await == TransactionStatus::Ended {
+            return Ok(Released::Released);
+        }
+        match self.kill(held).await? {
+            KilledSession::Ended => Ok(Released::Released),
+            KilledSession::OfAnotherServer => Ok(Released::NotOwner),
+            KilledSession::Lives => Err(Error::outage("the server has not ended the session of the lock yet")),
+        }
     }
 
     /// Ends the session, and the transaction with it.
-    async fn kill(&self, held: &HeldRow<D>, ended: bool) -> Result<Released> {
-        let seen = self.monitor.sees_session(held).await;
-        held.end();
-        if seen == TransactionStatus::Ended {
-            return Ok(Released::NotOwner);
-        }
+    async fn kill(&self, held: &HeldRow<D>) -> Result<KilledSession> {
         let clock = &self.context.clock;
         let until = clock.now().after(KILLED);
-        let killed = self.monitor.kill(held.id.session, &held.server).await;
-        held.is_left.store(killed.is_err(), Ordering::Release);
-        killed?;
-        while clock.now() < until && self.monitor.sees_session(held).await != TransactionStatus::Ended {
+        if !self.monitor.kill(held.id.session, &held.server).await? {
+            return Ok(KilledSession::OfAnotherServer);
+        }
+        while self.monitor.sees_session(held).await != TransactionStatus::Ended {
+            if clock.now() >= until {
+                return Ok(KilledSession::Lives);
+            }
             clock.sleep_until(clock.now().after(Duration::from_millis(5))).await;
         }
-        match seen {
-            TransactionStatus::Held if !ended => Ok(Released::Released),
-            _ => Err(Error::outage("nobody knows whether the row was locked to the end: its session did not answer")),
-        }
+        Ok(KilledSession::Ended)
     }
+}
+
+/// The end of a request to end a session.
+enum KilledSession {
+    Ended,
+    Lives,
+    /// After a failover another server answers, where the hold is over.
+    OfAnotherServer,
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Owner, Result};
+use dlock_contract::{BootInstant, Clock, Owner, Released, Result};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
@@ -45,13 +45,26 @@ pub struct HeldRow<D: RowDialect> {
     has_work: AtomicBool,
     /// The last answer to the question whether it has.
     said_no_work: AtomicBool,
-    /// The server is still to be asked to end its session.
-    pub(super) is_left: AtomicBool,
+    /// How far its release has come. One at a time asks the server.
+    pub(super) release: Mutex<ReleaseStatus>,
+    /// The holder has heard of the end. From then on this is nobody's hold.
+    is_told: AtomicBool,
     looked: AtomicU64,
     /// A look has seen that it has ended, while the body used its connection.
     seems_ended: AtomicBool,
     pub(super) sessions: Arc<RowSessions<D>>,
     pending_attempts: Arc<PendingAttempts>,
+}
+
+/// How far the release of a hold has come.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ReleaseStatus {
+    /// Nobody has asked for it.
+    NotBegun,
+    /// It had no answer, so the server may still keep the row locked.
+    Unanswered,
+    /// The hold is over, and this is the answer, of which nobody has heard yet.
+    Done(Released),
 }
 
 /// A hold as it was granted.
@@ -97,7 +110,8 @@ impl<D: RowDialect> HeldRow<D> {
             is_lent: AtomicBool::new(false),
             has_work: AtomicBool::new(false),
             said_no_work: AtomicBool::new(false),
-            is_left: AtomicBool::new(false),
+            release: Mutex::new(ReleaseStatus::NotBegun),
+            is_told: AtomicBool::new(false),
             looked: AtomicU64::new(since.as_nanos()),
             seems_ended: AtomicBool::new(false),
             sessions: sessions.clone(),
@@ -179,6 +193,14 @@ impl<D: RowDialect> HeldRow<D> {
             Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => Ok(false),
             answer => answer.map_err(|error| refused(dialect, error)),
         }
+    }
+
+    pub(super) fn note_told(&self) {
+        self.is_told.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        self.is_told.load(Ordering::Acquire)
     }
 
     pub(super) fn note_committed(&self) {

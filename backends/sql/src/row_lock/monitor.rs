@@ -157,14 +157,14 @@ impl<D: RowDialect> RowMonitor<D> {
     }
 
     /// Ends a session of this server. After a failover another server answers, where the number may be somebody else's: nothing
-    /// is ended there.
-    pub(super) async fn kill(&self, session: i64, of: &Arc<str>) -> Result<()> {
-        let of = of.clone();
-        let killing = self.ask(move |dialect, conn, server| match *of == *server {
+    /// is ended there, and this is false.
+    pub(super) async fn kill(&self, session: i64, of: &Arc<str>) -> Result<bool> {
+        let asked = of.clone();
+        let killing = self.ask(move |dialect, conn, server| match *asked == *server {
             true => dialect.kill(conn, session),
             false => Box::pin(async { Ok(()) }),
         });
-        killing.await.map(drop)
+        killing.await.map(|((), server)| *server == **of)
     }
 
     /// Ends the session of a hold, if the server that is asked sees it live. The record's number alone says nothing: after a

@@ -156,16 +156,22 @@ impl<D: RowDialect> RowShared<D> {
 
     /// Ends a hold; `Released` if it was held when this was called.
     pub(super) async fn free(self: &Arc<Self>, held: Arc<HeldRow<D>>) -> Result<Released> {
-        let shared = self.clone();
+        let (shared, freed) = (self.clone(), held.clone());
         let undoing = ask_aside(async move {
-            let undone = shared.undo(&held).await;
-            shared.monitor.remove(&held);
-            if held.record.is_reader {
-                shared.forget(&held);
+            let undone = shared.undo(&freed).await;
+            if undone.is_ok() {
+                shared.monitor.remove(&freed);
+            }
+            if freed.record.is_reader {
+                shared.forget(&freed);
             }
             undone
         })?;
-        self.bounded(async { undoing.await.unwrap_or_else(|_| Err(failed())) }).await
+        let answer = self.bounded(async { undoing.await.unwrap_or_else(|_| Err(failed())) }).await;
+        if answer.is_ok() {
+            held.note_told();
+        }
+        answer
     }
 
     /// Deletes the record of a reader. If that fails, the sweeper does it.

@@ -5,6 +5,7 @@ mod cycle;
 mod dropped;
 mod exchange;
 mod inspect;
+mod lost_releases;
 mod releases;
 mod session_end;
 mod silent;

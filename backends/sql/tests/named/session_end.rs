@@ -262,9 +262,10 @@ async fn a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor(datab
     let store = open_at(&database.url_at(relay.port)).await;
     let hold = take(&store, &database.claim("a", TTL)).await;
     relay.break_the_last();
+    assert!(session_of(&database, "a").await.is_some(), "the server was told of the end: nothing is proven");
     // The session cannot answer any more, and the server knows that it holds the lock: the work was covered.
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
-    assert!(session_of(&database, "a").await.is_some(), "the server was told of the end: nothing was proven");
+    assert_eq!(session_of(&database, "a").await, None, "the server keeps the lock of a session that has ended");
 }
 
 async fn five_hundred_free_locks_need_ten_connections(database: Database) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use dlock::{Clock, Key, LockKey};
-use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Released};
+use dlock_contract::{Attempt, Backend, Claim, Error, Hold, Queue, Released, Result};
 use dlock_testkit::holds::{claim_on, take_against, token};
 
 use crate::named_kit::{Store, TTL, open_at};
@@ -23,6 +23,12 @@ pub(crate) async fn take_soon(store: &Store, claim: &Arc<Claim>) -> (Hold, Durat
 
 pub(crate) fn until(wait: Duration) -> Queue {
     Queue::until(Clock::system().now().after(wait))
+}
+
+/// A request that is waited for as long as the engine waits for a release.
+pub(crate) async fn in_time<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+    let waited = tokio::time::timeout(Duration::from_secs(2), request).await;
+    waited.unwrap_or_else(|_| Err(Error::outage("no answer")))
 }
 
 /// One lock from its grant to its end, by stores with this URL, in a namespace of its own.

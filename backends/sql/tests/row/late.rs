@@ -84,7 +84,7 @@ async fn a_session_that_could_not_be_ended_is_ended_by_the_next_release(database
     far.release(&hold).await.unwrap_err();
     // The server sees nothing of the end of the old connections.
     proxy.set(Mode::Pass);
-    let again = far.release(&hold).await;
+    // The first answer has said that nobody knows whether it was held to the end. This one says that the row is free.
+    assert_eq!(far.release(&hold).await.unwrap(), Released::Released);
     take(&near, &database.claim("b", TTL)).await;
-    assert!(again.is_err(), "nobody knows whether it was held to the end: {again:?}");
 }

@@ -3,8 +3,10 @@
 
 mod body;
 mod deadlock;
+mod dropped;
 mod ends;
 mod late;
+mod lost_releases;
 mod records;
 mod rights;
 pub(crate) mod support;
