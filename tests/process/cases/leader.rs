@@ -219,7 +219,7 @@ struct Seen {
 impl Seen {
     fn of(process: &Registry) -> Self {
         let mut changes = election(process).observe().unwrap();
-        let (sender, leaders) = tokio::sync::watch::channel(Vec::new());
+        let (sender, leaders) = tokio::sync::watch::channel(Vec::<SeenLeader>::new());
         let observer = tokio::spawn(async move {
             let mut after_nobody = false;
             loop {
