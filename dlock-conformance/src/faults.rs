@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use dlock_contract::{Attempt, Clock, Error, ErrorKind, Queue, Released, Result, Standing};
+use futures::future::join_all;
 
 use crate::case::Case;
 use crate::client::Client;
@@ -169,43 +170,49 @@ async fn unknown(fixture: &Fixture<'_>) -> Tested {
 
 async fn answer_lost(fixture: &Fixture<'_>) -> Tested {
     for how in [Outage::AnswerLost, Outage::AnswerSilent] {
-        // A first release may need an answer before its request can leave: that of a statement that is prepared.
-        released_twice(fixture, &warm(fixture).await?, how).await?;
+        // A first release may need an answer before its request can leave: that of a statement that is prepared. So one client
+        // has released before.
+        released_twice(fixture, &[warm(fixture).await?, fixture.client().await?], how).await?;
     }
     Ok(())
 }
 
 async fn swallowed(fixture: &Fixture<'_>) -> Tested {
-    for how in [Outage::AnswerSilent, Outage::Silent] {
-        released_twice(fixture, &fixture.client().await?, how).await?;
-    }
-    Ok(())
+    released_twice(fixture, &[fixture.client().await?], Outage::Silent).await
 }
 
-/// The engine asks again after an error. The hold may be gone by then, and the second answer may say so. After that answer the
-/// engine does nothing more, so the lock must be free.
-async fn released_twice(fixture: &Fixture<'_>, client: &Client, how: Outage) -> Tested {
-    let key = fixture.key()?;
-    let hold = client.take(&fixture.claim(&key, fixture.long())?).await?;
+/// Each client releases a lock, without an answer, and again when the outage is over. The engine asks again after an error. The
+/// hold may be gone by then, and the second answer may say so. After that answer the engine does nothing more, so the lock must
+/// be free.
+async fn released_twice(fixture: &Fixture<'_>, clients: &[Client], how: Outage) -> Tested {
+    let mut holds = Vec::new();
+    for client in clients {
+        holds.push((client, client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?));
+    }
     let lost = fixture.outage(how).await?;
     // As long as the engine waits for it.
-    match within(Duration::from_secs(2), client.backend.release(&hold)).await {
-        Ok(Released::Released) => {}
-        Ok(Released::NotOwner) => {
-            return Err(Stop::Failed(format!("a release whose answer was lost is reported as a loss ({how:?})")));
+    let releases = holds.iter().map(|(client, hold)| within(Duration::from_secs(2), client.backend.release(hold)));
+    for answer in join_all(releases).await {
+        match answer {
+            Ok(Released::Released) => {}
+            Ok(Released::NotOwner) => {
+                return Err(Stop::Failed(format!("a release whose answer was lost is reported as a loss ({how:?})")));
+            }
+            Err(error) => ensure!(error.is_retryable(), "the release is not asked for again ({how:?}): {error}"),
         }
-        Err(error) => ensure!(error.is_retryable(), "the release is not asked for again ({how:?}): {error}"),
     }
     drop(lost);
     let end = fixture.clock.now().after(BOUND);
-    while let Err(error) = bounded(client.backend.release(&hold)).await {
-        ensure!(error.is_retryable(), "the second release failed for good ({how:?}): {error}");
-        ensure!(fixture.clock.now() < end, "the second release did not end within {BOUND:?} ({how:?}): {error}");
-        pause(50).await;
+    for (client, hold) in &holds {
+        while let Err(error) = bounded(client.backend.release(hold)).await {
+            ensure!(error.is_retryable(), "the second release failed for good ({how:?}): {error}");
+            ensure!(fixture.clock.now() < end, "the second release did not end within {BOUND:?} ({how:?}): {error}");
+            pause(50).await;
+        }
+        let stranger = fixture.client().await?;
+        let next = stranger.take_within(&fixture.claim(&hold.claim.key, fixture.long())?, SLACK).await?;
+        stranger.give_back(&next).await?;
     }
-    let stranger = fixture.client().await?;
-    let next = stranger.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
-    stranger.give_back(&next).await?;
     Ok(())
 }
 
