@@ -107,8 +107,8 @@ fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
         let suite_run = scope.spawn(|| kept(tests(&suite, filter, "6")));
         let stores_run = scope.spawn(|| kept(tests(&stores, filter, "4")));
         let mut runs = vec![
-            ("the other tests", &others[..], failures::run(&mut tests(&others, filter, "3"), show)?),
-            ("the examples of the docs", &docs[..], failures::run(&mut tests(&docs, filter, "3"), show)?),
+            ("the other tests", &others[..], failures::run(&mut tests(&others, filter, "2"), show)?),
+            ("the examples of the docs", &docs[..], failures::run(&mut tests(&docs, filter, "2"), show)?),
         ];
         let kept = [("the tests of the stores", &stores[..], stores_run), ("the suite", &suite[..], suite_run)];
         for (name, targets, run) in kept {

@@ -56,8 +56,9 @@ async fn a_renewal_that_the_server_undoes_because_of_a_deadlock_is_repeated_and_
     wait_until("the server counts the deadlock", async || database.deadlocks().await > before).await.unwrap();
     let health = store.ready().await.unwrap();
     let counted = health.counts.iter().find(|(what, _)| what.starts_with("deadlocks")).unwrap();
-    assert_eq!(counted.1, 1, "{health}");
-    assert!(health.to_string().contains("deadlocks and serialization failures: 1"), "{health}");
+    // On a busy machine the repeated statement may meet the other side's transaction once more.
+    assert!(counted.1 >= 1, "{health}");
+    assert!(health.to_string().contains(&format!("deadlocks and serialization failures: {}", counted.1)), "{health}");
     for hold in &holds {
         assert!(matches!(confirm(&*store, hold).await, Standing::Renewed(_)));
         assert_eq!(store.release(hold).await.unwrap(), Released::Released);

@@ -217,6 +217,7 @@ async fn commands_of_hand_overs(query: &str) -> BTreeMap<String, u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_queue_that_met_no_foreign_client_runs_the_commands_of_a_plain_queue() {
+    let mut last = None;
     for _ in 0..100 {
         let plain = commands_of_hand_overs("eviction=allow").await;
         let begin = Instant::now();
@@ -224,12 +225,13 @@ async fn a_queue_that_met_no_foreign_client_runs_the_commands_of_a_plain_queue()
         // On a busy machine a check for foreign clients may be due meanwhile, or a check finds an empty queue.
         let is_late =
             begin.elapsed() > 3 * SECOND / 10 || plain["publish"] != 10 || literal.get("publish") != Some(&10);
-        if !is_late {
-            assert_eq!(literal, plain);
+        // Or a script is sent once more. What is a part of each hand-over is there in every round.
+        if !is_late && literal == plain {
             return;
         }
+        last = Some((literal, plain));
     }
-    panic!("too slow each time");
+    panic!("too slow each time, or with other commands: {last:?}");
 }
 
 /// Checks for foreign clients do not count as a foreign client.
