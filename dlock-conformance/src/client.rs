@@ -228,9 +228,15 @@ impl Client {
         }
     }
 
-    /// Releases the lock. Only one case checks the answer.
+    /// Releases the lock, and asks again after a retryable failure, as the engine does. Only one case checks the answer.
     pub(crate) async fn give_back(&self, hold: &Hold) -> Tested<Released> {
-        Ok(self.backend.release(hold).await?)
+        let end = self.clock.now().after(SLACK);
+        loop {
+            match self.backend.release(hold).await {
+                Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
+                answer => return Ok(answer?),
+            }
+        }
     }
 
     /// Ends the hold in the given way.

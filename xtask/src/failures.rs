@@ -10,9 +10,10 @@ use crate::sh::{Result, not_run, text};
 const LINES: usize = 6;
 const WIDTH: usize = 300;
 
-/// The words in a test's panic after which a server did not answer in time. A lock that is held twice, a wrong token, a loss or a
-/// waiter that nobody wakes says none of it.
-const LATE: [&str; 2] = ["kind: Outage", "did not answer within"];
+/// The words in a test's panic after which a server did not answer in time (an error as `Debug` and as `Display` show it), or
+/// the moment that the test needs did not come. A lock that is held twice, a wrong token, a loss or a waiter that nobody wakes
+/// says none of it.
+const LATE: [&str; 4] = ["kind: Outage", "(outage, a retry can help)", "did not answer within", "nothing is proven"];
 
 /// Runs the tests and shows each line of their output. Returns what failed.
 pub(crate) fn run(command: &mut Command, mut show: impl FnMut(&str)) -> Result<Option<Failures>> {
@@ -42,7 +43,7 @@ pub(crate) struct Failures {
 }
 
 impl Failures {
-    /// Whether all that went wrong is that a server did not answer in time.
+    /// Whether all that went wrong is that the machine was late.
     pub(crate) fn is_late(&self) -> bool {
         !self.crashed && !self.tests.is_empty() && self.tests.iter().all(Failure::is_late)
     }
@@ -55,7 +56,7 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// Whether it says that a server did not answer in time.
+    /// Whether it says that the machine was late, and nothing of a promise.
     fn is_late(&self) -> bool {
         self.lines.iter().any(|line| LATE.iter().any(|words| line.contains(words)))
     }
@@ -150,8 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_did_not_answer_in_time_is_told_from_a_broken_promise() {
-        for (said, late) in [("Error { kind: Outage, message: \"…\" }", true), ("two holders", false)] {
+    fn a_late_machine_is_told_from_a_broken_promise() {
+        let said = [
+            ("Error { kind: Outage, message: \"…\" }", true),
+            ("failed: the backend failed: the server ends the session (outage, a retry can help)", true),
+            ("3 waited, 97 had it at once: nothing is proven", true),
+            ("two holders", false),
+        ];
+        for (said, late) in said {
             let output = OUTPUT.replace("1 is not 2", said);
             let is_late = |output: &str| run(&mut printing(output, 101), |_| {}).unwrap().unwrap().is_late();
             assert_eq!(is_late(&output), late, "{said}");

@@ -132,14 +132,14 @@ fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
     if errors.is_empty() { Ok(()) } else { Err(errors.join("\n").into()) }
 }
 
-/// Whether a test for which a server was late beside all the others passes alone. Nothing else is run again,
+/// Whether a test for which the machine was late beside all the others passes alone. Nothing else is run again,
 /// since a promise that is broken once is broken.
 fn passes_alone(test: &Failure, mut alone: Command) -> bool {
     let mut passed = 0;
     let run = failures::run(&mut alone, |line| passed += usize::from(line.starts_with("test result: ok. 1 passed")));
     let passes = matches!(run, Ok(None)) && passed > 0;
     let then = if passes { "passed" } else { "failed too" };
-    eprintln!("A server did not answer in time beside the other tests. Alone, the test {then}:\n{test}");
+    eprintln!("The machine was late beside the other tests. Alone, the test {then}:\n{test}");
     passes
 }
 

@@ -138,6 +138,19 @@ impl<D: Dialect> StatementSession<D> {
         }
     }
 
+    /// The same where it is as good if another session makes the row: the server lets an insert wait for whoever keeps that row
+    /// locked, and gives up after a while.
+    pub(crate) async fn insert_if_missing(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<()> {
+        let context = self.context.clone();
+        match self.send(statement, values).await {
+            Ok(_) => Ok(()),
+            Err(error) => match context.dialect.refusal(&error) {
+                Refusal::Duplicate | Refusal::RowLocked => Ok(()),
+                _ => Err(refused(&context.dialect, error)),
+            },
+        }
+    }
+
     /// Sends it, and once more over a new connection if the server has ended this one since its last answer, as a restart
     /// does.
     async fn send(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<RetriedAnswer> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::{Error, ErrorKind, Guard, LossCause};
-use dlock_testkit::{Mode, lateness};
+use dlock_testkit::{Mode, lateness, until_lost};
 
 use crate::arena::{Arena, TTL, answered, is_busy, job};
 
@@ -24,11 +24,11 @@ fn lost_by_deadline(arena: &Arena, mode: Mode) {
         tokio::time::sleep(TTL).await;
         arena.set(mode);
         let cut = Instant::now();
-        // Counted before the cut at the latest.
-        let believed = guard.remaining();
-        assert_eq!(*guard.lost().await.kind(), ErrorKind::Lost(LossCause::Deadline));
-        let told = cut.elapsed();
-        assert!(told <= believed + lateness::since(cut), "told after {told:?}, believed in for {believed:?}");
+        let (lost, believed) = until_lost(cut, || guard.remaining(), guard.lost()).await;
+        let (told, late) = (cut.elapsed(), lateness::since(cut));
+        assert_eq!(*lost.kind(), ErrorKind::Lost(LossCause::Deadline));
+        assert!(believed <= TTL, "the lease of a renewal that was sent after the cut: {believed:?}");
+        assert!(told <= believed + late, "told after {told:?}, believed in for {believed:?}");
         let next = waiting.await.unwrap().unwrap();
         assert!(guard.check().is_err());
         // One way, renewals still arrive until the deadline, so the ttl may begin there.

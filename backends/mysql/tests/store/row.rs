@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use dlock::{ErrorKind, Held};
-use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, Standing};
+use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Queue, Standing};
 use dlock_testkit::holds::{confirm, take};
 use dlock_testkit::wait_until;
 use sqlx::mysql::MySqlDatabaseError;
@@ -18,6 +18,7 @@ row_lock_cases! {
     a_body_that_changes_a_tables_definition_is_told_that_it_may_have_committed
     a_mark_that_could_not_be_taken_away_ends_with_its_session
     a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone
+    a_missing_row_that_another_session_makes_and_keeps_is_busy
 }
 
 /// These servers commit before they change a table's definition, and refuse the change then: the session is in a transaction that
@@ -93,7 +94,7 @@ async fn a_mark_that_could_not_be_taken_away_ends_with_its_session(database: Dat
         wait_until("the mark of the hold before has gone", is_gone).await.unwrap();
         store.release(&next).await.unwrap();
     }
-    assert!(committed > 0 && refused > 0, "{committed} committed, {refused} refused: nothing was proven");
+    assert!(committed > 0 && refused > 0, "{committed} committed, {refused} refused: nothing is proven");
     assert_eq!(world.data().await.len(), committed);
     change("DROP USER {user}").await;
 }
@@ -112,6 +113,28 @@ async fn a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone(dat
     assert_eq!(world.data().await, ["1", "2", "3"]);
     // As the next body finds the row.
     world.lock().run_fallible(async |held| run(&mut transaction(&held)?, "DELETE FROM data").await).await.unwrap();
+}
+
+/// An insert waits for a row that is being made, and gives up after a second.
+async fn a_missing_row_that_another_session_makes_and_keeps_is_busy(database: Database) {
+    let (store, claim) = (open(&database.url()).await.unwrap(), database.claim("a", TTL));
+    let (gate, key) = (&database.name, &claim.key);
+    let stop = format!("SET @gate = GET_LOCK('{gate}', 60), @gate = RELEASE_LOCK('{gate}')");
+    database.change(&format!("CREATE TRIGGER gate BEFORE INSERT ON dlock_row_keys FOR EACH ROW {stop}")).await;
+    let mut somebody = database.connect().await;
+    let mut ask = async |sql: String| somebody.execute(sqlx::AssertSqlSafe(sql)).await.map(drop).unwrap();
+    ask(format!("DO GET_LOCK('{gate}', 0)")).await;
+    let makes = async {
+        let waits = "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE = 'User lock' AND DB = DATABASE()";
+        wait_until("the insert has begun", async || database.lines(waits).await.len() == 1).await.unwrap();
+        ask("START TRANSACTION".into()).await;
+        ask(format!("INSERT INTO dlock_row_keys (k) VALUES ('{key}')")).await;
+        ask(format!("DO RELEASE_LOCK('{gate}')")).await;
+    };
+    let (attempt, ()) = tokio::join!(store.try_acquire(&claim, Queue::Leave), makes);
+    assert!(matches!(attempt, Ok(Attempt::Contended(_))), "{attempt:?}");
+    ask("COMMIT".into()).await;
+    store.release(&take(&store, &claim).await).await.unwrap();
 }
 
 /// Waits for a row of somebody else until the server ends that.

@@ -100,7 +100,7 @@ async fn a_session_that_had_a_lock_in_one_mode_takes_it_in_each_other_mode(datab
         }
         assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
     }
-    assert_eq!(sessions.len(), 1, "the session was not used again: nothing was proven");
+    assert_eq!(sessions.len(), 1, "the session was not used again: nothing is proven");
 }
 
 async fn a_reader_that_comes_while_a_writer_waits_stands_behind_it(database: Database) {

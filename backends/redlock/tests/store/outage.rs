@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dlock::{ErrorKind, LossCause, Wait};
 use dlock_contract::{Attempt, Backend, Released, Standing};
 use dlock_testkit::holds::{SITE, claim, key, token};
-use dlock_testkit::{Mode, lateness, text_of};
+use dlock_testkit::{Mode, lateness, text_of, until_lost};
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, confirm, is_contended, take, win};
 
@@ -209,11 +209,11 @@ async fn renewals_with_a_minority_down_keep_a_hold_and_with_a_majority_down_lose
     guard.confirm().await.unwrap();
     cluster.kill([2]);
     let killed = Instant::now();
-    // A renewal may have been confirmed at the very moment of the kill.
-    let believed = guard.remaining();
-    let loss = tokio::time::timeout(SECOND * 30, guard.lost()).await.expect("two nodes of five kept a hold");
+    let lost = tokio::time::timeout(SECOND * 30, until_lost(killed, || guard.remaining(), guard.lost()));
+    let (loss, believed) = lost.await.expect("two nodes of five kept a hold");
     assert_eq!(*loss.kind(), ErrorKind::Lost(LossCause::Deadline));
     let (told, late) = (killed.elapsed(), lateness::since(killed));
+    assert!(believed <= ttl + late, "the lease of a renewal that was sent after the kill: {believed:?}");
     assert!(told <= believed + late, "told after {told:?}, believed in for {believed:?}");
     assert!(guard.check().is_err());
     let error = other.lock("k").ttl(ttl).wait(Wait::None).acquire().await.unwrap_err();

@@ -114,10 +114,19 @@ const SWEEP_PAGE: &str = "\
 /// Values: name, part, token.
 const SWEEP: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2 AND token = $3 AND NOT ({is_held})";
 
-/// Deletes the row of a lock that nobody keeps locked and that has no record any more. Whoever asks for it next makes it anew.
+/// Whether a lock has a record.
 ///
 /// Values: name.
-const SWEEP_KEY: &str = "DELETE FROM {row_keys} WHERE k = $1 AND NOT EXISTS (SELECT 1 FROM {rows} r WHERE r.k = $1)";
+const IS_RECORDED: &str = "SELECT 1 FROM {rows} WHERE k = $1 LIMIT 1";
+
+/// Deletes the row of a lock, and waits for whoever keeps it locked. Whoever asks for it next makes it anew, and so does a caller
+/// who waits for it: the server tells them that it is missing.
+///
+/// Whether the lock has a record is asked before. As a part of this statement, InnoDB would lock the record's place while the
+/// statement waits for a holder, and the holder would wait there with its record: neither can go on.
+///
+/// Values: name.
+const SWEEP_KEY: &str = "DELETE FROM {row_keys} WHERE k = $1";
 
 /// The statements of one store.
 #[derive(Debug)]
@@ -140,6 +149,7 @@ pub(super) struct RowStatements {
     pub(super) take_sweep: Statement,
     pub(super) sweep_page: Statement,
     pub(super) sweep: Statement,
+    pub(super) is_recorded: Statement,
     pub(super) sweep_key: Statement,
 }
 
@@ -181,6 +191,7 @@ impl RowStatements {
             take_sweep: made(TAKE_SWEEP),
             sweep_page: made(SWEEP_PAGE),
             sweep: made(SWEEP),
+            is_recorded: made(IS_RECORDED),
             sweep_key: made(SWEEP_KEY),
         }
     }

@@ -88,7 +88,7 @@ async fn sweep_page<D: RowDialect>(
             let is_swept = session.ask(&statements.sweep, &values).await?.changed > 0;
             // If the record stays, a holder may keep its row locked: MariaDB would let this wait, and each sweep would end there.
             // The rows of a table of the user's own are the user's.
-            if is_swept && !is_own {
+            if is_swept && !is_own && session.ask(&statements.is_recorded, &values[..1]).await?.rows.is_empty() {
                 session.ask(&statements.sweep_key, &values[..1]).await?;
             }
         }

@@ -201,9 +201,9 @@ impl<D: RowDialect> RowShared<D> {
     async fn create(&self, row: &RowKey) -> Result<()> {
         let (statements, name) = (self.statements.clone(), row.text());
         let creating = self.pool.run(move |session| {
-            Box::pin(async move { session.insert(&statements.create, &[Value::Text(&name)]).await })
+            Box::pin(async move { session.insert_if_missing(&statements.create, &[Value::Text(&name)]).await })
         });
-        creating.await.map(drop)
+        creating.await
     }
 
     fn missing(&self, row: &RowKey, claim: &Claim) -> Error {

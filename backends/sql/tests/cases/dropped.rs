@@ -35,7 +35,7 @@ async fn a_dropped_attempt_holds_nothing_once_it_is_undone(database: Database) {
         let next = attempt(&other, &database.claim(&text, LONG)).await.unwrap();
         assert_eq!(other.release(&next.expect("held by a caller that is gone")).await.unwrap(), Released::Released);
     }
-    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing was proven");
+    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing is proven");
     assert_eq!(database.held().await, [""; 0]);
 }
 
@@ -45,7 +45,7 @@ async fn a_dropped_start_of_a_run_gives_its_period_back(database: Database) {
     let (mut dropped, mut rounds) = (0, 0);
     while dropped < 20 {
         rounds += 1;
-        assert!(rounds < 2000, "nothing was proven");
+        assert!(rounds < 2000, "nothing is proven");
         let claim = database.run_claim("run", DAY);
         let pause = Duration::from_micros(fastrand::u64(0..1000));
         let asking = store.try_acquire(&claim, Queue::Leave);
@@ -68,7 +68,7 @@ async fn a_dropped_release_frees_the_lock_or_leaves_it_held(database: Database) 
             Released::NotOwner => freed += 1,
         }
     }
-    assert!(freed > 5 && left > 5, "{freed} freed, {left} left: nothing was proven");
+    assert!(freed > 5 && left > 5, "{freed} freed, {left} left: nothing is proven");
     assert_eq!(database.held().await, [""; 0]);
 }
 
@@ -81,6 +81,6 @@ async fn a_dropped_renewal_does_not_lose_the_lock(database: Database) {
         dropped += u32::from(drop_after(1, pause, store.renew(&[&hold])).await.is_none());
         assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
     }
-    assert!(dropped > 5, "{dropped} dropped: nothing was proven");
+    assert!(dropped > 5, "{dropped} dropped: nothing is proven");
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }

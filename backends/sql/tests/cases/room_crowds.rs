@@ -93,7 +93,7 @@ async fn callers_that_give_up_in_the_middle_leave_no_waiter_and_no_lock(database
     for task in tasks {
         held += task.await.unwrap();
     }
-    assert!(held > 0 && held < REGISTRIES * TASKS * 30, "{held} had the lock: nothing was proven");
+    assert!(held > 0 && held < REGISTRIES * TASKS * 30, "{held} had the lock: nothing is proven");
     nothing_is_left(&database).await;
     // The lock can be taken at once.
     registries[0].lock(Key::text("crowd")).ttl(TTL).try_acquire().await.unwrap().release().await.unwrap();

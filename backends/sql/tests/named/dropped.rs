@@ -32,7 +32,7 @@ async fn a_dropped_attempt_holds_nothing(database: Database) {
         slowest = slowest.max(after);
         other.release(&hold).await.unwrap();
     }
-    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing was proven");
+    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing is proven");
     assert_eq!(session_of(&database, "a").await, None);
     eprintln!("{dropped} dropped, {granted} done; the next one had the lock after {slowest:?} at the latest");
 }
@@ -44,7 +44,7 @@ async fn a_dropped_renewal_does_not_lose_the_lock(database: Database) {
     // On a busy machine the server often answers within the first poll.
     while dropped < 20 {
         rounds += 1;
-        assert!(rounds < 5000, "nothing was proven");
+        assert!(rounds < 5000, "nothing is proven");
         let pause = Duration::from_micros(fastrand::u64(0..200));
         dropped += u32::from(drop_after(1, pause, one.renew(&[&hold])).await.is_none());
         let before = Clock::system().now();

@@ -40,5 +40,5 @@ async fn a_token_that_is_not_drawn_for_the_next_caller_is_no_loss_of_the_one_bef
             return;
         }
     }
-    panic!("no session was killed while it drew a token: nothing was proven");
+    panic!("no session was killed while it drew a token: nothing is proven");
 }

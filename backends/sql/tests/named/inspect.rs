@@ -86,7 +86,7 @@ async fn a_session_that_was_parked_and_used_again_is_not_touched(database: Datab
     let session = session_of(&database, "a").await;
     one.release(&earlier).await.unwrap();
     let same_key = take(&one, &database.claim("a", TTL)).await;
-    assert_eq!(session_of(&database, "a").await, session, "the session was not used again: nothing was proven");
+    assert_eq!(session_of(&database, "a").await, session, "the session was not used again: nothing is proven");
     assert!(!other.break_hold(&earlier.claim.key, id_of(&earlier), &record()).await.unwrap());
     // A request that came in time for the earlier hold, and that its process reads late.
     let late = id_of(&earlier);

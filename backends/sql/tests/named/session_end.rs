@@ -185,7 +185,7 @@ async fn bodies_that_are_ok_were_never_inside_together(database: Database) {
     for pair in good.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "two bodies were inside together and both ended with Ok: {pair:?}");
     }
-    assert!(good.len() > 10 && bad > 0, "{} were Ok and {bad} were not: nothing was proven", good.len());
+    assert!(good.len() > 10 && bad > 0, "{} were Ok and {bad} were not: nothing is proven", good.len());
     eprintln!("{} bodies were Ok, {bad} calls failed", good.len());
 }
 

@@ -29,7 +29,7 @@ async fn a_dropped_attempt_leaves_no_transaction_and_no_row() {
         one.abandon(&claim).await.unwrap();
         assert!(!is_held(&other, "a").await, "round {round}: a dropped attempt still holds the lock");
     }
-    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing was proven");
+    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing is proven");
     assert_eq!(store.ask("SELECT count(*) FROM dlock_locks").await, 1);
 }
 

@@ -10,7 +10,7 @@ use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
 use dlock_testkit::child::Child;
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token};
 use dlock_testkit::servers::{Instance, ZooKeeper};
-use dlock_testkit::{Mode, Proxy, lateness, wait_until};
+use dlock_testkit::{Mode, Proxy, lateness, until_lost, wait_until};
 
 use crate::kit::{lock, opened};
 use crate::{killed, sessions};
@@ -236,17 +236,16 @@ async fn cut_off_for_longer_than_its_timeout(url: &str) {
     let mut wake = stand(&other, &waiter).await;
     program.cut_off();
     let (cut, began) = (clock.now(), Instant::now());
-    let deadline = cut.after(guard.remaining());
     let lost = async {
-        let error = guard.lost().await;
+        let (error, believed) = until_lost(began, || guard.remaining(), guard.lost()).await;
         assert!(matches!(error.kind(), ErrorKind::Lost(_)), "{error}");
-        clock.now()
+        (clock.now(), cut.after(believed))
     };
     let granted = async {
         let Signal::Granted(next) = wake.signal.as_mut().unwrap().await.unwrap() else { panic!("no grant") };
         (next, clock.now())
     };
-    let (lost, (next, granted)) = tokio::join!(lost, granted);
+    let ((lost, deadline), (next, granted)) = tokio::join!(lost, granted);
     let late = lateness::since(began);
     assert!(lost >= deadline && lost <= deadline.after(late), "told {lost:?}, valid until {deadline:?}");
     assert!(granted >= deadline, "the lock was granted while its holder believed in it");
