@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::process::Command;
 use std::thread;
+use std::time::Instant;
 
 use dlock_testkit::servers::SharedSet;
 
@@ -79,6 +80,12 @@ pub(crate) fn add_to(parts: &mut Parts, filter: &[&str], all: bool) -> Result {
     with_servers(parts, |parts, set| parts.run("tests", || side_by_side(set, filter, all)))
 }
 
+/// The runs, as the log calls them.
+const THE_SUITE: &str = "the suite";
+const THE_STORES: &str = "the tests of the stores";
+const THE_OTHERS: &str = "the other tests";
+const THE_DOCS: &str = "the examples of the docs";
+
 /// So many tests that a busy machine made late are run again. More of them are no accident.
 const MOST_AGAIN: usize = 5;
 
@@ -97,21 +104,28 @@ fn side_by_side(set: &SharedSet, filter: &[&str], all: bool) -> Result {
     let others = others.iter().flat_map(|name| ["--test", name.as_str()]);
     let others: Vec<_> = ["--lib", "--bins"].into_iter().chain(others).collect();
     let (suite, stores, docs) = (["--test", SUITE], ["--test", STORE], ["--doc"]);
+    let started = Instant::now();
+    let ended = |name: &str| eprintln!("\n{name} ended after {:.0} s\n", started.elapsed().as_secs_f64());
     // Their lines come in one piece, and not between the lines of the others.
-    let kept = |mut command: Command| {
+    let kept = |name, mut command: Command| {
         let mut lines = String::new();
         let run = failures::run(&mut command, |line| lines.extend([line, "\n"]));
+        ended(name);
         (lines, run.map_err(|error| error.to_string()))
     };
+    let shown = |name, mut command: Command| {
+        let run = failures::run(&mut command, show);
+        ended(name);
+        run
+    };
     let runs = thread::scope(|scope| {
-        let suite_run = scope.spawn(|| kept(tests(&suite, filter, "6")));
-        let stores_run = scope.spawn(|| kept(tests(&stores, filter, "4")));
+        let suite_run = scope.spawn(|| kept(THE_SUITE, tests(&suite, filter, "6")));
+        let stores_run = scope.spawn(|| kept(THE_STORES, tests(&stores, filter, "4")));
         let mut runs = vec![
-            ("the other tests", &others[..], failures::run(&mut tests(&others, filter, "2"), show)?),
-            ("the examples of the docs", &docs[..], failures::run(&mut tests(&docs, filter, "2"), show)?),
+            (THE_OTHERS, &others[..], shown(THE_OTHERS, tests(&others, filter, "2"))?),
+            (THE_DOCS, &docs[..], shown(THE_DOCS, tests(&docs, filter, "2"))?),
         ];
-        let kept = [("the tests of the stores", &stores[..], stores_run), ("the suite", &suite[..], suite_run)];
-        for (name, targets, run) in kept {
+        for (name, targets, run) in [(THE_STORES, &stores[..], stores_run), (THE_SUITE, &suite[..], suite_run)] {
             let (lines, run) = run.join().map_err(|_| format!("{name} could not be run"))?;
             eprintln!("{lines}");
             runs.push((name, targets, run?));
