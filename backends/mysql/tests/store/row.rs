@@ -19,6 +19,7 @@ row_lock_cases! {
     a_mark_that_could_not_be_taken_away_ends_with_its_session
     a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone
     a_missing_row_that_another_session_makes_and_keeps_is_busy
+    a_sweep_that_waits_for_a_row_does_not_stop_the_record_of_its_holder
 }
 
 /// These servers commit before they change a table's definition, and refuse the change then: the session is in a transaction that
@@ -135,6 +136,32 @@ async fn a_missing_row_that_another_session_makes_and_keeps_is_busy(database: Da
     assert!(matches!(attempt, Ok(Attempt::Contended(_))), "{attempt:?}");
     ask("COMMIT".into()).await;
     store.release(&take(&store, &claim).await).await.unwrap();
+}
+
+/// A holder takes the row in the moment between the two deletions. Its record must not wait for the second one, which waits for it.
+async fn a_sweep_that_waits_for_a_row_does_not_stop_the_record_of_its_holder(database: Database) {
+    let store = open(&database.url()).await.unwrap();
+    store.release(&take(&store, &database.claim("a", TTL)).await).await.unwrap();
+    let key = database.lines("SELECT k FROM dlock_row_keys").await.remove(0);
+    let mut holder = database.connect().await;
+    holder.execute("START TRANSACTION; SELECT k FROM dlock_row_keys FOR UPDATE").await.unwrap();
+    let record = format!(
+        "INSERT IGNORE INTO dlock_rows (k, part, token, mode, session, xact, hold, note, long_key) \
+         VALUES ('{key}', '', 1, 0, 0, 0, '', '', '{key}')"
+    );
+    let waits =
+        "SELECT 1 FROM information_schema.PROCESSLIST WHERE DB = DATABASE() AND INFO LIKE 'DELETE FROM%row_keys%'";
+    let written_beside = format!("SELECT k FROM dlock_rows WHERE EXISTS ({waits})");
+    let _sweeps = open(&format!("{}?way=row&sweep_every=50ms&sweep_after=1h", database.url())).await.unwrap();
+    database.change("UPDATE dlock_rows SET token = 1").await;
+    for _ in 0..10 {
+        wait_until("the sweep waits for the row", async || !database.lines(waits).await.is_empty()).await.unwrap();
+        database.change(&record).await;
+        if !database.lines(&written_beside).await.is_empty() {
+            return;
+        }
+    }
+    panic!("each record was written after the sweep had given up");
 }
 
 /// Waits for a row of somebody else until the server ends that.
