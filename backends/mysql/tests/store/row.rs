@@ -144,7 +144,8 @@ async fn a_sweep_that_waits_for_a_row_does_not_stop_the_record_of_its_holder(dat
     store.release(&take(&store, &database.claim("a", TTL)).await).await.unwrap();
     let key = database.lines("SELECT k FROM dlock_row_keys").await.remove(0);
     let mut holder = database.connect().await;
-    holder.execute("START TRANSACTION; SELECT k FROM dlock_row_keys FOR UPDATE").await.unwrap();
+    let takes = format!("START TRANSACTION; SELECT k FROM dlock_row_keys WHERE k = '{key}' FOR UPDATE");
+    holder.execute(sqlx::AssertSqlSafe(takes)).await.unwrap();
     let record = format!(
         "INSERT IGNORE INTO dlock_rows (k, part, token, mode, session, xact, hold, note, long_key) \
          VALUES ('{key}', '', 1, 0, 0, 0, '', '', '{key}')"
