@@ -122,7 +122,7 @@ const IS_RECORDED: &str = "SELECT 1 FROM {rows} WHERE k = $1 LIMIT 1";
 /// Deletes the row of a lock, and waits for whoever keeps it locked. Whoever asks for it next makes it anew, and so does a caller
 /// who waits for it: the server tells them that it is missing.
 ///
-/// Whether the lock has a record is asked before. As a part of this statement, InnoDB would lock the record's place while the
+/// Whether the lock has a record is asked before. As a part of this statement, MySQL would lock the record's place while the
 /// statement waits for a holder, and the holder would wait there with its record: neither can go on.
 ///
 /// Values: name.
