@@ -102,7 +102,7 @@ async fn dropped_attempts(fixture: &Fixture<'_>) -> Tested {
         };
         match answer {
             // The attempt ended before it could be dropped. This is an ordinary hold.
-            Some(Ok(Attempt::Acquired(hold))) => drop(client.give_back(&hold).await?),
+            Some(Ok(Attempt::Acquired(hold))) => client.give_back(&hold).await?,
             _ => {
                 on_our_thread(async {}, abandons(&client, std::slice::from_ref(&claim))).await?;
                 claims.push(claim);

@@ -228,13 +228,13 @@ impl Client {
         }
     }
 
-    /// Releases the lock, and asks again after a retryable failure, as the engine does. Only one case checks the answer.
-    pub(crate) async fn give_back(&self, hold: &Hold) -> Tested<Released> {
+    /// Releases the lock, and asks again after a retryable failure, as the engine does. [`Self::end`] checks the first answer.
+    pub(crate) async fn give_back(&self, hold: &Hold) -> Tested {
         let end = self.clock.now().after(SLACK);
         loop {
             match self.backend.release(hold).await {
                 Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
-                answer => return Ok(answer?),
+                answer => return Ok(answer.map(drop)?),
             }
         }
     }

@@ -49,7 +49,7 @@ async fn nobodys(fixture: &Fixture<'_>) -> Tested {
     let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     one.end(&hold, Some(fixture.long()), None).await?;
     one.lost(&hold).await?;
-    let released = one.give_back(&hold).await?;
+    let released = one.backend.release(&hold).await?;
     ensure!(released == Released::NotOwner, "the release of a kept key returned {released:?}");
     let ended = one.keeps()?.keep(&hold, fixture.short(), None).await?;
     ensure!(ended == Released::NotOwner, "the end of a kept key returned {ended:?}");

@@ -25,7 +25,7 @@ async fn releases(fixture: &Fixture<'_>) -> Tested {
     let all: Vec<&Hold> = holds.iter().collect();
     // In peace. What goes wrong without a meeting is the matter of other cases.
     let last = client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?;
-    let in_peace = client.give_back(&last).await?;
+    let in_peace = client.backend.release(&last).await?;
     let is_renewed = |answer: &Result<Standing, Error>| matches!(answer, Ok(Standing::Renewed(_)));
     if !client.backend.renew(&all).await.iter().all(is_renewed) {
         return Ok(());
@@ -42,7 +42,7 @@ async fn releases(fixture: &Fixture<'_>) -> Tested {
     let is_over = AtomicBool::new(false);
     let releasing = async {
         for (_, hold) in ended {
-            let released = client.give_back(hold).await?;
+            let released = client.backend.release(hold).await?;
             if released != in_peace {
                 client.in_time(hold.validity)?;
             }

@@ -37,6 +37,7 @@ struct Memory {
     notes: HashMap<String, Note>,
     delivered: HashSet<Owner>,
     abandoned: HashSet<Owner>,
+    asked_to_release: HashSet<Owner>,
     carried: HashSet<Owner>,
     /// The owners whose connection broke in place of the answer to a release.
     unanswered: HashSet<Owner>,
@@ -82,6 +83,9 @@ impl Client {
             self.memory().swallowed.insert(hold.claim.owner);
         }
         arrived?;
+        if self.tells(Lie::ReleasesAtSecondRequest) && self.memory().asked_to_release.insert(hold.claim.owner) {
+            return Err(Error::outage("busy"));
+        }
         let meets = self.memory().renewing;
         let released = self.server.end(&hold.claim, keep, run, self.id, self.clock.wall_ms());
         if meets && self.tells(Lie::LookEndsNeighbours) {

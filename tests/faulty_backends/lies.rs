@@ -38,6 +38,10 @@ lies! {
     CountsUp POLL ["an owner may ask again, and one release frees the lock"]
     ArmsNothing POLL ["a repeated request of an owner begins its lease anew"]
     FreesSilently POLL ["a release frees the lock and says so"]
+    ReleasesAtSecondRequest POLL [
+        "a release frees the lock and says so",
+        "a release that meets renewals and looks reports no loss and ends no other hold",
+    ]
     LateReleaseIsFine POLL ["a late release returns NotOwner and leaves the next holder alone"]
     ComparesShort POLL ["an owner id that differs in one byte changes nothing"]
     RenewsNothing POLL ["a renewal after another owner has come in is Lost"]
