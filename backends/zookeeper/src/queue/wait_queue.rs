@@ -119,9 +119,18 @@ mod tests {
     #[test]
     fn numbers_at_the_end_of_the_counter_are_no_positions() {
         let (last, ended) = (format!("a-lock-{LAST}"), format!("b-lock-{}", LAST + 1));
-        let queue = queue(&[&last, &ended, "c-lock-2147483647", "d-lock-2147483647", "e-lock--2147483648"]);
+        let queue = queue(&[
+            &last,
+            &ended,
+            "c-lock-2147483647",
+            "d-lock-2147483647",
+            "e-lock--2147483648",
+            "f-lock--2147483648",
+        ]);
         assert_eq!(queue.position(&last, NodeMode::Exclusive), Position::First);
-        for counter_ended in [&ended, "c-lock-2147483647", "d-lock-2147483647", "e-lock--2147483648"] {
+        for counter_ended in
+            [&ended, "c-lock-2147483647", "d-lock-2147483647", "e-lock--2147483648", "f-lock--2147483648"]
+        {
             assert_eq!(queue.position(counter_ended, NodeMode::Exclusive), Position::CounterEnded);
         }
     }

@@ -2,13 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Backend, Exchange, Queue, Signal};
+use dlock_contract::{Attempt, Backend, Exchange, Signal};
 use dlock_testkit::holds::{claim_on, stand, take, token, until};
 use dlock_testkit::wait_until;
-use futures::future::join_all;
 
 use crate::kit::{line, lock, opened, own, path, raw};
 
@@ -64,46 +62,4 @@ async fn the_order_outlives_the_end_of_the_counter() {
     assert!(token(&last) > token(&hold));
     assert!(line(&raw, &place).await[0].ends_with("-lock-0000000000"));
     one.release(&last).await.unwrap();
-}
-
-/// Nodes that are made at the same moment get negative numbers there, and each later burst the same ones.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_burst_at_the_end_of_the_counter_has_one_holder() {
-    const SESSIONS: usize = 16;
-    let server = own();
-    let url = server.url();
-    let stores: Vec<_> = join_all((0..SESSIONS).map(|_| opened(&url))).await;
-    let key = lock("burst");
-    let claim = || claim_on(&key, Duration::from_secs(30), |_| ());
-    let before = take(&stores[0], &claim()).await;
-    stores[0].release(&before).await.unwrap();
-    let place = path(&stores[0], &key);
-    server.kill9().unwrap();
-    set(&server.folder().join("data"), &place, i32::MAX - 3);
-    server.restart().unwrap();
-    join_all(stores.iter().map(|store| async {
-        wait_until("the connection", async || store.ready().await.is_ok()).await.unwrap();
-    }))
-    .await;
-
-    let (holders, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    join_all(stores.iter().map(async |store| {
-        let claim = claim();
-        let mut hold = None;
-        let took = wait_until("the lock", async || {
-            hold = match store.try_acquire(&claim, Queue::Leave).await {
-                Ok(Attempt::Acquired(hold)) => Some(hold),
-                _ => None,
-            };
-            hold.is_some()
-        });
-        took.await.unwrap();
-        most.fetch_max(holders.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        // The others ask meanwhile.
-        store.ready().await.unwrap();
-        holders.fetch_sub(1, Ordering::SeqCst);
-        store.release(&hold.unwrap()).await.unwrap();
-    }))
-    .await;
-    assert_eq!(most.into_inner(), 1, "two held the lock at once");
 }
