@@ -175,6 +175,7 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     if let Some(cohort) = tenure.take_cohort()
         && tenure.ending().is_none()
     {
+        tenure.turn_releases();
         let until = tenure.shared.clock.now().after(bound);
         if Box::pin(cohort::pass_on(tenure, *cohort, bound)).await {
             return Ok(Released::Released);

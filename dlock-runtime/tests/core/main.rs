@@ -49,3 +49,4 @@ mod strangers;
 mod stress;
 mod support;
 mod turns;
+mod unpolled;
