@@ -137,12 +137,11 @@ impl Store for Named {
                 "SELECT CONCAT('held by ', IS_USED_LOCK({name})) FROM DUAL WHERE IS_USED_LOCK({name}) IS NOT NULL"
             );
             let mut found = self.served.lines(held).await?;
-            // A waiter is a statement that runs. The name is put together, so that this one is not found.
-            let waiting = format!(
-                "SELECT CONCAT('waited for by ', ID) FROM information_schema.PROCESSLIST \
-                 WHERE INFO LIKE CONCAT('%GET_LOCK(_', {name}, '%') AND ID <> CONNECTION_ID()"
-            );
-            found.extend(self.served.lines(waiting).await?);
+            // A waiter is a statement that runs. MySQL cannot show the table of processes while any statement has bytes in it.
+            let name = self.served.ask(format!("SELECT {name}")).await?;
+            let running = self.served.lines("SHOW FULL PROCESSLIST".into()).await?.into_iter();
+            let waiting = running.filter(|line| line.contains("GET_LOCK(") && line.contains(&name));
+            found.extend(waiting.map(|line| format!("waited for by {line}")));
             Ok(found)
         })
     }
