@@ -32,9 +32,9 @@ const TTL: Duration = Duration::from_secs(9);
 const WINDOW: Duration = Duration::from_millis(1500);
 
 /// Asserts that the window since then is not over, but for what this machine is late.
+#[track_caller]
 fn assert_in_window(since: Instant, what: &str) {
-    let (passed, late) = (since.elapsed(), lateness::since(since));
-    assert!(passed < WINDOW + late, "{what}: {passed:?}, on a machine {late:?} late");
+    lateness::assert_within(WINDOW, since, what);
 }
 
 /// A process of its own, as far as the server can tell, behind a proxy.
