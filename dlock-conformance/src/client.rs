@@ -59,8 +59,6 @@ impl Client {
         loop {
             match self.backend.try_acquire(claim, queue).await {
                 Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
-                // Stores give up an attempt after a part of its ttl.
-                Err(error) if error.is_retryable() && claim.ttl < SLACK => return Err(Stop::Unanswered(error)),
                 answer => return Ok(answer?),
             }
         }

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Backend, BootInstant, Claim, Clock, Error, Hold, Key, LockKey, Mode, OncePer, Profile, Validity};
+use dlock_contract::{
+    Backend, BootInstant, Claim, Clock, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Profile, Validity,
+};
 
 use crate::client::Client;
 use crate::store::{Outage, Store};
@@ -27,12 +29,15 @@ pub(crate) enum Stop {
     NotApplicable(String),
     /// A lease ended before the case could use it. Such a run proves nothing.
     Late,
-    /// The store gave no answer in the time that a short lease leaves it. Such a run proves nothing either.
+    /// The store gave no answer for a while, or in the time that a short lease leaves it. Such a run proves nothing either.
     Unanswered(Error),
 }
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
+        if *error.kind() == ErrorKind::Outage && error.is_retryable() {
+            return Self::Unanswered(error);
+        }
         Self::Failed(format!("the backend failed: {error}"))
     }
 }

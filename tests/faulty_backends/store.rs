@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use dlock::{Clock, LockKey, Result};
+use dlock::{Clock, Error, LockKey, Result};
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Hold};
 use futures::future::BoxFuture;
@@ -85,5 +86,30 @@ impl Store for Reference {
             self.server.restart();
             Ok(())
         }))
+    }
+}
+
+/// The correct store behind a network that loses some of the first requests to open it, as a busy machine does.
+pub(crate) struct LateAtFirst {
+    pub(crate) store: Reference,
+    /// So many requests are lost.
+    pub(crate) lost: AtomicU32,
+}
+
+impl Store for LateAtFirst {
+    fn name(&self) -> String {
+        self.store.name()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let less = |lost: u32| lost.checked_sub(1);
+        if self.lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return Box::pin(async { Err(Error::outage("the server is late")) });
+        }
+        self.store.open(clock)
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        self.store.leftovers(key)
     }
 }

@@ -142,9 +142,9 @@ impl Arena {
     }
 
     /// Fails if the next grant took longer than is promised after the holder's end.
+    #[track_caller]
     pub(crate) fn assert_in_time(&self, since: Instant) {
-        let (took, allowed) = (since.elapsed(), self.takeover() + lateness::since(since));
-        assert!(took <= allowed, "the next grant came after {took:?}, promised and allowed are {allowed:?}");
+        lateness::assert_within(self.takeover(), since, "the next grant");
     }
 
     /// Fails if something of this trial's locks is still in the store when everything must have expired.
@@ -160,8 +160,7 @@ impl Arena {
             if left.len() <= places {
                 return;
             }
-            let over = start.elapsed() > self.takeover() + lateness::since(start);
-            assert!(!over, "still in {:?} after {:?}: {left:#?}", self.store, start.elapsed());
+            lateness::assert_within(self.takeover(), start, &format!("the end of {left:#?} in {:?}", self.store));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

@@ -16,15 +16,18 @@ use futures::future::BoxFuture;
 use row::Rows;
 
 fn main() -> ExitCode {
-    conformance::main(&[
+    let stores: [(&str, conformance::Start); 4] = [
         ("postgres", || Ok(Box::new(Leases { served: serve(Fifteen)? }))),
-        ("postgres-18", || Ok(Box::new(Leases { served: serve(Eighteen)? }))),
         ("postgres-shedlock", || Ok(Box::new(Shedlock { served: serve(Fifteen)? }))),
         ("postgres-named", || Ok(Box::new(Named { served: serve(Fifteen)? }))),
-        ("postgres-18-named", || Ok(Box::new(Named { served: serve(Eighteen)? }))),
         ("postgres-row", || Ok(Box::new(Rows { served: serve(Fifteen)? }))),
+    ];
+    let further: [(&str, conformance::Start); 3] = [
+        ("postgres-18", || Ok(Box::new(Leases { served: serve(Eighteen)? }))),
+        ("postgres-18-named", || Ok(Box::new(Named { served: serve(Eighteen)? }))),
         ("postgres-18-row", || Ok(Box::new(Rows { served: serve(Eighteen)? }))),
-    ])
+    ];
+    conformance::main_and(&stores, &further)
 }
 
 fn serve(release: PostgresRelease) -> Result<Served, String> {
