@@ -10,6 +10,7 @@
     reason = "tests say what they expect by panicking, print their seed, and give tasks out of bodies"
 )]
 
+mod abandon;
 mod acquire;
 mod batch;
 mod blocking;
