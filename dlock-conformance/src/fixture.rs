@@ -95,6 +95,11 @@ impl<'a> Fixture<'a> {
         self.ttl(Duration::from_millis(500) * self.pace)
     }
 
+    /// A ttl that ends soon, but not while a request is on its way.
+    pub(crate) fn some_seconds(&self) -> Duration {
+        self.ttl(Duration::from_secs(10))
+    }
+
     /// A ttl that does not end during a case.
     pub(crate) fn long(&self) -> Duration {
         self.ttl(Duration::from_secs(120))
