@@ -163,6 +163,15 @@ impl<'a> Fixture<'a> {
         Ok(Client::new(backend, self.clock.clone()))
     }
 
+    /// A client with settings of its own.
+    pub(crate) async fn client_with_other_settings(&self) -> Tested<Client> {
+        let Some(opening) = self.store.open_with_other_settings(self.clock.clone()) else {
+            return Err(Stop::NotApplicable("all clients of the store have the same settings".into()));
+        };
+        let backend = opening.await.map_err(|error| harness("could not open a client with other settings", error))?;
+        Ok(Client::new(backend, self.clock.clone()))
+    }
+
     /// The entries that the store itself has for the key, sorted.
     pub(crate) async fn leftovers(&self, key: &LockKey) -> Tested<Vec<String>> {
         let mut found =

@@ -14,16 +14,16 @@ pub(crate) const CASES: &[Case] = &[
     case!("each of many holds that are renewed in one request is renewed", always, renewed),
 ];
 
-/// Of so many keys, several have the same 16 bits as their hash.
-const KEYS: usize = 700;
+/// Of so many keys, some have the same 16 bits as their hash.
+const KEYS: usize = 600;
 
 /// More than a store may renew in one step.
 const BATCH: usize = 130;
 
-/// So many requests are under way at once.
-const AT_ONCE: usize = 50;
+/// The number of requests that are under way at once.
+const AT_ONCE: usize = 16;
 
-/// So many connections are no matter for a store in which each hold has one.
+/// A store in which each hold has a connection has so many.
 const CONNECTIONS: usize = 40;
 
 async fn at_once(fixture: &Fixture<'_>) -> Tested {

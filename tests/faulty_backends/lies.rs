@@ -34,6 +34,7 @@ macro_rules! lies {
 lies! {
     TwoSteps POLL ["many owners at once never hold the lock together"]
     TriesAnother LINE ["clients that reach only a part of the store and others never hold the lock together"]
+    SettingsNameLocks POLL ["clients with different settings never hold the lock together"]
     OwnerIsNote POLL ["a second owner is refused, from any client"]
     CountsUp POLL ["an owner may ask again, and one release frees the lock"]
     ArmsNothing POLL ["a repeated request of an owner begins its lease anew"]
@@ -181,6 +182,7 @@ lies! {
     ReleasesNoSecondTime POLL ["a release whose answer was lost is no loss, and ends when it is asked for again"]
     ForgetsSwallowedRelease POLL ["a client's first release that is swallowed is asked for again until the lock is free"]
     AlwaysReady POLL ["a store that answers is ready, and one that is down is not"]
+    ReadyWhileConnected POLL ["a store that answers is ready, and one that is down is not"]
     NeverReady POLL ["a store that answers is ready, and one that is down is not"]
     SaysNeverSent POLL ["a request that is reported as never sent leaves nothing"]
     StaysBroken POLL ["after an outage the same client works again"]
