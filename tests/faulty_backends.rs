@@ -12,6 +12,8 @@ mod client;
 mod ends;
 #[path = "faulty_backends/lies.rs"]
 mod lies;
+#[path = "faulty_backends/limits.rs"]
+mod limits;
 #[path = "faulty_backends/line.rs"]
 mod line;
 #[path = "faulty_backends/looks.rs"]

@@ -100,6 +100,11 @@ impl<'a> Fixture<'a> {
         self.ttl(Duration::from_millis(500) * self.pace)
     }
 
+    /// A ttl that ends soon, but not while a request is on its way.
+    pub(crate) fn some_seconds(&self) -> Duration {
+        self.ttl(Duration::from_secs(10))
+    }
+
     /// A ttl that does not end during a case.
     pub(crate) fn long(&self) -> Duration {
         self.ttl(Duration::from_secs(120))
@@ -160,6 +165,15 @@ impl<'a> Fixture<'a> {
             return Err(Stop::NotApplicable("the store has one part, or needs all of them".into()));
         };
         let backend = opening.await.map_err(|error| harness("could not open a client of a part", error))?;
+        Ok(Client::new(backend, self.clock.clone()))
+    }
+
+    /// A client with settings of its own.
+    pub(crate) async fn client_with_other_settings(&self) -> Tested<Client> {
+        let Some(opening) = self.store.open_with_other_settings(self.clock.clone()) else {
+            return Err(Stop::NotApplicable("all clients of the store have the same settings".into()));
+        };
+        let backend = opening.await.map_err(|error| harness("could not open a client with other settings", error))?;
         Ok(Client::new(backend, self.clock.clone()))
     }
 

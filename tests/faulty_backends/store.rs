@@ -16,14 +16,22 @@ use crate::server::{Server, Setup};
 /// The reference store as the suite sees it.
 pub(crate) struct Reference {
     server: Arc<Server>,
-    /// The server to which a client goes that cannot reach the other one: "try Redis, else MySQL".
+    /// The server of some clients, for lies: those that cannot reach the other one ("try Redis, else MySQL"), or those
+    /// whose settings differ.
     another: Option<Arc<Server>>,
 }
 
 impl Reference {
     pub(crate) fn new(setup: Setup, lie: Option<Lie>) -> Self {
-        let another = (lie == Some(Lie::TriesAnother)).then(|| Server::new(setup, lie));
+        let another = matches!(lie, Some(Lie::TriesAnother | Lie::SettingsNameLocks)).then(|| Server::new(setup, lie));
         Self { server: Server::new(setup, lie), another }
+    }
+
+    /// A client that may get the locks of another server, by this lie.
+    fn open_special(&self, lie: Lie, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let another = self.another.as_ref().filter(|server| server.tells(lie));
+        let client: Arc<dyn Backend> = Arc::new(Client::new(another.unwrap_or(&self.server).clone(), clock));
+        Box::pin(async { Ok(client) })
     }
 }
 
@@ -76,9 +84,11 @@ impl Store for Reference {
         if !self.server.setup.parts {
             return None;
         }
-        let server = self.another.as_ref().unwrap_or(&self.server);
-        let client: Arc<dyn Backend> = Arc::new(Client::new(server.clone(), clock));
-        Some(Box::pin(async { Ok(client) }))
+        Some(self.open_special(Lie::TriesAnother, clock))
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_special(Lie::SettingsNameLocks, clock))
     }
 
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {

@@ -49,6 +49,11 @@ impl Store for Leases {
         Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = format!("{}?max_connections=3", self.served.url());
+        Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
+    }
+
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         let held = format!(
             "SELECT 'held by ' || note FROM dlock_locks WHERE '{key}' IN (k, long_key) AND owner IS NOT NULL \
@@ -84,6 +89,11 @@ impl Store for Shedlock {
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
         let url = format!("{}?layout=shedlock", self.served.url());
         Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = format!("{}?layout=shedlock&max_connections=3", self.served.url());
+        Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

@@ -49,21 +49,31 @@ struct Server {
     served: Served,
 }
 
+impl Server {
+    fn open_with(&self, option: &str, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = format!("{}?{option}", self.served.url());
+        Box::pin(async move {
+            let client: Arc<dyn Backend> = match self.layout {
+                Layout::Plain => Arc::new(Redis::connect(&url, &clock).await?),
+                Layout::Literal => Arc::new(Literal::connect(&format!("{url}&keys=literal"), &clock).await?),
+                Layout::Redisson => Arc::new(Redisson::connect(&format!("{url}&layout=redisson"), &clock).await?),
+            };
+            Ok(client)
+        })
+    }
+}
+
 impl Store for Server {
     fn name(&self) -> String {
         self.name.into()
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let url = self.served.url();
-        Box::pin(async move {
-            let client: Arc<dyn Backend> = match self.layout {
-                Layout::Plain => Arc::new(Redis::connect(&url, &clock).await?),
-                Layout::Literal => Arc::new(Literal::connect(&format!("{url}?keys=literal"), &clock).await?),
-                Layout::Redisson => Arc::new(Redisson::connect(&format!("{url}?layout=redisson"), &clock).await?),
-            };
-            Ok(client)
-        })
+        self.open_with("restart_guard=auto", clock)
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_with("restart_guard=off", clock))
     }
 
     /// The fence is one counter beside all locks, under no lock's name. The record of runs is meant to stay.
