@@ -48,3 +48,4 @@ mod strangers;
 mod stress;
 mod support;
 mod turns;
+mod user_code;
