@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dlock_contract::engine::line;
 use dlock_contract::{Error, Result};
 
 use crate::connections::pool::Connections;
@@ -25,7 +26,10 @@ pub async fn check(connections: &Arc<Connections>) -> Result<Forgetful> {
     connections.compare_and_delete.look_at(infos.iter().map(|(_, info)| info));
     for (server, info) in &infos {
         if is_forbidden(info) {
-            tracing::warn!(server, "the Redis user may not run INFO, so dlock cannot see the server's version");
+            let server = server.clone();
+            line(move || {
+                tracing::warn!(server, "the Redis user may not run INFO, so dlock cannot see the server's version");
+            });
         } else {
             check_info(text(info).ok_or_else(|| fault::unexpected(info))?, is_cluster)?;
         }
@@ -33,10 +37,13 @@ pub async fn check(connections: &Arc<Connections>) -> Result<Forgetful> {
     let mut forgetful = Vec::new();
     for (server, answer) in &connections.everywhere(&shared, asked).await? {
         if is_forbidden(answer) {
-            tracing::warn!(
-                server,
-                "the Redis user may not run CONFIG GET: make sure that maxmemory-policy is noeviction"
-            );
+            let server = server.clone();
+            line(move || {
+                tracing::warn!(
+                    server,
+                    "the Redis user may not run CONFIG GET: make sure that maxmemory-policy is noeviction"
+                );
+            });
             continue;
         }
         let settings = settings(answer).unwrap_or_default();
@@ -64,11 +71,14 @@ impl Forgetful {
         } else {
             "another owner may then get a lock that is still held"
         };
-        tracing::warn!(
-            servers = servers.join(", "),
-            "Redis keeps no append-only file, so a restart forgets locks: {then}. With appendonly yes they are kept, \
-             with appendfsync always also when the power fails"
-        );
+        let servers = servers.join(", ");
+        line(move || {
+            tracing::warn!(
+                servers,
+                "Redis keeps no append-only file, so a restart forgets locks: {then}. With appendonly yes they are kept, \
+                 with appendfsync always also when the power fails"
+            );
+        });
     }
 }
 
@@ -90,7 +100,10 @@ pub(crate) fn check_policy(policy: &str, allowed: bool) -> Result<()> {
         return Ok(());
     }
     if allowed {
-        tracing::warn!(policy, "Redis may evict locks when its memory is full, and two callers then hold one lock");
+        let policy = policy.to_owned();
+        line(move || {
+            tracing::warn!(policy, "Redis may evict locks when its memory is full, and two callers then hold one lock");
+        });
         return Ok(());
     }
     Err(evicts())
