@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
 
-use dlock_contract::engine::{KeyBuf, background_of, is_ours, origin_and_sole_thread};
+use dlock_contract::engine::{KeyBuf, background_of, guarded, is_ours, origin_and_sole_thread};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
 use futures::future::BoxFuture;
 
@@ -155,9 +155,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
 }
 
 impl Acquisition {
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep all this twice")]
     pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
-        async move {
+        guarded(async move {
             #[cfg(feature = "testing")]
             if self.shared.clock.is_of_kit() {
                 let clock = self.shared.clock.clone();
@@ -176,7 +175,7 @@ impl Acquisition {
                 }
                 won = Box::pin(self.win_anew()).await;
             }
-        }
+        })
     }
 
     fn ended(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {

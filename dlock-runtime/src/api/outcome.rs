@@ -1,5 +1,6 @@
 //! The return types of annotated functions: each must be able to say that the body did not run.
 
+use dlock_contract::engine::line;
 use dlock_contract::{Error, ErrorKind};
 
 use crate::api::key_of;
@@ -200,7 +201,8 @@ pub trait Skipped: Sized {
     #[doc(hidden)]
     fn untold(error: &Error, what: &str) -> Self {
         if !key_of::is_key_query() {
-            tracing::error!(target: "dlock", %error, "{what}");
+            let (error, what) = (error.to_string(), what.to_owned());
+            line(move || tracing::error!(target: "dlock", %error, "{what}"));
         }
         Self::skipped()
     }

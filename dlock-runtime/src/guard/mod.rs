@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dlock_contract::engine::not_forked;
+use dlock_contract::engine::{guarded, not_forked, poll_guarded};
 use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Session, Standing};
 
 use crate::events::observe::Event;
@@ -58,10 +58,10 @@ impl Guard {
 
     /// Ready once the hold is lost; for the task that runs the body.
     pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
-        match &self.joined {
+        poll_guarded(cx, |cx| match &self.joined {
             None => self.held.0.poll_lost(cx),
             Some(listener) => listener.poll(cx),
-        }
+        })
     }
 
     /// Releases the lock and says whether it was held to the end. Of a lock with `once_per` it also says that the run
@@ -116,7 +116,7 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
     // In a child after `fork` the hold is a copy, and the lock is the parent's.
     not_forked().map_err(|error| guard.0.named(error))?;
     let tenure = guard.hand_over();
-    match release::in_place(tenure.clone()).await {
+    match guarded(release::in_place(tenure.clone())).await {
         ReleaseOutcome::Released | ReleaseOutcome::Unknown => {
             let held = tenure.shared.clock.now().since(tenure.since);
             tenure.shared.events.tell(&tenure.label, &Event::Released { held });
@@ -213,7 +213,7 @@ impl Held {
 
     /// Ends when the lock is lost, and tells how. Never ends if it is released in order.
     pub async fn lost(&self) -> Error {
-        self.0.lost().await
+        guarded(self.0.lost()).await
     }
 
     /// The number of the permit, from zero, unique among its living holders; `None` unless the mode is `permits`.

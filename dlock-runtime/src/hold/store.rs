@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{KeyBuf, background, not_forked};
+use dlock_contract::engine::{KeyBuf, background, guarded, not_forked};
 use dlock_contract::{Backend, Clock, Error, Identity, LockKey, Origin, Result, RunsOn, WakeStyle};
 use futures::future::BoxFuture;
 
@@ -88,7 +88,7 @@ impl Store {
             Box::pin(clock.timeout_at(answer_by, run)).await.map(|output| output.and_then(|answer| answer))
         } else {
             // Borrowed: counters that all threads write to would cost every call something.
-            clock.timeout_at(answer_by, request(&*self.backend, subject)).await
+            clock.timeout_at(answer_by, guarded(request(&*self.backend, subject))).await
         };
         match answer {
             Some(Ok(answer)) => {

@@ -51,3 +51,4 @@ mod stress;
 mod support;
 mod turns;
 mod unpolled;
+mod user_code;
