@@ -10,7 +10,6 @@ use crate::acquire::request::Parked;
 use crate::events::observe::Event;
 use crate::events::shutdown::shut_down;
 use crate::guard::Guard;
-use crate::guard::scope;
 use crate::hold::abandon::abandon_later;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
@@ -100,7 +99,6 @@ impl Acquisition {
             store: self.store.clone(),
             shared: self.shared.clone(),
             label,
-            parent: scope::innermost(),
             cadence: self.options.cadence,
             max_hold: self.options.max_hold,
             min_hold: self.options.min_hold,

@@ -10,7 +10,6 @@ use super::single::{Prepared, prepare};
 use crate::acquire::request::Request;
 use crate::events::shutdown::shut_down;
 use crate::guard::guard_set::Guards;
-use crate::guard::scope;
 use crate::options::{Options, Wait};
 use crate::queue::Joined;
 
@@ -114,8 +113,7 @@ fn begin(acquisitions: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Guards> {
     let mut guards: Option<Guards> = None;
     for (mut acquisition, hold) in acquisitions.into_iter().zip(holds) {
         let waited = acquisition.shared.clock.now().since(acquisition.since);
-        let outer = Guards::innermost_of(guards.as_ref());
-        let guard = scope::within(outer, || acquisition.begin(hold, waited))?;
+        let guard = acquisition.begin(hold, waited)?;
         guards = Some(Guards::with(guards, guard));
     }
     guards.ok_or_else(|| Error::new(ErrorKind::Internal, "a call for several locks has won none of them"))

@@ -1,6 +1,5 @@
 //! The acquisition of one key, from the request to the guard.
 
-use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
 
@@ -99,17 +98,23 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         return Err(named(blocks_our_thread()));
     }
     let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &lock), |list| list.holding(&lock));
+    let label = Label::new(request.call_site, store.name.clone());
     if let Some(outer) = outer {
-        let mut text = Cow::Borrowed("this call already holds the lock; waiting for it would deadlock");
-        if request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode) {
-            match separate_effect(&request.options) {
-                None => return Ok(Prepared::Joins(Guard::joined(outer))),
-                Some(option) => text = format!("{text}, and a call with {option} cannot join the hold").into(),
-            }
+        let covers = request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode);
+        let separate = separate_effect(&request.options);
+        if covers && separate.is_none() {
+            return Ok(Prepared::Joins(Guard::joined(outer)));
+        }
+        let mut text = format!(
+            "`{}` began inside of the body of `{}`, which holds this lock; waiting for it would deadlock",
+            label.place(),
+            outer.label.place()
+        );
+        if let Some(option) = separate.filter(|_| covers) {
+            text += &format!(", and a call with {option} cannot join the hold");
         }
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
-    let label = Label::new(request.call_site, store.name.clone());
     // For a list of keys it is noted once.
     #[cfg(debug_assertions)]
     if request.list.as_ref().is_none_or(|list| list.is_first()) {

@@ -65,7 +65,7 @@ pub fn hold_sync<T>(guards: Guards, judge: Option<fn(&T) -> bool>, body: impl Fn
     if let Err(loss) = guards.check() {
         return Ran::Lost(loss, None);
     }
-    let output = guards.watch(|| scope::within(Some(guards.innermost().clone()), body));
+    let output = guards.inside(body);
     if let Err(loss) = guards.check() {
         return Ran::Lost(loss, Some(output));
     }

@@ -54,7 +54,8 @@ pub struct Lock<K = Key> {
 /// Several locks to be acquired together, all or none; made by [`lock_all`](crate::lock_all).
 ///
 /// They are acquired in the order of their names, whatever order they are given in, and each once, so that two callers
-/// cannot wait for each other; within one wait; and released in reverse.
+/// cannot wait for each other; within one wait; and released in reverse. [`Guards::held`] tells them in the order in which
+/// they were given.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -152,8 +153,11 @@ impl Lock {
     {
         let options = self.options;
         let guard = self.acquire().await?;
-        let body = body(Held::clone(&guard));
-        result(Run::holding(&options, Guards::one(guard), body).await)
+        let held = Held::clone(&guard);
+        let guards = Guards::one(guard);
+        // What the closure does before it gives its future is a part of the body too.
+        let body = guards.inside(|| body(held));
+        result(Run::holding(&options, guards, body).await)
     }
 
     /// As [`run`](Self::run), for a body that gives a [`Result`](std::result::Result) whose error can carry the lock's. An error
@@ -172,8 +176,10 @@ impl Lock {
     {
         let options = self.options;
         let guard = self.acquire().await.map_err(E::carry)?;
-        let body = body(Held::clone(&guard));
-        let run = Run::holding(&options, Guards::one(guard), body);
+        let held = Held::clone(&guard);
+        let guards = Guards::one(guard);
+        let body = guards.inside(|| body(held));
+        let run = Run::holding(&options, guards, body);
         LockReturn::from_ran(run.judged_by(|output| output.is_ok()).await)
     }
 

@@ -51,6 +51,11 @@ impl Store {
         Self { name: name.into(), backend, queue, breaker, findings: Findings::default(), cleanups, jobs, clock }
     }
 
+    /// Whether both are one backend, which may be installed under several names.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.backend, &other.backend)
+    }
+
     /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a
     /// connection of their own.
     pub(crate) fn hands_on(&self) -> bool {

@@ -34,8 +34,6 @@ pub(crate) struct Tenure {
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Self>>,
     pub(crate) label: Label,
-    /// The innermost hold of the enclosing call; read by `guard::scope`.
-    pub(crate) parent: Option<Arc<Self>>,
     pub(crate) since: BootInstant,
     /// The time between two renewals, in nanoseconds, since there may be many holds; `None` for no renewal.
     cadence: Option<NonZeroU64>,
@@ -86,7 +84,6 @@ pub(crate) struct NewTenure {
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Tenure>>,
     pub(crate) label: Label,
-    pub(crate) parent: Option<Arc<Tenure>>,
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,
@@ -98,17 +95,6 @@ pub(crate) struct NewTenure {
     /// The begin of the hold. It is later than the grant if another caller had the hold before.
     pub(crate) since: BootInstant,
     pub(crate) cohort: Option<Box<CohortState>>,
-}
-
-/// In a call with many keys each hold is inside of the one before. They are dropped in a loop: a recursive drop would
-/// need a stack as long as the list.
-impl Drop for Tenure {
-    fn drop(&mut self) {
-        let mut next = self.parent.take();
-        while let Some(outer) = next {
-            next = Arc::into_inner(outer).and_then(|mut last| last.parent.take());
-        }
-    }
 }
 
 impl Tenure {
@@ -144,7 +130,6 @@ impl Tenure {
             store: start.store,
             shared: start.shared,
             label: start.label,
-            parent: start.parent,
             broken: OnceBox::new(),
             body: AtomicU8::new(BODY_UNKNOWN),
             session_watch: OnceLock::new(),

@@ -40,6 +40,7 @@ mod renewal;
 mod rerun;
 mod run;
 mod runtimes;
+mod scopes;
 mod sessions;
 mod settling;
 mod several;
