@@ -31,7 +31,7 @@ pub(crate) struct Acquisition {
     /// Moves to the tenure.
     pub(super) label: Option<Label>,
     pub(super) options: Resolved,
-    /// The caller's thread, if it is the only one of its runtime.
+    /// The caller's thread, if no other one goes on with its tasks.
     pub(super) sole_thread: Option<SoleThread>,
     /// Present if the caller's thread sleeps meanwhile.
     pub(super) parked: Option<Box<Parked>>,
@@ -103,7 +103,7 @@ impl Acquisition {
             max_hold: self.options.max_hold,
             min_hold: self.options.min_hold,
             recorded: self.options.record && self.store.backend.periods().is_some(),
-            sole_thread: self.sole_thread,
+            sole_thread: self.sole_thread.or_else(|| self.parked.as_ref()?.sole_thread),
             #[cfg(debug_assertions)]
             sorted: self.sorted,
             turn: self.turn.take(),

@@ -3,13 +3,14 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use dlock_contract::engine::{KeyBuf, background_of, is_ours, origin_and_sole_thread};
+use dlock_contract::engine::{KeyBuf, background_of, is_ours};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
 use futures::future::BoxFuture;
 
 use super::acquisition::Acquisition;
 use super::turn::Received;
 use super::wait::wait_end;
+use crate::acquire::callers_thread::origin_and_thread;
 use crate::acquire::lazy::Found;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
@@ -118,11 +119,11 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     // For a list of keys it is noted once.
     #[cfg(debug_assertions)]
     if request.list.as_ref().is_none_or(|list| list.is_first()) {
-        context.order().note(&shared.events, &label);
+        context.order().note(&shared.events, &store, &label);
     }
     let profile = store.backend.profile();
     let trace = request.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
-    let (origin, sole_thread) = if request.parked.is_some() { (None, None) } else { origin_and_sole_thread() };
+    let (origin, sole_thread) = if request.parked.is_some() { (None, None) } else { origin_and_thread() };
     let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();

@@ -129,11 +129,11 @@ impl Lock {
     /// background.
     ///
     /// A guard counts for the thread on which it was acquired, also once it was moved to another one: on a
-    /// current-thread runtime a blocking caller is refused while it lives.
+    /// current-thread runtime, and in a task of a `LocalSet`, a blocking caller is refused while it lives.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) also where the
-    /// holder may be a task that only this thread could go on with (a current-thread runtime, or a `LocalSet` that a
+    /// holder is a task that only this thread could go on with (of a current-thread runtime, or of a `LocalSet` that a
     /// multi-thread runtime drives), and on dlock's own thread, where wakers run.
     pub fn acquire_blocking(self) -> Result<Guard> {
         let request = self.request_for(self.key.template()).parking();

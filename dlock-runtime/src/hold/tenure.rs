@@ -41,7 +41,7 @@ pub(crate) struct Tenure {
     pub(crate) max_hold_ends: BootInstant,
     /// Present if the store must do more at the end than free the lock.
     end_plan: Option<Box<EndPlan>>,
-    /// The caller's thread, if its runtime has no other thread.
+    /// The caller's thread, if no other one goes on with its tasks.
     pub(crate) sole_thread: Option<SoleThread>,
     /// Whether it is one of several keys of one call. Those are always taken in the same order.
     #[cfg(debug_assertions)]

@@ -24,6 +24,7 @@ mod guard;
 mod inspect;
 mod joined;
 mod limits;
+mod local_sets;
 mod loss;
 mod modes;
 mod nesting;
