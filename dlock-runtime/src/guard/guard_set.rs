@@ -16,64 +16,81 @@ use crate::hold::tenure::Tenure;
 #[must_use = "the locks are released when this is dropped"]
 pub struct Guards {
     // Dropped in this order: the later ones first.
-    more: More,
+    more: Option<Box<More>>,
     first: Guard,
+}
+
+/// The part of a call with several keys, in a box: nearly every call has one key.
+#[derive(Debug)]
+struct More {
+    later: Vec<Guard>,
+    /// All holds, as the calls inside of the body see them.
     holds: Holds,
-    /// For each key that was written, the place of its guard; empty for one key.
+    /// For each key that was written, the place of its guard.
     as_written: Box<[usize]>,
 }
 
-#[derive(Debug, Default)]
-struct More(Vec<Guard>);
-
 impl Drop for More {
     fn drop(&mut self) {
-        while self.0.pop().is_some() {}
+        while self.later.pop().is_some() {}
     }
 }
 
 impl Guards {
-    pub(crate) fn one(guard: Guard) -> Self {
-        Self { more: More(Vec::new()), holds: Holds::of(&guard), first: guard, as_written: Box::default() }
+    pub(crate) const fn one(guard: Guard) -> Self {
+        Self { more: None, first: guard }
     }
 
     /// Adds a guard, which is inside of those before.
     pub(crate) fn with(before: Option<Self>, guard: Guard) -> Self {
-        match before {
-            None => Self::one(guard),
-            Some(Self { mut more, first, holds, as_written }) => {
-                let holds = holds.with(&guard);
-                more.0.push(guard);
-                Self { more, first, holds, as_written }
-            }
-        }
+        let Some(mut guards) = before else { return Self::one(guard) };
+        let holds = guards.holds().with(&guard);
+        let more = guards.more();
+        more.holds = holds;
+        more.later.push(guard);
+        guards
+    }
+
+    fn more(&mut self) -> &mut More {
+        let Self { more, first } = self;
+        let one = || More { later: Vec::new(), holds: Holds::of(first), as_written: Box::default() };
+        more.get_or_insert_with(|| Box::new(one()))
     }
 
     pub(crate) fn into_first(self) -> Guard {
-        let Self { more, first, .. } = self;
+        let Self { more, first } = self;
         drop(more);
         first
     }
 
     /// All guards are there, and the caller gets them: for each key that it has written, the place of the guard.
-    pub(crate) fn handed_out(self, as_written: Box<[usize]>) -> Self {
+    pub(crate) fn handed_out(mut self, as_written: Box<[usize]>) -> Self {
         self.all().for_each(|guard| guard.0.handed_out());
-        Self { as_written, ..self }
+        self.more().as_written = as_written;
+        self
+    }
+
+    fn later(&self) -> &[Guard] {
+        self.more.as_ref().map_or(&[], |more| &more.later)
+    }
+
+    fn pop(&mut self) -> Option<Guard> {
+        self.more.as_mut()?.later.pop()
     }
 
     fn all(&self) -> impl Iterator<Item = &Guard> {
-        std::iter::once(&self.first).chain(&self.more.0)
+        std::iter::once(&self.first).chain(self.later())
     }
 
     /// A look at each hold, in the order in which the keys were given, one for each key. Two keys of one lock have the same
     /// hold.
     pub fn held(&self) -> impl Iterator<Item = &Held> {
-        let written = self.as_written.iter().filter_map(|place| match place.checked_sub(1) {
+        let as_written = self.more.as_ref().map_or(&[0][..], |more| &more.as_written);
+        let guard = |place: &usize| match place.checked_sub(1) {
             None => Some(&self.first),
-            Some(later) => self.more.0.get(later),
-        });
-        let one = self.as_written.is_empty().then_some(&self.first);
-        written.chain(one).map(|guard| &**guard)
+            Some(later) => self.later().get(later),
+        };
+        as_written.iter().filter_map(guard).map(|guard| &**guard)
     }
 
     /// The same as a list, for a body that has asked for its guards.
@@ -132,12 +149,12 @@ impl Guards {
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.is_undone());
     }
 
-    pub(crate) const fn innermost(&self) -> &Arc<Tenure> {
-        self.holds.last()
+    pub(crate) fn innermost(&self) -> &Arc<Tenure> {
+        &self.later().last().unwrap_or(&self.first).0
     }
 
-    pub(crate) const fn holds(&self) -> &Holds {
-        &self.holds
+    pub(crate) fn holds(&self) -> Holds {
+        self.more.as_ref().map_or_else(|| Holds::of(&self.first), |more| more.holds.clone())
     }
 
     /// Notes how the body ended; the release reports it to the stores. For a joined hold, the enclosing call does that.
@@ -162,14 +179,14 @@ impl Guards {
             }
         }
         let mut on_panic = Panics(Some(self));
-        let output = scope::within(&self.holds, body);
+        let output = scope::within(self.holds(), body);
         on_panic.0 = None;
         output
     }
 
     /// Releases all in the background, the last one first. Reports no more about the body's end than is noted already.
     pub(crate) fn give_back(mut self) {
-        while let Some(guard) = self.more.0.pop() {
+        while let Some(guard) = self.pop() {
             guard.give_back();
         }
         self.into_first().give_back();
@@ -192,13 +209,12 @@ pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     let backend = &guards.innermost().store.backend;
     // Work is made final one after another: when one fails, the rest is undone.
     let settles = backend.settle().is_some();
-    if !settles && !guards.more.0.is_empty() && backend.batch().is_some_and(Batch::takes_any_keys) {
-        let Guards { mut more, first, .. } = guards;
-        let releases = std::iter::from_fn(|| more.0.pop()).chain([first]).map(finish);
-        let releasing = futures::future::join_all(releases.collect::<Vec<_>>());
+    if !settles && !guards.later().is_empty() && backend.batch().is_some_and(Batch::takes_any_keys) {
+        let backwards = std::iter::from_fn(|| guards.pop()).collect::<Vec<_>>();
+        let releasing = futures::future::join_all(backwards.into_iter().chain([guards.into_first()]).map(finish));
         return Box::pin(releasing).await.into_iter().fold(finished, |before, last| last.and(before));
     }
-    while let Some(guard) = guards.more.0.pop() {
+    while let Some(guard) = guards.pop() {
         finished = finish(guard).await.and(finished);
         if settles && finished.is_err() {
             guards.ended_badly();

@@ -164,14 +164,14 @@ pub(crate) fn held_keys() -> Vec<String> {
 }
 
 /// Runs `poll`, the body of a call or a part of it, inside of the call's holds.
-pub(crate) fn within<T>(holds: &Holds, poll: impl FnOnce() -> T) -> T {
+pub(crate) fn within<T>(holds: Holds, poll: impl FnOnce() -> T) -> T {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
             let _ = BODIES.try_with(|bodies| bodies.borrow_mut().pop());
         }
     }
-    let body = Body { holds: holds.clone(), task: task::try_id() };
+    let body = Body { holds, task: task::try_id() };
     let has_entered = BODIES.try_with(|bodies| bodies.borrow_mut().push(body)).is_ok();
     let _leave = has_entered.then_some(Leave);
     poll()
