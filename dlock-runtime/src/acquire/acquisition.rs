@@ -10,7 +10,6 @@ use crate::acquire::request::Parked;
 use crate::events::observe::Event;
 use crate::events::shutdown::shut_down;
 use crate::guard::Guard;
-use crate::guard::scope;
 use crate::hold::abandon::abandon_later;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
@@ -32,7 +31,7 @@ pub(crate) struct Acquisition {
     /// Moves to the tenure.
     pub(super) label: Option<Label>,
     pub(super) options: Resolved,
-    /// The caller's thread, if it is the only one of its runtime.
+    /// The caller's thread, if no other one goes on with its tasks.
     pub(super) sole_thread: Option<SoleThread>,
     /// Present if the caller's thread sleeps meanwhile.
     pub(super) parked: Option<Box<Parked>>,
@@ -102,12 +101,11 @@ impl Acquisition {
             store: self.store.clone(),
             shared: self.shared.clone(),
             label,
-            parent: scope::innermost(),
             cadence: self.options.cadence,
             max_hold: self.options.max_hold,
             min_hold: self.options.min_hold,
             recorded: self.options.record && self.store.backend.periods().is_some(),
-            sole_thread: self.sole_thread,
+            sole_thread: self.sole_thread.or_else(|| self.parked.as_ref()?.sole_thread),
             #[cfg(debug_assertions)]
             sorted: self.sorted,
             turn: self.turn.take(),

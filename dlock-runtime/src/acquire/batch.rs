@@ -10,7 +10,6 @@ use super::single::{Prepared, prepare};
 use crate::acquire::request::Request;
 use crate::events::shutdown::shut_down;
 use crate::guard::guard_set::Guards;
-use crate::guard::scope;
 use crate::options::{Options, Wait};
 use crate::queue::Joined;
 
@@ -116,8 +115,7 @@ fn begin(acquisitions: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Option<Guar
     let mut guards: Option<Guards> = None;
     for (mut acquisition, hold) in acquisitions.into_iter().zip(holds) {
         let waited = acquisition.shared.clock.now().since(acquisition.since);
-        let outer = Guards::innermost_of(guards.as_ref());
-        let Some(guard) = scope::within(outer, || acquisition.begin(hold, waited))? else { return Ok(None) };
+        let Some(guard) = acquisition.begin(hold, waited)? else { return Ok(None) };
         guards = Some(Guards::with(guards, guard));
     }
     guards.map(Some).ok_or_else(|| Error::new(ErrorKind::Internal, "a call for several locks has won none of them"))

@@ -170,19 +170,16 @@ impl Acquisition {
     /// Refuses to park if the lock can only come from a task of the parked thread.
     pub(super) fn check_parking(&self) -> Result<()> {
         let Some(parked) = &self.parked else { return Ok(()) };
-        if let Some(waits) = &parked.waits {
-            waits();
-        }
         let Some(sole_thread) = parked.sole_thread else { return Ok(()) };
         let blocks = |tenure: &Arc<Tenure>| {
-            tenure.sole_thread == Some(sole_thread)
-                && Arc::ptr_eq(&tenure.store, &self.store)
-                && tenure.lock == self.lock
+            tenure.sole_thread == Some(sole_thread) && tenure.store.is_same(&self.store) && tenure.lock == self.lock
         };
         if self.store.queue.has(&self.lock, sole_thread) || self.shared.renewals.holds().iter().any(blocks) {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
-                "a task of this current-thread runtime holds the lock or waits before this call, and cannot go on while this call blocks the thread; make the function async",
+                "the lock was acquired on this thread, or is waited for there before this call, and that task cannot go on while \
+                 this call blocks the thread (of a current-thread runtime, or of a `LocalSet`); make the function async, or call \
+                 it in `spawn_blocking`",
             ));
         }
         Ok(())

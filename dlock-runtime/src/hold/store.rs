@@ -51,6 +51,18 @@ impl Store {
         Self { name: name.into(), backend, queue, breaker, findings: Findings::default(), cleanups, jobs, clock }
     }
 
+    /// Whether both are one backend, which may be installed under several names. Two backends may also be clients of one
+    /// store; only the store can tell that (`acquire::contend`).
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.backend, &other.backend)
+    }
+
+    /// The backend, whatever its names.
+    #[cfg(debug_assertions)]
+    pub(crate) fn instance(&self) -> usize {
+        Arc::as_ptr(&self.backend).addr()
+    }
+
     /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a
     /// connection of their own.
     pub(crate) fn hands_on(&self) -> bool {

@@ -34,8 +34,6 @@ pub(crate) struct Tenure {
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Self>>,
     pub(crate) label: Label,
-    /// The innermost hold of the enclosing call; read by `guard::scope`.
-    pub(crate) parent: Option<Arc<Self>>,
     pub(crate) since: BootInstant,
     /// The time between two renewals, in nanoseconds, since there may be many holds; `None` for no renewal.
     cadence: Option<NonZeroU64>,
@@ -43,7 +41,7 @@ pub(crate) struct Tenure {
     pub(crate) max_hold_ends: BootInstant,
     /// Present if the store must do more at the end than free the lock.
     end_plan: Option<Box<EndPlan>>,
-    /// The caller's thread, if its runtime has no other thread.
+    /// The caller's thread, if no other one goes on with its tasks.
     pub(crate) sole_thread: Option<SoleThread>,
     /// Whether it is one of several keys of one call. Those are always taken in the same order.
     #[cfg(debug_assertions)]
@@ -88,7 +86,6 @@ pub(crate) struct NewTenure {
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Tenure>>,
     pub(crate) label: Label,
-    pub(crate) parent: Option<Arc<Tenure>>,
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,
@@ -100,17 +97,6 @@ pub(crate) struct NewTenure {
     /// The begin of the hold. It is later than the grant if another caller had the hold before.
     pub(crate) since: BootInstant,
     pub(crate) cohort: Option<Box<CohortState>>,
-}
-
-/// In a call with many keys each hold is inside of the one before. They are dropped in a loop: a recursive drop would
-/// need a stack as long as the list.
-impl Drop for Tenure {
-    fn drop(&mut self) {
-        let mut next = self.parent.take();
-        while let Some(outer) = next {
-            next = Arc::into_inner(outer).and_then(|mut last| last.parent.take());
-        }
-    }
 }
 
 impl Tenure {
@@ -147,7 +133,6 @@ impl Tenure {
             store: start.store,
             shared: start.shared,
             label: start.label,
-            parent: start.parent,
             broken: OnceBox::new(),
             body: AtomicU8::new(BODY_UNKNOWN),
             session_watch: OnceLock::new(),

@@ -85,8 +85,13 @@ impl<K> Lock<K> {
     }
 
     /// Whether a nested call joins the hold of the enclosing call instead of getting
-    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock). The outer call releases. Default: `false`. A nested call
-    /// with [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock); nested calls that run at the same time, as in
+    /// `try_join_all`, do not exclude each other. The outer call releases. Default: `false`. A nested call with
+    /// [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
+    ///
+    /// A call begins at its first poll, and is nested in the body that polls it then. If another task goes on with a call that
+    /// has joined, that call is lost: [`LossCause::LeftBody`](crate::LossCause::LeftBody). [`inherit`](crate::inherit) makes a
+    /// spawned task a part of the body.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = reentrant;
         self
