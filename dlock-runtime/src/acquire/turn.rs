@@ -7,12 +7,13 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, 
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{busy, in_words, timed_out};
+use super::unpolled::undo;
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::{LONGEST_REQUEST, request_bound};
 use crate::hold::tenure::Tenure;
 use crate::options::Wait;
-use crate::queue::{Content, Joined, KnownState, Overdue, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting};
+use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting};
 
 /// A handover that was taken over.
 pub(super) enum Received {
@@ -145,7 +146,7 @@ impl Acquisition {
         let now = || self.shared.clock.now();
         match self.store.queue.join(&self.lock, self.turn_request(waits), now) {
             Joined::Overdue(overdue) => {
-                self.undo(overdue);
+                undo(&self.store, overdue);
                 self.store.queue.join(&self.lock, self.turn_request(waits), now)
             }
             joined => joined,
@@ -154,17 +155,7 @@ impl Acquisition {
 
     /// Passes over the callers of this process that are not polled.
     pub(super) fn look_at_neighbours(&self) {
-        self.undo(self.store.queue.pass_over(&self.lock, self.shared.clock.now()));
-    }
-
-    /// Undoes what callers have left that are not polled. The next caller gets the turn after that.
-    fn undo(&self, overdue: Overdue) {
-        for (claim, turn) in overdue.claims {
-            abandon_later(&self.store, claim, Box::new(turn));
-        }
-        if let Some((handover, turn)) = overdue.handover {
-            handover.give_back(Box::new(turn));
-        }
+        undo(&self.store, self.store.queue.pass_over(&self.lock, self.shared.clock.now()));
     }
 
     /// Refuses to park if the lock can only come from a task of the parked thread.

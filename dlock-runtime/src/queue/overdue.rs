@@ -58,6 +58,18 @@ impl KeyQueue {
 }
 
 impl LocalQueue {
+    /// The keys for which a caller asks the store.
+    pub(crate) fn asked_keys(&self) -> Vec<LockKey> {
+        let asks = |key_queue: &KeyQueue| {
+            matches!(key_queue.state(), Some(TurnState::Asks | TurnState::Waits))
+                || key_queue.in_store_queue().next().is_some()
+        };
+        let asked = |table: &Table| -> Vec<_> {
+            table.queues.iter().filter(|(_, key_queue)| asks(key_queue)).map(|(key, _)| key.clone()).collect()
+        };
+        self.tables().flat_map(|table| asked(&table)).collect()
+    }
+
     /// Takes the turn from callers that are not polled. The next caller gets it when their leftovers are undone.
     pub(crate) fn pass_over(self: &Arc<Self>, key: &LockKey, now: BootInstant) -> Overdue {
         let mut overdue = Overdue::default();

@@ -206,6 +206,26 @@ fn a_blocking_caller_gets_the_turn_of_one_that_is_not_polled() {
     });
 }
 
+/// No other caller of the process wants the key, and the store would keep the lock as long as the process lives.
+#[test]
+fn a_grant_that_nobody_takes_ends_also_where_leases_do_not_end_alone() {
+    for several in [false, true] {
+        test(async move {
+            let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
+            world.store.always(Op::Acquire, Step::Late(SECOND));
+            world.store.always(Op::Together, Step::Late(SECOND));
+            let keys = if several { &["j", "k"][..] } else { &["k"] };
+            let mut unpolled = Box::pin(world.registry.lock_all(keys.iter().copied()).wait(LONG).acquire());
+            assert!(poll_once(&mut unpolled).is_pending());
+            assert!(!is_free(&stranger(&world), "k").await);
+            std::mem::forget(unpolled);
+            // Less than the lease of memory.
+            world.pass(20 * SECOND).await;
+            assert!(is_free(&stranger(&world), "k").await);
+        });
+    }
+}
+
 /// Its store is slow, or it is polled late: it does what it can do within its time.
 #[test]
 fn a_caller_that_is_polled_keeps_its_turn() {
