@@ -11,7 +11,7 @@ use dlock_contract::engine::background;
 
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::Store;
-use crate::queue::Overdue;
+use crate::queue::{Overdue, Won};
 
 const PAUSE: Duration = Duration::from_secs(5);
 
@@ -54,4 +54,5 @@ pub(super) fn undo(store: &Arc<Store>, overdue: Overdue) {
     if let Some((handover, turn)) = overdue.handover {
         handover.give_back(Box::new(turn));
     }
+    overdue.won.iter().filter_map(Weak::upgrade).for_each(Won::give_back);
 }

@@ -5,13 +5,13 @@
 //! whether the caller before it has acted when it had to: as long as it is polled, it does, because all that it waits
 //! for has a bound. One that acts later has lost its turn, finds that out, and joins again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, LockKey};
 
 use super::handover::Handover;
-use super::key_queue::{KeyQueue, TurnState, call_next};
+use super::key_queue::{KeyQueue, TurnState, Won, call_next};
 use super::local_queue::{LocalQueue, Table};
 use super::turn::Turn;
 use super::waiting::Waiting;
@@ -33,6 +33,8 @@ pub(crate) struct Overdue {
     pub(crate) claims: Vec<(Arc<Claim>, Option<Turn>)>,
     /// A handover that was not taken, with the turn that waits until it is undone.
     pub(crate) handover: Option<(Box<Handover>, Turn)>,
+    /// The locks of calls for several keys, which are not waited for.
+    pub(crate) won: Vec<Weak<dyn Won>>,
 }
 
 impl KeyQueue {
@@ -87,7 +89,8 @@ impl LocalQueue {
                 key_queue.holds.retain(|hold| !hold.is_releasing);
             }
             let left = waiters.in_store_queue.iter().filter(|waiter| is_over(waiter.acts_by));
-            overdue.claims.extend(left.map(|waiter| (waiter.claim.clone(), None)));
+            overdue.claims.extend(left.clone().map(|waiter| (waiter.claim.clone(), None)));
+            overdue.won.extend(left.filter_map(|waiter| waiter.won.clone()));
             waiters.in_store_queue.retain(|waiter| !is_over(waiter.acts_by));
         }
         let Some(owner) = key_queue.turn.as_mut().filter(|owner| is_over(owner.acts_by)) else { return overdue };
@@ -98,6 +101,7 @@ impl LocalQueue {
         *last_turn += 1;
         (owner.id, owner.state, owner.sole_thread, owner.acts_by) = (*last_turn, TurnState::Leaves, None, None);
         let (turn, claim) = (Turn::new(self, key, owner.id, None), owner.claim.clone());
+        overdue.won.extend(owner.won.take());
         let waiters = key_queue.waiters();
         let Some((ticket, request)) = waiters.called.take() else {
             overdue.claims.push((claim, Some(turn)));
