@@ -7,6 +7,7 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, T
 
 use super::acquisition::Acquisition;
 use super::single::{Prepared, prepare};
+use super::unpolled::watch;
 use crate::acquire::request::Request;
 use crate::events::shutdown::shut_down;
 use crate::guard::guard_set::Guards;
@@ -90,6 +91,7 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
     }
     let Some(first) = acquisitions.first() else { return Ok(Together::OneByOne) };
     first.store.breaker.admit(|| first.shared.clock.now())?;
+    watch(&first.store);
     let (store, ttl) = (first.store.clone(), first.claim.ttl);
     let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| match backend.batch() {
         Some(batch) => batch.try_acquire_all(claims),

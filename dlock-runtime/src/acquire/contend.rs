@@ -8,6 +8,7 @@ use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, HoldId, Owner
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{already_run, busy, timed_out};
 use super::turn::Received;
+use super::unpolled::watch;
 use crate::acquire::wait::{Pace, ask_again_at, news};
 use crate::events::shutdown::shut_down;
 use crate::guard::scope;
@@ -245,6 +246,7 @@ impl Acquisition {
             return Ok(Err(error));
         }
         self.attempts += 1;
+        watch(&self.store);
         if self.undo_unconfirmed
             && let Err(error) = self.change_owner()
         {

@@ -21,4 +21,5 @@ pub(crate) mod single;
 pub(crate) mod test_kits;
 pub(crate) mod thread_registry;
 pub(crate) mod turn;
+mod unpolled;
 pub(crate) mod wait;
