@@ -28,10 +28,12 @@ const TASK_FILES: [&str; 2] = ["dlock-contract/src/background.rs", "dlock-runtim
 
 /// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.
-const FLOORS: [(&str, &[&str]); 5] = [
+const FLOORS: [(&str, &[&str]); 7] = [
     ("dlock-contract/", &[]),
     ("dlock-conformance/", &["dlock-contract"]),
-    ("dlock-runtime/", &["dlock-contract"]),
+    ("dlock-values/", &[]),
+    ("dlock-macros/", &["dlock-values"]),
+    ("dlock-runtime/", &["dlock-contract", "dlock-values"]),
     ("backends/redlock/", &["dlock-contract", "dlock-redis"]),
     (BACKENDS, &["dlock-contract"]),
 ];

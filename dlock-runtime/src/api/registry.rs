@@ -11,9 +11,10 @@ use dlock_contract::{Backend, Clock, Error, Health, LossCause, Result};
 use futures::FutureExt;
 
 use crate::acquire::context::Context;
+use crate::acquire::lazy::Found;
 use crate::events::observe::Observer;
 use crate::hold::release;
-use crate::hold::store::LONGEST_REQUEST;
+use crate::hold::store::{LONGEST_REQUEST, Store};
 use crate::options::Defaults;
 
 /// The backends of a process by name. There is one global registry, which the attribute uses; a test may have its own.
@@ -87,6 +88,14 @@ impl Registry {
         self.0.install_lazy(name, Box::new(move |context| open(Self(context)).boxed()))
     }
 
+    /// Takes a store out again, for the facade: it installed it for a start that failed. Its connections are closed later.
+    #[doc(hidden)]
+    pub fn uninstall(&self, name: &str) {
+        if let (Some(Found::Open(store)), Ok(background)) = (self.0.remove(name), background()) {
+            background.spawn(async move { close(&store).await });
+        }
+    }
+
     /// The clock by which it counts.
     #[doc(hidden)]
     #[must_use]
@@ -150,13 +159,14 @@ impl Registry {
     /// Calls go on with the old ones meanwhile; another change, also of [`tune`](Self::tune), waits for this one.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be; [`ErrorKind::WouldDeadlock`] inside of a change of
-    /// this registry.
+    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be, or if a site that is [tuned](Self::tune) contradicts the
+    /// new defaults; then the old ones stay. [`ErrorKind::WouldDeadlock`] inside of a change of this registry.
     pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
         let _change = self.0.changes().begin()?;
         let mut changed = (*self.0.defaults()).clone();
         change(&mut changed);
         changed.check()?;
+        self.check_tunings(&changed)?;
         self.0.set_defaults(changed);
         Ok(())
     }
@@ -216,12 +226,15 @@ impl Registry {
         shared.until(grace, || shared.jobs.none()).await;
         let unconfirmed = shared.jobs.give_up();
         for store in self.0.take_stores() {
-            // A store that does not answer must not hold up the end of the process.
-            let closing = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok)));
-            let _ = closing.await;
+            close(&store).await;
         }
         ShutdownReport { cut_off, unconfirmed }
     }
+}
+
+async fn close(store: &Store) {
+    // A store that does not answer must not hold up the end of the process.
+    let _ = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok))).await;
 }
 
 impl Default for Registry {
