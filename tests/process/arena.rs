@@ -178,7 +178,7 @@ fn in_front_of(words: &str) -> Result<(Vec<Proxy>, String)> {
 /// A store that fails is asked again for as long as a caller waits, and soon. No trial is about the retries, and the short ttl
 /// leaves a store little time for each answer.
 pub(crate) fn patient() -> Retry {
-    Retry { times: u32::MAX, backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(200)) }
+    Retry { times: u32::MAX, backoff: Some(Backoff::new(Duration::from_millis(20), Duration::from_millis(200))) }
 }
 
 /// Asks again while the store does not answer in time. On a busy machine such an answer says nothing about the lock.

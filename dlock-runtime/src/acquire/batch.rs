@@ -48,7 +48,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
                 acquisitions.iter_mut().for_each(|acquisition| acquisition.must_abandon = false);
             }
             let goes_on = acquisitions.first().is_some_and(|first| {
-                let may_retry = first.options.retry.times > 0 || error.told_after().is_some();
+                let may_retry = first.options.retries > 0 || error.told_after().is_some();
                 first.options.wait != Wait::None && may_retry && error.is_retryable()
             });
             // Everything left in the store is abandoned, and the next attempts wait for that behind our turns.

@@ -144,6 +144,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         sole_thread,
         parked: request.parked,
         sorted: request.list.is_some(),
+        won: request.list.as_ref().and_then(|_| scope::innermost_holds()).map(Arc::new),
         shared,
         store,
         claim: Arc::new(claim),

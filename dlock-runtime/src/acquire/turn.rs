@@ -9,7 +9,6 @@ use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{busy, in_words, timed_out};
 use super::unpolled::undo;
 use crate::events::shutdown::shut_down;
-use crate::guard::scope;
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::{LONGEST_REQUEST, request_bound};
 use crate::hold::tenure::Tenure;
@@ -139,9 +138,7 @@ impl Acquisition {
         // A caller that counts its attempts must make them itself.
         let release_may_ask = plain && waits.is_some() && self.options.attempts == u32::MAX;
         let release_asks_until = release_may_ask.then_some(self.wait_ends);
-        // The key before, if this is a later one of several.
-        let outer = if self.sorted { scope::innermost() } else { None };
-        let won = outer.map(|outer| Arc::downgrade(&outer) as Weak<dyn Won>);
+        let won = self.won.as_ref().map(|won| Arc::downgrade(won) as Weak<dyn Won>);
         let (claim, sole_thread) = (self.claim.clone(), self.sole_thread);
         TurnRequest { claim, waits, sole_thread, cohort_ttl, release_asks_until, won }
     }

@@ -242,6 +242,11 @@ impl Tenure {
         self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether its call has the lock. A call for several keys gets all of its locks at once.
+    pub(crate) fn is_handed_out(&self) -> bool {
+        self.is_handed_out.load(Ordering::Acquire)
+    }
+
     /// The caller gets the lock. From here on its end keeps the key, or records the run, if that was asked for.
     pub(crate) fn handed_out(&self) {
         self.is_handed_out.store(true, Ordering::Release);

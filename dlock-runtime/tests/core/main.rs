@@ -21,6 +21,7 @@ mod cohort_ends;
 mod elect;
 mod elect_lead;
 mod elect_watch;
+mod extremes;
 mod findings;
 mod guard;
 mod inspect;

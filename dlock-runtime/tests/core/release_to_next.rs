@@ -8,7 +8,7 @@ use futures::FutureExt;
 use crate::acquire::neighbours;
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, poll_once, test};
 
-const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Backoff::new(SECOND, SECOND) };
+const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Some(Backoff::new(SECOND, SECOND)) };
 
 #[test]
 fn a_release_also_asks_for_the_next_caller() {

@@ -1,13 +1,9 @@
 //! A hold and its neighbours, the other callers of this process that want the key: the turn, and passing the hold on.
 
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard, PoisonError};
-
-use dlock_contract::LossCause;
+use std::sync::{MutexGuard, PoisonError};
 
 use super::Tenure;
-use crate::hold::release;
-use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn, Won};
+use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
 
 /// The relation of a hold to its neighbours: the other callers of this process that want the key.
 #[derive(Debug)]
@@ -16,20 +12,6 @@ pub(super) struct Neighbours {
     pub(super) turn: Option<Turn>,
     /// Present while the hold may be passed on.
     pub(super) cohort: Option<Box<CohortState>>,
-}
-
-/// A call for several keys that is not polled cannot go on, and nothing runs under those that it has.
-impl Won for Tenure {
-    fn give_back(self: Arc<Self>) {
-        let mut next = Some(self);
-        while let Some(tenure) = next.filter(|tenure| !tenure.is_handed_out.load(Ordering::Acquire)) {
-            next = tenure.parent.clone();
-            tenure.lose(LossCause::Deadline);
-            if !tenure.is_being_released() {
-                release::later(tenure);
-            }
-        }
-    }
 }
 
 impl Tenure {
