@@ -11,6 +11,7 @@ use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, FnArg, Ident, Pat, PatIdent, PatType, Receiver, ReceiverKind, Signature, Type};
 
 use crate::item::Shape;
+use crate::model::Busy;
 use crate::table::Args;
 use crate::template::{self, Piece};
 
@@ -30,13 +31,20 @@ impl Arguments {
         shape: &Shape,
         attrs: &[Attribute],
         uses: &Uses,
+        on_busy: &Busy,
         mistakes: &mut Vec<syn::Error>,
     ) -> Arguments {
         // The block of `#[async_trait]` binds them already.
         if matches!(shape, Shape::Boxed(_)) {
             return Arguments::default();
         }
-        let mut binder = Binder { uses, below: macro_below(attrs), mistakes, made: Arguments::default() };
+        let mut binder = Binder {
+            uses,
+            is_passed_on: matches!(on_busy, Busy::Call { .. }),
+            below: macro_below(attrs),
+            mistakes,
+            made: Arguments::default(),
+        };
         for (number, input) in sig.inputs.iter_mut().enumerate() {
             match input {
                 FnArg::Receiver(receiver) => binder.receiver(receiver),
@@ -49,6 +57,8 @@ impl Arguments {
 
 struct Binder<'a> {
     uses: &'a Uses,
+    /// Whether a fallback gets the arguments, by their names.
+    is_passed_on: bool,
     /// The attribute macro that expands after this one, and reads the parameters.
     below: Option<String>,
     mistakes: &'a mut Vec<syn::Error>,
@@ -71,15 +81,17 @@ impl Binder<'_> {
         }
         let (attrs, in_body) = split(&typed.attrs);
         typed.attrs = attrs;
+        let mut names = NamesOf::default();
+        names.visit_pat_mut(&mut typed.pat.clone());
+        let reason = self.reason_to_keep(&names.found);
         if let Pat::Ident(name) = &mut *typed.pat
             && name.by_ref.is_none()
             && name.subpat.is_none()
+            && (self.is_passed_on || reason.is_some() || !is_underscored(&name.ident))
         {
             return self.name(name, &in_body);
         }
-        let mut names = NamesOf::default();
-        names.visit_pat_mut(&mut typed.pat.clone());
-        match self.reason_to_keep(&names.found) {
+        match reason {
             Some(reason) if names.leaves_parts => self.mistakes.push(kept_mistake(&typed.pat, &reason)),
             Some(_) => {
                 let mut taken = TakeMut(Vec::new());
@@ -105,9 +117,16 @@ impl Binder<'_> {
     fn pattern(&mut self, typed: &mut PatType, number: usize, names: &[Ident], attrs: &[Attribute]) {
         let whole = format_ident!("__dlock_arg{number}", span = Span::mixed_site());
         let pattern = std::mem::replace(&mut *typed.pat, syn::parse_quote!(#whole));
+        // Clippy would call the binding of an underscored name to another name one without an effect.
+        let value = match &pattern {
+            Pat::Ident(name) if name.subpat.is_none() && name.by_ref.is_none() => {
+                quote_spanned!(Span::mixed_site()=> ::core::convert::identity(#whole))
+            }
+            _ => whole.to_token_stream(),
+        };
         self.made.for_body.extend(quote_spanned! {Span::mixed_site()=>
             #(#attrs)* let #whole = #whole;
-            #(#attrs)* let #pattern = #whole;
+            #(#attrs)* let #pattern = #value;
         });
         if names.iter().any(|name| self.uses.in_template(name)) {
             let mut borrowing = pattern;
@@ -133,6 +152,12 @@ impl Binder<'_> {
         }
         self.below.as_ref().map(|below| format!("#[{below}] below reads the parameters as they are"))
     }
+}
+
+/// Such a name is not to be read, also not by us: clippy would report it in the user's code.
+fn is_underscored(name: &Ident) -> bool {
+    let name = name.to_string();
+    name.starts_with('_') && !name.starts_with("__")
 }
 
 fn kept_mistake(pattern: &Pat, reason: &str) -> syn::Error {

@@ -72,7 +72,7 @@ impl LockedFn {
         let on_busy = busy(args.on_busy.take(), &function.sig, &mut mistakes);
         let Function { attrs, vis, mut sig, .. } = function;
         let shape = locked.as_ref().map(|locked| &locked.shape);
-        let arguments = shape.map(|shape| Arguments::take(&mut sig, shape, &attrs, &uses, &mut mistakes));
+        let arguments = shape.map(|shape| Arguments::take(&mut sig, shape, &attrs, &uses, &on_busy, &mut mistakes));
         let (Some(locked), Some(arguments), Some(keys), true) = (locked, arguments, keys, mistakes.is_empty()) else {
             return Err(mistakes);
         };
