@@ -137,6 +137,28 @@ impl Args {
         }
     }
 
+    /// The templates of the keys, as far as they could be read.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &LitStr> {
+        let one = self.key.iter().filter_map(|key| match key.value.as_ref()? {
+            Key::Template(template) => Some(template),
+            Key::Computed(_) => None,
+        });
+        one.chain(self.keys.iter().filter_map(|keys| keys.value.as_ref()).flatten())
+    }
+
+    /// The expressions that each call evaluates.
+    pub(crate) fn per_call(&self) -> impl Iterator<Item = (&Location, &Expr)> {
+        fn expr<T>(parsed: &Option<Parsed<Given<T>>>) -> Option<(&Location, &Expr)> {
+            let parsed = parsed.as_ref()?;
+            parsed.value.as_ref()?.expr().map(|value| (&parsed.location, value))
+        }
+        let computed = self.key.as_ref().and_then(|key| match key.value.as_ref()? {
+            Key::Computed(value) => Some((&key.location, &**value)),
+            Key::Template(_) => None,
+        });
+        [computed, expr(&self.ttl), expr(&self.wait), expr(&self.backend)].into_iter().flatten()
+    }
+
     /// The guard's or the token's name in the body, as far as it can be told.
     pub(crate) fn in_body<'a>(&'a self, parsed: Option<&'a Parsed<Ident>>) -> Option<(&'a Location, &'a Ident)> {
         let location = &parsed?.location;

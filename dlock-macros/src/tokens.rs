@@ -101,7 +101,7 @@ pub(crate) fn max_waiters(waiters: &Given<u32>, rt: &TokenStream) -> TokenStream
         Given::Literal(waiters) => (*waiters as usize).to_token_stream(),
         Given::Expr(_) => {
             let waiters = fixed_count(waiters, rt);
-            quote!(#waiters as usize)
+            quote!(#waiters as ::core::primitive::usize)
         }
     }
 }

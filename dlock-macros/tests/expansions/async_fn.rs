@@ -37,6 +37,9 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
                 if false {
                     return __dlock::unreached::<Result<(), OrderError>>();
                 }
+                let id = id;
+                let _ = &id;
+                let n = n;
                 stock::take(id, n).await?;
                 Ok(())
             },

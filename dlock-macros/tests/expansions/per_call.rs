@@ -31,6 +31,10 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
                 if false {
                     return __dlock::unreached::<Result<_, Error>>();
                 }
+                let order = order;
+                let _ = &order;
+                let limit = limit;
+                let _ = &limit;
                 let held = match __dlock::holding_now() {
                     ::core::result::Result::Ok(__dlock_value) => __dlock_value,
                     ::core::result::Result::Err(__dlock_error) => {

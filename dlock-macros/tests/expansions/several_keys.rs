@@ -54,6 +54,12 @@ async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error
                         if false {
                             return __dlock::unreached::<Result<(), Error>>();
                         }
+                        let from = from;
+                        let _ = &from;
+                        let to = to;
+                        let _ = &to;
+                        let day = day;
+                        let _ = &day;
                         let held = __dlock_held;
                         book(from, to, held[0].fence()?).await
                     },

@@ -45,6 +45,8 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
             if false {
                 return __dlock::unreached::<Result<&mut u32, Error>>();
             }
+            let order = order;
+            let _ = &order;
             self.sold += order.count()?;
             Ok(&mut self.sold)
         },

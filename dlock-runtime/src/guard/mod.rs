@@ -33,8 +33,10 @@ use crate::hold::tenure::Tenure;
 /// At the end of a program [`shutdown`](crate::shutdown) waits for that; without it, the lock of a guard that was dropped
 /// just before may stay until its ttl ends.
 ///
+/// Bind it to a name: `let _guard = …`. With `let _ = …`, which the compiler may propose, the lock is released at once.
+///
 /// Not `Clone`: there is one owner. It may be moved to another task.
-#[must_use = "the lock is released when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped: write `let _guard = …`, because `let _ = …` releases it at once"]
 pub struct Guard {
     held: Held,
     /// Another owner releases: our thread, the release in place, or the enclosing call.
