@@ -10,6 +10,7 @@ pub(crate) mod acquisition;
 pub(crate) mod batch;
 pub(crate) mod contend;
 pub(crate) mod context;
+pub(crate) mod joined;
 pub(crate) mod lazy;
 pub(crate) mod opening;
 pub(crate) mod refused;

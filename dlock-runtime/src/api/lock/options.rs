@@ -86,7 +86,9 @@ impl<K> Lock<K> {
 
     /// Whether a nested call joins the hold of the enclosing call instead of getting
     /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock). The outer call releases. Default: `false`. A nested call
-    /// with [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
+    /// with [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join. The hold stays that of the enclosing call: its own
+    /// `ttl`, `renew`, `max_hold`, `mode` and `fair` have no effect, which
+    /// [`Event::OptionsIgnored`](crate::Event::OptionsIgnored) says.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = reentrant;
         self
