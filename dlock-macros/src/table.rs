@@ -246,7 +246,7 @@ const LOCK_TABLE: &[OptionSpec] = &[
         cohort, values::cohort, Words,
         |args, rt| parsed(&args.cohort)?.as_ref().map(|value| some(&cohort(value, rt)))),
     OptionSpec { flag: true, ..row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
-        "A nested call for the same lock joins the hold of the enclosing call instead of failing. Nested calls that run at the same time, as in `try_join_all`, do not exclude each other. A nested call with `once_per` or `min_hold` cannot join, and fails. The hold stays that of the enclosing call: a `ttl`, `renew` or `max_hold` of the nested call has no effect, and dlock says so in a log line (`debug`).",
+        "A nested call for the same lock joins the hold of the enclosing call instead of failing. Nested calls that run at the same time, as in `try_join_all`, do not exclude each other. A nested call with `once_per` or `min_hold` cannot join, and fails. The hold stays that of the enclosing call: a `ttl`, `renew`, `max_hold`, `mode` or `fair` of the nested call has no effect. If it differs from the hold's, the event `OptionsIgnored` names it (log level `debug`).",
         reentrant, values::flag, Words,
         |args, _| parsed(&args.reentrant).map(ToTokens::to_token_stream)) },
     row!("renew", r#"`true`, `false`, `"5s"`, or a `const` of type `Duration`"#, "`true`: a third of the ttl",

@@ -11,6 +11,7 @@ pub(crate) mod batch;
 pub(crate) mod callers_thread;
 pub(crate) mod contend;
 pub(crate) mod context;
+pub(crate) mod joined;
 pub(crate) mod lazy;
 pub(crate) mod opening;
 pub(crate) mod refused;

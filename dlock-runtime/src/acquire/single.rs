@@ -11,6 +11,7 @@ use super::acquisition::Acquisition;
 use super::turn::Received;
 use super::wait::wait_end;
 use crate::acquire::callers_thread::origin_and_thread;
+use crate::acquire::joined::tell_ignored;
 use crate::acquire::lazy::Found;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
@@ -104,6 +105,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         let covers = request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode);
         let separate = separate_effect(&request.options);
         if covers && separate.is_none() {
+            tell_ignored(&label, &request.options, &options, &outer);
             return Ok(Prepared::Joins(Guard::joined(outer)));
         }
         let mut text = format!(

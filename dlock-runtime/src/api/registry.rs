@@ -95,7 +95,9 @@ impl Registry {
     /// Takes a store out again, for the facade: it installed it for a start that failed. Its connections are closed later.
     #[doc(hidden)]
     pub fn uninstall(&self, name: &str) {
-        if let (Some(Found::Open(store)), Ok(background)) = (self.0.remove(name), background()) {
+        let (Some(Found::Open(store)), Ok(background)) = (self.0.remove(name), background()) else { return };
+        // A call may have used it meanwhile. Then its connections end with that call's hold.
+        if self.0.shared().renewals.holds().iter().all(|tenure| !Arc::ptr_eq(&tenure.store, &store)) {
             background.spawn(async move { close(&store).await });
         }
     }

@@ -80,6 +80,14 @@ pub enum Event {
         /// Where the other order is taken.
         elsewhere: Arc<str>,
     },
+    /// A nested call with `reentrant` has joined the hold of an enclosing call, and some of its own options have no effect: the
+    /// hold keeps its own.
+    OptionsIgnored {
+        /// The names of the options: `ttl, max_hold`.
+        options: Arc<str>,
+        /// Where the enclosing call has taken the lock.
+        holder: Arc<str>,
+    },
     /// Less than a fifth of the ttl is left: the body takes longer than the ttl, or renewals fail.
     NearExpiry {
         /// How much is left.
@@ -259,6 +267,9 @@ fn trace(label: &Label, event: &Event) {
         }
         Event::NotSettled { kind } => {
             tracing::error!(target: "dlock", name, key, backend, kind = kind.as_str(), "not settled");
+        }
+        Event::OptionsIgnored { options, holder } => {
+            tracing::debug!(target: "dlock", name, key, backend, %options, %holder, "joined a hold, which keeps its own options");
         }
         Event::OrderCycle { elsewhere } => {
             let here = label.place();

@@ -127,9 +127,11 @@ fn the_extremes_of_the_builder_are_taken_or_refused_by_name() {
     });
 }
 
+type Setting = (&'static str, fn(&mut Defaults));
+
 #[test]
 fn the_extremes_of_the_defaults_are_taken_or_refused_by_name() {
-    let refused: &[(&str, fn(&mut Defaults))] = &[
+    let refused: &[Setting] = &[
         ("ttl", |defaults| defaults.ttl = Duration::ZERO),
         ("ttl", |defaults| defaults.ttl = MAX),
         ("ttl", |defaults| (defaults.ttl, defaults.max_hold) = (MAX, MAX)),

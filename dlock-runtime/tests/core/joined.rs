@@ -1,6 +1,6 @@
 //! `reentrant`: a nested call uses the hold of the enclosing one.
 
-use dlock_runtime::{ErrorKind, Lock, Mode, OncePer, current};
+use dlock_runtime::{ErrorKind, Event, Lock, Mode, OncePer, Renew, current};
 
 use crate::support::{LONG, Op, SECOND, World, full, is_free, test};
 
@@ -133,5 +133,30 @@ fn a_joined_call_in_another_task_does_not_take_the_outer_calls_notification() {
         world.pass(15 * SECOND).await;
         // Both are woken: the outer one is dropped at its await, and tells.
         assert!(outer.await.unwrap().unwrap_err().is_lost());
+    });
+}
+
+#[test]
+fn options_that_a_joined_hold_does_not_have_are_named_with_both_calls() {
+    test(async {
+        let world = World::new();
+        let outer = || world.lock("k").name("outer").mode(Mode::Write).ttl(20 * SECOND).max_hold(60 * SECOND);
+        let join = async |inner: Lock| {
+            let before = world.events.all().len();
+            outer().run(|_| inner.name("inner").reentrant(true).run(|_| async {})).await.unwrap().unwrap();
+            let ignored = world.events.all().split_off(before).into_iter().filter_map(|(name, event)| match event {
+                Event::OptionsIgnored { options, holder } => Some([name, options.to_string(), holder.to_string()]),
+                _ => None,
+            });
+            ignored.collect::<Vec<_>>()
+        };
+        let named = |options: &str| vec![["inner [k] on m", options, "outer"].map(str::to_owned)];
+        let inner = || world.lock("k").mode(Mode::Write);
+        assert!(join(inner()).await.is_empty());
+        assert!(join(inner().ttl(20 * SECOND).max_hold(60 * SECOND).wait(LONG).timeout(SECOND)).await.is_empty());
+        assert_eq!(join(inner().ttl(90 * SECOND)).await, named("ttl"));
+        assert_eq!(join(inner().ttl(20 * SECOND).renew(Renew::Off)).await, named("renew"));
+        assert_eq!(join(inner().max_hold(3600 * SECOND).fair(true)).await, named("max_hold, fair"));
+        assert_eq!(join(world.lock("k").mode(Mode::Read)).await, named("mode"));
     });
 }

@@ -87,7 +87,9 @@ impl<K> Lock<K> {
     /// Whether a nested call joins the hold of the enclosing call instead of getting
     /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock); nested calls that run at the same time, as in
     /// `try_join_all`, do not exclude each other. The outer call releases. Default: `false`. A nested call with
-    /// [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
+    /// [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join. The hold stays that of the enclosing call: its own
+    /// `ttl`, `renew`, `max_hold`, `mode` and `fair` have no effect, which
+    /// [`Event::OptionsIgnored`](crate::Event::OptionsIgnored) says.
     ///
     /// A call begins at its first poll, and is nested in the body that polls it then. If another task goes on with a call that
     /// has joined, that call is lost: [`LossCause::LeftBody`](crate::LossCause::LeftBody). [`inherit`](crate::inherit) makes a
