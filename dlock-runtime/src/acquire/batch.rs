@@ -35,7 +35,8 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
                 // The grants have expired. They are released.
                 return Ok(BatchOutcome::OneByOne(1));
             }
-            begin(acquisitions, holds).map(BatchOutcome::Won)
+            // A call that was not polled for long has lost a turn.
+            Ok(begin(acquisitions, holds)?.map_or(BatchOutcome::OneByOne(1), BatchOutcome::Won))
         }
         Ok(refusal) => {
             acquisitions.iter_mut().for_each(|acquisition| acquisition.must_abandon = false);
@@ -70,7 +71,7 @@ fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<O
     let mut acquisitions = Vec::with_capacity(keys.len());
     for key in keys {
         let Prepared::Asks(mut acquisition) = prepare(request.clone(), key, Some(wait_ends))? else { return Ok(None) };
-        let Joined::Turn(turn) = acquisition.store.queue.join(&acquisition.lock, acquisition.turn_request(None)) else {
+        let Joined::Turn(turn) = acquisition.join_now(None) else {
             return Ok(None);
         };
         acquisition.turn = Some(turn);
@@ -108,13 +109,14 @@ fn failed(acquisitions: &[Acquisition], error: Error) -> Error {
     }
 }
 
-/// Begins all holds. Each is inside of the one before, as if they had been acquired one after another.
-fn begin(acquisitions: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Guards> {
+/// Begins all holds. Each is inside of the one before, as if they had been acquired one after another. `None` if the turn
+/// of one was lost; then all are released.
+fn begin(acquisitions: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Option<Guards>> {
     let mut guards: Option<Guards> = None;
     for (mut acquisition, hold) in acquisitions.into_iter().zip(holds) {
         let waited = acquisition.shared.clock.now().since(acquisition.since);
-        let guard = acquisition.begin(hold, waited)?;
+        let Some(guard) = acquisition.begin(hold, waited)? else { return Ok(None) };
         guards = Some(Guards::with(guards, guard));
     }
-    guards.ok_or_else(|| Error::new(ErrorKind::Internal, "a call for several locks has won none of them"))
+    guards.map(Some).ok_or_else(|| Error::new(ErrorKind::Internal, "a call for several locks has won none of them"))
 }

@@ -167,20 +167,39 @@ impl Acquisition {
             #[cfg(feature = "testing")]
             if self.shared.clock.is_of_kit() {
                 let clock = self.shared.clock.clone();
-                let won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
-                return self.ended(won);
+                let mut won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
+                loop {
+                    if let Some(ended) = self.ended(won).transpose() {
+                        return ended;
+                    }
+                    won = clock.unless_it_stands(self.win_anew()).await.and_then(|won| won);
+                }
             }
-            let won = self.win().await;
-            self.ended(won)
+            let mut won = self.win().await;
+            loop {
+                if let Some(ended) = self.ended(won).transpose() {
+                    return ended;
+                }
+                won = Box::pin(self.win_anew()).await;
+            }
         }
     }
 
-    fn ended(&mut self, won: Result<Hold>) -> Result<Guard> {
+    fn ended(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {
         let waited = self.shared.clock.now().since(self.since);
         match won {
             Ok(hold) => self.begin(hold, waited),
             Err(error) => Err(self.failed(error, waited)),
         }
+    }
+
+    /// Begins again, because this caller was not polled and has lost its turn.
+    async fn win_anew(&mut self) -> Result<Hold> {
+        let answer = match self.join_anew().await? {
+            Some(answer) => answer,
+            None => self.attempt().await?,
+        };
+        self.contend(answer).await
     }
 
     async fn win(&mut self) -> Result<Hold> {

@@ -30,6 +30,9 @@ use crate::hold::tenure::Tenure;
 
 /// A held lock. Dropping it releases on dlock's own thread; [`release`](Self::release) does so here and says how.
 ///
+/// At the end of a program [`shutdown`](crate::shutdown) waits for that; without it, the lock of a guard that was dropped
+/// just before may stay until its ttl ends.
+///
 /// Not `Clone`: there is one owner. It may be moved to another task.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
@@ -204,7 +207,9 @@ impl Held {
         let mut unanswered = None;
         match request.await {
             Ok(Standing::Renewed(validity)) => renewal::apply(&self.0.shared.clock, &self.0, Ok(validity)),
-            Ok(Standing::Lost) => self.0.lose(cause_of_loss(&self.0).await),
+            Ok(Standing::Lost) => {
+                self.0.lose(cause_of_loss(&self.0).await);
+            }
             Err(error) => unanswered = Some(Error::outage(format!("the store did not confirm the lock: {error}"))),
         }
         self.check()?;

@@ -6,7 +6,7 @@ mod scheduled;
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -50,6 +50,8 @@ pub(crate) struct Tenure {
     /// The length of the last grant or renewal, in nanoseconds. A pushed grant is shorter than the ttl.
     granted: AtomicU64,
     state: AtomicU8,
+    /// Whether its release has begun: its guard is gone, or its lease is over.
+    released: AtomicBool,
     waiting_for_loss: Mutex<LossListeners>,
     /// The record of an operator who broke the hold, once the store has told it.
     broken: OnceBox<BreakRecord>,
@@ -122,6 +124,7 @@ impl Tenure {
             confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
+            released: AtomicBool::new(false),
             waiting_for_loss: Mutex::default(),
             neighbours: Mutex::new(Neighbours { turn: start.turn, cohort: start.cohort }),
             duties: Mutex::new(Duties { due: BootInstant::NEVER, next_renewal, renewals: 0, near_told: false }),
@@ -185,6 +188,16 @@ impl Tenure {
     /// Whether it was released, and not lost.
     pub(crate) fn is_released(&self) -> bool {
         self.state.load(Ordering::Acquire) == RELEASED
+    }
+
+    /// Its release begins. A shutdown that sees this also sees the job of the release.
+    pub(crate) fn release_begins(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    /// Whether its release has begun. A lost hold whose body still runs is not being released.
+    pub(crate) fn is_being_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
     }
 
     /// How it has ended; `None` while it is held.

@@ -207,20 +207,6 @@ fn a_waker_that_panics_harms_nobody_else() {
 }
 
 #[test]
-fn a_store_that_would_keep_a_lost_lock_is_asked_to_free_it_at_once() {
-    test(async {
-        let world = World::with(&Clock::manual(), |caps| caps.expires_alone = false);
-        let guard = world.lock("k").max_hold(100 * SECOND).acquire().await.unwrap();
-        world.pass(100 * SECOND).await;
-        world.empty().await;
-        assert_eq!(world.store.calls(Op::Release), 1);
-        guard.check().unwrap_err();
-        assert!(is_free(&world, "k").await);
-        world.events.expect("Lost", 1).await;
-    });
-}
-
-#[test]
 fn a_store_with_expiry_is_not_asked_to_free_a_lost_lock_until_the_guard_is_dropped() {
     test(async {
         let world = World::new();

@@ -13,6 +13,7 @@
 mod acquire;
 mod batch;
 mod blocking;
+mod body_runs_on;
 mod cancel;
 mod cohort;
 mod cohort_ends;
@@ -50,3 +51,4 @@ mod strangers;
 mod stress;
 mod support;
 mod turns;
+mod unpolled;

@@ -319,8 +319,12 @@ fn a_lock_won_for_a_caller_that_is_gone_is_no_contention() {
 fn a_shutdown_asks_for_no_next_caller() {
     test(async {
         let world = World::new();
-        let (_held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
-        world.pass_until(SECOND / 10, world.registry.shutdown(SECOND)).await;
+        let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
+        let mut shutdown = Box::pin(world.registry.shutdown(SECOND));
+        assert!(poll_once(&mut shutdown).is_pending());
+        // The waiter's task has not run yet.
+        drop(held);
+        world.pass_until(SECOND / 10, shutdown).await;
         assert_eq!(next.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
         assert_eq!(world.store.calls(Op::Carry), 0);
         world.empty().await;

@@ -9,7 +9,7 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
-use crate::connections::ready::ready;
+use crate::connections::check::check;
 use crate::lock::renew::in_batches;
 use crate::redisson::store::{Redisson, channel};
 
@@ -55,7 +55,7 @@ impl Backend for Redisson {
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        Box::pin(ready(&self.connections))
+        Box::pin(check(&self.connections))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -66,7 +66,7 @@ impl Redisson {
         // Our thread runs the timers that bound what follows.
         dlock_contract::engine::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
-        check::check(&connections).await?.tell(&connections);
+        check::check_and_warn(&connections).await?;
         check_channel(&connections).await?;
         connections.open_for_renewals().await?;
         let watch = Watch::start(&connections)?;
