@@ -51,7 +51,7 @@ async fn generic<K: KeyPart + Clone, const N: usize>(id: K, shown: impl Display)
 
 #[distributed_lock(key = "<a>:<b>")]
 #[distributed_lock(key = "<b>")]
-async fn pattern((a, b): (u8, u8)) -> Result<impl Iterator<Item = u8>, Error> {
+async fn pattern((a, b): (u8, u8)) -> Result<impl IntoIterator<Item = u8>, Error> {
     use std::iter::repeat_n;
     Ok(repeat_n(b, usize::from(a)))
 }
@@ -61,6 +61,31 @@ async fn pattern((a, b): (u8, u8)) -> Result<impl Iterator<Item = u8>, Error> {
 async fn seen(text: &str) -> Result<bool, Error> {
     let unused = 5;
     Ok(text.len() == 0)
+}
+
+#[expect(unused_variables, unused_mut, reason = "the lints see the parameters that the body does not use")]
+#[distributed_lock(key = "a")]
+async fn unused((a, mut b): (String, String), mut n: u32, #[cfg(any())] gone: u8) -> Result<u32, Error> {
+    drop(b);
+    Ok(n)
+}
+
+#[distributed_lock(key = "<id>:<c>:<d>", ttl = Duration::from_secs(ttl))]
+fn only_dropped(
+    _out: String,
+    _: String,
+    (_a, _): (String, String),
+    #[expect(unused_variables, reason = "a lint of one parameter")] n: u32,
+    Pair { c, ref d, .. }: Pair,
+    id: u64,
+    ttl: u64,
+) -> Result<(), Error> {
+    Ok(())
+}
+
+struct Pair {
+    c: String,
+    d: String,
 }
 
 struct Shop {
@@ -193,6 +218,10 @@ fn again_blocking(id: &mut u64) -> Result<u64, OrderError> {
 
 #[test]
 fn every_annotated_plain_function_can_be_called() {
+    let pair = || (String::new(), String::new());
+    let of_two = Pair { c: String::new(), d: String::new() };
+    assert!(only_dropped(String::new(), String::new(), pair(), 1, of_two, 2, 3).is_err());
+    drop(unused(pair(), 1));
     drop((
         all_options(String::new(), 1),
         constants(1),

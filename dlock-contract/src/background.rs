@@ -1,7 +1,9 @@
 //! Our own thread: renewals, pushes, abandons and late releases, which no busy caller can starve.
 //!
-//! The only file that spawns. Nothing of the user's runs on this thread but wakers.
+//! The only file that spawns. Nothing of the user's runs on this thread, because it may block or panic: see
+//! [`foreign`](crate::foreign) and [`log`](crate::log).
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,16 +15,16 @@ use once_cell::sync::OnceCell;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
 
+use crate::alarm::drive;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::instant::BootInstant;
+use crate::foreign;
 use crate::origin::Origin;
 
-/// Our thread, started at first use and ended with the process.
+/// A thread of ours with a runtime, started at first use and ended with the process.
 #[derive(Debug)]
 pub struct Background {
     handle: Handle,
-    thread: ThreadId,
     pid: u32,
     alive: Arc<AtomicBool>,
 }
@@ -38,24 +40,35 @@ pub fn background() -> Result<&'static Background> {
 
 static THREAD: OnceCell<Background> = OnceCell::new();
 
+thread_local!(static IS_OURS: Cell<bool> = const { Cell::new(false) });
+
+/// The thread for code of the user's that would else run on our thread.
+///
+/// # Errors
+/// As [`background`].
+pub fn foreign_thread() -> Result<&'static Background> {
+    static FOREIGN: OnceCell<Background> = OnceCell::new();
+    let start = || Background::start("dlock-foreign", |runtime| runtime.block_on(std::future::pending()));
+    FOREIGN.get_or_try_init(start)?.in_process(std::process::id())
+}
+
 /// Our thread, for a caller that has just asked for the process's id: that is a system call.
 ///
 /// # Errors
 /// As [`background`].
 pub fn background_of(pid: u32) -> Result<&'static Background> {
-    let thread = THREAD.get_or_try_init(Background::start)?;
-    if thread.pid != pid {
-        return Err(forked());
-    }
-    if !thread.alive.load(Ordering::Acquire) {
-        return Err(Error::new(ErrorKind::Internal, "dlock's own thread has died; nothing could be renewed"));
-    }
-    Ok(thread)
+    let start = || {
+        Background::start("dlock", |runtime| {
+            IS_OURS.set(true);
+            runtime.block_on(drive(&Clock::system()));
+        })
+    };
+    THREAD.get_or_try_init(start)?.in_process(pid)
 }
 
-/// Is this our own thread? User code runs there in wakers, and in what listens to `tracing`.
+/// Is this our own thread?
 pub fn is_ours() -> bool {
-    THREAD.get().is_some_and(|thread| thread.thread == std::thread::current().id())
+    IS_OURS.get()
 }
 
 /// Is this a child after `fork`? Our thread, the connections and every hold stayed with the parent; a mutex may be locked
@@ -87,22 +100,23 @@ pub(crate) fn start() {
 }
 
 impl Background {
-    fn start() -> Result<Self> {
+    fn start(name: &str, run: impl FnOnce(tokio::runtime::Runtime) + Send + 'static) -> Result<Self> {
         let fault = |error: std::io::Error| {
             Error::new(ErrorKind::Internal, "dlock's own thread could not be started").because(error)
         };
         let alive = Arc::new(AtomicBool::new(true));
         let ended = Ended(alive.clone());
         let (started, handle) = std::sync::mpsc::sync_channel(1);
-        let thread = std::thread::Builder::new()
-            .name("dlock".into())
+        std::thread::Builder::new()
+            .name(name.into())
             .spawn(move || {
                 let _ended = ended;
                 // Made here: a runtime that finds no thread could not be dropped inside of the caller's.
                 match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => {
+                        foreign::learn_wakers(&runtime);
                         let _ = started.send(Ok(runtime.handle().clone()));
-                        runtime.block_on(drive(&Clock::system()));
+                        run(runtime);
                     }
                     Err(error) => {
                         let _ = started.send(Err(error));
@@ -111,7 +125,18 @@ impl Background {
             })
             .map_err(fault)?;
         let handle = handle.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into())).map_err(fault)?;
-        Ok(Self { handle, thread: thread.thread().id(), pid: std::process::id(), alive })
+        Ok(Self { handle, pid: std::process::id(), alive })
+    }
+
+    /// The thread, if it is of this process and lives.
+    fn in_process(&self, pid: u32) -> Result<&Self> {
+        if self.pid != pid {
+            return Err(forked());
+        }
+        if !self.alive.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Internal, "dlock's own thread has died; nothing could be renewed"));
+        }
+        Ok(self)
     }
 
     /// Runs `task` to its end, also if its caller is gone.
@@ -157,7 +182,7 @@ impl<T> Future for Run<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        Pin::new(&mut self.0).poll(cx).map(|joined| {
+        foreign::poll_guarded(cx, |cx| Pin::new(&mut self.0).poll(cx)).map(|joined| {
             joined
                 .map_err(|error| Error::new(ErrorKind::Internal, "a task on dlock's own thread failed").because(error))
         })
@@ -223,23 +248,6 @@ pub fn origin_and_sole_thread() -> (Option<Origin>, Option<SoleThread>) {
     (Some(Origin::of(&handle)), alone.then(|| (Origin::of(&handle), std::thread::current().id())))
 }
 
-/// Ends the sleeps of the suspend-proof clock when they are over.
-async fn drive(clock: &Clock) {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    let alarm = Alarm::new();
-    loop {
-        let next = clock.sleepers().wake_due(clock.now());
-        #[cfg(any(target_os = "linux", target_os = "android"))]
-        let wait = alarm.wait(next);
-        #[cfg(not(any(target_os = "linux", target_os = "android")))]
-        let wait = tick(clock, next);
-        tokio::select! {
-            () = clock.sleepers().earlier() => {}
-            () = wait => {}
-        }
-    }
-}
-
 /// Makes a clock go on with that of the present runtime, which is paused.
 #[cfg(feature = "testing")]
 pub(crate) fn follow(clock: &Clock) {
@@ -276,57 +284,8 @@ fn let_our_thread_run() {
             let _ = reached.send(());
         });
         let _ = is_reached.recv();
+        foreign::let_it_run();
     }
-}
-
-/// A timer of the kernel that goes on in suspend; tokio's stands still there and would tell a loss late.
-#[cfg(any(target_os = "linux", target_os = "android"))]
-#[derive(Debug)]
-struct Alarm(Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>);
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-impl Alarm {
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe for the sake of borrowed descriptors; this one is owned, which is sound"
-    )]
-    fn new() -> Self {
-        use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC);
-        Self(timer.ok().and_then(|timer| tokio::io::unix::AsyncFd::new(timer).ok()))
-    }
-
-    async fn wait(&self, until: Option<BootInstant>) {
-        use rustix::time::{Itimerspec, TimerfdTimerFlags, Timespec, timerfd_settime};
-        let Some(until) = until else { return std::future::pending().await };
-        let nanos = until.as_nanos().max(1);
-        let spec = Itimerspec {
-            it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
-            it_value: Timespec {
-                tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX) as _,
-                tv_nsec: (nanos % 1_000_000_000) as _,
-            },
-        };
-        let armed = self.0.as_ref().filter(|timer| timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &spec).is_ok());
-        match armed {
-            // Setting the timer anew clears what had fired, so the readiness is always that of this setting.
-            Some(timer) => {
-                if let Ok(mut ready) = timer.readable().await {
-                    ready.clear_ready();
-                }
-            }
-            // A kernel without the timer: look at the clock often enough.
-            None => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
-        }
-    }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-async fn tick(clock: &Clock, until: Option<BootInstant>) {
-    let Some(until) = until else { return std::future::pending().await };
-    // Short naps, since these timers stand still in suspend and the clock does not.
-    let nap = until.since(clock.now()).min(std::time::Duration::from_millis(200));
-    tokio::time::sleep(nap.max(std::time::Duration::from_millis(1))).await;
 }
 
 #[cfg(test)]

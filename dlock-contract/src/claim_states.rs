@@ -12,6 +12,7 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, oneshot};
 
 use crate::background::background;
 use crate::error::{Error, Result};
+use crate::foreign::guarded;
 use crate::owner::Owner;
 
 /// Runs a request on our thread. It goes on if its caller is dropped or not polled, so an abandon can follow it in order.
@@ -27,7 +28,9 @@ pub fn detached<T: Send + 'static>(
             // The caller may have been dropped.
             let _ = sender.send(work.await);
         });
-        answer.await.unwrap_or_else(|_| Err(Error::outage("a request on dlock's own thread ended without an answer")))
+        guarded(answer)
+            .await
+            .unwrap_or_else(|_| Err(Error::outage("a request on dlock's own thread ended without an answer")))
     })
 }
 

@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::background;
+use crate::foreign;
 use crate::instant::BootInstant;
 #[cfg(feature = "testing")]
 use crate::paused::Paused;
@@ -228,7 +229,8 @@ impl Future for Sleep<'_> {
             return Poll::Pending;
         }
         let first = self.entry.is_none();
-        self.entry = Some(self.clock.sleepers().set(self.until, self.entry, cx.waker()));
+        let entry = foreign::poll_guarded(cx, |cx| self.clock.sleepers().set(self.until, self.entry, cx.waker()));
+        self.entry = Some(entry);
         if first && matches!(self.clock.0.source, Source::System) {
             // Our thread drives the sleeps; this may be the first thing that a process does with us. It looks at the
             // clock by itself, also for a sleep that is over already.

@@ -9,6 +9,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod address;
+mod alarm;
 mod answer;
 mod backend;
 mod background;
@@ -19,6 +20,7 @@ mod clock;
 mod error;
 mod error_kind;
 mod fence;
+mod foreign;
 mod health;
 mod hold;
 mod identity;
@@ -30,6 +32,7 @@ mod key_part;
 mod key_template;
 #[cfg(feature = "testing")]
 mod kit_clock;
+mod log;
 mod mode;
 mod names;
 mod note;
@@ -87,14 +90,16 @@ pub use url_form::{OptionRow, UrlBody, UrlForm};
 #[doc(hidden)]
 pub mod engine {
     pub use crate::background::{
-        CallerRuntime, EndsTask, Run, SoleThread, aside, background, background_of, is_forked, is_ours, not_forked,
-        origin_and_sole_thread, sole_thread,
+        CallerRuntime, EndsTask, Run, SoleThread, aside, background, background_of, foreign_thread, is_forked, is_ours,
+        not_forked, origin_and_sole_thread, sole_thread,
     };
     pub use crate::claim_states::{ClaimStates, StateAccess, detached, next_access};
     pub use crate::fence::{check_resource, judge};
+    pub use crate::foreign::{Guarded, caught, drop_elsewhere, guarded, poll_guarded};
     pub use crate::hold::margin;
     pub use crate::key::{KeyBuf, KeyBuilder, check_namespace};
     pub use crate::key_template::without_names;
+    pub use crate::log::line;
     pub use crate::names::Names;
     pub use crate::percent::decode as percent_decode;
     pub use crate::sleepers::wake;

@@ -1,11 +1,11 @@
 //! Tasks that sleep on a clock, and the instants at which they wake.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use crate::foreign::caught;
 use crate::instant::BootInstant;
 
 /// The sleeping tasks, by the instant at which they wake. Our thread drives the system clock's sleepers; `advance`
@@ -114,5 +114,5 @@ fn index_of_thread() -> usize {
 
 /// Wakes a task. A waker is foreign code: one that panics must not end the thread that all locks depend on.
 pub fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    caught(|| waker.wake());
 }

@@ -39,7 +39,10 @@ pub(crate) fn call(function: &LockedFn, rt: &TokenStream) -> TokenStream {
     });
     let ttl = expr(function.ttl()).map(|ttl| quote_spanned!(located_at(ttl.span())=> .ttl(#ttl)));
     let wait = expr(function.wait()).map(|wait| quote_spanned!(located_at(wait.span())=> .wait(#wait)));
-    quote_spanned!(Span::mixed_site()=> let __dlock_call = #keys #backend #ttl #wait;)
+    let call = quote_spanned!(Span::mixed_site()=> #keys #backend #ttl #wait);
+    let names = &function.arguments.for_call;
+    let call = if names.is_empty() { call } else { quote_spanned!(Span::mixed_site()=> { #names #call }) };
+    quote_spanned!(Span::mixed_site()=> let __dlock_call = #call;)
 }
 
 fn expr<T>(given: Option<&Given<T>>) -> Option<&Expr> {

@@ -122,7 +122,8 @@ impl<'a> LockedBody<'a> {
         let body = &self.function.locked.body;
         let (tokens, span) = (&body.tokens, located_at(body.span));
         let start = if self.is_sync { quote_spanned!(span=> move ||) } else { quote_spanned!(span=> async move) };
-        quote_spanned!(span=> #start { #hint #guard #tokens })
+        let arguments = &self.function.arguments.for_body;
+        quote_spanned!(span=> #start { #hint #arguments #guard #tokens })
     }
 
     fn guard(&self) -> TokenStream {

@@ -5,11 +5,8 @@ use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Expr, ExprPath, Ident};
 
-use crate::key_values::Key;
 use crate::names::Names;
 use crate::table::{Args, AttributeSpec};
-use crate::values::Given;
-use crate::written::{Location, Parsed};
 
 /// Each is checked as soon as it can be: what a `const` gives, by the compiler; whether it fits the others, by `verify()`.
 pub(crate) fn check(spec: &AttributeSpec, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
@@ -40,17 +37,7 @@ pub(crate) fn check(spec: &AttributeSpec, args: &Args, names: &Names, mistakes: 
 
 /// Checks the expressions of a call. A single word in lower case that is no parameter is a name without its quotes.
 fn per_call(spec: &AttributeSpec, args: &Args, names: &Names, mistakes: &mut Vec<syn::Error>) {
-    let computed = args.key.as_ref().and_then(|key| match key.value.as_ref()? {
-        Key::Computed(value) => Some((&key.location, &**value)),
-        Key::Template(_) => None,
-    });
-    let per_call = [
-        computed,
-        args.ttl.as_ref().and_then(expr),
-        args.wait.as_ref().and_then(expr),
-        args.backend.as_ref().and_then(expr),
-    ];
-    for (location, value) in per_call.into_iter().flatten() {
+    for (location, value) in args.per_call() {
         let Expr::Path(path) = value else { continue };
         let Some(name) = path.path.get_ident().filter(|name| *name != "self" && !names.is_bound(name)) else {
             continue;
@@ -66,10 +53,6 @@ fn per_call(spec: &AttributeSpec, args: &Args, names: &Names, mistakes: &mut Vec
             mistakes.push(syn::Error::new_spanned(value, text));
         }
     }
-}
-
-fn expr<T>(parsed: &Parsed<Given<T>>) -> Option<(&Location, &Expr)> {
-    parsed.value.as_ref()?.expr().map(|value| (&parsed.location, value))
 }
 
 fn forms(spec: &AttributeSpec, option: &str) -> &'static str {

@@ -1,6 +1,7 @@
 //! The item under the attribute: a function whose body is not looked into.
 
 use proc_macro2::{Delimiter, Ident, Span, TokenStream, TokenTree};
+use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, GenericArgument, PathArguments, ReturnType, Signature, Token, Type, TypeParamBound, Visibility};
 
@@ -62,6 +63,13 @@ impl Function {
             );
             return Err(syn::Error::new_spanned(abi, text));
         }
+        if let Some(attr) = self.attrs.iter().find(|attr| is_track_caller(attr)) {
+            let text = format!(
+                "`#[track_caller]`: the body runs in a closure under #[{attribute}], which cannot see the caller: \
+                 take a `&'static Location` as a parameter, and let a `#[track_caller]` function around this one pass it on"
+            );
+            return Err(syn::Error::new_spanned(attr, text));
+        }
         if let Some(variadic) = &sig.variadic {
             let text = format!("#[{attribute}] cannot pass on variadic arguments: put it on a function without them");
             return Err(syn::Error::new_spanned(variadic, text));
@@ -71,14 +79,17 @@ impl Function {
                 format!("this function has no body that could be run: put #[{attribute}] on the function in the impl");
             return Err(syn::Error::new_spanned(&sig.ident, text));
         };
-        if sig.asyncness.is_some() {
-            return Ok(Locked { body, output: output(sig), shape: Shape::Async });
+        let locked = match async_trait_shape(sig, &body) {
+            Some(locked) => locked,
+            None => {
+                let shape = if sig.asyncness.is_some() { Shape::Async } else { Shape::Sync };
+                Locked { body, output: output(sig), shape }
+            }
+        };
+        if lazy::is_lazy(&locked.output) {
+            return Err(lazy::mistake(&locked.output, spec.too_early));
         }
-        match async_trait_shape(sig, &body) {
-            Some(locked) => Ok(locked),
-            None if lazy::is_lazy(&sig.output) => Err(lazy::mistake(&sig.output, spec.too_early)),
-            None => Ok(Locked { body, output: output(sig), shape: Shape::Sync }),
-        }
+        Ok(locked)
     }
 }
 
@@ -101,6 +112,17 @@ impl Parse for Function {
 /// `#![allow(…)]` at the start of a body means the same above the function, where it also covers what we add.
 fn outer(attribute: Attribute) -> Attribute {
     Attribute { style: syn::AttrStyle::Outer, ..attribute }
+}
+
+/// Also behind `cfg_attr`.
+fn is_track_caller(attr: &Attribute) -> bool {
+    let is_it = |token: TokenTree| matches!(token, TokenTree::Ident(word) if word == "track_caller");
+    attr.path().is_ident("track_caller")
+        || attr.path().is_ident("cfg_attr")
+            && attr.meta.to_token_stream().into_iter().any(|token| match token {
+                TokenTree::Group(group) => group.stream().into_iter().any(is_it),
+                token => is_it(token),
+            })
 }
 
 /// The word that says what kind of item this is; none if it is a function after all.

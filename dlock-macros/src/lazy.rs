@@ -1,21 +1,22 @@
 //! Return types of functions that only make the work and hand it out: a lock around them would end before it runs.
 
 use syn::visit_mut::{self, VisitMut};
-use syn::{Path, ReturnType, TypeImplTrait, TypeParamBound, TypePath, TypeTraitObject};
+use syn::{Path, Type, TypeImplTrait, TypeParamBound, TypePath, TypeTraitObject};
 
-pub(crate) fn mistake(output: &ReturnType, too_early: &str) -> syn::Error {
+pub(crate) fn mistake(output: &Type, too_early: &str) -> syn::Error {
     let text = format!(
         "this function only makes the work and returns it: {too_early}. \
-         Make it an `async fn` that does the work, or one that returns the finished values, such as a `Vec`"
+         Let it do the work, as an `async fn` if it must wait, and return the finished values, such as a `Vec`"
     );
     syn::Error::new_spanned(output, text)
 }
 
-/// Told from the names of traits and of the usual boxes. A type with a name of its own is judged by its traits instead,
-/// in the compiler: no future can carry the lock's error.
-pub(crate) fn is_lazy(output: &ReturnType) -> bool {
+/// Told from the names of traits and of the usual boxes, wherever they are in the type. A type with a name of its own is
+/// judged by its traits instead, in the compiler. An iterator is refused only by the name of the trait: of a type such as a
+/// range, everybody sees that no work is in it.
+pub(crate) fn is_lazy(output: &Type) -> bool {
     let mut seeker = ReturnSeeker(false);
-    seeker.visit_return_type_mut(&mut output.clone());
+    seeker.visit_type_mut(&mut output.clone());
     seeker.0
 }
 

@@ -6,6 +6,7 @@ use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Signature, Visibility};
 
+use crate::arguments::{Arguments, Uses};
 use crate::checks;
 use crate::expressions;
 use crate::item::{Function, Locked};
@@ -21,6 +22,7 @@ pub(crate) struct LockedFn {
     pub(crate) vis: Visibility,
     pub(crate) sig: Signature,
     pub(crate) locked: Locked,
+    pub(crate) arguments: Arguments,
     /// Where the runtime is.
     pub(crate) runtime: Path,
     pub(crate) keys: Keys,
@@ -65,13 +67,18 @@ impl LockedFn {
         let names = Names::of(&function.sig);
         checks::names(&args, &names, &mut mistakes);
         expressions::check(spec, &args, &names, &mut mistakes);
+        let uses = Uses::of(&args);
         let keys = keys(spec, args.key.take(), args.keys.take(), &names, &mut mistakes);
         let on_busy = busy(args.on_busy.take(), &function.sig, &mut mistakes);
-        let Function { attrs, vis, sig, .. } = function;
-        let (Some(locked), Some(keys), true) = (locked, keys, mistakes.is_empty()) else { return Err(mistakes) };
+        let Function { attrs, vis, mut sig, .. } = function;
+        let shape = locked.as_ref().map(|locked| &locked.shape);
+        let arguments = shape.map(|shape| Arguments::take(&mut sig, shape, &attrs, &uses, &on_busy, &mut mistakes));
+        let (Some(locked), Some(arguments), Some(keys), true) = (locked, arguments, keys, mistakes.is_empty()) else {
+            return Err(mistakes);
+        };
         let runtime =
             value(args.krate.take()).unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock));
-        Ok(LockedFn { attrs, vis, sig, locked, runtime, keys, on_busy, args })
+        Ok(LockedFn { attrs, vis, sig, locked, arguments, runtime, keys, on_busy, args })
     }
 
     pub(crate) fn backend(&self) -> Option<&Given<String>> {

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use dlock_values::Pauses;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Expr, Ident, LitStr, Path};
@@ -11,7 +12,7 @@ use crate::key_values::{self, Key};
 use crate::tokens::{
     backoff, cohort, duration, fixed_count, fixed_time, max_waiters, mode, on_lost, renew, retry, some, wait,
 };
-use crate::values::{self, Backoff, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::values::{self, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
 use crate::written::{Location, Parsed, Takes, Written, parsed};
 
 /// `#[distributed_lock]`.
@@ -94,7 +95,7 @@ pub(crate) struct Args {
     pub(crate) ttl: Option<Parsed<Given<Duration>>>,
     pub(crate) wait: Option<Parsed<Given<Wait>>>,
     pub(crate) attempts: Option<Parsed<Given<u32>>>,
-    pub(crate) backoff: Option<Parsed<Backoff>>,
+    pub(crate) backoff: Option<Parsed<Pauses>>,
     pub(crate) max_waiters: Option<Parsed<Given<u32>>>,
     pub(crate) backend: Option<Parsed<Given<String>>>,
     pub(crate) mode: Option<Parsed<Mode>>,
@@ -134,6 +135,28 @@ impl Args {
             },
             (None, keys) => Some(keys.as_ref()?.value.as_ref()?.iter().map(LitStr::value).collect()),
         }
+    }
+
+    /// The templates of the keys, as far as they could be read.
+    pub(crate) fn templates(&self) -> impl Iterator<Item = &LitStr> {
+        let one = self.key.iter().filter_map(|key| match key.value.as_ref()? {
+            Key::Template(template) => Some(template),
+            Key::Computed(_) => None,
+        });
+        one.chain(self.keys.iter().filter_map(|keys| keys.value.as_ref()).flatten())
+    }
+
+    /// The expressions that each call evaluates.
+    pub(crate) fn per_call(&self) -> impl Iterator<Item = (&Location, &Expr)> {
+        fn expr<T>(parsed: &Option<Parsed<Given<T>>>) -> Option<(&Location, &Expr)> {
+            let parsed = parsed.as_ref()?;
+            parsed.value.as_ref()?.expr().map(|value| (&parsed.location, value))
+        }
+        let computed = self.key.as_ref().and_then(|key| match key.value.as_ref()? {
+            Key::Computed(value) => Some((&key.location, &**value)),
+            Key::Template(_) => None,
+        });
+        [computed, expr(&self.ttl), expr(&self.wait), expr(&self.backend)].into_iter().flatten()
     }
 
     /// The guard's or the token's name in the body, as far as it can be told.
@@ -199,9 +222,9 @@ const LOCK_TABLE: &[OptionSpec] = &[
         attempts, values::count, Constants,
         |args, rt| parsed(&args.attempts).map(|value| some(&fixed_count(value, rt)))),
     row!("backoff", r#"`"100ms..5s"`"#, "the store's",
-        "The pause between two polls, for a store that cannot notify waiters. The pause is random. Its upper bound starts at the first value and doubles up to the second.",
+        "The pause between two polls, for a store that cannot notify waiters. The pause is random. Its upper bound starts at the first value, of 1 ms or more, and doubles up to the second.",
         backoff, values::backoff, Words,
-        |args, rt| parsed(&args.backoff).map(|value| some(&backoff(value, rt)))),
+        |args, rt| parsed(&args.backoff).map(|value| some(&backoff(*value, rt)))),
     row!("max_waiters", "`100`, or a `const` of type `u32`", "the registry's (10 000)",
         "How many callers of this process may wait for one key. The caller that asks the store counts too, as soon as it knows that the lock is taken. One more caller fails at once.",
         max_waiters, values::max_waiters, Constants,
@@ -223,11 +246,11 @@ const LOCK_TABLE: &[OptionSpec] = &[
         cohort, values::cohort, Words,
         |args, rt| parsed(&args.cohort)?.as_ref().map(|value| some(&cohort(value, rt)))),
     OptionSpec { flag: true, ..row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
-        "A nested call for the same lock joins the hold of the enclosing call instead of failing. Nested calls that run at the same time, as in `try_join_all`, do not exclude each other. A nested call with `once_per` or `min_hold` cannot join, and fails.",
+        "A nested call for the same lock joins the hold of the enclosing call instead of failing. Nested calls that run at the same time, as in `try_join_all`, do not exclude each other. A nested call with `once_per` or `min_hold` cannot join, and fails. The hold stays that of the enclosing call: a `ttl`, `renew` or `max_hold` of the nested call has no effect, and dlock says so in a log line (`debug`).",
         reentrant, values::flag, Words,
         |args, _| parsed(&args.reentrant).map(ToTokens::to_token_stream)) },
     row!("renew", r#"`true`, `false`, `"5s"`, or a `const` of type `Duration`"#, "`true`: a third of the ttl",
-        "Whether dlock renews the lock while the function runs, and at which interval. The interval is at most two thirds of the ttl. So if a renewal is late or fails, there is time for another one.",
+        "Whether dlock renews the lock while the function runs, and at which interval. The interval is at least 1 ms and at most two thirds of the ttl. So if a renewal is late or fails, there is time for another one.",
         renew, values::renew, Constants,
         |args, rt| parsed(&args.renew).map(|value| some(&renew(value, rt)))),
     row!("max_hold", r#"`"10m"`, or a `const` of type `Duration`"#, "the registry's (1 h)",
@@ -263,7 +286,7 @@ const LOCK_TABLE: &[OptionSpec] = &[
         "What the call does if the store does not answer: fail, or return without running the body.",
         on_outage, values::on_outage, Words),
     row!("retry", r#"`false`, `5`, `"5, 100ms..2s"`"#, "the registry's (3, 100 ms to 5 s)",
-        "How often the call asks the store again after an error that may pass, and the pauses before.",
+        "How often the call asks the store again after an error that may pass, and the pauses before. With a count alone, the pauses are the registry's.",
         retry, values::retry, Words,
         |args, rt| parsed(&args.retry).map(|value| some(&retry(value, rt)))),
     row!("guard", "`held`", "–",

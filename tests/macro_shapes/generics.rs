@@ -36,7 +36,7 @@ async fn impl_argument(id: impl KeyPart, shown: impl Display) -> Result<String, 
 }
 
 #[distributed_lock(key = "item:<id>")]
-async fn impl_return(id: u8) -> Result<impl Iterator<Item = u8>, Error> {
+async fn impl_return(id: u8) -> Result<impl IntoIterator<Item = u8>, Error> {
     Ok(std::iter::repeat_n(1, usize::from(id)))
 }
 

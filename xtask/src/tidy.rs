@@ -17,8 +17,8 @@ pub(crate) fn run() -> Result {
     Err(format!("{} rules broken:\n{}", broken.len(), broken.join("\n")).into())
 }
 
-const RULES: [fn(&Source) -> Vec<Finding>; 10] =
-    [machine_paths, unfinished, features, tasks, floors, clients, rooms, lengths, allows, links];
+const RULES: [fn(&Source) -> Vec<Finding>; 11] =
+    [machine_paths, unfinished, features, tasks, logs, floors, clients, rooms, lengths, allows, links];
 
 /// The only files of the facade that know which stores there are.
 const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
@@ -26,12 +26,20 @@ const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
 /// The only files that start tasks and threads. Each task must end with its owner, and these files take care of that.
 const TASK_FILES: [&str; 2] = ["dlock-contract/src/background.rs", "dlock-runtime/src/events/observe.rs"];
 
+/// The code that may run on the thread `dlock`.
+const LIBRARY_CODE: [&str; 4] = ["dlock-contract/src/", "dlock-runtime/src/", "backends/", "src/"];
+
+/// The only file that calls `tracing` as it likes: it is never on the thread `dlock`.
+const LOG_FILE: &str = "dlock-runtime/src/events/observe.rs";
+
 /// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.
-const FLOORS: [(&str, &[&str]); 5] = [
+const FLOORS: [(&str, &[&str]); 7] = [
     ("dlock-contract/", &[]),
     ("dlock-conformance/", &["dlock-contract"]),
-    ("dlock-runtime/", &["dlock-contract"]),
+    ("dlock-values/", &[]),
+    ("dlock-macros/", &["dlock-values"]),
+    ("dlock-runtime/", &["dlock-contract", "dlock-values"]),
     ("backends/redlock/", &["dlock-contract", "dlock-redis"]),
     (BACKENDS, &["dlock-contract"]),
 ];
@@ -135,13 +143,26 @@ fn features(source: &Source) -> Vec<Finding> {
 }
 
 fn tasks(source: &Source) -> Vec<Finding> {
-    let libraries = ["dlock-contract/src/", "dlock-runtime/src/", "backends/", "src/"];
-    if !source.is_rust_in(&libraries) || source.path.contains("/tests/") || is_one_of(source.path, &TASK_FILES) {
+    if !source.is_rust_in(&LIBRARY_CODE) || source.path.contains("/tests/") || is_one_of(source.path, &TASK_FILES) {
         return Vec::new();
     }
     let starts = |line: &str| ["tokio::spawn", "thread::spawn", "thread::Builder"].iter().any(|s| line.contains(s));
     let broken = source.code().filter(|(_, line)| starts(line));
     broken.map(|(line, _)| (line, "a task or thread is started outside the two places for it".to_owned())).collect()
+}
+
+/// A layer of `tracing` is the user's: it may block or panic.
+fn logs(source: &Source) -> Vec<Finding> {
+    if !source.is_rust_in(&LIBRARY_CODE) || source.path.contains("/tests/") || source.path == LOG_FILE {
+        return Vec::new();
+    }
+    let code: Vec<_> = source.code().collect();
+    let is_guarded = |at: usize| {
+        // The call may begin on one of the two lines before.
+        code[at.saturating_sub(2)..=at].iter().any(|(_, line)| line.contains("line(") || line.contains("caught("))
+    };
+    let calls = (0..code.len()).filter(|at| code[*at].1.contains("tracing::") && !is_guarded(*at));
+    calls.map(|at| (code[at].0, "`tracing` is called outside of `engine::line`".to_owned())).collect()
 }
 
 fn floors(source: &Source) -> Vec<Finding> {

@@ -57,6 +57,17 @@ fn tasks_start_in_two_files() {
 }
 
 #[test]
+fn log_lines_are_written_through_one_function() {
+    let text = "line(|| tracing::warn!(\"fine\"));\nline(move || {\n    tracing::warn!(\n        a,\n    );\n});\n\
+                tracing::warn!(\"inline\");\nuse tracing::info;\n// tracing::info!\n\
+                \n#[cfg(test)]\nmod tests { tracing::debug!(y) }";
+    assert_eq!(lines(logs, "dlock-runtime/src/hold/renewal.rs", text), [7, 8]);
+    assert_eq!(lines(logs, "backends/redis/src/lib.rs", text), [7, 8]);
+    assert_eq!(lines(logs, "dlock-runtime/src/events/observe.rs", text), NONE);
+    assert_eq!(lines(logs, "backends/redis/tests/all.rs", text), NONE);
+}
+
+#[test]
 fn a_crate_uses_only_the_floors_below_it() {
     let text = "name = \"dlock-x\"\n[dependencies]\ndlock-contract.workspace = true\ndlock-redis = { workspace = true }\n\
                 dlock-runtime.workspace = true\n[dev-dependencies]\ndlock-runtime.workspace = true\n";

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::cmd;
+use dlock_contract::engine::line;
 use dlock_contract::{Address, Clock, Durability, Fencing, Health, LockKey, Profile, Result, TtlRange, WakeStyle};
 
 use super::identity::Roster;
@@ -96,7 +97,10 @@ impl Redlock {
                 Ok(()) => {}
                 Err(why) if !why.error.is_retryable() => return Err(why.error.again()),
                 Err(why) => {
-                    tracing::warn!(node = ?self.nodes.get(number), error = %why.error, "a Redlock node cannot be reached; the others are a majority as long as they stay");
+                    let (node, error) = (format!("{:?}", self.nodes.get(number)), why.error.to_string());
+                    line(
+                        move || tracing::warn!(node, %error, "a Redlock node cannot be reached; the others are a majority as long as they stay"),
+                    );
                     unable.push(why);
                 }
             }

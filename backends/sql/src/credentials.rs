@@ -1,9 +1,11 @@
 //! A provider of credentials, which is asked at each connect: passwords that are rotated, tokens that live for minutes.
 
 use std::fmt;
+use std::future::ready;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use dlock_contract::engine::{drop_elsewhere, foreign_thread, is_ours};
 use dlock_contract::{Error, Result, Secret};
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -40,20 +42,30 @@ impl Login {
 
 /// The provider of the account for each connect.
 #[derive(Clone)]
-pub struct Credentials(Arc<dyn Fn() -> BoxFuture<'static, Option<Login>> + Send + Sync>);
+pub struct Credentials(Arc<Provider>);
+
+struct Provider(Box<dyn Fn() -> BoxFuture<'static, Option<Login>> + Send + Sync>);
+
+impl Drop for Provider {
+    /// The function is the user's, and the last connection of a store may end on our thread.
+    fn drop(&mut self) {
+        drop_elsewhere(std::mem::replace(&mut self.0, Box::new(|| Box::pin(ready(None)))));
+    }
+}
 
 impl Credentials {
-    /// Asks this function at each connect, also on dlock's own thread. The time for a connect is also its time.
+    /// Asks this function at each connect, on the caller's runtime or on one of dlock's. The time for a connect is also its
+    /// time.
     ///
     /// Its error is shown nowhere, since it could hold a secret: let the function log it.
     pub fn new<F, E>(provide: impl Fn() -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = std::result::Result<Login, E>> + Send + 'static,
     {
-        Self(Arc::new(move || {
+        Self(Arc::new(Provider(Box::new(move || {
             let provided = provide();
             Box::pin(async move { provided.await.ok() })
-        }))
+        }))))
     }
 
     /// The account of the next connect.
@@ -63,10 +75,20 @@ impl Credentials {
     pub async fn get(&self) -> Result<Login> {
         let failed =
             || Error::outage("the provider of credentials failed; its own log says why").with_code("credentials");
+        let provided = if is_ours() {
+            // It may block, and so may the tasks that it starts.
+            let provider = self.clone();
+            foreign_thread()?.run(async move { provider.provided().await }).await?
+        } else {
+            self.provided().await
+        };
+        provided.ok_or_else(failed)
+    }
+
+    async fn provided(&self) -> Option<Login> {
         // Caught, for it also runs in tasks that must go on, such as the one that watches holds. It may panic before it gives a
         // future.
-        let provided = AssertUnwindSafe(async { (self.0)().await }).catch_unwind().await;
-        provided.ok().flatten().ok_or_else(failed)
+        AssertUnwindSafe(async { (self.0.0)().await }).catch_unwind().await.ok().flatten()
     }
 }
 
@@ -96,5 +118,36 @@ mod tests {
             assert_eq!(error.code(), Some("credentials"));
             assert!(error.is_retryable() && !format!("{error:?}").contains("canary"), "{error:?}");
         }
+    }
+
+    /// Tells where it is dropped.
+    struct Tells(std::sync::mpsc::Sender<(&'static str, bool)>);
+
+    impl Drop for Tells {
+        fn drop(&mut self) {
+            self.0.send(("dropped", is_ours())).unwrap();
+        }
+    }
+
+    /// All locks of the process wait for our thread, and a provider may block, and start tasks that block.
+    #[test]
+    fn a_provider_runs_and_is_dropped_on_another_thread_than_ours() {
+        let (tell, told) = std::sync::mpsc::channel();
+        let drops = Tells(tell.clone());
+        let credentials = Credentials::new(move || {
+            let _ = &drops;
+            let tell = tell.clone();
+            tell.send(("called", is_ours())).unwrap();
+            async move {
+                let of_task = tokio::spawn(async { is_ours() }).await.unwrap();
+                tell.send(("polled", of_task || is_ours())).unwrap();
+                Ok::<_, ()>(Login::password("p"))
+            }
+        });
+        let ours = dlock_contract::engine::background().unwrap();
+        ours.spawn(async move { credentials.get().await.map(drop).unwrap() });
+        let hang = std::time::Duration::from_secs(20);
+        let told: Vec<_> = std::iter::from_fn(|| told.recv_timeout(hang).ok()).collect();
+        assert_eq!(told, [("called", false), ("polled", false), ("dropped", false)]);
     }
 }

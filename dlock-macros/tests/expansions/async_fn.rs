@@ -5,6 +5,7 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
         name: ::core::concat!(::core::module_path!(), "::deduct"),
         templates: &["stock:<id>"],
         computed: false,
+        is_async: true,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::Some("redis"),
@@ -36,6 +37,9 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
                 if false {
                     return __dlock::unreached::<Result<(), OrderError>>();
                 }
+                let id = id;
+                let _ = &id;
+                let n = n;
                 stock::take(id, n).await?;
                 Ok(())
             },

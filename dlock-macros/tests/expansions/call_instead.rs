@@ -1,9 +1,10 @@
-async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
+async fn rebuild(&self, page: u32) -> Result<Page, Error> {
     use ::dlock::__private as __dlock;
     static __DLOCK_SITE: __dlock::Site = __dlock::Site {
         name: ::core::concat!(::core::module_path!(), "::rebuild"),
         templates: &["cache:<page>"],
         computed: false,
+        is_async: true,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::None,
@@ -33,6 +34,8 @@ async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
                         if false {
                             return __dlock::unreached::<Result<Page, Error>>();
                         }
+                        let mut page = page;
+                        let _ = &page;
                         page += 1;
                         render(page).await
                     },

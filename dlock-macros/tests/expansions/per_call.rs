@@ -4,6 +4,7 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
         name: ::core::concat!(::core::module_path!(), "::ship"),
         templates: &["order_key (& order)"],
         computed: true,
+        is_async: true,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::None,
@@ -30,6 +31,10 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
                 if false {
                     return __dlock::unreached::<Result<_, Error>>();
                 }
+                let order = order;
+                let _ = &order;
+                let limit = limit;
+                let _ = &limit;
                 let held = match __dlock::holding_now() {
                     ::core::result::Result::Ok(__dlock_value) => __dlock_value,
                     ::core::result::Result::Err(__dlock_error) => {

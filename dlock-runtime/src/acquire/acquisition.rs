@@ -10,6 +10,7 @@ use crate::acquire::request::Parked;
 use crate::events::observe::Event;
 use crate::events::shutdown::shut_down;
 use crate::guard::Guard;
+use crate::guard::holds::Holds;
 use crate::hold::abandon::abandon_later;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
@@ -37,6 +38,8 @@ pub(crate) struct Acquisition {
     pub(super) parked: Option<Box<Parked>>,
     /// Whether it is one key of several. All are handed out together.
     pub(super) sorted: bool,
+    /// The locks that its call has already, if it is one key of several.
+    pub(super) won: Option<Arc<Holds>>,
     pub(super) since: BootInstant,
     pub(super) wait_ends: BootInstant,
     pub(super) attempts: u32,

@@ -7,6 +7,7 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, T
 
 use super::acquisition::Acquisition;
 use super::single::{Prepared, prepare};
+use super::unpolled::watch;
 use crate::acquire::request::Request;
 use crate::events::shutdown::shut_down;
 use crate::guard::guard_set::Guards;
@@ -47,7 +48,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
                 acquisitions.iter_mut().for_each(|acquisition| acquisition.must_abandon = false);
             }
             let goes_on = acquisitions.first().is_some_and(|first| {
-                let may_retry = first.options.retry.times > 0 || error.told_after().is_some();
+                let may_retry = first.options.retries > 0 || error.told_after().is_some();
                 first.options.wait != Wait::None && may_retry && error.is_retryable()
             });
             // Everything left in the store is abandoned, and the next attempts wait for that behind our turns.
@@ -90,6 +91,7 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
     }
     let Some(first) = acquisitions.first() else { return Ok(Together::OneByOne) };
     first.store.breaker.admit(|| first.shared.clock.now())?;
+    watch(&first.store);
     let (store, ttl) = (first.store.clone(), first.claim.ttl);
     let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| match backend.batch() {
         Some(batch) => batch.try_acquire_all(claims),

@@ -8,12 +8,14 @@ use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Queue,
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{already_run, busy, timed_out};
 use super::turn::Received;
+use super::unpolled::watch;
 use crate::acquire::wait::{Pace, ask_again_at, news};
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::request_bound;
-use crate::options::{Retry, Wait};
+use crate::options::Wait;
+use crate::options::lock_options::Resolved;
 
 impl Acquisition {
     /// Waits for news and asks again until the wait ends, after a first attempt that did not win.
@@ -77,17 +79,20 @@ impl Acquisition {
                 }
                 Err(error) => {
                     self.tell_neighbours(&error);
-                    let Retry { times, backoff } = self.options.retry;
+                    let Resolved { retries, retry_pauses, .. } = self.options;
                     let retry_after = error.told_after();
                     // A store that says when it will grant again has not failed.
-                    let is_last =
-                        if retry_after.is_some() { self.attempts >= self.options.attempts } else { failures >= times };
+                    let is_last = if retry_after.is_some() {
+                        self.attempts >= self.options.attempts
+                    } else {
+                        failures >= retries
+                    };
                     if self.options.wait == Wait::None || is_last || !error.is_retryable() {
                         return Err(error);
                     }
                     let pause = match retry_after {
                         Some(left) => left.saturating_add(Duration::from_millis(1 + fastrand::u64(0..20))),
-                        None => full_jitter(failures, backoff.from, backoff.to),
+                        None => full_jitter(failures, retry_pauses.from, retry_pauses.to),
                     };
                     failures += u32::from(retry_after.is_none());
                     let retry_at = shared.clock.now().after(pause);
@@ -220,6 +225,7 @@ impl Acquisition {
             return Ok(Err(error));
         }
         self.attempts += 1;
+        watch(&self.store);
         if self.undo_unconfirmed
             && let Err(error) = self.change_owner()
         {

@@ -1,10 +1,10 @@
 //! The registry as the engine sees it: its stores by name, its defaults and its settings.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
+use dlock_contract::engine::{caught, drop_elsewhere};
 use dlock_contract::{Backend, Clock, Error, ErrorKind, Result};
 
 use crate::acquire::lazy::{Found, LazyStore, Open};
@@ -127,6 +127,13 @@ impl Context {
         Ok(())
     }
 
+    /// Takes one store out.
+    pub(crate) fn remove(&self, name: &str) -> Option<Found> {
+        let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+        stores.default.take_if(|default| default.name() == name);
+        stores.by_name.remove(name)
+    }
+
     /// Takes all stores out, at a shutdown.
     pub(crate) fn take_stores(&self) -> Vec<Arc<Store>> {
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
@@ -187,9 +194,9 @@ impl Context {
         let has_trace_hook = self.0.has_trace_hook.load(Ordering::Acquire);
         let hook = || self.0.trace.read().unwrap_or_else(PoisonError::into_inner).clone();
         match has_trace_hook.then(hook).flatten() {
-            // The hook is the user's. Its result is for people to read, and its panic must not stop the lock.
-            Some(hook) => catch_unwind(AssertUnwindSafe(|| hook())).ok().flatten(),
-            None => tracing::Span::current().id().map(|id| format!("{:x}", id.into_u64())),
+            // The hook and the layers are the user's. Their result is for people to read, and their panic must not stop the lock.
+            Some(hook) => caught(|| hook()).flatten(),
+            None => caught(|| tracing::Span::current().id()).flatten().map(|id| format!("{:x}", id.into_u64())),
         }
     }
 
@@ -247,6 +254,13 @@ impl Context {
             return Err(taken(name));
         }
         Ok(())
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // An opening on our thread may have the last reference to a registry.
+        drop_elsewhere(self.trace.get_mut().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::{background, not_forked};
+use dlock_contract::engine::{background, guarded, not_forked};
 use dlock_contract::{Backend, Error, Result};
 use futures::FutureExt;
 use futures::future::{self, BoxFuture, Shared};
@@ -39,7 +39,7 @@ impl LazyStore {
     pub(crate) async fn opened(self: &Arc<Self>, context: &Context, bound: Duration) -> Result<Arc<Store>> {
         let clock = &context.shared().clock;
         let opening = self.begin(context)?;
-        match clock.timeout_at(clock.now().after(bound), opening).await {
+        match clock.timeout_at(clock.now().after(bound), guarded(opening)).await {
             Some(opened) => opened.map_err(|error| error.again()),
             None => {
                 Err(Error::outage(format!("the store is opened at its first use, and was not open within {bound:?}"))

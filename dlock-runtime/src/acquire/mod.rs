@@ -22,4 +22,5 @@ pub(crate) mod single;
 pub(crate) mod test_kits;
 pub(crate) mod thread_registry;
 pub(crate) mod turn;
+mod unpolled;
 pub(crate) mod wait;

@@ -3,7 +3,7 @@
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
 
-use dlock_contract::engine::KeyBuf;
+use dlock_contract::engine::{KeyBuf, guarded};
 use dlock_contract::{Error, LockKey, Result};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -37,7 +37,7 @@ pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Re
             }),
             Err(error) => Box::pin(ready(Err(error))),
         },
-        Keys::Several(keys) => Box::pin(acquire_several(request, keys)),
+        Keys::Several(keys) => Box::pin(guarded(acquire_several(request, keys))),
     }
 }
 
@@ -95,7 +95,7 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         match won {
             Ok(guard) => {
                 let held = Held::clone(&guard);
-                losses.push(async move { held.lost().await });
+                losses.push(async move { held.0.lost().await });
                 guards = Some(Guards::with(guards, guard));
             }
             Err(error) => return Err(give_back(guards, error).await),

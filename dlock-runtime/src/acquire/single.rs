@@ -3,7 +3,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use dlock_contract::engine::{KeyBuf, background_of, is_ours};
+use dlock_contract::engine::{KeyBuf, background_of, guarded, is_ours};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
 use futures::future::BoxFuture;
 
@@ -144,6 +144,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         sole_thread,
         parked: request.parked,
         sorted: request.list.is_some(),
+        won: request.list.as_ref().and_then(|_| scope::innermost_holds()).map(Arc::new),
         shared,
         store,
         claim: Arc::new(claim),
@@ -161,9 +162,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
 }
 
 impl Acquisition {
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` would keep all this twice")]
     pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
-        async move {
+        guarded(async move {
             #[cfg(feature = "testing")]
             if self.shared.clock.is_of_kit() {
                 let clock = self.shared.clock.clone();
@@ -182,7 +182,7 @@ impl Acquisition {
                 }
                 won = Box::pin(self.win_anew()).await;
             }
-        }
+        })
     }
 
     fn ended(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {

@@ -1,17 +1,18 @@
 //! Gets the turn of this process, and takes the handover that may come with it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{busy, in_words, timed_out};
+use super::unpolled::undo;
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::{LONGEST_REQUEST, request_bound};
 use crate::options::Wait;
-use crate::queue::{Content, Joined, KnownState, Overdue, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting};
+use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting, Won};
 
 /// A handover that was taken over.
 pub(super) enum Received {
@@ -136,7 +137,9 @@ impl Acquisition {
         // A caller that counts its attempts must make them itself.
         let release_may_ask = plain && waits.is_some() && self.options.attempts == u32::MAX;
         let release_asks_until = release_may_ask.then_some(self.wait_ends);
-        TurnRequest { claim: self.claim.clone(), waits, sole_thread: self.sole_thread, cohort_ttl, release_asks_until }
+        let won = self.won.as_ref().map(|won| Arc::downgrade(won) as Weak<dyn Won>);
+        let (claim, sole_thread) = (self.claim.clone(), self.sole_thread);
+        TurnRequest { claim, waits, sole_thread, cohort_ttl, release_asks_until, won }
     }
 
     /// Joins the queue, before callers that are not polled.
@@ -144,7 +147,7 @@ impl Acquisition {
         let now = || self.shared.clock.now();
         match self.store.queue.join(&self.lock, self.turn_request(waits), now) {
             Joined::Overdue(overdue) => {
-                self.undo(overdue);
+                undo(&self.store, overdue);
                 self.store.queue.join(&self.lock, self.turn_request(waits), now)
             }
             joined => joined,
@@ -153,17 +156,7 @@ impl Acquisition {
 
     /// Passes over the callers of this process that are not polled.
     pub(super) fn look_at_neighbours(&self) {
-        self.undo(self.store.queue.pass_over(&self.lock, self.shared.clock.now()));
-    }
-
-    /// Undoes what callers have left that are not polled. The next caller gets the turn after that.
-    fn undo(&self, overdue: Overdue) {
-        for (claim, turn) in overdue.claims {
-            abandon_later(&self.store, claim, Box::new(turn));
-        }
-        if let Some((handover, turn)) = overdue.handover {
-            handover.give_back(Box::new(turn));
-        }
+        undo(&self.store, self.store.queue.pass_over(&self.lock, self.shared.clock.now()));
     }
 
     /// Waits for the turn. The error is contention only if the store has said that the lock is held. If the store is

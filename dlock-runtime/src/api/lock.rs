@@ -134,7 +134,7 @@ impl Lock {
     /// # Errors
     /// As [`acquire`](Self::acquire); [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) also where the
     /// holder is a task that only this thread could go on with (of a current-thread runtime, or of a `LocalSet` that a
-    /// multi-thread runtime drives), and on dlock's own thread, where wakers run.
+    /// multi-thread runtime drives).
     pub fn acquire_blocking(self) -> Result<Guard> {
         let request = self.request_for(self.key.template()).parking();
         acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first)

@@ -41,7 +41,7 @@ use crate::hold::jitter::full_jitter;
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot tell whether it is a conflict with another writer",
     label = "which of these errors are worth another attempt?",
-    note = "write `impl dlock::Conflict for {Self}` with `fn is_conflict(&self) -> bool`"
+    note = "write `impl dlock::Conflict for {Self}` with `fn is_conflict(&self) -> bool`; wrap an error of another crate in a type of your own"
 )]
 pub trait Conflict {
     /// Whether another writer was faster.
@@ -98,7 +98,7 @@ impl Attempts {
 #[diagnostic::on_unimplemented(
     message = "an optimistic function must be able to say that it met a conflict, and `{Self}` cannot",
     label = "cannot say whether another writer was faster",
-    note = "return `Result<T, E>`, with `impl dlock::Conflict for E` to tell which errors are conflicts, and `impl From<dlock::Error> for E` for the one that says that every attempt met one"
+    note = "return `Result<T, E>`, with `impl dlock::Conflict for E` to tell which errors are conflicts, and `impl From<dlock::Error> for E` for the one that says that every attempt met one; wrap an error of another crate in a type of your own"
 )]
 pub trait OptimisticReturn: Sized {
     /// The end, or the pause before the next attempt.

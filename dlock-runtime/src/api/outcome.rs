@@ -1,5 +1,6 @@
 //! The return types of annotated functions: each must be able to say that the body did not run.
 
+use dlock_contract::engine::line;
 use dlock_contract::{Error, ErrorKind};
 
 use crate::api::key_of;
@@ -88,7 +89,7 @@ impl<T> Outcome<T> {
 /// An error of the caller's that the lock's error becomes: whatever is `From<dlock::Error>`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be made from a `dlock::Error`, which a locked function must be able to return",
-    label = "for an error of your own write `impl From<dlock::Error> for {Self}`",
+    label = "for an error of your own write `impl From<dlock::Error>`; wrap one of another crate in a type of your own",
     note = "or return `Result<T, dlock::Error>`, `Result<T, Box<dyn std::error::Error + Send + Sync>>`, or `dlock::Outcome<T>`, which tells every way apart"
 )]
 pub trait CarriesError: Sized {
@@ -108,7 +109,7 @@ impl<E: From<Error>> CarriesError for E {
 #[diagnostic::on_unimplemented(
     message = "a locked function must be able to say that the lock failed, and `{Self}` cannot",
     label = "cannot carry a `dlock::Error`",
-    note = "a `Result` can if its error can be made from a `dlock::Error`: for an error of your own write `impl From<dlock::Error> for YourError`",
+    note = "a `Result` can if its error can be made from a `dlock::Error`: for an error of your own write `impl From<dlock::Error> for YourError`; wrap an error of another crate, such as a `StatusCode`, in a type of your own",
     note = "else return `Result<T, dlock::Error>` or `Result<T, Box<dyn std::error::Error + Send + Sync>>`",
     note = "or return `dlock::Outcome<T>`, which tells every way apart",
     note = "or let the function be skipped while others hold the lock: `on_busy = \"skip\"`, and return `Option<T>` or nothing"
@@ -200,7 +201,8 @@ pub trait Skipped: Sized {
     #[doc(hidden)]
     fn untold(error: &Error, what: &str) -> Self {
         if !key_of::is_key_query() {
-            tracing::error!(target: "dlock", %error, "{what}");
+            let (error, what) = (error.to_string(), what.to_owned());
+            line(move || tracing::error!(target: "dlock", %error, "{what}"));
         }
         Self::skipped()
     }

@@ -11,6 +11,7 @@ use dlock_contract::{Backend, Clock, Error, Health, LossCause, Result};
 use futures::FutureExt;
 
 use crate::acquire::context::Context;
+use crate::acquire::lazy::Found;
 use crate::events::observe::Observer;
 use crate::hold::store::{LONGEST_REQUEST, Store};
 use crate::options::Defaults;
@@ -91,6 +92,14 @@ impl Registry {
         self.0.install_lazy(name, Box::new(move |context| open(Self(context)).boxed()))
     }
 
+    /// Takes a store out again, for the facade: it installed it for a start that failed. Its connections are closed later.
+    #[doc(hidden)]
+    pub fn uninstall(&self, name: &str) {
+        if let (Some(Found::Open(store)), Ok(background)) = (self.0.remove(name), background()) {
+            background.spawn(async move { close(&store).await });
+        }
+    }
+
     /// The clock by which it counts.
     #[doc(hidden)]
     #[must_use]
@@ -154,13 +163,14 @@ impl Registry {
     /// Calls go on with the old ones meanwhile; another change, also of [`tune`](Self::tune), waits for this one.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be; [`ErrorKind::WouldDeadlock`] inside of a change of
-    /// this registry.
+    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be, or if a site that is [tuned](Self::tune) contradicts the
+    /// new defaults; then the old ones stay. [`ErrorKind::WouldDeadlock`] inside of a change of this registry.
     pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
         let _change = self.0.changes().begin()?;
         let mut changed = (*self.0.defaults()).clone();
         change(&mut changed);
         changed.check()?;
+        self.check_tunings(&changed)?;
         self.0.set_defaults(changed);
         Ok(())
     }
@@ -225,12 +235,15 @@ impl Registry {
         let in_use = |store: &Arc<Store>| held.iter().any(|tenure| Arc::ptr_eq(&tenure.store, store));
         // Where a lock lives in a connection, closing the store would give it away under its body.
         for store in self.0.take_stores().into_iter().filter(|store| !in_use(store)) {
-            // A store that does not answer must not hold up the end of the process.
-            let closing = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok)));
-            let _ = closing.await;
+            close(&store).await;
         }
         ShutdownReport { cut_off, left_to_ttl: held.len(), unconfirmed }
     }
+}
+
+async fn close(store: &Store) {
+    // A store that does not answer must not hold up the end of the process.
+    let _ = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok))).await;
 }
 
 impl Default for Registry {

@@ -2,7 +2,7 @@
 //!
 //! Owns the observers and their thread, the log of failing renewals, and the count of what a shutdown waits for.
 //!
-//! May know sites; no store, no hold and no control flow: an observer cannot fail a lock.
+//! May know sites; no store, no hold and no control flow: an observer that panics fails no lock.
 
 pub(crate) mod observe;
 pub(crate) mod renewal_log;

@@ -1,16 +1,17 @@
-//! Sends events to `tracing` and to observers. Neither can fail a lock.
+//! Sends events to `tracing` and to observers. A panic of either costs one event, and no lock.
 //!
-//! A caller's events are sent on the caller's thread, also if that thread sleeps while ours works for it. Events of our
-//! own thread go through a thread of their own, because an observer that blocks must not delay a renewal.
+//! A caller's events are sent on the caller's thread, also if that thread sleeps while ours works for it: a layer or an
+//! observer that blocks there delays this caller. Events of our own thread go through a thread of their own, because one
+//! that blocks must not delay a renewal. It delays the further events of that thread.
 
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
 use dlock_contract::{Clock, ErrorKind, LossCause};
 
 use crate::events::renewal_log::RenewalLog;
@@ -144,13 +145,16 @@ impl Events {
         if DEFERRED.try_with(|deferred| deferred.keep(self, label, event)).is_ok() {
             return;
         }
-        self.trace(label, event);
+        if is_ours() {
+            return self.send(label, event.clone());
+        }
+        caught(|| self.trace(label, event));
         if !self.has_observers.load(Ordering::Acquire) {
             return;
         }
         let observers = self.observers.read().unwrap_or_else(PoisonError::into_inner).clone();
         for observer in observers {
-            if catch_unwind(AssertUnwindSafe(|| observer.on_event(label, event))).is_err() {
+            if caught(|| observer.on_event(label, event)).is_none() {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -194,6 +198,14 @@ impl Events {
             }
         };
         std::thread::Builder::new().name("dlock-events".into()).spawn(run).ok().map(|_| sender)
+    }
+}
+
+impl Drop for Events {
+    fn drop(&mut self) {
+        // The last hold of a registry that was dropped may end on our thread.
+        let observers = std::mem::take(self.observers.get_mut().unwrap_or_else(PoisonError::into_inner));
+        drop_elsewhere(observers);
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::BootInstant;
+use dlock_contract::engine::line;
 
 /// An episode ends at the first confirmation that comes this long after its last failure.
 const QUIET: Duration = Duration::from_secs(5);
@@ -44,9 +45,11 @@ impl RenewalLog {
                 return;
             }
             before.reasons.push(reason.clone());
-            let failures = before.failures;
+            let (failures, backend, reason) = (before.failures, backend.to_owned(), reason.clone());
             drop(episodes);
-            tracing::warn!(target: "dlock", backend, %reason, failures, "renewals now also fail for another reason");
+            line(move || {
+                tracing::warn!(target: "dlock", backend, %reason, failures, "renewals now also fail for another reason");
+            });
             return;
         }
         let episode = Episode { since: now, last: now, failures: 1, reasons: vec![reason.clone()] };
@@ -55,10 +58,13 @@ impl RenewalLog {
         if let Some(before) = before {
             before.tell_end(backend);
         }
-        tracing::warn!(
-            target: "dlock", backend, %reason, ?remaining,
-            "a renewal failed; further failures on this store are counted, and logged one by one at the level debug"
-        );
+        let (backend, reason) = (backend.to_owned(), reason.clone());
+        line(move || {
+            tracing::warn!(
+                target: "dlock", backend, %reason, ?remaining,
+                "a renewal failed; further failures on this store are counted, and logged one by one at the level debug"
+            );
+        });
     }
 
     /// A renewal was confirmed.
@@ -84,8 +90,8 @@ impl RenewalLog {
 
 impl Episode {
     fn tell_end(&self, backend: &str) {
-        let (failures, lasted) = (self.failures, self.last.since(self.since));
-        tracing::warn!(target: "dlock", backend, failures, ?lasted, "renewals no longer fail");
+        let (failures, lasted, backend) = (self.failures, self.last.since(self.since), backend.to_owned());
+        line(move || tracing::warn!(target: "dlock", backend, failures, ?lasted, "renewals no longer fail"));
     }
 }
 

@@ -11,9 +11,10 @@ use crate::guard::holds::Holds;
 use crate::guard::{Guard, Held, finish, scope};
 use crate::hold::tenure::Tenure;
 
-/// Several locks that were acquired together; made by [`LockAll`](crate::LockAll). Dropping it releases them all.
+/// Several locks that were acquired together; made by [`LockAll`](crate::LockAll). Dropping it releases them all,
+/// and `let _ = …` drops it at once.
 #[derive(Debug)]
-#[must_use = "the locks are released when this is dropped"]
+#[must_use = "the locks are released when this is dropped: write `let _guards = …`, because `let _ = …` releases them at once"]
 pub struct Guards {
     // Dropped in this order: the later ones first.
     more: Option<Box<More>>,

@@ -2,8 +2,12 @@
 
 use std::sync::Arc;
 
+use dlock_contract::LossCause;
+
 use crate::guard::Guard;
+use crate::hold::release;
 use crate::hold::tenure::Tenure;
+use crate::queue::Won;
 
 /// The holds of one call: the last one, and those that it took before. A list, because a call with very many keys takes one
 /// after another, and each is inside of those before.
@@ -45,5 +49,17 @@ impl Holds {
     pub(crate) fn own(self) -> impl Iterator<Item = Arc<Tenure>> {
         let backwards = std::iter::successors(Some(self), |holds| holds.before.as_deref().cloned());
         backwards.filter(|holds| !holds.is_joined).map(|holds| holds.last.clone())
+    }
+}
+
+/// A call for several keys that is not polled cannot go on, and nothing runs under those that it has.
+impl Won for Holds {
+    fn give_back(self: Arc<Self>) {
+        for tenure in Self::clone(&self).own().filter(|tenure| !tenure.is_handed_out()) {
+            tenure.lose(LossCause::Deadline);
+            if !tenure.is_being_released() {
+                release::later(tenure);
+            }
+        }
     }
 }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dlock_contract::engine::not_forked;
+use dlock_contract::engine::{guarded, not_forked, poll_guarded};
 use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Session, Standing};
 
 use crate::events::observe::Event;
@@ -33,8 +33,10 @@ use crate::hold::tenure::Tenure;
 /// At the end of a program [`shutdown`](crate::shutdown) waits for that; without it, the lock of a guard that was dropped
 /// just before may stay until its ttl ends.
 ///
+/// Bind it to a name: `let _guard = …`. With `let _ = …`, which the compiler may propose, the lock is released at once.
+///
 /// Not `Clone`: there is one owner. It may be moved to another task.
-#[must_use = "the lock is released when the guard is dropped"]
+#[must_use = "the lock is released when the guard is dropped: write `let _guard = …`, because `let _ = …` releases it at once"]
 pub struct Guard {
     held: Held,
     /// Another owner releases: our thread, the release in place, or the enclosing call.
@@ -72,10 +74,10 @@ impl Guard {
 
     /// Ready once the hold is lost; for the task that runs the body.
     pub(crate) fn poll_lost(&self, cx: &mut Context<'_>) -> Poll<Error> {
-        match &self.joined {
+        poll_guarded(cx, |cx| match &self.joined {
             None => self.held.0.poll_lost(cx),
             Some(listener) => listener.poll(cx),
-        }
+        })
     }
 
     /// Releases the lock and says whether it was held to the end. Of a lock with `once_per` it also says that the run
@@ -130,7 +132,7 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
     // In a child after `fork` the hold is a copy, and the lock is the parent's.
     not_forked().map_err(|error| guard.0.named(error))?;
     let tenure = guard.hand_over();
-    match release::in_place(tenure.clone()).await {
+    match guarded(release::in_place(tenure.clone())).await {
         ReleaseOutcome::Released | ReleaseOutcome::Unknown => {
             let held = tenure.shared.clock.now().since(tenure.since);
             tenure.shared.events.tell(&tenure.label, &Event::Released { held });
@@ -227,7 +229,7 @@ impl Held {
 
     /// Ends when the lock is lost, and tells how. Never ends if it is released in order.
     pub async fn lost(&self) -> Error {
-        self.0.lost().await
+        guarded(self.0.lost()).await
     }
 
     /// The number of the permit, from zero, unique among its living holders; `None` unless the mode is `permits`.

@@ -90,6 +90,11 @@ pub fn inherit<F: Future>(future: F) -> Inherit<F> {
     Inherit { bodies: outermost_first.map(|holds| Body { holds, task: None }).collect(), future }
 }
 
+/// The holds of the innermost body, or of the call for several keys that takes a further one.
+pub(crate) fn innermost_holds() -> Option<Holds> {
+    bodies().into_iter().next()
+}
+
 fn innermost() -> Option<Arc<Tenure>> {
     bodies().first().map(|holds| holds.last().clone())
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, Error, ErrorKind};
 
 /// The failures in a row after which new requests are refused.
@@ -41,7 +42,8 @@ impl CircuitBreaker {
         }
         self.failures.store(0, Ordering::Relaxed);
         if self.probe_at.swap(0, Ordering::Relaxed) != 0 {
-            tracing::info!(target: "dlock", backend = store, "the store answers again");
+            let backend = store.to_owned();
+            line(move || tracing::info!(target: "dlock", backend, "the store answers again"));
         }
     }
 
@@ -62,10 +64,13 @@ impl CircuitBreaker {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
         let next = next_probe(now);
         if self.probe_at.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            tracing::warn!(
-                target: "dlock", backend = store, failures, %error,
-                "the store keeps failing: new calls fail at once, and one a second asks whether it answers again"
-            );
+            let (backend, error) = (store.to_owned(), error.to_string());
+            line(move || {
+                tracing::warn!(
+                    target: "dlock", backend, failures, %error,
+                    "the store keeps failing: new calls fail at once, and one a second asks whether it answers again"
+                );
+            });
         }
     }
 

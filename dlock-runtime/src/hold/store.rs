@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use dlock_contract::engine::{KeyBuf, background, not_forked};
+use dlock_contract::engine::{KeyBuf, background, guarded, not_forked};
 use dlock_contract::{Backend, Clock, Error, Identity, LockKey, Origin, Result, RunsOn, WakeStyle};
 use futures::future::BoxFuture;
 
@@ -26,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) cleanups: Arc<Cleanups>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
+    /// Whether a task looks for callers that are not polled.
+    pub(crate) is_watched: AtomicBool,
 }
 
 impl fmt::Debug for Store {
@@ -48,7 +51,8 @@ impl Store {
         let breaker = Arc::default();
         let cleanups = Arc::new(Cleanups::new(clock, &breaker));
         let (queue, jobs, clock) = (Arc::default(), jobs.clone(), clock.clone());
-        Self { name: name.into(), backend, queue, breaker, findings: Findings::default(), cleanups, jobs, clock }
+        let (findings, is_watched) = (Findings::default(), AtomicBool::new(false));
+        Self { name: name.into(), backend, queue, breaker, findings, cleanups, jobs, clock, is_watched }
     }
 
     /// Whether both are one backend, which may be installed under several names. Two backends may also be clients of one
@@ -100,7 +104,7 @@ impl Store {
             Box::pin(clock.timeout_at(answer_by, run)).await.map(|output| output.and_then(|answer| answer))
         } else {
             // Borrowed: counters that all threads write to would cost every call something.
-            clock.timeout_at(answer_by, request(&*self.backend, subject)).await
+            clock.timeout_at(answer_by, guarded(request(&*self.backend, subject))).await
         };
         match answer {
             Some(Ok(answer)) => {

@@ -50,6 +50,8 @@ pub(crate) struct Tenure {
     /// The length of the last grant or renewal, in nanoseconds. A pushed grant is shorter than the ttl.
     granted: AtomicU64,
     state: AtomicU8,
+    /// Whether the caller has got the lock. It gets several keys together.
+    is_handed_out: AtomicBool,
     /// Whether its release has begun: its guard is gone, or its lease is over.
     released: AtomicBool,
     waiting_for_loss: Mutex<LossListeners>,
@@ -124,6 +126,7 @@ impl Tenure {
             confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
+            is_handed_out: AtomicBool::new(false),
             released: AtomicBool::new(false),
             waiting_for_loss: Mutex::default(),
             neighbours: Mutex::new(Neighbours { turn: start.turn, cohort: start.cohort }),
@@ -239,8 +242,14 @@ impl Tenure {
         self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether its call has the lock. A call for several keys gets all of its locks at once.
+    pub(crate) fn is_handed_out(&self) -> bool {
+        self.is_handed_out.load(Ordering::Acquire)
+    }
+
     /// The caller gets the lock. From here on its end keeps the key, or records the run, if that was asked for.
     pub(crate) fn handed_out(&self) {
+        self.is_handed_out.store(true, Ordering::Release);
         if let Some(end_plan) = &self.end_plan {
             end_plan.handed_out();
         }

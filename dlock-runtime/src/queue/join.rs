@@ -40,7 +40,7 @@ impl LocalQueue {
         let Table { queues, last_turn } = &mut *shard;
         let mut new_turn = |key_queue: &mut KeyQueue, request: TurnRequest| {
             *last_turn += 1;
-            key_queue.give_turn(*last_turn, request.claim, request.sole_thread);
+            key_queue.give_turn(*last_turn, request);
             Joined::Turn(Turn::new(self, key, *last_turn, None))
         };
         let key_queue = match queues.entry(key.clone()) {

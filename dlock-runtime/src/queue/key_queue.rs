@@ -1,7 +1,8 @@
 //! The queue of one key in this process: the caller with the turn, the holds that left it to others, and the waiters.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard};
+use std::fmt;
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub(super) struct TurnOwner {
     pub(super) claim: Arc<Claim>,
     /// Its thread, if its runtime has no other thread.
     pub(super) sole_thread: Option<SoleThread>,
+    /// See [`TurnRequest::won`].
+    pub(super) won: Option<Weak<dyn Won>>,
     /// If it has not acted by then, it is not polled, and loses the turn. `None` as long as no other caller has looked:
     /// so a call without neighbours does not look at the clock.
     pub(super) acts_by: Option<BootInstant>,
@@ -51,6 +54,8 @@ pub(super) struct InStoreQueue {
     pub(super) id: u64,
     pub(super) claim: Arc<Claim>,
     pub(super) sole_thread: Option<SoleThread>,
+    /// See [`TurnRequest::won`].
+    pub(super) won: Option<Weak<dyn Won>>,
     /// As [`TurnOwner::acts_by`].
     pub(super) acts_by: Option<BootInstant>,
 }
@@ -108,6 +113,15 @@ pub(crate) struct TurnRequest {
     pub(crate) cohort_ttl: Option<Duration>,
     /// The end of the wait of a caller for which a neighbour's release may ask; `None` for other callers.
     pub(crate) release_asks_until: Option<BootInstant>,
+    /// The locks that a call for several keys has already. It gives them back if it is not polled. Weak, because the end of
+    /// a hold may lock this queue.
+    pub(crate) won: Option<Weak<dyn Won>>,
+}
+
+/// The locks that a call for several keys has won, and has not got yet. The queue does not know holds.
+pub(crate) trait Won: fmt::Debug + Send + Sync {
+    /// Releases them on our thread.
+    fn give_back(self: Arc<Self>);
 }
 
 impl TurnRequest {
@@ -205,9 +219,10 @@ impl KeyQueue {
     }
 
     /// Gives the turn to a caller.
-    pub(super) fn give_turn(&mut self, id: u64, claim: Arc<Claim>, sole_thread: Option<SoleThread>) {
+    pub(super) fn give_turn(&mut self, id: u64, request: TurnRequest) {
+        let TurnRequest { claim, sole_thread, won, .. } = request;
         self.mode = claim.mode;
-        self.turn = Some(TurnOwner { state: self.begins(), id, claim, sole_thread, acts_by: None });
+        self.turn = Some(TurnOwner { state: self.begins(), id, claim, sole_thread, won, acts_by: None });
     }
 
     /// Whether the lock is held, as far as this process knows.
@@ -240,8 +255,8 @@ impl KeyQueue {
     pub(super) fn send_to_store_queue(&mut self, ticket: u64, id: u64) -> Option<Waiter> {
         let waiters = self.waiters();
         let waiter = waiters.waiting.remove(&ticket)?;
-        let (claim, sole_thread) = (waiter.request.claim.clone(), waiter.request.sole_thread);
-        waiters.in_store_queue.push(InStoreQueue { id, claim, sole_thread, acts_by: None });
+        let TurnRequest { claim, sole_thread, won, .. } = waiter.request.clone();
+        waiters.in_store_queue.push(InStoreQueue { id, claim, sole_thread, won, acts_by: None });
         Some(waiter)
     }
 
@@ -314,7 +329,7 @@ pub(super) fn call_next(mut shard: MutexGuard<'_, Table>, key: &LockKey, change:
         return;
     };
     *last_turn += 1;
-    key_queue.give_turn(*last_turn, request.claim.clone(), request.sole_thread);
+    key_queue.give_turn(*last_turn, request.clone());
     key_queue.waiters().called = Some((ticket, request));
     drop(shard);
     if let Some(waker) = waker {

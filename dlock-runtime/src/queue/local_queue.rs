@@ -51,6 +51,10 @@ impl LocalQueue {
         self.shards[sum % self.shards.len()].0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn tables(&self) -> impl Iterator<Item = MutexGuard<'_, Table>> {
+        self.shards.iter().map(|shard| shard.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The number of next waiters to which a hold with this ttl may be passed on, counted up to `most`.
     pub(crate) fn members(&self, key: &LockKey, ttl: Duration, most: u32) -> u32 {
         let members = |key_queue: &mut KeyQueue| {
@@ -66,6 +70,6 @@ impl LocalQueue {
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.0.lock().unwrap().queues.len()).sum()
+        self.tables().map(|table| table.queues.len()).sum()
     }
 }

@@ -15,7 +15,7 @@ mod waiting;
 
 pub(crate) use handover::{Abandon, CohortState, Content, Handover};
 pub(crate) use join::Joined;
-pub(crate) use key_queue::{LocalHold, ServedRuntime, TurnRefusal, TurnRequest};
+pub(crate) use key_queue::{LocalHold, ServedRuntime, TurnRefusal, TurnRequest, Won};
 pub(crate) use local_queue::LocalQueue;
 pub(crate) use overdue::{Overdue, TAKEN_UP_WITHIN};
 pub(crate) use turn::{Next, Turn};

@@ -5,13 +5,13 @@
 //! whether the caller before it has acted when it had to: as long as it is polled, it does, because all that it waits
 //! for has a bound. One that acts later has lost its turn, finds that out, and joins again.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, LockKey};
 
 use super::handover::Handover;
-use super::key_queue::{KeyQueue, TurnState, call_next};
+use super::key_queue::{KeyQueue, TurnState, Won, call_next};
 use super::local_queue::{LocalQueue, Table};
 use super::turn::Turn;
 use super::waiting::Waiting;
@@ -33,6 +33,8 @@ pub(crate) struct Overdue {
     pub(crate) claims: Vec<(Arc<Claim>, Option<Turn>)>,
     /// A handover that was not taken, with the turn that waits until it is undone.
     pub(crate) handover: Option<(Box<Handover>, Turn)>,
+    /// The locks of calls for several keys, which are not waited for.
+    pub(crate) won: Vec<Weak<dyn Won>>,
 }
 
 impl KeyQueue {
@@ -58,6 +60,18 @@ impl KeyQueue {
 }
 
 impl LocalQueue {
+    /// The keys for which a caller asks the store.
+    pub(crate) fn asked_keys(&self) -> Vec<LockKey> {
+        let asks = |key_queue: &KeyQueue| {
+            matches!(key_queue.state(), Some(TurnState::Asks | TurnState::Waits))
+                || key_queue.in_store_queue().next().is_some()
+        };
+        let asked = |table: &Table| -> Vec<_> {
+            table.queues.iter().filter(|(_, key_queue)| asks(key_queue)).map(|(key, _)| key.clone()).collect()
+        };
+        self.tables().flat_map(|table| asked(&table)).collect()
+    }
+
     /// Takes the turn from callers that are not polled. The next caller gets it when their leftovers are undone.
     pub(crate) fn pass_over(self: &Arc<Self>, key: &LockKey, now: BootInstant) -> Overdue {
         let mut overdue = Overdue::default();
@@ -75,7 +89,8 @@ impl LocalQueue {
                 key_queue.holds.retain(|hold| !hold.is_releasing);
             }
             let left = waiters.in_store_queue.iter().filter(|waiter| is_over(waiter.acts_by));
-            overdue.claims.extend(left.map(|waiter| (waiter.claim.clone(), None)));
+            overdue.claims.extend(left.clone().map(|waiter| (waiter.claim.clone(), None)));
+            overdue.won.extend(left.filter_map(|waiter| waiter.won.clone()));
             waiters.in_store_queue.retain(|waiter| !is_over(waiter.acts_by));
         }
         let Some(owner) = key_queue.turn.as_mut().filter(|owner| is_over(owner.acts_by)) else { return overdue };
@@ -86,6 +101,7 @@ impl LocalQueue {
         *last_turn += 1;
         (owner.id, owner.state, owner.sole_thread, owner.acts_by) = (*last_turn, TurnState::Leaves, None, None);
         let (turn, claim) = (Turn::new(self, key, owner.id, None), owner.claim.clone());
+        overdue.won.extend(owner.won.take());
         let waiters = key_queue.waiters();
         let Some((ticket, request)) = waiters.called.take() else {
             overdue.claims.push((claim, Some(turn)));

@@ -17,7 +17,7 @@ fn key(text: &'static str) -> LockKey {
 
 fn request(max: usize) -> TurnRequest {
     let claim = Arc::new(Claim::new(key("k"), Duration::from_secs(30), "site").unwrap());
-    TurnRequest { claim, waits: Some(max), sole_thread: None, cohort_ttl: None, release_asks_until: None }
+    TurnRequest { claim, waits: Some(max), sole_thread: None, cohort_ttl: None, release_asks_until: None, won: None }
 }
 
 const NOW: BootInstant = BootInstant::from_nanos(0);

@@ -143,8 +143,8 @@ impl Turn {
     pub(crate) fn join_store_queue(&mut self) {
         let Some(shard) = self.own_shard() else { return };
         call_next(shard, &self.key, |key_queue| {
-            let Some(TurnOwner { id, claim, sole_thread, acts_by, .. }) = key_queue.turn.take() else { return };
-            key_queue.waiters().in_store_queue.push(InStoreQueue { id, claim, sole_thread, acts_by });
+            let Some(TurnOwner { id, claim, sole_thread, won, acts_by, .. }) = key_queue.turn.take() else { return };
+            key_queue.waiters().in_store_queue.push(InStoreQueue { id, claim, sole_thread, won, acts_by });
         });
         self.state = State::InStoreQueue;
     }
@@ -265,15 +265,14 @@ impl LocalQueue {
         let key_queue = queues.get_mut(key)?;
         let first =
             key_queue.first().filter(|(_, first)| key_queue.turn.is_none() && key_queue.is_served(&first.request));
-        let next = first.and_then(|(ticket, first)| {
-            let TurnRequest { claim, sole_thread, release_asks_until, .. } = &first.request;
-            Some((ticket, claim.clone(), *sole_thread, (*release_asks_until)?))
-        });
+        let next =
+            first.and_then(|(ticket, first)| Some((ticket, first.request.clone(), first.request.release_asks_until?)));
         remove_one(&mut key_queue.holds, hold);
         key_queue.holds.push(releasing);
-        let (ticket, claim, sole_thread, wait_ends) = next?;
+        let (ticket, request, wait_ends) = next?;
+        let claim = request.claim.clone();
         *last_turn += 1;
-        key_queue.give_turn(*last_turn, claim.clone(), sole_thread);
+        key_queue.give_turn(*last_turn, request);
         key_queue.set_state(TurnState::Asks);
         Some(Next { turn: Turn::new(self, key, *last_turn, None), ticket, claim, wait_ends })
     }

@@ -176,6 +176,21 @@ fn all_listeners_hear_of_a_loss_and_none_spins_meanwhile() {
     });
 }
 
+/// A body may listen in each of a million iterations.
+#[test]
+fn a_listener_that_is_dropped_is_forgotten() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        let task = Arc::new(Bomb);
+        let mut lost = Box::pin(guard.lost());
+        assert!(lost.as_mut().poll(&mut Context::from_waker(&Waker::from(task.clone()))).is_pending());
+        assert_eq!(Arc::strong_count(&task), 2);
+        drop(lost);
+        assert_eq!(Arc::strong_count(&task), 1);
+    });
+}
+
 struct Bomb;
 
 impl Wake for Bomb {

@@ -10,6 +10,7 @@
     reason = "tests say what they expect by panicking, print their seed, and give tasks out of bodies"
 )]
 
+mod abandon;
 mod acquire;
 mod batch;
 mod blocking;
@@ -20,6 +21,7 @@ mod cohort_ends;
 mod elect;
 mod elect_lead;
 mod elect_watch;
+mod extremes;
 mod findings;
 mod guard;
 mod inspect;
@@ -52,3 +54,4 @@ mod stress;
 mod support;
 mod turns;
 mod unpolled;
+mod user_code;

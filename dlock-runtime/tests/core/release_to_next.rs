@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use dlock_runtime::{Backoff, ErrorKind, Retry, Wait};
+use futures::FutureExt;
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, poll_once, test};
 
-const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Backoff::new(SECOND, SECOND) };
+const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Some(Backoff::new(SECOND, SECOND)) };
 
 #[test]
 fn a_release_also_asks_for_the_next_caller() {
@@ -43,6 +44,29 @@ fn the_release_of_a_dropped_guard_asks_for_the_next_caller_too() {
         }
         guard.release().await.unwrap();
         assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Carry)), (1, 3));
+    });
+}
+
+#[test]
+fn a_hold_is_contention_for_its_neighbours_until_its_release_is_answered() {
+    test(async {
+        for awaited in [true, false] {
+            let world = World::new();
+            let held = world.lock("k").acquire().await.unwrap();
+            let next = awaited.then(|| tokio::spawn(world.lock("k").wait(LONG).acquire()));
+            calm().await;
+            world.store.next(Op::Release, [Step::Late(SECOND)]);
+            let mut release = Box::pin(held.release());
+            assert!(poll_once(&mut release).is_pending());
+            calm().await;
+            let error = world.lock("k").try_acquire().now_or_never().unwrap().unwrap_err();
+            assert_eq!((error.kind(), world.store.calls(Op::Acquire)), (&ErrorKind::Busy, 1));
+            world.pass_until(SECOND / 10, release).await.unwrap();
+            if let Some(next) = next {
+                next.await.unwrap().unwrap().release().await.unwrap();
+            }
+            assert!(is_free(&world, "k").await);
+        }
     });
 }
 

@@ -186,6 +186,36 @@ fn several_keys_of_a_call_that_is_not_polled_go_on() {
     });
 }
 
+/// It waits for the second key and has the first one, which nothing uses.
+#[test]
+fn a_call_for_several_keys_that_is_not_polled_gives_back_those_that_it_has() {
+    for (store, forever) in stores().into_iter().flat_map(|store| [(store, false), (store, true)]) {
+        test(async move {
+            let world = World::with(&Clock::manual(), store);
+            let outer = world.lock("outer").run(|_| async {
+                let held = world.lock("k").acquire().await.unwrap();
+                let wait = if forever { dlock_runtime::Wait::Forever } else { LONG };
+                let mut unpolled = Box::pin(world.registry.lock_all(["i", "j", "k"]).wait(wait).acquire());
+                for _ in 0..9 {
+                    assert!(poll_once(&mut unpolled).is_pending());
+                    calm().await;
+                }
+                held.release().await.unwrap();
+                assert!(!is_free(&stranger(&world), "i").await);
+                let guard = world.pass_until(100 * MS, world.lock("k").wait(LONG).acquire()).await.unwrap();
+                let free = async || is_free(&world, "i").await && is_free(&world, "j").await;
+                while !free().await {
+                    calm().await;
+                }
+                guard.release().await.unwrap();
+                assert!(unpolled.await.unwrap_err().is_lost());
+            });
+            outer.await.unwrap();
+            world.empty().await;
+        });
+    }
+}
+
 #[test]
 fn a_blocking_caller_gets_the_turn_of_one_that_is_not_polled() {
     test(async {
@@ -204,6 +234,26 @@ fn a_blocking_caller_gets_the_turn_of_one_that_is_not_polled() {
         let guard = world.lock("k").wait(LONG).acquire_blocking().unwrap();
         guard.release_blocking().unwrap();
     });
+}
+
+/// No other caller of the process wants the key, and the store would keep the lock as long as the process lives.
+#[test]
+fn a_grant_that_nobody_takes_ends_also_where_leases_do_not_end_alone() {
+    for several in [false, true] {
+        test(async move {
+            let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
+            world.store.always(Op::Acquire, Step::Late(SECOND));
+            world.store.always(Op::Together, Step::Late(SECOND));
+            let keys = if several { &["j", "k"][..] } else { &["k"] };
+            let mut unpolled = Box::pin(world.registry.lock_all(keys.iter().copied()).wait(LONG).acquire());
+            assert!(poll_once(&mut unpolled).is_pending());
+            assert!(!is_free(&stranger(&world), "k").await);
+            std::mem::forget(unpolled);
+            // Less than the lease of memory.
+            world.pass(20 * SECOND).await;
+            assert!(is_free(&stranger(&world), "k").await);
+        });
+    }
 }
 
 /// Its store is slow, or it is polled late: it does what it can do within its time.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use ::redis::Value;
+use dlock_contract::engine::line;
 use dlock_contract::{Error, Health, Result};
 
 use crate::connections::pool::Connections;
@@ -40,7 +41,8 @@ pub(crate) async fn check(connections: &Arc<Connections>) -> Result<Health> {
 pub async fn check_and_warn(connections: &Arc<Connections>) -> Result<()> {
     let findings = check(connections).await?.findings.join("; ");
     if !findings.is_empty() {
-        tracing::warn!(redis = ?connections.target, "{findings}");
+        let redis = format!("{:?}", connections.target);
+        line(move || tracing::warn!(redis, "{findings}"));
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::redis::aio::AsyncPushSender;
 use ::redis::cluster_async::ClusterConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, Value};
-use dlock_contract::engine::CallerRuntime;
+use dlock_contract::engine::{CallerRuntime, line};
 use dlock_contract::{Error, ErrorKind, Result};
 use futures::TryFutureExt;
 
@@ -199,7 +199,11 @@ fn check_first(answers: &[Value]) -> Result<()> {
             }
         },
         Value::ServerError(error) if error.kind() == Some(ServerErrorKind::NoPerm) => {
-            tracing::warn!("the Redis user may not run ROLE, so dlock cannot see whether the server is the primary");
+            line(|| {
+                tracing::warn!(
+                    "the Redis user may not run ROLE, so dlock cannot see whether the server is the primary"
+                );
+            });
         }
         other => return Err(fault::unexpected(other)),
     }

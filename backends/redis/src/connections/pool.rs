@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use dlock_contract::engine::line;
 use dlock_contract::{Clock, Origin, PerRuntime, Result};
 use tokio::sync::Notify;
 
@@ -166,7 +167,10 @@ impl Connections {
         if known.as_ref().is_some_and(|known| known != primary) {
             *known = Some(primary.clone());
             drop(known);
-            tracing::warn!(server = ?self.target, "another Redis has become the primary; all connections are opened again");
+            let server = format!("{:?}", self.target);
+            line(move || {
+                tracing::warn!(server, "another Redis has become the primary; all connections are opened again");
+            });
             self.quarantine.replaced(self.clock.now());
             self.switches.fetch_add(1, Ordering::AcqRel);
             self.switched.notify_waiters();

@@ -2,6 +2,7 @@
 //! does not say which one it was.
 
 use ::redis::{Cmd, Value};
+use dlock_contract::engine::line;
 use dlock_contract::{Error, ErrorKind, Result};
 
 use crate::reply::fault;
@@ -54,7 +55,7 @@ pub(crate) fn judge(answer: &Value) -> Result<()> {
         Value::Array(missing) => missing,
         Value::ServerError(error) if error.code() == "ERR" => {
             // A server without such a question. A missing right is found when it is needed.
-            tracing::debug!("this Redis cannot tell what its user may do");
+            line(|| tracing::debug!("this Redis cannot tell what its user may do"));
             return Ok(());
         }
         other => return Err(fault::unexpected(other)),
@@ -81,16 +82,21 @@ pub(crate) fn judge(answer: &Value) -> Result<()> {
     }
     let (pushes, others): (Vec<_>, Vec<_>) = others.into_iter().partition(|name| PUSHES.contains(name));
     if !pushes.is_empty() {
-        tracing::warn!(
-            "the Redis user may not publish to dl1:p:* or count who listens there, or the server does not know the commands for \
-             it: nobody is told of what is released"
-        );
+        line(|| {
+            tracing::warn!(
+                "the Redis user may not publish to dl1:p:* or count who listens there, or the server does not know the \
+                 commands for it: nobody is told of what is released"
+            );
+        });
     }
     if !others.is_empty() {
-        tracing::warn!(
-            commands = others.join(" "),
-            "the Redis user may not run what readers, writers, permits and min_hold need, or the server does not know it"
-        );
+        let commands = others.join(" ");
+        line(move || {
+            tracing::warn!(
+                commands,
+                "the Redis user may not run what readers, writers, permits and min_hold need, or the server does not know it"
+            );
+        });
     }
     Ok(())
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::redis::{Cmd, PushInfo, PushKind, Value};
+use dlock_contract::engine::line;
 use dlock_contract::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
 
@@ -74,7 +75,7 @@ impl Listener {
                     }
                 }
                 Err(error) if pause.is_zero() => {
-                    tracing::warn!(%error, "Redis pushes nothing to this process, so waiters poll");
+                    line(move || tracing::warn!(%error, "Redis pushes nothing to this process, so waiters poll"));
                 }
                 Err(_) => {}
             }
@@ -151,7 +152,7 @@ impl Listener {
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "the cluster pushes nothing to this process, so waiters poll")
+                    line(move || tracing::warn!(%error, "the cluster pushes nothing to this process, so waiters poll"));
                 }
             }
             self.state.send_replace(PushState::Down);

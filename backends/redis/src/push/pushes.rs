@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::line;
 use dlock_contract::{LockKey, Result};
 use tokio::sync::{oneshot, watch};
 
@@ -92,7 +93,8 @@ impl Pushes {
         let (client, opened) = (lock(&self.slots).client.clone(), self.opened());
         let Some(mut client) = client else { return false };
         if let Err(error) = client.ssubscribe(channel(&self.process, slot)).await {
-            tracing::warn!(error = %fault::client(&error), "Redis pushes nothing for this slot, so waiters poll");
+            let error = fault::client(&error);
+            line(move || tracing::warn!(%error, "Redis pushes nothing for this slot, so waiters poll"));
             return false;
         }
         let mut slots = lock(&self.slots);

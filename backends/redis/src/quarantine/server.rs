@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use ::redis::Value;
+use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, Result};
 
 use crate::quarantine::history::{History, Life, ServerDescription, may_evict};
@@ -82,15 +83,15 @@ impl Quarantine {
     fn tell(&self, suspicion: Suspicion, now: BootInstant, first: bool, place: &impl std::fmt::Debug) {
         let Some(until) = self.rules.until(suspicion).filter(|until| *until > now) else { return };
         let wait = until.since(now);
-        if first {
-            tracing::warn!(?place, ?wait, "Redis has started a moment ago; it grants no lock yet (restart_guard)");
-        } else {
-            tracing::warn!(
-                ?place,
-                ?wait,
+        let (what, place) = (
+            if first {
+                "Redis has started a moment ago; it grants no lock yet (restart_guard)"
+            } else {
                 "Redis may have lost locks; it grants none until the earlier ones have ended"
-            );
-        }
+            },
+            format!("{place:?}"),
+        );
+        line(move || tracing::warn!(place, ?wait, "{what}"));
     }
 
     /// Whether the server may evict locks, by its last answer.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ::redis::Value;
+use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, Result};
 
 use crate::layout::slots::SLOTS;
@@ -102,7 +103,11 @@ impl Shards {
     /// The account may not ask what a look asks.
     pub(crate) fn cannot_look(&self) {
         if !self.blind.swap(true, Ordering::Relaxed) {
-            tracing::warn!("the Redis user may not ask for the cluster's servers; a restart or a failover is not seen");
+            line(|| {
+                tracing::warn!(
+                    "the Redis user may not ask for the cluster's servers; a restart or a failover is not seen"
+                );
+            });
         }
     }
 
@@ -248,11 +253,14 @@ impl ShardServer {
         let found = self.suspicion.or(suspicion);
         let is_new = std::mem::replace(&mut self.suspicion, found) != found;
         if let Some(wait) = rules.until(found).map(|until| until.since(now)).filter(|wait| is_new && !wait.is_zero()) {
-            tracing::warn!(
-                server = self.address,
-                ?wait,
-                "a server of the Redis Cluster may have lost locks; it grants none until the earlier ones have ended"
-            );
+            let server = self.address.clone();
+            line(move || {
+                tracing::warn!(
+                    server,
+                    ?wait,
+                    "a server of the Redis Cluster may have lost locks; it grants none until the earlier ones have ended"
+                );
+            });
         }
     }
 }

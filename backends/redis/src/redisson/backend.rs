@@ -4,8 +4,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Health, Hold, Holder, Identity, LockKey, LockState, Profile, Queue, Released, Result,
-    Standing,
+    Attempt, Backend, Claim, Health, Hold, Identity, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
@@ -49,8 +48,8 @@ impl Backend for Redisson {
     /// Redisson counts no waiters, and a hold is ended by its own tools (`forceUnlock`).
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
-            let note = self.note(&key.literal()?).await?;
-            Ok(LockState::new(note.map(Holder::new).into_iter().collect(), None))
+            let holder = self.holder(&key.literal()?).await?;
+            Ok(LockState::new(holder.into_iter().collect(), None))
         })
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ::redis::aio::{MultiplexedConnection, SendError};
 use ::redis::{PushInfo, PushKind, RedisResult, Value};
-use dlock_contract::engine::background;
+use dlock_contract::engine::{background, line};
 use dlock_contract::{Error, Owner, Result};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -188,7 +188,9 @@ impl ChannelListener {
             match self.hear(&mut orders).await {
                 Ok(()) => pause = PAUSE.0,
                 Err(error) if pause == PAUSE.0 => {
-                    tracing::warn!(%error, "Redis does not notify this process of releases, so waiters poll");
+                    line(move || {
+                        tracing::warn!(%error, "Redis does not notify this process of releases, so waiters poll");
+                    });
                 }
                 Err(_) => {}
             }
@@ -259,7 +261,9 @@ fn allowed(answer: Result<()>) -> Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.is_retryable() => Err(error),
         Err(error) => {
-            tracing::warn!(%error, "Redis does not notify this process of releases of a lock, so its waiters poll");
+            line(move || {
+                tracing::warn!(%error, "Redis does not notify this process of releases of a lock, so its waiters poll");
+            });
             Ok(false)
         }
     }

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::line;
 use dlock_contract::{ErrorKind, Result};
 
 use crate::dialect::{Dialect, Value};
@@ -33,7 +34,11 @@ pub(crate) async fn sweep_for_ever<D: Dialect>(context: Arc<StoreContext<D>>, po
         clock.sleep_until(clock.now().after(every)).await;
         match sweep(&context, &pool).await {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                tracing::info!("rows of unused locks are not swept: the account may not DELETE from dlock's tables");
+                line(|| {
+                    tracing::info!(
+                        "rows of unused locks are not swept: the account may not DELETE from dlock's tables"
+                    );
+                });
                 return;
             }
             // The next sweep does it.

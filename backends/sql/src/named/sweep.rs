@@ -6,6 +6,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
+use dlock_contract::engine::line;
 use dlock_contract::{ErrorKind, Result};
 
 use super::dialect::NamedDialect;
@@ -29,7 +30,9 @@ pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<NamedShared<D>>)
         let Some(store) = store.upgrade() else { return };
         match sweep(&store).await {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                tracing::info!("rows of unused locks are not swept: the account may not DELETE from dlock's table");
+                line(|| {
+                    tracing::info!("rows of unused locks are not swept: the account may not DELETE from dlock's table");
+                });
                 return;
             }
             // The next sweep does it.

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use dlock_contract::engine::line;
 use dlock_contract::{ErrorKind, Result};
 
 use super::dialect::RowDialect;
@@ -29,7 +30,11 @@ pub(super) async fn sweep_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
         let Some(store) = store.upgrade() else { return };
         match sweep(&store).await {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                tracing::info!("rows of unused locks are not swept: the account may not DELETE from dlock's tables");
+                line(|| {
+                    tracing::info!(
+                        "rows of unused locks are not swept: the account may not DELETE from dlock's tables"
+                    );
+                });
                 return;
             }
             // The next sweep does it.

@@ -54,6 +54,48 @@ async fn bounded<F: Future>(work: F) -> Result<F, Error> {
     Ok(work)
 }
 
+type Items = Pin<Box<dyn futures::Stream<Item = u8> + Send>>;
+
+fn items() -> Items {
+    Box::pin(futures::stream::iter([5]))
+}
+
+#[distributed_lock(key = "a")]
+fn stream() -> Result<Items, Error> {
+    Ok(items())
+}
+
+#[distributed_lock(key = "a")]
+async fn nameless_stream() -> Result<impl futures::Stream<Item = u8>, Error> {
+    Ok(items())
+}
+
+#[distributed_lock(key = "a")]
+async fn in_tuple() -> Result<(u8, Items), Error> {
+    Ok((5, items()))
+}
+
+#[distributed_lock(key = "a")]
+async fn in_list() -> Result<Vec<Work>, Error> {
+    Ok(vec![work()])
+}
+
+struct Query;
+
+impl std::future::IntoFuture for Query {
+    type Output = u8;
+    type IntoFuture = Work;
+
+    fn into_future(self) -> Work {
+        work()
+    }
+}
+
+#[distributed_lock(key = "a")]
+fn becomes_future() -> Result<Query, Error> {
+    Ok(Query)
+}
+
 #[scheduled_lock(name = "a", at_most = "1m")]
 async fn scheduled() -> Result<Option<Work>, Error> {
     Ok(Some(work()))

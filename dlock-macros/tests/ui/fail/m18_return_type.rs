@@ -21,7 +21,7 @@ async fn other_error(id: u64) -> Result<u64, Other> {
 }
 
 #[distributed_lock(key = "a")]
-async fn hidden() -> Option<impl Iterator<Item = u8>> {
+async fn hidden() -> Option<impl IntoIterator<Item = u8>> {
     Some(std::iter::empty())
 }
 

@@ -53,10 +53,12 @@ impl Tenure {
         self.neighbours().turn.as_mut().is_none_or(|turn| turn.begin_sole_hold(self.sole_thread))
     }
 
-    /// Takes the state that is needed to pass the hold on. `None` if the hold was lost.
+    /// Takes the state that is needed to pass the hold on. `None` if the hold was lost, or if the turn was passed on
+    /// before it.
     pub(crate) fn take_cohort(&self) -> Option<Box<CohortState>> {
-        let cohort = self.neighbours().cohort.take();
-        cohort.filter(|_| self.is_released())
+        let mut neighbours = self.neighbours();
+        let cohort = neighbours.cohort.take();
+        cohort.filter(|_| self.is_released() && neighbours.turn.is_some())
     }
 
     /// Gives the hold to the next caller of this process. False if no waiter can have it.

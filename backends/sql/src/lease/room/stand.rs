@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::line;
 use dlock_contract::{Attempt, BootInstant, Result};
 
 use crate::dialect::Dialect;
@@ -42,7 +43,7 @@ pub(crate) async fn stand<D: Dialect>(
         Ok(outcome) => outcome,
         // Not an error of the call: the caller asks by itself, and polls for a while.
         Err(error) => {
-            tracing::debug!(error = %error, "a waiter of a lease row left its waiting room");
+            line(move || tracing::debug!(%error, "a waiter of a lease row left its waiting room"));
             sessions.close_for_a_while();
             Outcome::Ask
         }

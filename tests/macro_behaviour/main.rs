@@ -13,6 +13,8 @@ use dlock::{Error, KeyPart, KeyWriter, distributed_lock};
 use futures::FutureExt;
 use tracing::instrument;
 
+mod arguments;
+
 #[derive(Debug)]
 enum Failure {
     Lock,

@@ -1,0 +1,102 @@
+//! The log lines of dlock. A line runs user code, the layers of `tracing` or a logger, which may block or panic.
+//!
+//! On a caller's thread a line is written at once. Lines of our own thread are written by a thread of their own, so that a
+//! layer that blocks delays lines and no renewal. No panic of a layer comes out of here: it costs one line.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use crate::background::{aside, is_ours};
+use crate::foreign::caught;
+
+/// So many lines wait for layers that are slow. Further ones are counted.
+const MOST_WAITING: usize = 1024;
+
+type Line = Box<dyn FnOnce() + Send>;
+
+/// The way to the thread of the lines; `None` if the machine gave no thread.
+static LINES: OnceLock<Option<SyncSender<Line>>> = OnceLock::new();
+
+/// The lines that were not written since the last one that was.
+static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
+
+/// Writes a log line: `write` calls a macro of `tracing`.
+pub fn line(write: impl FnOnce() + Send + 'static) {
+    if !is_ours() {
+        caught(write);
+        return;
+    }
+    let sender = LINES.get_or_init(|| {
+        let (sender, receiver) = sync_channel(MOST_WAITING);
+        aside("dlock-log", move || write_all(&receiver)).ok().map(|()| sender)
+    });
+    let sent = sender.as_ref().is_some_and(|sender| sender.try_send(Box::new(write)).is_ok());
+    if !sent {
+        LEFT_OUT.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn write_all(lines: &Receiver<Line>) {
+    for write in lines {
+        caught(write);
+        let left_out = LEFT_OUT.swap(0, Ordering::Relaxed);
+        if left_out > 0 {
+            caught(
+                || tracing::warn!(target: "dlock", left_out, "the log was so slow that lines of dlock were left out"),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::sync::{Mutex, PoisonError};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::background::background;
+
+    const HANG: Duration = Duration::from_secs(20);
+
+    /// There is one thread for lines, and each test fills or looks at its queue.
+    static ONE_TEST: Mutex<()> = Mutex::new(());
+
+    /// Lets our thread write, and waits until it has gone on.
+    fn write_on_our_thread(lines: impl IntoIterator<Item: FnOnce() + Send + 'static> + Send + 'static) {
+        let (done, is_done) = channel();
+        background().unwrap().spawn(async move {
+            lines.into_iter().for_each(line);
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(HANG).expect("a line blocks our thread");
+    }
+
+    #[test]
+    fn a_line_that_blocks_delays_only_lines_and_what_does_not_fit_is_counted() {
+        let _alone = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
+        let (go, blocked) = channel::<()>();
+        write_on_our_thread([move || assert!(blocked.recv().is_err())]);
+        let (tell, told) = channel();
+        let tells = (0..3 * MOST_WAITING).map(move |number| {
+            let tell = tell.clone();
+            move || tell.send(number).unwrap()
+        });
+        write_on_our_thread(tells);
+        assert!(LEFT_OUT.load(Ordering::Relaxed) >= MOST_WAITING as u64);
+        drop(go);
+        let written: Vec<_> = std::iter::from_fn(|| told.recv_timeout(HANG).ok()).collect();
+        assert!((1..=MOST_WAITING + 1).contains(&written.len()) && written.is_sorted(), "{written:?}");
+    }
+
+    #[test]
+    fn a_line_that_panics_ends_nothing() {
+        let _alone = ONE_TEST.lock().unwrap_or_else(PoisonError::into_inner);
+        line(|| panic!("on a caller's thread"));
+        write_on_our_thread([|| panic!("on the thread of the lines")]);
+        let (tell, told) = channel();
+        write_on_our_thread([move || tell.send(std::thread::current().name().map(str::to_owned)).unwrap()]);
+        assert_eq!(told.recv_timeout(HANG).unwrap().as_deref(), Some("dlock-log"));
+    }
+}
