@@ -119,7 +119,7 @@ pub(crate) fn make() {
     nothing();
     assert!(matches!(told_apart(), Outcome::Ran(5)));
     assert_eq!(several(1, 2).expect("free"), 2);
-    assert_eq!(each(&[3, 1, 3]).expect("free"), 2);
+    assert_eq!(each(&[3, 1, 3]).expect("free"), 3);
     assert_eq!(impl_argument(5).expect("free"), "5");
     // A store that cannot tell its time refuses.
     drop(once());

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, HoldId, Owner, Queue, Result, Signal, Wake};
+use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Queue, Result, Signal, Wake};
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{already_run, busy, timed_out};
@@ -11,11 +11,9 @@ use super::turn::Received;
 use super::unpolled::watch;
 use crate::acquire::wait::{Pace, ask_again_at, news};
 use crate::events::shutdown::shut_down;
-use crate::guard::scope;
 use crate::hold::abandon::abandon_later;
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::request_bound;
-use crate::hold::tenure::Tenure;
 use crate::options::Wait;
 use crate::options::lock_options::Resolved;
 
@@ -160,29 +158,6 @@ impl Acquisition {
                 return Err(error);
             }
         }
-    }
-
-    /// Refuses to wait for the hold of an enclosing call that has this store under another name, or this lock by a pair of
-    /// stores. The engine cannot see that, but the store knows the hold.
-    async fn check_other_names(&mut self) -> Result<()> {
-        let is_like = |held: &Arc<Tenure>| held.hold.claim.key == self.claim.key && !held.store.is_same(&self.store);
-        let alike: Vec<_> = scope::chain().filter(is_like).collect();
-        if alike.is_empty() {
-            return Ok(());
-        }
-        let look = self.store.ask(self.attempt_bound(), &self.claim, |backend, claim| backend.look(&claim.key));
-        // Without an answer the wait goes on.
-        let Ok(state) = look.await else { return Ok(()) };
-        let has_it = |held: &&Arc<Tenure>| {
-            state.holders.iter().any(|holder| holder.id == Some(HoldId::of(&held.hold.claim.owner)))
-        };
-        let Some(outer) = alike.iter().find(has_it) else { return Ok(()) };
-        let text = format!(
-            "an enclosing call, `{}`, holds this lock by the backend {:?}, which is the same store; waiting for it would deadlock",
-            outer.label.place(),
-            &*outer.store.name
-        );
-        Err(Error::new(ErrorKind::WouldDeadlock, text))
     }
 
     /// Tells the callers behind that the store failed: they have not waited for a holder.

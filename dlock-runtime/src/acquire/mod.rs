@@ -16,6 +16,7 @@ pub(crate) mod lazy;
 pub(crate) mod opening;
 pub(crate) mod refused;
 pub(crate) mod request;
+pub(crate) mod self_wait;
 pub(crate) mod several;
 pub(crate) mod single;
 #[cfg(feature = "testing")]

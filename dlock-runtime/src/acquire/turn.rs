@@ -11,7 +11,6 @@ use super::unpolled::undo;
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::{LONGEST_REQUEST, request_bound};
-use crate::hold::tenure::Tenure;
 use crate::options::Wait;
 use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting, Won};
 
@@ -158,24 +157,6 @@ impl Acquisition {
     /// Passes over the callers of this process that are not polled.
     pub(super) fn look_at_neighbours(&self) {
         undo(&self.store, self.store.queue.pass_over(&self.lock, self.shared.clock.now()));
-    }
-
-    /// Refuses to park if the lock can only come from a task of the parked thread.
-    pub(super) fn check_parking(&self) -> Result<()> {
-        let Some(parked) = &self.parked else { return Ok(()) };
-        let Some(sole_thread) = parked.sole_thread else { return Ok(()) };
-        let blocks = |tenure: &Arc<Tenure>| {
-            tenure.sole_thread == Some(sole_thread) && tenure.store.is_same(&self.store) && tenure.lock == self.lock
-        };
-        if self.store.queue.has(&self.lock, sole_thread) || self.shared.renewals.holds().iter().any(blocks) {
-            return Err(Error::new(
-                ErrorKind::WouldDeadlock,
-                "the lock was acquired on this thread, or is waited for there before this call, and that task cannot go on while \
-                 this call blocks the thread (of a current-thread runtime, or of a `LocalSet`); make the function async, or call \
-                 it in `spawn_blocking`",
-            ));
-        }
-        Ok(())
     }
 
     /// Waits for the turn. The error is contention only if the store has said that the lock is held. If the store is

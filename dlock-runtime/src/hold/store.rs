@@ -56,7 +56,7 @@ impl Store {
     }
 
     /// Whether both are one backend, which may be installed under several names. Two backends may also be clients of one
-    /// store; only the store can tell that (`acquire::contend`).
+    /// store; only the store can tell that (`acquire::self_wait`).
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.backend, &other.backend)
     }
