@@ -25,9 +25,14 @@ impl Registry {
     /// | `DLOCK_TUNE` | settings of single sites, see [`tune_from`](dlock_runtime::Registry::tune_from) | `shop::deduct ttl=1m; nightly wait=none` |
     /// | `DLOCK_TUNE_FILE` | a file with such settings; `DLOCK_TUNE` has the last word | `/etc/shop/locks` |
     ///
+    /// Durations are written as in the attribute.
+    ///
+    /// If it fails or is dropped, it leaves no store installed, so that it can be called again, such as when a store is
+    /// down at the start. Defaults and settings of sites stay as far as they were read.
+    ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) naming the variable, without its value; and what
-    /// [`connect`](Self::connect) fails with.
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) naming the variable, without its value but for the path
+    /// of a file that cannot be read; and what [`connect`](Self::connect) fails with.
     pub async fn connect_from_env(&self) -> Result<Vec<String>> {
         // Collected first: the iterator over the environment is not `Send`, and this may be awaited in a spawned task.
         let variables: Vec<_> = std::env::vars_os()
@@ -52,13 +57,7 @@ impl Registry {
                 "DLOCK_NAMESPACE" => new_defaults.namespace = value?,
                 "DLOCK_TTL" => new_defaults.ttl = duration(&name, &value?)?,
                 "DLOCK_MAX_HOLD" => new_defaults.max_hold = duration(&name, &value?)?,
-                "DLOCK_WAIT" => {
-                    new_defaults.wait = match value?.as_str() {
-                        "none" => Wait::None,
-                        "forever" => Wait::Forever,
-                        text => Wait::UpTo(duration(&name, text)?),
-                    }
-                }
+                "DLOCK_WAIT" => new_defaults.wait = wait(&name, &value?)?,
                 "DLOCK_CONNECT" => {
                     is_lazy = match value?.as_str() {
                         "now" => false,
@@ -78,27 +77,40 @@ impl Registry {
             }
         }
         self.configure(|defaults| *defaults = new_defaults)?;
-        urls.sort();
-        let names = urls.iter().map(|(backend, ..)| backend.clone()).collect();
-        self.connect_all(urls, is_lazy).await?;
-        if let Some(default) = default {
-            self.set_default(&default)?;
-        }
+        // Before the stores are opened: a mistake in a setting needs none of them.
         if let Some(path) = tune_file {
             let text = std::fs::read_to_string(&path)
                 .map_err(|error| Error::config("DLOCK_TUNE_FILE", format!("{path} cannot be read")).because(error))?;
-            self.tune_from(&text)?;
+            self.tune_by("DLOCK_TUNE_FILE", &text)?;
         }
         if let Some(text) = tune {
-            self.tune_from(&text)?;
+            self.tune_by("DLOCK_TUNE", &text)?;
         }
+        urls.sort();
+        let names = urls.iter().map(|(backend, ..)| backend.clone()).collect();
+        let mut installed = Installed { registry: self, names: Vec::new() };
+        installed.connect_all(urls, is_lazy).await?;
+        if let Some(default) = default {
+            self.set_default(&default)?;
+        }
+        installed.names.clear();
         Ok(names)
+    }
+
+    fn tune_by(&self, variable: &str, text: &str) -> Result<()> {
+        self.tune_from(text).map_err(|error| Error::config(variable, format!("{variable}: {}", error.message())))
     }
 }
 
-impl Registry {
+/// The stores that a call has installed. If it fails or is dropped, they are taken out, so that it can be made again.
+struct Installed<'a> {
+    registry: &'a Registry,
+    names: Vec<String>,
+}
+
+impl Installed<'_> {
     /// Opens the stores of these names, variables and URLs. A store that is made of others comes after them.
-    async fn connect_all(&self, mut urls: Vec<(String, String, String)>, is_lazy: bool) -> Result<()> {
+    async fn connect_all(&mut self, mut urls: Vec<(String, String, String)>, is_lazy: bool) -> Result<()> {
         while !urls.is_empty() {
             let waits_for_member = |url: &str| {
                 let members = openers::members(url);
@@ -111,18 +123,32 @@ impl Registry {
             };
             let (backend, _, url) = urls.remove(next);
             match is_lazy {
-                true => self.connect_lazy(&backend, &url)?,
-                false => self.connect(&backend, &url).await?,
+                true => self.registry.connect_lazy(&backend, &url)?,
+                false => self.registry.connect(&backend, &url).await?,
             }
+            self.names.push(backend);
         }
         Ok(())
     }
 }
 
+impl Drop for Installed<'_> {
+    fn drop(&mut self) {
+        // A store that is made of others goes before them.
+        self.names.iter().rev().for_each(|name| self.registry.uninstall(name));
+    }
+}
+
+// Values are not shown: a variable may have been filled with the wrong secret.
+
 fn duration(variable: &str, text: &str) -> Result<Duration> {
-    // The value is not shown: a variable may have been filled with the wrong secret.
-    humantime::parse_duration(text)
-        .map_err(|_| Error::config(variable, format!("{variable} must be a duration such as 30s, 1m30s or 500ms")))
+    let error = |_| Error::config(variable, format!("{variable} must be a duration such as 30s, 1m30s or 500ms"));
+    dlock_values::duration(text).map_err(error)
+}
+
+fn wait(variable: &str, text: &str) -> Result<Wait> {
+    let text_of_error = format!("{variable} must be `none`, `forever` or a duration such as 30s, 1m30s or 500ms");
+    dlock_values::wait(text).map_err(|_| Error::config(variable, text_of_error))
 }
 
 #[cfg(all(test, feature = "memory"))]
@@ -189,5 +215,57 @@ mod tests {
             assert!(!error.to_string().contains("hunter2"));
         }
         assert!(connect(&[("DLOCK_DEFAULT", "nobody")]).1.is_err());
+        for (variable, text) in [
+            ("DLOCK_TUNE", "hunter2"),
+            ("DLOCK_TUNE", "hunter2 ttl=1s"),
+            ("DLOCK_TUNE", "hunter2=ttl"),
+            ("DLOCK_TUNE", "\"hunter2"),
+            ("DLOCK_TTL", "hunter2s"),
+            ("DLOCK_WAIT", "0s"),
+            ("DLOCK_MAX_HOLD", "1M"),
+        ] {
+            let text = connect(&[(variable, text)]).1.expect_err(text).to_string();
+            assert!(text.contains(variable) && !text.contains("hunter2") && !text.contains("1M"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_start_that_failed_can_be_tried_again() {
+        let registry = Registry::new();
+        let again = |variables: &[(&str, &str)]| {
+            let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), Some((*value).to_owned())));
+            futures::executor::block_on(registry.connect_from(variables))
+        };
+        let (first, last) = (("DLOCK_URL_A", "memory://"), ("DLOCK_URL_B", "memory://"));
+        let down = ("DLOCK_URL_B", "paired://?gate=nobody&authority=either");
+        assert!(matches!(again(&[first, down]).unwrap_err().kind(), ErrorKind::BackendNotRegistered { .. }));
+        assert!(again(&[first, last, ("DLOCK_DEFAULT", "nobody")]).is_err());
+        assert!(again(&[first, down, ("DLOCK_CONNECT", "lazy"), ("DLOCK_DEFAULT", "nobody")]).is_err());
+        assert_eq!(again(&[first, last, ("DLOCK_DEFAULT", "a")]).unwrap(), ["a", "b"]);
+        drop(registry.lock("job").acquire_blocking().unwrap());
+        // The stores of another call, or of the program, are not replaced.
+        let error = again(&[("DLOCK_URL_0", "memory://"), first]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::AlreadyRegistered), "{error}");
+        drop(registry.lock("job").acquire_blocking().unwrap());
+    }
+
+    /// A server that accepts and is silent keeps the call waiting for as long as the test wants.
+    #[cfg(feature = "redis")]
+    #[test]
+    fn a_start_that_was_dropped_can_be_tried_again() {
+        use futures::FutureExt;
+
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let registry = Registry::new();
+        let from = |second: String| {
+            let variables = [("DLOCK_URL_A", "memory://".to_owned()), ("DLOCK_URL_B", second)];
+            registry.connect_from(variables.into_iter().map(|(name, url)| (name.to_owned(), Some(url))))
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let never = from(format!("redis://{}", silent.local_addr().unwrap()));
+            assert!(never.now_or_never().is_none());
+            assert_eq!(from("memory://".to_owned()).await.unwrap(), ["a", "b"]);
+        });
     }
 }

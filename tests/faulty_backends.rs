@@ -1,6 +1,6 @@
 //! The suite is tested with a correct store and with lying ones: a case that catches no lie proves nothing.
 
-#![expect(clippy::unwrap_used, reason = "a test may fail by it")]
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by it")]
 
 #[path = "faulty_backends/carried.rs"]
 mod carried;
@@ -12,6 +12,8 @@ mod client;
 mod ends;
 #[path = "faulty_backends/lies.rs"]
 mod lies;
+#[path = "faulty_backends/limits.rs"]
+mod limits;
 #[path = "faulty_backends/line.rs"]
 mod line;
 #[path = "faulty_backends/looks.rs"]
@@ -33,7 +35,7 @@ use tokio::sync::Semaphore;
 
 use lies::{LIES, Lie, SETUPS};
 use server::Setup;
-use store::Reference;
+use store::{LateAtFirst, Reference};
 
 /// Every lie is caught by exactly its cases, and every case is the only one to catch some lie.
 #[test]
@@ -72,6 +74,19 @@ fn a_correct_store_passes_the_suite() {
         let passed = reports.iter().any(|report| report.rows[row].outcome == Outcome::Passed);
         assert!(passed, "{} applies to no setup:\n{table}", case.name());
     }
+}
+
+/// A store that does not answer for a moment has broken no promise. One that never answers is no store.
+#[tokio::test]
+async fn a_store_that_is_late_once_passes_and_one_that_never_answers_does_not() {
+    let case = &cases()[0];
+    let run =
+        async |lost: u32| case.run(&LateAtFirst { store: Reference::new(SETUPS[0], None), lost: lost.into() }).await;
+    for lost in [1, 2] {
+        assert_eq!(run(lost).await, Outcome::Passed, "{lost}");
+    }
+    let Outcome::Failed(why) = run(u32::MAX).await else { panic!("it never answers") };
+    assert!(why.contains("too slow") && why.contains("the server is late"), "{why}");
 }
 
 /// Every case for every plan, each with a store of its own, so that they can run side by side.

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use dlock::testing::TestKit;
-use dlock::{Error, ErrorKind, current, distributed_lock};
+use dlock::{Error, ErrorKind, Key, current, distributed_lock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -14,6 +14,11 @@ const HANG: Duration = Duration::from_secs(60);
 
 #[distributed_lock(key = "stock:<id>", wait = "20s")]
 async fn deduct(id: u64) -> Result<u64, Error> {
+    Ok(id)
+}
+
+#[distributed_lock(key = "stock:<id>", wait = "none")]
+async fn deduct_now(id: u64) -> Result<u64, Error> {
     Ok(id)
 }
 
@@ -32,6 +37,28 @@ fn bounded(test: impl AsyncFnOnce() + Send + 'static) {
         let _ = done.send(());
     });
     result.recv_timeout(HANG).expect("an end, and no panic")
+}
+
+/// A test's kits often end with its block, in the order of the names or of a struct's fields.
+#[tokio::test]
+async fn kits_are_left_in_any_order() {
+    let (first, second) = (TestKit::new(), TestKit::new());
+    let held = async |kit: &TestKit| {
+        let guard = kit.lock(Key::text("stock:").value(&7_u64)).acquire().await.unwrap();
+        let refused = deduct_now(7).await.map_err(|error| error.kind().clone());
+        guard.release().await.unwrap();
+        refused == Err(ErrorKind::Busy)
+    };
+    let in_first = first.enter();
+    let in_second = second.enter();
+    assert!(held(&second).await && !held(&first).await);
+    drop(in_first);
+    assert!(held(&second).await && !held(&first).await, "the second is still entered");
+    let again = first.enter();
+    drop(in_second);
+    assert!(held(&first).await && !held(&second).await, "the first is entered again");
+    drop(again);
+    assert!(matches!(deduct_now(7).await.unwrap_err().kind(), ErrorKind::BackendNotRegistered { .. }));
 }
 
 #[test]

@@ -284,8 +284,14 @@ fn a_process_is_tuned_by_a_file_and_variables_override_the_file() {
         ["5m", "3h", "forever", "7"]
     );
     for (variables, part) in [
-        ([store, ("DLOCK_TUNE", "knowing::nobody ttl=1s")], "no locked function with the name"),
-        ([store, ("DLOCK_TUNE", "knowing::job on_busy=skip")], "cannot change without a rebuild"),
+        (
+            [store, ("DLOCK_TUNE", "knowing::nobody ttl=1s")],
+            "DLOCK_TUNE: line 1: there is no locked function with this name",
+        ),
+        (
+            [store, ("DLOCK_TUNE", "knowing::job on_busy=skip")],
+            "DLOCK_TUNE: line 1: knowing::job: on_busy: this is a part of the function's type",
+        ),
         ([store, ("DLOCK_TUNE_FILE", "/nowhere/locks")], "/nowhere/locks cannot be read"),
     ] {
         let said = with_environment("child_that_prints_how_it_is_tuned", &variables);

@@ -54,6 +54,29 @@ fn a_pair_is_made_of_the_stores_that_it_names() {
 }
 
 #[test]
+fn a_call_inside_of_a_pair_does_not_wait_for_itself_in_one_of_its_stores() {
+    let registry = registry();
+    block_on(registry.connect("pair", PAIR)).unwrap();
+    block_on(registry.connect("both", "migrating://?old=quick&new=sure")).unwrap();
+    let nested = [
+        ("pair", "quick"),
+        ("pair", "sure"),
+        ("sure", "pair"),
+        ("both", "quick"),
+        ("both", "sure"),
+        ("quick", "both"),
+        ("sure", "both"),
+    ];
+    for (outer, inner) in nested {
+        let asks = registry.lock("job").backend(inner).wait(Wait::UpTo(SOON));
+        let told = registry.lock("job").backend(outer).run_blocking(|_| asks.acquire_blocking().map(drop)).unwrap();
+        let error = told.unwrap_err();
+        assert_eq!((error.kind(), error.backend()), (&ErrorKind::WouldDeadlock, Some(inner)), "{outer}: {error}");
+        assert!(error.to_string().contains(outer), "{error}");
+    }
+}
+
+#[test]
 fn a_url_that_names_no_two_stores_is_refused() {
     let error = refusal("paired://?gate=quick&authority=nobody");
     assert_eq!(*error.kind(), ErrorKind::BackendNotRegistered { known: vec!["quick".into(), "sure".into()] });

@@ -211,7 +211,8 @@ async fn in_use(servers: &[&Instance], url: &dyn Fn(&str) -> String) {
     registry.set_default("store").unwrap();
     // The test waits for the end of the ttl, so that is short, and a busy machine may need more than one attempt.
     let lock = || registry.lock("job").ttl(Duration::from_secs(3)).name("secrets");
-    let retry = Retry { times: 100, backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(200)) };
+    let retry =
+        Retry { times: 100, backoff: Some(Backoff::new(Duration::from_millis(20), Duration::from_millis(200))) };
     let guard = lock().wait(Wait::UpTo(Duration::from_secs(60))).retry(retry).acquire().await.unwrap();
     heard.note(&format!("{guard:?} {:?} {:?} {:?} {registry:#?}", guard.fence(), lock(), lock().holders().await));
     heard.note_error(&lock().try_acquire().await.unwrap_err());

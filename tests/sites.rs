@@ -90,7 +90,8 @@ fn verify_takes_defaults_and_tunings_as_they_are() {
     registry.tune("sites::brief", |site| site.ttl = Some(Duration::from_secs(1))).unwrap();
     registry.verify().unwrap();
     let huge = |defaults: &mut Defaults| {
-        (defaults.ttl, defaults.max_hold) = (Duration::from_secs(1 << 40), Duration::MAX);
+        let year = Duration::from_secs(365 * 86_400);
+        (defaults.ttl, defaults.max_hold) = (50 * year, 100 * year);
     };
     registry.configure(huge).unwrap();
     let found = registry.verify().unwrap_err();
@@ -140,19 +141,51 @@ fn a_site_is_tuned_by_name_and_wrong_settings_are_refused() {
     let text = registry.explain().to_string();
     assert!(text.contains("ttl          2m") && text.contains("10ms to 1s") && text.contains("1 times"), "{text}");
     for (nonsense, part) in [
-        ("sites::nobody ttl=1s", "no locked function with the name \"sites::nobody\""),
+        ("sites::nobody ttl=1s", "no locked function with this name; these exist: sites::deduct"),
         ("sites::deduct ttl", "is not `setting=value`"),
-        ("sites::deduct ttl=soon", "write a duration"),
+        ("sites::deduct ttl=soon", "`soon` is not a duration; expected a number with a unit"),
         ("sites::deduct colour=red", "no such setting"),
         ("sites::deduct on_busy=skip", "cannot change without a rebuild"),
-        ("sites::deduct attempts=-1", "whole number"),
-        ("\nsites::deduct max_hold=1s", "line 2: max_hold"),
-        ("sites::deduct backoff=5s", "both bounds"),
+        ("sites::deduct attempts=-1", "no count"),
+        ("\nsites::deduct max_hold=1s", "line 2: sites::deduct: max_hold"),
+        ("# sites::deduct ttl=1s;\nsites::deduct ;; sites::report #\n sites::deduct max_hold=1s", "line 3: "),
+        ("sites::deduct backoff=5s", "expected two durations"),
+        ("sites::deduct retry=5, 100ms..2s", "needs quotes"),
+        ("sites::deduct wait=\"5s", "no other one in its line"),
+        ("ttl=1s", "write the name of a locked function first"),
+        ("sites::deduct ttl=1s =", "without a setting"),
     ] {
         let error = registry.tune_from(nonsense).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }) && error.to_string().contains(part), "{error}");
     }
     assert!(registry.explain().to_string().contains("ttl          20s"), "nothing of the nonsense is in force");
+}
+
+#[test]
+fn a_comment_ends_with_its_line() {
+    let registry = registry(&["memory", "reports", "brief"]);
+    let before = registry.explain().to_string();
+    registry.tune_from("# sites::deduct ttl=1m; sites::deduct wait=none").unwrap();
+    registry.tune_from("  #\n\n ; # sites::deduct ttl=1m;sites::deduct wait=none\r\n").unwrap();
+    assert_eq!(registry.explain().to_string(), before);
+    registry.tune_from("\"sites::deduct\" wait = none, attempts = 7 # slow; sites::deduct attempts=9").unwrap();
+    let text = registry.explain().to_string();
+    assert!(text.contains("attempts     7") && text.contains("ttl          20s"), "{text}");
+}
+
+#[test]
+fn defaults_that_contradict_what_is_tuned_are_refused() {
+    let registry = registry(&["memory", "reports", "brief"]);
+    registry.tune_from("sites::report renew=15s; sites::ship ttl=1m max_hold=1m").unwrap();
+    for (ttl, is_ok) in [(25, true), (20, false), (23, true)] {
+        let result = registry.configure(|defaults| defaults.ttl = Duration::from_secs(ttl));
+        assert_eq!(result.is_ok(), is_ok, "{ttl}: {result:?}");
+        if let Err(error) = result {
+            assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+            assert!(error.to_string().contains("sites::report") && error.to_string().contains("two thirds"), "{error}");
+            assert_eq!(registry.defaults().ttl, Duration::from_secs(25), "the old ones stay");
+        }
+    }
 }
 
 /// In its closure the registry can be asked for anything but another change.

@@ -17,6 +17,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("a release that asks for the next caller puts it behind other waiters", carries, stands),
     case!("a late release asks for the next caller and takes the lock from nobody", carries, too_late),
     case!("a grant to the next caller counts from before the release was sent", carries, counts),
+    case!("a grant to the next caller is kept as long as its holder believes", carries, kept),
     case!("the next caller of a release leaves nothing when it gives up", carries, given_up),
     case!("an abandon on dlock's own thread does not overtake the release that asks for its claim", carries, overtaken),
 ];
@@ -101,6 +102,18 @@ async fn counts(fixture: &Fixture<'_>) -> Tested {
     Err(Stop::Failed(
         "the grant counts from the reply, so after a slow reply the holder trusts the lock for too long".into(),
     ))
+}
+
+async fn kept(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let former = known_as_waiter(fixture, &key, &one, &other).await?;
+    let next = fixture.claim(&key, fixture.long())?;
+    // Other cases look at the answer.
+    if let (_, Attempt::Acquired(hold)) = release_to(fixture, &one, &former, &next).await? {
+        one.kept_as_believed(&hold).await?;
+        one.give_back(&hold).await?;
+    }
+    Ok(())
 }
 
 async fn given_up(fixture: &Fixture<'_>) -> Tested {

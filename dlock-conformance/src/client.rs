@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, ErrorKind, Exchange, Hold, Identity, Keeps, LockKey,
-    Periods, Queue, Released, RunEnd, Settle, Signal, Standing, Together, Tokens, Validity, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, ErrorKind, Exchange, Hold, HoldId, Identity, Keeps,
+    LockKey, Periods, Queue, Released, RunEnd, Settle, Signal, Standing, Together, Tokens, Validity, Wake,
 };
 use futures::future::Either;
 
@@ -59,8 +59,6 @@ impl Client {
         loop {
             match self.backend.try_acquire(claim, queue).await {
                 Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
-                // Stores give up an attempt after a part of its ttl.
-                Err(error) if error.is_retryable() && claim.ttl < SLACK => return Err(Stop::Unanswered(error)),
                 answer => return Ok(answer?),
             }
         }
@@ -210,6 +208,55 @@ impl Client {
                 Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
                 Err(error) => return Err(error.into()),
             }
+        }
+    }
+
+    /// Fails if the store ends the lease of a hold before its holder stops believing in it.
+    pub(crate) async fn lasts(&self, hold: &Hold, belief: Validity) -> Tested {
+        let end = self.clock.now().after(SLACK);
+        let state = loop {
+            match self.backend.look(&hold.claim.key).await {
+                Err(error) if error.is_retryable() && self.clock.now() < end => pause(20).await,
+                answer => break answer?,
+            }
+        };
+        // Read after the answer: so a slow machine may hide a short lease, and never makes one.
+        let now = self.clock.now();
+        let id = HoldId::of(&hold.claim.owner);
+        let shown = match &state.holders[..] {
+            [only] => Some(only),
+            holders => holders.iter().find(|holder| holder.id == Some(id)),
+        };
+        // A renewal tells whether it is held at all.
+        let Some(shown) = shown else { return Ok(()) };
+        let Some(left) = shown.lease_left else {
+            ensure!(hold.session.is_some(), "a hold that lives in no session is shown without the rest of its lease");
+            return Err(Stop::NotApplicable("the lease is that of a session".into()));
+        };
+        // The store may count in steps.
+        let early = belief.deadline().since(now.after(left + self.backend.profile().ttl.step));
+        ensure!(
+            early.is_zero(),
+            "a lease of {:?} ends {early:?} before its holder stops believing in it",
+            belief.granted
+        );
+        Ok(())
+    }
+
+    /// The same, unless the lease is that of a session.
+    pub(crate) async fn lasts_if_told(&self, hold: &Hold, belief: Validity) -> Tested {
+        match self.lasts(hold, belief).await {
+            Err(Stop::NotApplicable(_)) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// [`Self::lasts`] after the grant, and after a renewal. Other cases look at that renewal's answer.
+    pub(crate) async fn kept_as_believed(&self, hold: &Hold) -> Tested {
+        self.lasts(hold, hold.validity).await?;
+        match self.renewal(hold).await? {
+            Ok(Standing::Renewed(validity)) => self.lasts(hold, validity).await,
+            _ => Ok(()),
         }
     }
 

@@ -13,6 +13,7 @@ use crate::fixture::{Fixture, Stop, TRIES, Tested, case, ensure, pause};
 pub(crate) const CASES: &[Case] = &[
     case!("many owners at once never hold the lock together", always, all_at_once),
     case!("clients that reach only a part of the store and others never hold the lock together", always, in_part),
+    case!("clients with different settings never hold the lock together", always, with_settings),
     case!("a second owner is refused, from any client", always, second_owner),
     case!("an owner may ask again, and one release frees the lock", always, asked_again),
     case!("a repeated request of an owner begins its lease anew", always, armed_anew),
@@ -40,13 +41,24 @@ async fn all_at_once(fixture: &Fixture<'_>) -> Tested {
 async fn in_part(fixture: &Fixture<'_>) -> Tested {
     let (one, part, other) = (fixture.client().await?, fixture.client_of_a_part().await?, fixture.client().await?);
     // First in turn: side by side, the clients of one half may be done before the other half begins.
-    for (holder, asker) in [(&one, &part), (&part, &other)] {
+    in_turn(fixture, [(&one, &part), (&part, &other)]).await?;
+    side_by_side(fixture, &[one, part, other]).await
+}
+
+/// A setting may neither be a part of the lock's name nor choose another way to lock.
+async fn with_settings(fixture: &Fixture<'_>) -> Tested {
+    let (one, special) = (fixture.client().await?, fixture.client_with_other_settings().await?);
+    in_turn(fixture, [(&one, &special), (&special, &one)]).await
+}
+
+async fn in_turn(fixture: &Fixture<'_>, pairs: [(&Client, &Client); 2]) -> Tested {
+    for (holder, asker) in pairs {
         let key = fixture.key()?;
         let hold = holder.take_within(&fixture.claim(&key, fixture.long())?, super::fixture::SLACK).await?;
         asker.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, hold.validity).await?;
         holder.give_back(&hold).await?;
     }
-    side_by_side(fixture, &[one, part, other]).await
+    Ok(())
 }
 
 /// Clients that work under one lock. Each has several owners, one after another.

@@ -16,6 +16,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("a late renewal prolongs no other owner's lock", leases, renewal_for_another),
     case!("a lock that an operator freed goes to the next owner at once", always, evicted),
     case!("a grant has the ttl and the claim that were asked for", always, as_asked),
+    case!("the store keeps a lease of any ttl as long as its holder believes", leases, any_ttl),
     case!("a grant counts from before the request", always, grant_counts),
     case!("a renewal counts from before the request", always, renewal_counts),
     case!("a refused owner hears of no longer lease than the holder's ttl", always, lease_left),
@@ -120,6 +121,16 @@ async fn as_asked(fixture: &Fixture<'_>) -> Tested {
         ensure!(granted == ttl, "a ttl of {ttl:?} was asked for and {granted:?} was granted");
         let same = hold.claim.owner == claim.owner && hold.claim.key == claim.key;
         ensure!(same, "the hold belongs to another claim than the one that asked");
+        client.give_back(&hold).await?;
+    }
+    Ok(())
+}
+
+async fn any_ttl(fixture: &Fixture<'_>) -> Tested {
+    let client = fixture.client().await?;
+    for ttl in [fixture.some_seconds(), fixture.long(), fixture.profile.ttl.max] {
+        let hold = client.take(&fixture.claim(&fixture.key()?, ttl)?).await?;
+        client.kept_as_believed(&hold).await?;
         client.give_back(&hold).await?;
     }
     Ok(())

@@ -72,21 +72,27 @@ async fn refused(fixture: &Fixture<'_>, client: &Client) -> Tested {
 async fn ready(fixture: &Fixture<'_>) -> Tested {
     let client = warm(fixture).await?;
     client.backend.ready().await?;
+    // Twice: the first request may break an open connection, the second one must open a connection.
     let down = fixture.outage(Outage::Refused).await?;
-    for _ in 0..2 {
-        match unanswered(client.backend.ready()).await {
-            Err(error) => outage(&error)?,
-            Ok(health) => return Err(Stop::Failed(format!("a store that cannot be reached says: {health}"))),
-        }
-    }
+    is_not_ready(&client).await?;
+    is_not_ready(&client).await?;
     drop(down);
     let end = fixture.clock.now().after(BOUND);
-    loop {
-        match bounded(client.backend.ready()).await {
-            Ok(_) => return Ok(()),
-            Err(error) if fixture.clock.now() > end => return Err(error.into()),
-            Err(_) => pause(100).await,
-        }
+    while let Err(error) = bounded(client.backend.ready()).await {
+        ensure!(fixture.clock.now() < end, "the store is back and not ready: {error}");
+        pause(100).await;
+    }
+    // A store that is ready grants locks.
+    client.give_back(&client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?).await?;
+    // A connection that is open says nothing of the store. Another case looks at this client's way back.
+    let _silent = fixture.outage(Outage::Silent).await?;
+    is_not_ready(&client).await
+}
+
+async fn is_not_ready(client: &Client) -> Tested {
+    match unanswered(client.backend.ready()).await {
+        Err(error) => outage(&error),
+        Ok(health) => Err(Stop::Failed(format!("a store that cannot be reached says: {health}"))),
     }
 }
 

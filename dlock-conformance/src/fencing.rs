@@ -1,9 +1,13 @@
 //! Tokens: each grant has a higher token than all earlier grants, whatever ended the hold before.
 
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
 use dlock_contract::{Hold, LockKey, Queue};
+use futures::future::try_join_all;
 
 use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Tested, case, ensure};
+use crate::fixture::{Fixture, SLACK, Tested, case, ensure, pause};
 use crate::modes::all_modes;
 
 pub(crate) const CASES: &[Case] = &[
@@ -11,6 +15,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("the token rises over an expiry", fences, over_expiry),
     case!("the token rises although an operator took the lock", fences, over_eviction),
     case!("the token rises from client to client and back", fences, over_clients),
+    case!("the token falls at no grant while many owners ask", fences, over_many),
     case!("the token rises over an abandoned grant", fences, over_abandon),
     case!("the token rises from mode to mode", modes_with_fences, over_modes),
     case!("a repeated request of an owner never lowers its token", fences, repeated),
@@ -60,6 +65,28 @@ async fn over_clients(fixture: &Fixture<'_>) -> Tested {
         client.give_back(&hold).await?;
     }
     Ok(())
+}
+
+/// A token that is drawn before the lock is won may be lower than that of a hold that came and went meanwhile.
+async fn over_many(fixture: &Fixture<'_>) -> Tested {
+    const ROUNDS: usize = 4;
+    let clients = [fixture.client().await?, fixture.client().await?, fixture.client().await?];
+    let (key, inside, highest) = (&fixture.key()?, &AtomicU32::new(0), &AtomicU64::new(0));
+    let workers = clients.iter().cycle().take(9).map(|client| async move {
+        for _ in 0..ROUNDS {
+            let hold = client.take_within(&fixture.claim(key, fixture.long())?, Duration::from_secs(60)).await?;
+            // Two holders at once are the matter of another case.
+            let is_alone = inside.fetch_add(1, Ordering::SeqCst) == 0;
+            let token = fixture.token(&hold)?;
+            let before = highest.fetch_max(token, Ordering::SeqCst);
+            ensure!(!is_alone || token >= before, "the token fell from {before} to {token} while many owners asked");
+            pause(1).await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            client.give_back(&hold).await?;
+        }
+        Ok(())
+    });
+    try_join_all(workers).await.map(drop)
 }
 
 async fn over_abandon(fixture: &Fixture<'_>) -> Tested {
@@ -127,7 +154,7 @@ async fn hold_over_restart(fixture: &Fixture<'_>) -> Tested {
     let end = fixture.clock.now().after(SLACK);
     while let Err(error) = one.renewal(&hold).await? {
         ensure!(fixture.clock.now() < end, "a hold was not renewed after a restart: {error}");
-        super::fixture::pause(50).await;
+        pause(50).await;
     }
     one.renew(&hold, hold.validity).await?;
     one.give_back(&hold).await?;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Backend, BootInstant, Claim, Clock, Error, Hold, Key, LockKey, Mode, OncePer, Profile, Validity};
+use dlock_contract::{
+    Backend, BootInstant, Claim, Clock, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Profile, Validity,
+};
 
 use crate::client::Client;
 use crate::store::{Outage, Store};
@@ -27,12 +29,15 @@ pub(crate) enum Stop {
     NotApplicable(String),
     /// A lease ended before the case could use it. Such a run proves nothing.
     Late,
-    /// The store gave no answer in the time that a short lease leaves it. Such a run proves nothing either.
+    /// The store gave no answer for a while, or in the time that a short lease leaves it. Such a run proves nothing either.
     Unanswered(Error),
 }
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
+        if *error.kind() == ErrorKind::Outage && error.is_retryable() {
+            return Self::Unanswered(error);
+        }
         Self::Failed(format!("the backend failed: {error}"))
     }
 }
@@ -95,6 +100,11 @@ impl<'a> Fixture<'a> {
         self.ttl(Duration::from_millis(500) * self.pace)
     }
 
+    /// A ttl that ends soon, but not while a request is on its way.
+    pub(crate) fn some_seconds(&self) -> Duration {
+        self.ttl(Duration::from_secs(10))
+    }
+
     /// A ttl that does not end during a case.
     pub(crate) fn long(&self) -> Duration {
         self.ttl(Duration::from_secs(120))
@@ -155,6 +165,15 @@ impl<'a> Fixture<'a> {
             return Err(Stop::NotApplicable("the store has one part, or needs all of them".into()));
         };
         let backend = opening.await.map_err(|error| harness("could not open a client of a part", error))?;
+        Ok(Client::new(backend, self.clock.clone()))
+    }
+
+    /// A client with settings of its own.
+    pub(crate) async fn client_with_other_settings(&self) -> Tested<Client> {
+        let Some(opening) = self.store.open_with_other_settings(self.clock.clone()) else {
+            return Err(Stop::NotApplicable("all clients of the store have the same settings".into()));
+        };
+        let backend = opening.await.map_err(|error| harness("could not open a client with other settings", error))?;
         Ok(Client::new(backend, self.clock.clone()))
     }
 

@@ -12,6 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("a lock that was handed over has a higher token", grants, token_rises),
     case!("a lock that was handed over can be renewed and released", grants, usable),
     case!("the lease of a lock that was handed over does not count from its notification", grants, counts),
+    case!("a lock that was handed over is kept as long as its holder believes", grants, kept),
     case!("a notification that nobody read does not block the next waiter", wakes, untaken),
 ];
 
@@ -63,6 +64,12 @@ async fn counts(fixture: &Fixture<'_>) -> Tested {
         return Err(no_grant());
     }
     Err(Stop::Failed("a lock that was handed over counts from its notification, so after a late one the holder trusts the lock for too long".into()))
+}
+
+async fn kept(fixture: &Fixture<'_>) -> Tested {
+    let (other, _, hold) = handed_over(fixture).await?;
+    other.kept_as_believed(&hold).await?;
+    other.give_back(&hold).await
 }
 
 async fn untaken(fixture: &Fixture<'_>) -> Tested {

@@ -21,7 +21,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("a listing has no lock that was released", always, released_is_not_listed),
 ];
 
-fn inspect(backend: &Arc<dyn Backend>) -> Tested<&dyn Inspect> {
+pub(crate) fn inspect(backend: &Arc<dyn Backend>) -> Tested<&dyn Inspect> {
     backend.inspect().ok_or_else(|| Stop::NotApplicable("inspect: None".into()))
 }
 

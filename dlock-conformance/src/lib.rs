@@ -30,9 +30,11 @@ mod handover;
 mod inspect;
 mod kept;
 mod keys;
+mod many;
 mod meetings;
 mod modes;
 mod notes;
+mod overtaken;
 mod periods;
 mod permits;
 mod readers;
@@ -75,6 +77,7 @@ pub fn cases() -> &'static [Case] {
             cleanup::CASES,
             unpolled::CASES,
             meetings::CASES,
+            overtaken::CASES,
             waiting::CASES,
             handover::CASES,
             reserved::CASES,
@@ -89,6 +92,7 @@ pub fn cases() -> &'static [Case] {
             runs::CASES,
             periods::CASES,
             keys::CASES,
+            many::CASES,
             notes::CASES,
             inspect::CASES,
             faults::CASES,

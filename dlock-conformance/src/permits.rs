@@ -9,6 +9,7 @@ use crate::modes::permits;
 
 pub(crate) const CASES: &[Case] = &[
     case!("the stated number of permits is granted, and not one more", permits, not_one_more),
+    case!("a permit is kept as long as its holder believes", permits, kept),
     case!("a permit has the lowest free slot", permits, lowest_slot),
     case!("only a silent holder's permit and slot come back", permits, silent_holder),
     case!("a claim with another number of permits is a conflict", permits, other_number),
@@ -39,6 +40,17 @@ async fn not_one_more(fixture: &Fixture<'_>) -> Tested {
         one.give_back(first).await?;
     }
     other.take_within(&next, SLACK).await?;
+    Ok(())
+}
+
+async fn kept(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let first = one.take(&fixture.claim_as(permits(2), &key, fixture.long())?).await?;
+    let second = other.take(&fixture.claim_as(permits(2), &key, fixture.long())?).await?;
+    for (client, hold) in [(&one, &first), (&other, &second)] {
+        client.kept_as_believed(hold).await?;
+        client.give_back(hold).await?;
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use crate::fixture::{Fixture, SLACK, Stop, Tested, case};
 
 pub(crate) const CASES: &[Case] = &[
     case!("readers hold a lock together", readers, together),
+    case!("a reader's hold is kept as long as its holder believes", readers, kept),
     case!("a writer holds a lock alone", readers, alone),
     case!("a reader does not overtake a writer that waits", readers_in_order, overtaking),
     case!("a writer that gave up keeps no reader out", readers, gave_up),
@@ -24,6 +25,17 @@ async fn together(fixture: &Fixture<'_>) -> Tested {
     }
     for (client, hold) in &readers {
         client.renew(hold, hold.validity).await?;
+        client.give_back(hold).await?;
+    }
+    Ok(())
+}
+
+async fn kept(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let first = one.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
+    let second = other.take(&fixture.claim_as(Mode::Read, &key, fixture.long())?).await?;
+    for (client, hold) in [(&one, &first), (&other, &second)] {
+        client.kept_as_believed(hold).await?;
         client.give_back(hold).await?;
     }
     Ok(())

@@ -11,6 +11,7 @@ use crate::fixture::{Fixture, Stop, Tested, case, ensure};
 pub(crate) const CASES: &[Case] = &[
     case!("reserved tokens are above the hold's token and below the next holder's", cohorts, above),
     case!("a reservation of tokens prolongs the lock in the store", cohorts, prolongs),
+    case!("with a reservation of tokens the lock is kept as long as its holder believes", cohorts, kept),
     case!("a reservation of tokens after the hold's end is Lost and creates nothing", cohorts, after_end),
     case!("no tokens are reserved while others wait, unless the claim asks for it", cohorts_in_line, awaited),
 ];
@@ -57,6 +58,14 @@ async fn prolongs(fixture: &Fixture<'_>) -> Tested {
     }
     one.give_back(&hold).await?;
     Ok(())
+}
+
+async fn kept(fixture: &Fixture<'_>) -> Tested {
+    let (key, one) = (fixture.key()?, fixture.client().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    let (_, validity) = reserve(&one, &hold).await?;
+    one.lasts(&hold, validity).await?;
+    one.give_back(&hold).await
 }
 
 async fn after_end(fixture: &Fixture<'_>) -> Tested {

@@ -52,6 +52,13 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Opens a client with other settings than [`Self::open`]: those that may differ between the processes that share the
+    /// locks, such as limits and guards. `None` if there are none.
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let _ = clock;
+        None
+    }
+
     /// Kills the store as `kill -9` does, and starts it again.
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         None

@@ -14,6 +14,7 @@ use crate::fixture::{Fixture, Stop, Tested, case, ensure, pause, slowly};
 
 pub(crate) const CASES: &[Case] = &[
     case!("free locks that are asked for together are all granted", together, all),
+    case!("locks that are taken together are each kept as long as their holder believes", together, kept),
     case!("if one of several locks is taken, the others stay free", together, none),
     case!("an owner that asks again for several locks together has them once", together, again),
     case!("an attempt for several locks dropped anywhere is undone by their abandons", together, dropped),
@@ -63,6 +64,15 @@ async fn all(fixture: &Fixture<'_>) -> Tested {
 async fn clean(fixture: &Fixture<'_>, keys: &[LockKey], after: &str) -> Tested {
     for key in keys {
         fixture.clean(key, after).await?;
+    }
+    Ok(())
+}
+
+async fn kept(fixture: &Fixture<'_>) -> Tested {
+    let (keys, one) = (keys(fixture)?, fixture.client().await?);
+    for hold in &take(&one, &claims(fixture, &keys, fixture.long())?).await? {
+        one.kept_as_believed(hold).await?;
+        one.give_back(hold).await?;
     }
     Ok(())
 }

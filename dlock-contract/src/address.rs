@@ -101,6 +101,11 @@ impl Address {
         if hosts.contains('@') {
             return Err(wrong("one user and one password stand before all hosts"));
         }
+        // As the URLs of other tools have them, with a path after each host. Read as one path, the second host would be unused,
+        // and a program with the path alone would hold the same lock.
+        if !hosts.is_empty() && path.contains([',', ':']) {
+            return Err(wrong("all hosts stand before the path, and in the path a , or : is written %2C or %3A"));
+        }
         if !hosts.is_empty() {
             self.hosts = hosts.split(',').map(Host::read).collect::<Result<_, _>>().map_err(wrong)?;
         }

@@ -231,7 +231,8 @@ impl Drop for EndsTask {
     }
 }
 
-/// The only thread of a current-thread runtime, and the runtime. While this thread is parked, no task of that runtime runs.
+/// The only thread that goes on with tasks, and their runtime: that of a current-thread runtime, or one that drives a
+/// `LocalSet`. While it is parked, they stand still.
 pub type SoleThread = (Origin, ThreadId);
 
 /// The present thread, if it drives a current-thread runtime. A thread of `spawn_blocking` belongs to that runtime too, but

@@ -111,6 +111,9 @@ pub enum LossCause {
     Unconfirmed,
     /// It was released in order, and its guard was used after that.
     Released,
+    /// This nested call has joined the hold of an enclosing call (`reentrant`), and went on outside of that call's body, such
+    /// as in another task. The enclosing call holds the lock on.
+    LeftBody,
 }
 
 impl LossCause {
@@ -128,6 +131,10 @@ impl LossCause {
                 "the lock may have been lost: its session did not answer the release, so nobody knows whether it lived to the end"
             }
             Self::Released => "the lock was released already",
+            Self::LeftBody => {
+                "the lock was lost: this call has joined the hold of an enclosing call, and went on outside of that call's body, \
+                 for example in another task"
+            }
         }
     }
 }

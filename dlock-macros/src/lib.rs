@@ -1,7 +1,7 @@
 //! The attribute of dlock. Use it through the crate `dlock-rs`, which brings the runtime that it calls.
 //!
-//! Reading order: `table` (what can be written), `written`, `values`, `key_values` and `literals` (how it is read), `template`, `duration` (two small
-//! languages in strings), `item` and `lazy` (the function), `names` (the names in a key), `expressions` (the names in
+//! Reading order: `table` (what can be written), `written`, `values`, `key_values` and `literals` (how it is read; the texts of
+//! values by the crate `dlock-values`), `template` (the small language in keys), `item` and `lazy` (the function), `names` (the names in a key), `expressions` (the names in
 //! an expression), `checks` (options that do not fit together), `model` (everything checked), `expand` with `site` and
 //! `call` (tokens). `fallback` is for functions with mistakes, `optimistic` for the attribute that takes no lock.
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -10,7 +10,6 @@
 
 mod call;
 mod checks;
-mod duration;
 mod expand;
 mod expressions;
 mod fallback;

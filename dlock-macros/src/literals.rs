@@ -54,14 +54,16 @@ pub(crate) fn boolean(value: &Expr) -> Option<bool> {
     }
 }
 
-pub(crate) fn number(value: &Expr) -> Result<Option<u32>, String> {
+/// The digits of a whole number in base ten.
+pub(crate) fn digits(value: &Expr) -> Option<&str> {
     match value {
-        Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => match number.base10_parse() {
-            Ok(count) => Ok(Some(count)),
-            Err(_) => Err(format!("`{number}` is no count between 1 and {}", u32::MAX)),
-        },
-        _ => Ok(None),
+        Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => Some(number.base10_digits()),
+        _ => None,
     }
+}
+
+pub(crate) fn number(value: &Expr) -> Result<Option<u32>, String> {
+    digits(value).map(dlock_values::number).transpose()
 }
 
 /// A single name; `continue` is a keyword, so it is an expression of its own.

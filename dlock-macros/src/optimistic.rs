@@ -1,5 +1,6 @@
 //! `#[optimistic]`: the body in a loop, which the runtime ends.
 
+use dlock_values::Pauses;
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
@@ -13,7 +14,7 @@ use crate::reader::read;
 use crate::spans::located_at;
 use crate::table::OPTIMISTIC;
 use crate::tokens::{duration, fixed_count};
-use crate::values::{Backoff, Given};
+use crate::values::Given;
 
 pub(crate) struct OptimisticFn {
     attrs: Vec<Attribute>,
@@ -22,11 +23,11 @@ pub(crate) struct OptimisticFn {
     locked: Locked,
     runtime: Path,
     retries: Given<u32>,
-    backoff: Backoff,
+    pauses: Pauses,
 }
 
 const RETRIES: u32 = 3;
-const BACKOFF: Backoff = Backoff { from: std::time::Duration::from_millis(10), to: std::time::Duration::from_secs(1) };
+const PAUSES: Pauses = (std::time::Duration::from_millis(10), std::time::Duration::from_secs(1));
 
 impl OptimisticFn {
     pub(crate) fn new(attribute: TokenStream, item: TokenStream) -> Result<OptimisticFn, Vec<syn::Error>> {
@@ -46,7 +47,7 @@ impl OptimisticFn {
             locked,
             runtime: value(args.krate).unwrap_or_else(|| syn::parse_quote_spanned!(Span::mixed_site()=> ::dlock)),
             retries: value(args.retries).unwrap_or(Given::Literal(RETRIES)),
-            backoff: value(args.backoff).unwrap_or(BACKOFF),
+            pauses: value(args.backoff).unwrap_or(PAUSES),
         })
     }
 
@@ -62,11 +63,11 @@ impl OptimisticFn {
 
     /// A block for each attempt that borrows the arguments: a body that would move one is refused by the compiler.
     fn attempts(&self) -> TokenStream {
-        let OptimisticFn { locked, runtime, retries, backoff, .. } = self;
+        let OptimisticFn { locked, runtime, retries, pauses, .. } = self;
         let rt = runtime_name();
         let runtime = expand::runtime(runtime, &rt);
         let retries = fixed_count(retries, &rt);
-        let (from, to) = (duration(backoff.from), duration(backoff.to));
+        let (from, to) = (duration(pauses.0), duration(pauses.1));
         let (hint, tokens, span) =
             (return_type_hint(&locked.output, &rt), &locked.body.tokens, located_at(locked.body.span));
         let block = quote_spanned!(span=> { #hint #tokens });

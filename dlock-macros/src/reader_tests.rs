@@ -79,10 +79,7 @@ fn options_are_read_as_the_values_that_they_state() {
     let cohort = args.cohort.and_then(|cohort| cohort.value).flatten().expect("a cohort");
     assert_eq!((cohort.passes, cohort.span), (64, Some(Duration::from_secs(3))));
     let retry = args.retry.and_then(|retry| retry.value).expect("retry");
-    assert_eq!(
-        (retry.times, retry.backoff.from, retry.backoff.to),
-        (5, Duration::from_millis(100), Duration::from_secs(2))
-    );
+    assert_eq!((retry.times, retry.pauses), (5, Some((Duration::from_millis(100), Duration::from_secs(2)))));
     assert!(
         matches!(args.renew, Some(Parsed { value: Some(Renew::Every(Given::Literal(every))), .. }) if every == Duration::from_secs(5))
     );

@@ -23,6 +23,7 @@ pub(crate) fn site(function: &LockedFn, rt: &TokenStream) -> TokenStream {
         Keys::Computed(key) => vec![key.to_token_stream().to_string()],
     };
     let computed = matches!(function.keys, Keys::Computed(_));
+    let is_async = !function.locked.shape.is_sync();
     let backend = option(literal(function.backend()));
     let per_call = [
         ("backend", is_expr(function.backend())),
@@ -42,6 +43,7 @@ pub(crate) fn site(function: &LockedFn, rt: &TokenStream) -> TokenStream {
             name: #name,
             templates: &[#(#templates),*],
             computed: #computed,
+            is_async: #is_async,
             file: ::core::file!(),
             line: ::core::line!(),
             backend: #backend,

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use dlock_values::Pauses;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use syn::{Expr, Ident, LitStr, Path};
@@ -11,7 +12,7 @@ use crate::key_values::{self, Key};
 use crate::tokens::{
     backoff, cohort, duration, fixed_count, fixed_time, max_waiters, mode, on_lost, renew, retry, some, wait,
 };
-use crate::values::{self, Backoff, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
+use crate::values::{self, Cohort, Given, Mode, OnBusy, OnLost, Renew, Retry, Wait};
 use crate::written::{Location, Parsed, Takes, Written, parsed};
 
 /// `#[distributed_lock]`.
@@ -94,7 +95,7 @@ pub(crate) struct Args {
     pub(crate) ttl: Option<Parsed<Given<Duration>>>,
     pub(crate) wait: Option<Parsed<Given<Wait>>>,
     pub(crate) attempts: Option<Parsed<Given<u32>>>,
-    pub(crate) backoff: Option<Parsed<Backoff>>,
+    pub(crate) backoff: Option<Parsed<Pauses>>,
     pub(crate) max_waiters: Option<Parsed<Given<u32>>>,
     pub(crate) backend: Option<Parsed<Given<String>>>,
     pub(crate) mode: Option<Parsed<Mode>>,
@@ -191,7 +192,7 @@ const LOCK_TABLE: &[OptionSpec] = &[
         ttl, values::time_or_expr, Expressions,
         |args, _| literal(&args.ttl).map(|ttl| some(&duration(*ttl)))),
     row!("wait", r#"`"5s"`, `"none"`, `"forever"`, or an expression: a `Duration` or a `Wait`"#, "the registry's (10 s)",
-        "How long the call waits while another owner holds the lock.",
+        "How long the call waits while another owner holds the lock. If an earlier call of this process has its turn and is not polled, such as another branch of a `select!`, the turn goes on after 9 s at most (14 s with `fair`). An error before that names the earlier call.",
         wait, values::wait, Expressions,
         |args, rt| literal(&args.wait).map(|value| some(&wait(value, rt)))),
     row!("attempts", "`5`, or a `const` of type `u32`", "as many as the wait allows",
@@ -199,9 +200,9 @@ const LOCK_TABLE: &[OptionSpec] = &[
         attempts, values::count, Constants,
         |args, rt| parsed(&args.attempts).map(|value| some(&fixed_count(value, rt)))),
     row!("backoff", r#"`"100ms..5s"`"#, "the store's",
-        "The pause between two polls, for a store that cannot notify waiters. The pause is random. Its upper bound starts at the first value and doubles up to the second.",
+        "The pause between two polls, for a store that cannot notify waiters. The pause is random. Its upper bound starts at the first value, of 1 ms or more, and doubles up to the second.",
         backoff, values::backoff, Words,
-        |args, rt| parsed(&args.backoff).map(|value| some(&backoff(value, rt)))),
+        |args, rt| parsed(&args.backoff).map(|value| some(&backoff(*value, rt)))),
     row!("max_waiters", "`100`, or a `const` of type `u32`", "the registry's (10 000)",
         "How many callers of this process may wait for one key. The caller that asks the store counts too, as soon as it knows that the lock is taken. One more caller fails at once.",
         max_waiters, values::max_waiters, Constants,
@@ -219,19 +220,19 @@ const LOCK_TABLE: &[OptionSpec] = &[
         fair, values::flag, Words,
         |args, _| parsed(&args.fair).map(ToTokens::to_token_stream)) },
     row!("cohort", r#"`true`, `false`, `64`, `"64/3s"`"#, "`false`",
-        "Callers of one process pass the lock on among themselves while other processes wait. The values limit how many times, and for how long.",
+        "Callers of one process pass the lock on among themselves while other processes wait. The values limit how many times, and for how long. The store sees one hold with one id: `break_lock` ends it, whichever caller has it.",
         cohort, values::cohort, Words,
         |args, rt| parsed(&args.cohort)?.as_ref().map(|value| some(&cohort(value, rt)))),
     OptionSpec { flag: true, ..row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
-        "A nested call for the same lock joins the hold of the enclosing call instead of failing. A nested call with `once_per` or `min_hold` cannot join, and fails.",
+        "A nested call for the same lock joins the hold of the enclosing call instead of failing. Nested calls that run at the same time, as in `try_join_all`, do not exclude each other. A nested call with `once_per` or `min_hold` cannot join, and fails. The hold stays that of the enclosing call: a `ttl`, `renew` or `max_hold` of the nested call has no effect, and dlock says so in a log line (`debug`).",
         reentrant, values::flag, Words,
         |args, _| parsed(&args.reentrant).map(ToTokens::to_token_stream)) },
     row!("renew", r#"`true`, `false`, `"5s"`, or a `const` of type `Duration`"#, "`true`: a third of the ttl",
-        "Whether dlock renews the lock while the function runs, and at which interval. The interval is at most two thirds of the ttl. So if a renewal is late or fails, there is time for another one.",
+        "Whether dlock renews the lock while the function runs, and at which interval. The interval is at least 1 ms and at most two thirds of the ttl. So if a renewal is late or fails, there is time for another one.",
         renew, values::renew, Constants,
         |args, rt| parsed(&args.renew).map(|value| some(&renew(value, rt)))),
     row!("max_hold", r#"`"10m"`, or a `const` of type `Duration`"#, "the registry's (1 h)",
-        "Renewal stops after this time, and the lock is lost.",
+        "Renewal stops after this time, and the lock is lost. Another owner gets it when the body has ended, and at the end of the lease at the latest.",
         max_hold, values::fixed_time, Constants,
         |args, rt| parsed(&args.max_hold).map(|value| some(&fixed_time(value, rt)))),
     row!("timeout", r#"`"20s"`, or a `const` of type `Duration`"#, "none",
@@ -263,11 +264,11 @@ const LOCK_TABLE: &[OptionSpec] = &[
         "What the call does if the store does not answer: fail, or return without running the body.",
         on_outage, values::on_outage, Words),
     row!("retry", r#"`false`, `5`, `"5, 100ms..2s"`"#, "the registry's (3, 100 ms to 5 s)",
-        "How often the call asks the store again after an error that may pass, and the pauses before.",
+        "How often the call asks the store again after an error that may pass, and the pauses before. With a count alone, the pauses are the registry's.",
         retry, values::retry, Words,
         |args, rt| parsed(&args.retry).map(|value| some(&retry(value, rt)))),
     row!("guard", "`held`", "–",
-        "The name of a variable in the body: the `Held` of the lock, or with `keys` a `Vec` of them.",
+        "The name of a variable in the body: the `Held` of the lock, or with `keys` a `Vec` of them, one for each key, in the order in which the keys are written.",
         guard, values::guard, Words),
     row!("fence", "`token`", "–",
         "The name of a variable in the body: the fencing token. The call fails if the store has none.",

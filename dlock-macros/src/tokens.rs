@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use dlock_values::Pauses;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Expr;
 use syn::spanned::Spanned;
 
 use crate::spans::{located_at, moved_to};
-use crate::values::{Backoff, Cohort, Given, Mode, OnLost, Renew, Retry, Wait};
+use crate::values::{Cohort, Given, Mode, OnLost, Renew, Retry, Wait};
 
 pub(crate) fn wait(wait: &Wait, rt: &TokenStream) -> TokenStream {
     match wait {
@@ -32,13 +33,13 @@ pub(crate) fn renew(renew: &Renew, rt: &TokenStream) -> TokenStream {
     }
 }
 
-pub(crate) fn backoff(backoff: &Backoff, rt: &TokenStream) -> TokenStream {
-    let (from, to) = (duration(backoff.from), duration(backoff.to));
+pub(crate) fn backoff((from, to): Pauses, rt: &TokenStream) -> TokenStream {
+    let (from, to) = (duration(from), duration(to));
     quote!(#rt::Backoff::new(#from, #to))
 }
 
 pub(crate) fn retry(retry: &Retry, rt: &TokenStream) -> TokenStream {
-    let (times, backoff) = (retry.times, backoff(&retry.backoff, rt));
+    let (times, backoff) = (retry.times, option(retry.pauses.map(|pauses| backoff(pauses, rt))));
     quote!(#rt::Retry { times: #times, backoff: #backoff })
 }
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use dlock_values::{Pauses, Wrong};
+pub(crate) use dlock_values::{Retry, Wait};
 use syn::ext::IdentExt;
-use syn::{Expr, ExprPath, Ident, Lit, LitStr, Path};
+use syn::{Expr, ExprPath, Ident, LitStr, Path};
 
-use crate::duration::{self, Wrong};
 use crate::literals::{
-    boolean, choice, is_literal, no_expression, not_one_of, number, text, ungrouped, unquoted, word,
+    boolean, choice, digits, is_literal, no_expression, not_one_of, number, text, ungrouped, unquoted, word,
 };
 
 /// A value that is written as a literal, or as an expression for each call or for the compiler.
@@ -33,12 +34,6 @@ impl<T> Given<T> {
     }
 }
 
-pub(crate) enum Wait {
-    None,
-    UpTo(Duration),
-    Forever,
-}
-
 pub(crate) enum Renew {
     Off,
     Auto,
@@ -62,17 +57,6 @@ impl Mode {
     pub(crate) fn expr(&self) -> Option<&Expr> {
         if let Mode::Permits(permits) = self { permits.expr() } else { None }
     }
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Backoff {
-    pub(crate) from: Duration,
-    pub(crate) to: Duration,
-}
-
-pub(crate) struct Retry {
-    pub(crate) times: u32,
-    pub(crate) backoff: Backoff,
 }
 
 pub(crate) struct Cohort {
@@ -101,60 +85,39 @@ const COHORT: &str =
 const MODE: &str = "expected `exclusive`, `read`, `write` or `permits(n)`";
 const ON_BUSY: &str = "expected `error`, `skip` or `call(path::to::a_function)`";
 
-/// The pauses between retries, if the attribute does not give them.
-const PAUSES: Backoff = Backoff { from: Duration::from_millis(100), to: Duration::from_secs(5) };
+/// The last bound of the pauses of `#[optimistic]`, if the attribute does not give it.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-fn time(value: &Expr) -> Result<Duration, Wrong> {
-    match text(value) {
-        Some(text) => duration::parse(&text.value()).map_err(|wrong| match wrong {
-            Wrong::NoUnit(number, seconds) => {
-                Wrong::Meant(format!(r#"`{number}` has no unit: write `"{seconds}"` for seconds"#))
-            }
-            wrong => wrong,
-        }),
-        None => Err(match value {
-            Expr::Lit(lit) if let Lit::Int(number) = &lit.lit => match duration::parse(number.base10_digits()) {
-                // The advice to add a unit would not help.
-                Err(wrong @ (Wrong::Zero(_) | Wrong::TooLong(_))) => wrong,
-                _ => Wrong::Meant(format!(
-                    r#"a number needs a unit, and quotes: write `"{}s"` for seconds"#,
-                    number.base10_digits()
-                )),
-            },
-            _ => Wrong::NoText,
-        }),
+/// Reads a text in quotes. `more` says what else the value may be, if it is no text.
+fn quoted<T>(value: &Expr, read: impl Fn(&str) -> Result<T, Wrong>, more: &str) -> Result<T, String> {
+    if let Some(text) = text(value) {
+        return read(&text.value()).map_err(|wrong| match wrong {
+            Wrong::NoUnit(number, seconds) => format!(r#"`{number}` has no unit: write `"{seconds}"` for seconds"#),
+            wrong => wrong.into(),
+        });
     }
-}
-
-fn or(wrong: Wrong, more: &str) -> String {
-    let more = if matches!(wrong, Wrong::NoText) { more } else { "" };
-    String::from(wrong) + more
+    match digits(value).map(|digits| (read(digits), digits)) {
+        // The advice to add a unit would not help.
+        Some((Err(wrong), _)) if !matches!(wrong, Wrong::NoUnit(..)) => Err(wrong.into()),
+        Some((_, digits)) => Err(format!(r#"a number needs a unit, and quotes: write `"{digits}s"` for seconds"#)),
+        None => Err(format!(r#"expected a duration in quotes, such as `"30s"`{more}"#)),
+    }
 }
 
 /// A duration, or a constant of one. The compiler works it out, because it is a part of the function.
 pub(crate) fn fixed_time(value: &Expr) -> Result<Given<Duration>, String> {
-    given(value, |value| time(value).map_err(|wrong| or(wrong, OR_CONST)))
+    given(value, |value| quoted(value, dlock_values::duration, OR_CONST))
 }
 
 pub(crate) fn time_or_expr(value: &Expr) -> Result<Given<Duration>, String> {
-    given(value, |value| time(value).map_err(|wrong| or(wrong, ", or an expression of type `Duration`")))
+    given(value, |value| quoted(value, dlock_values::duration, ", or an expression of type `Duration`"))
 }
 
 pub(crate) fn wait(value: &Expr) -> Result<Given<Wait>, String> {
-    match word(value).or_else(|| text(value).map(|text| text.value())).as_deref() {
-        Some("none") => return Ok(Given::Literal(Wait::None)),
-        Some("forever") => return Ok(Given::Literal(Wait::Forever)),
-        _ => {}
+    match word(value).as_deref() {
+        Some(word @ ("none" | "forever")) => Ok(Given::Literal(dlock_values::wait(word)?)),
+        _ => given(value, |value| quoted(value, dlock_values::wait, r#"; or write `"none"` or `"forever"`"#)),
     }
-    given(value, |value| match time(value) {
-        Ok(limit) => Ok(Wait::UpTo(limit)),
-        Err(Wrong::Zero(text)) => Err(format!(r#"`{text}` is zero: not to wait is `wait = "none"`"#)),
-        Err(Wrong::TooLong(text)) => {
-            Err(format!(r#"`{text}` is longer than 100 years: to wait without a limit is `wait = "forever"`"#))
-        }
-        Err(Wrong::Meant(text)) => Err(text),
-        Err(wrong) => Err(String::from(wrong) + r#"; or write `"none"` or `"forever"`"#),
-    })
 }
 
 pub(crate) fn backend(value: &Expr) -> Result<Given<String>, String> {
@@ -182,14 +145,15 @@ fn label(name: &LitStr) -> Result<String, String> {
 pub(crate) fn renew(value: &Expr) -> Result<Renew, String> {
     match boolean(value) {
         Some(on) => Ok(if on { Renew::Auto } else { Renew::Off }),
-        None => given(value, |value| {
-            time(value).map_err(|wrong| match wrong {
-                Wrong::Zero(_) => String::from(wrong) + ", or `renew = false`",
-                Wrong::NoText | Wrong::Other(_) => or(wrong, OR_CONST) + "; or write `true` or `false`",
-                wrong => wrong.into(),
+        None if !is_literal(value) => Ok(Renew::Every(Given::Expr(Box::new(value.clone())))),
+        None => {
+            let more = format!("{OR_CONST}; or write `true` or `false`");
+            Ok(match quoted(value, dlock_values::renew, &more)? {
+                dlock_values::Renew::Auto => Renew::Auto,
+                dlock_values::Renew::Off => Renew::Off,
+                dlock_values::Renew::Every(every) => Renew::Every(Given::Literal(every)),
             })
-        })
-        .map(Renew::Every),
+        }
     }
 }
 
@@ -198,24 +162,11 @@ pub(crate) fn flag(value: &Expr) -> Result<bool, String> {
 }
 
 pub(crate) fn count(value: &Expr) -> Result<Given<u32>, String> {
-    given(value, |value| match number(value)? {
-        Some(0) => Err("expected 1 or more: with none of them nobody could acquire anything".into()),
-        Some(count) => Ok(count),
-        None => Err(no_count(value)),
-    })
+    given(value, |value| digits(value).map_or_else(|| Err(no_count(value)), dlock_values::count))
 }
 
 pub(crate) fn max_waiters(value: &Expr) -> Result<Given<u32>, String> {
-    given(value, |value| {
-        match number(value)? {
-        Some(0) => Err(
-            r#"expected 1 or more, since the caller that asks the store counts as a waiter as soon as it knows that others hold the lock; not to wait is `wait = "none"`"#
-                .into(),
-        ),
-        Some(count) => Ok(count),
-        None => Err(no_count(value)),
-    }
-    })
+    given(value, |value| digits(value).map_or_else(|| Err(no_count(value)), dlock_values::max_waiters))
 }
 
 fn no_count(value: &Expr) -> String {
@@ -230,26 +181,19 @@ fn closed(value: &Expr, expected: &str) -> String {
     if is_literal(value) { expected.into() } else { no_expression(expected) }
 }
 
-pub(crate) fn backoff(value: &Expr) -> Result<Backoff, String> {
-    text(value).map_or_else(|| Err(closed(value, BACKOFF)), |bounds| pauses(&bounds.value()))
-}
-
-fn pauses(bounds: &str) -> Result<Backoff, String> {
-    let Some((from, to)) = bounds.split_once("..") else { return Err(BACKOFF.into()) };
-    let backoff = Backoff { from: duration::parse(from.trim())?, to: duration::parse(to.trim())? };
-    if backoff.from > backoff.to {
-        return Err(format!(
-            "the pause grows, so the first bound must not be above the second: write `\"{to}..{from}\"`"
-        ));
-    }
-    Ok(backoff)
+pub(crate) fn backoff(value: &Expr) -> Result<Pauses, String> {
+    text(value).map_or_else(|| Err(closed(value, BACKOFF)), |bounds| dlock_values::pauses(&bounds.value()))
 }
 
 /// A first bound, or both.
-pub(crate) fn pause(value: &Expr) -> Result<Backoff, String> {
+pub(crate) fn pause(value: &Expr) -> Result<Pauses, String> {
     match text(value).map(|bounds| bounds.value()) {
-        Some(bounds) if bounds.contains("..") => pauses(&bounds),
-        Some(first) => Ok(duration::parse(&first).map(|from| Backoff { from, to: PAUSES.to.max(from) })?),
+        Some(bounds) if bounds.contains("..") => dlock_values::pauses(&bounds),
+        Some(first) => {
+            let from = dlock_values::duration(&first)?;
+            let last = if from > LONGEST_PAUSE { first.as_str() } else { "5s" };
+            dlock_values::pauses(&format!("{first}..{last}"))
+        }
         None => Err(closed(value, r#"expected a pause in quotes, such as `"50ms"` or `"50ms..2s"`"#)),
     }
 }
@@ -263,20 +207,11 @@ pub(crate) fn retries(value: &Expr) -> Result<Given<u32>, String> {
 }
 
 pub(crate) fn retry(value: &Expr) -> Result<Retry, String> {
-    if boolean(value) == Some(false) {
-        return Ok(Retry { times: 0, backoff: PAUSES });
-    }
-    let text = match number(value)? {
-        Some(count) => count.to_string(),
-        None => text(value).ok_or_else(|| closed(value, RETRY))?.value(),
-    };
-    let (count, bounds) = text.split_once(',').map_or((text.as_str(), None), |(count, bounds)| (count, Some(bounds)));
-    match (count.trim().parse(), bounds) {
-        (Ok(0), _) => Err("never to ask again is written `retry = false`".into()),
-        (Ok(times), None) => Ok(Retry { times, backoff: PAUSES }),
-        (Ok(times), Some(bounds)) => Ok(Retry { times, backoff: pauses(bounds.trim())? }),
-        (Err(_), _) if text == "none" => Err("never to ask again is written `retry = false`".into()),
-        (Err(_), _) => Err(RETRY.into()),
+    match (boolean(value), digits(value), text(value)) {
+        (Some(false), ..) => dlock_values::retry("false"),
+        (_, Some(count), _) => dlock_values::retry(count),
+        (.., Some(text)) => dlock_values::retry(&text.value()),
+        _ => Err(closed(value, RETRY)),
     }
 }
 
@@ -291,7 +226,9 @@ pub(crate) fn cohort(value: &Expr) -> Result<Option<Cohort>, String> {
     let (passes, span) = text.split_once('/').map_or((text.as_str(), None), |(passes, span)| (passes, Some(span)));
     match passes.trim().parse() {
         Ok(0) => Err("with no pass allowed there is no cohort: write `false`".into()),
-        Ok(passes) => Ok(Some(Cohort { passes, span: span.map(|span| duration::parse(span.trim())).transpose()? })),
+        Ok(passes) => {
+            Ok(Some(Cohort { passes, span: span.map(|span| dlock_values::duration(span.trim())).transpose()? }))
+        }
         Err(_) => Err(COHORT.into()),
     }
 }

@@ -188,6 +188,9 @@ pub fn locks() -> Locks {
 }
 
 /// Stops granting, waits until the holds are released, and closes the backends; see [`Registry::shutdown`].
+///
+/// Call it last in `main`, when all guards are dropped: dropped guards are released on dlock's thread, which ends with
+/// the process. A guard that is alive at this call keeps its lock until its ttl ends.
 pub async fn shutdown(deadline: Duration) -> ShutdownReport {
     Registry::global().shutdown(deadline).await
 }

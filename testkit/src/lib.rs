@@ -40,6 +40,7 @@ pub mod slips;
 mod spawn;
 #[cfg(feature = "stores")]
 mod stores;
+mod thorough;
 mod wait;
 
 pub use error::{Error, Result};
@@ -52,4 +53,5 @@ pub use processes::child;
 pub use proxy::{Mode, Proxy};
 #[cfg(feature = "stores")]
 pub use stores::{clock_jumps, conformance, holds};
+pub use thorough::is_thorough;
 pub use wait::{block_until, wait_until};

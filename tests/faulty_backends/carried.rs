@@ -34,6 +34,7 @@ impl Server {
             }
             answer => answer,
         };
+        self.cut(Lie::CarriesShort, &mut self.state(), &name, &next.owner, next.ttl);
         (released, answer)
     }
 }

@@ -87,7 +87,8 @@ impl Client {
             return Err(Error::outage("busy"));
         }
         let meets = self.memory().renewing;
-        let released = self.server.end(&hold.claim, keep, run, self.id, self.clock.wall_ms());
+        let claim = self.in_two_steps(Lie::ReleasesInTwoSteps, &hold.claim).await;
+        let released = self.server.end(&claim, keep, run, self.id, self.clock.wall_ms());
         if meets && self.tells(Lie::LookEndsNeighbours) {
             self.server.state().lose_neighbours();
         }
@@ -223,7 +224,19 @@ impl Backend for Client {
             }
             let (wall, alone) = (self.clock.wall_ms(), holds.len() == 1);
             self.memory().renewing = holds.len() > 20;
-            let ours = holds.iter().map(|hold| self.server.renew(&hold.claim, self.id, wall, alone)).collect();
+            let mut ours = Vec::with_capacity(holds.len());
+            for (at, hold) in holds.iter().enumerate() {
+                if at >= 32 && self.tells(Lie::AsksForSomeOfABatch) {
+                    ours.push(true);
+                    continue;
+                }
+                if at >= 32 && self.tells(Lie::RenewsSomeOfABatch) {
+                    ours.push(self.server.holder(&self.server.name(&hold.claim.key)) == Some(hold.claim.owner));
+                    continue;
+                }
+                let claim = self.in_two_steps(Lie::RenewsInTwoSteps, &hold.claim).await;
+                ours.push(self.server.renew(&claim, self.id, wall, alone));
+            }
             self.memory().replies.push_back(ours);
             if !self.tells(Lie::MixesReplies) {
                 // A correct client knows which reply is whose.
@@ -252,7 +265,8 @@ impl Backend for Client {
                 return Ok(());
             }
             let delivered = self.memory().delivered.contains(&claim.owner);
-            let (server, claim, wall) = (self.server.clone(), claim.clone(), self.clock.wall_ms());
+            let claim = self.in_two_steps(Lie::AbandonsInTwoSteps, claim).await;
+            let (server, wall) = (self.server.clone(), self.clock.wall_ms());
             if self.is_overtaken() {
                 steps::on_our_thread(move || server.abandon(&claim, delivered, wall)).await;
             } else {
@@ -279,6 +293,9 @@ impl Backend for Client {
         Box::pin(async move {
             match self.wire(&Owner::from_bytes([0; 16])).await {
                 Err(_) if self.tells(Lie::AlwaysReady) => Ok(Health::new()),
+                Err(_) if self.tells(Lie::ReadyWhileConnected) && self.server.outage() == Some(Outage::Silent) => {
+                    Ok(Health::new())
+                }
                 Ok(()) if self.tells(Lie::NeverReady) => Err(Error::outage("busy with something else")),
                 answer => answer.map(|()| Health::new()),
             }

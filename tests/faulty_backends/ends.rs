@@ -33,7 +33,7 @@ impl Server {
             self.same(&record.owner, &claim.owner) && (!record.kept || self.tells(Lie::KeptIsRenewed))
         };
         if self.tells(Lie::RenewsForAnother) {
-            let until = now.after(self.stored(claim.ttl));
+            let until = now.after(self.lease(claim.ttl));
             let others = records.iter_mut().filter(|record| !ours(record));
             others.for_each(|record| record.until = until);
         }
@@ -41,14 +41,19 @@ impl Server {
         if record.until <= now && !self.tells(Lie::RenewsExpired) || record.pushed && self.tells(Lie::HandsOverOnce) {
             return false;
         }
-        let until = now.after(self.stored(claim.ttl));
+        let until = now.after(self.lease(claim.ttl));
+        let was_pushed = std::mem::take(&mut record.pushed);
         match self.lie() {
-            Some(Lie::RenewsInWords) => {}
+            // What is left of longer leases is compared with the answer.
+            Some(Lie::RenewsInWords) if claim.ttl < Duration::from_secs(5) => {}
             Some(Lie::RenewedForEver) => record.until = BootInstant::NEVER,
             Some(Lie::RenewsAllReaders) if claim.mode == Mode::Read => {
                 records.iter_mut().for_each(|record| record.until = until);
             }
             _ => record.until = until,
+        }
+        if was_pushed {
+            self.cut(Lie::RenewsHandedOverShort, &mut state, &name, &claim.owner, claim.ttl);
         }
         true
     }
@@ -72,6 +77,7 @@ impl Server {
             return Err(Refused::Lost);
         }
         let mut state = self.state();
+        self.cut(Lie::ReservesShort, &mut state, &name, &claim.owner, claim.ttl);
         let fence = state.fences.entry(self.counted(&name, claim, client)).or_default();
         let first = *fence + 1;
         if !self.tells(Lie::ReservesNothing) {

@@ -34,6 +34,7 @@ macro_rules! lies {
 lies! {
     TwoSteps POLL ["many owners at once never hold the lock together"]
     TriesAnother LINE ["clients that reach only a part of the store and others never hold the lock together"]
+    SettingsNameLocks POLL ["clients with different settings never hold the lock together"]
     OwnerIsNote POLL ["a second owner is refused, from any client"]
     CountsUp POLL ["an owner may ask again, and one release frees the lock"]
     ArmsNothing POLL ["a repeated request of an owner begins its lease anew"]
@@ -62,6 +63,7 @@ lies! {
     // A store on a busy machine may be so: all other cases try it again with longer leases.
     TooSlowForShortLeases POLL ["a grant has the ttl and the claim that were asked for"]
     RoundsUp POLL ["a grant has the ttl and the claim that were asked for"]
+    KeepsAMinute POLL ["the store keeps a lease of any ttl as long as its holder believes"]
     CountsFromReply POLL ["a grant counts from before the request"]
     RenewalCountsFromReply POLL ["a renewal counts from before the request"]
     WrongUnit POLL ["a refused owner hears of no longer lease than the holder's ttl"]
@@ -70,6 +72,7 @@ lies! {
     CounterExpires POLL ["the token rises over an expiry"]
     CounterInRecord POLL ["the token rises although an operator took the lock"]
     BlocksPerClient POLL ["the token rises from client to client and back"]
+    DrawsTokenFirst POLL ["the token falls at no grant while many owners ask"]
     CounterAbandoned POLL ["the token rises over an abandoned grant"]
     LowersToken POLL ["a repeated request of an owner never lowers its token"]
     RestartForgetsTokens POLL ["the token rises over a restart of the store"]
@@ -89,6 +92,11 @@ lies! {
     LookEndsNeighbours SESSION ["a release that meets renewals and looks reports no loss and ends no other hold"]
     LookHidesRelease POLL ["a release that meets renewals and looks reports no loss and ends no other hold"]
 
+    ReleasesInTwoSteps POLL ["a release that another one overtakes ends no later hold"]
+    RenewsInTwoSteps POLL ["a renewal that a release overtakes changes no later hold"]
+    BreaksInTwoSteps POLL ["a break that a release overtakes ends no later hold"]
+    AbandonsInTwoSteps POLL ["an abandon that another one overtakes ends no later hold"]
+
     WrongHoldIds POLL ["look shows each holder with its hold id"]
     NamesTheAsker POLL ["a refusal that names a holder names the current one"]
     NamesLatestWaiterFirst LINE ["waiters that a store names are those of its queue, in their order"]
@@ -107,10 +115,13 @@ lies! {
     HandsOverOldToken PUSH ["a lock that was handed over has a higher token"]
     HandsOverOnce PUSH ["a lock that was handed over can be renewed and released"]
     CountsFromNews PUSH ["the lease of a lock that was handed over does not count from its notification"]
+    HandsOverShort PUSH ["a lock that was handed over is kept as long as its holder believes"]
+    RenewsHandedOverShort PUSH ["a lock that was handed over is kept as long as its holder believes"]
     KeepsUntaken PUSH ["a notification that nobody read does not block the next waiter"]
 
     ReservesNothing MODES ["reserved tokens are above the hold's token and below the next holder's"]
     ReservesOnly MODES ["a reservation of tokens prolongs the lock in the store"]
+    ReservesShort MODES ["with a reservation of tokens the lock is kept as long as its holder believes"]
     ReservesForLost MODES ["a reservation of tokens after the hold's end is Lost and creates nothing"]
     ReservesBeforeOthers MODES ["no tokens are reserved while others wait, unless the claim asks for it"]
 
@@ -119,12 +130,14 @@ lies! {
     CarriesFromAnybody PUSHED_MODES ["a late release asks for the next caller and takes the lock from nobody"]
     CarriesLateIsFine PUSHED_MODES ["a late release asks for the next caller and takes the lock from nobody"]
     CarriedCountsFromReply PUSHED_MODES ["a grant to the next caller counts from before the release was sent"]
+    CarriesShort PUSHED_MODES ["a grant to the next caller is kept as long as its holder believes"]
     AbandonOvertakesCarried PUSHED_MODES [
         "an abandon on dlock's own thread does not overtake the release that asks for its claim",
     ]
     KeepsCarried PUSHED_MODES ["the next caller of a release leaves nothing when it gives up"]
 
     TogetherKeepsTokens MODES ["free locks that are asked for together are all granted"]
+    TogetherIsShort MODES ["locks that are taken together are each kept as long as their holder believes"]
     TogetherTakesSome MODES ["if one of several locks is taken, the others stay free"]
     TogetherRefusesOwn MODES ["an owner that asks again for several locks together has them once"]
     TogetherRunsOn MODES ["an attempt for several locks dropped anywhere is undone by their abandons"]
@@ -150,6 +163,10 @@ lies! {
     ReversesAnswers POLL ["holds that are renewed together get one answer each, in order"]
     OneAnswerForGroup PUSH ["holds of one group are renewed in one request and each gets an answer"]
 
+    HashesKeys POLL ["many keys are as many locks, and all of them are held at once"]
+    AsksForSomeOfABatch POLL ["each of many holds that are renewed in one request is renewed"]
+    RenewsSomeOfABatch POLL ["each of many holds that are renewed in one request is renewed"]
+
     NoteOfFirst POLL ["the holder's note can be read by another client"]
     NoteStays POLL ["after the release there is no note"]
     CutsNotes POLL ["the longest note is read back unchanged"]
@@ -165,6 +182,7 @@ lies! {
     ReleasesNoSecondTime POLL ["a release whose answer was lost is no loss, and ends when it is asked for again"]
     ForgetsSwallowedRelease POLL ["a client's first release that is swallowed is asked for again until the lock is free"]
     AlwaysReady POLL ["a store that answers is ready, and one that is down is not"]
+    ReadyWhileConnected POLL ["a store that answers is ready, and one that is down is not"]
     NeverReady POLL ["a store that answers is ready, and one that is down is not"]
     SaysNeverSent POLL ["a request that is reported as never sent leaves nothing"]
     StaysBroken POLL ["after an outage the same client works again"]
@@ -177,6 +195,7 @@ lies! {
     TokensPerMode MODES ["the token rises from mode to mode"]
 
     FewReaders MODES ["readers hold a lock together"]
+    KeepsReadersShort MODES ["a reader's hold is kept as long as its holder believes"]
     ReaderBesideWriter MODES ["a writer holds a lock alone"]
     ReadersOvertake MODES ["a reader does not overtake a writer that waits"]
     GaveUpWriterBars MODES ["a writer that gave up keeps no reader out"]
@@ -184,6 +203,7 @@ lies! {
     ReleaseEndsReaders MODES ["the end of one reader leaves the others alone"]
 
     OneTooMany MODES ["the stated number of permits is granted, and not one more"]
+    KeepsPermitsShort MODES ["a permit is kept as long as its holder believes"]
     HighestSlot MODES ["a permit has the lowest free slot"]
     LeaksPermits MODES ["only a silent holder's permit and slot come back"]
     MixesNumbers MODES ["a claim with another number of permits is a conflict"]
@@ -229,6 +249,10 @@ lies! {
     AnyEndIsEnd MODES ["a success without a period is reported, and neither starts nor ends a period"]
 
     // Lies that break more than one promise.
+    EvictsOldest POLL [
+        "many keys are as many locks, and all of them are held at once",
+        "each of many holds that are renewed in one request is renewed",
+    ]
     StartsPerClient MODES [
         "a period has one start, however many callers ask",
         "one of several waiters for a run gets it",
@@ -246,12 +270,15 @@ lies! {
     ReleasesAnybody POLL [
         "a late release returns NotOwner and leaves the next holder alone",
         "an owner id that differs in one byte changes nothing",
+        "a release that another one overtakes ends no later hold",
+        "a break that a release overtakes ends no later hold",
     ]
     KeepsDelivered POLL ["the token rises over an abandoned grant", "an abandoned grant is free"]
     AbandonFreesAnybody POLL [
         "an owner id that differs in one byte changes nothing",
         "an abandoned wait leaves nothing and leaves the holder alone",
         "an abandon on dlock's own thread does not overtake its attempt",
+        "an abandon that another one overtakes ends no later hold",
         "the longest key works like any other key",
     ]
     NeverExpires POLL [

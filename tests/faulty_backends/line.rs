@@ -32,6 +32,7 @@ impl Server {
         client: u64,
         now: BootInstant,
     ) -> Answer {
+        state.refused.insert(client);
         let ends = state.records(name).iter().map(|record| record.until);
         // Who wants to be alone needs the last of them to end.
         let ends = if claim.mode.is_shared() { ends.min() } else { ends.max() };
@@ -100,6 +101,7 @@ impl Server {
                 record.pushed = true;
                 record.token -= less;
             }
+            self.cut(Lie::HandsOverShort, state, name, &claim.owner, claim.ttl);
             let grant = Grant { token: grant.token - less, ..grant };
             let _ = news.map(|news| news.send(News::Granted { grant, at: now }));
         }

@@ -131,6 +131,13 @@ impl Inspect for Client {
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
         Box::pin(async move {
             self.wire(&Owner::from_bytes([0; 16])).await?;
+            let holder = self.server.holder(&self.server.name(key));
+            let compared = holder.filter(|holder| HoldId::of(holder) == id);
+            let later = match compared {
+                Some(owner) => self.later_holder(Lie::BreaksInTwoSteps, key, owner).await,
+                None => None,
+            };
+            let id = later.map_or(id, |owner| HoldId::of(&owner));
             Ok(self.server.break_hold(key, id, record, self.clock.wall_ms()))
         })
     }

@@ -32,6 +32,8 @@ pub(crate) struct Server {
     lie: Option<Lie>,
     pub(crate) clients: AtomicU64,
     state: Mutex<State>,
+    /// For lies: the first key of each hash.
+    pub(crate) hashed: Mutex<HashMap<u16, String>>,
     outage: Mutex<Option<Outage>>,
 }
 
@@ -50,6 +52,8 @@ pub(crate) struct State {
     /// For lies: the client whose release was the last change of a key, and the latest note of it.
     pub(crate) released_by: HashMap<String, u64>,
     pub(crate) notes: HashMap<String, String>,
+    /// For lies: the clients that were refused a lock.
+    pub(crate) refused: HashSet<u64>,
     /// For lies: the names that readers cannot get, and the owners whose runs were found to be due.
     pub(crate) barred: HashSet<String>,
     pub(crate) due: HashSet<Owner>,
@@ -132,7 +136,14 @@ impl State {
 
 impl Server {
     pub(crate) fn new(setup: Setup, lie: Option<Lie>) -> Arc<Self> {
-        Arc::new(Self { setup, lie, clients: AtomicU64::new(0), state: Mutex::default(), outage: Mutex::new(None) })
+        Arc::new(Self {
+            setup,
+            lie,
+            clients: AtomicU64::new(0),
+            state: Mutex::default(),
+            hashed: Mutex::default(),
+            outage: Mutex::new(None),
+        })
     }
 
     pub(crate) fn tells(&self, lie: Lie) -> bool {
@@ -163,6 +174,7 @@ impl Server {
             Some(Lie::TrimsBlanks) => name.trim_end_matches("%20").to_owned(),
             Some(Lie::CutsKeys) => name.chars().take(200).collect(),
             Some(Lie::MixesSeparators) => name.replace('/', ":"),
+            Some(Lie::HashesKeys) => self.first_of_its_hash(name),
             _ => name.to_owned(),
         }
     }
@@ -205,7 +217,7 @@ impl Server {
         if self.tells(Lie::TakesAnother) && claim.mode.is_shared() && self.admits(state, name, claim.mode) {
             return None;
         }
-        let until = now.after(self.stored(claim.ttl));
+        let until = now.after(self.lease(claim.ttl));
         let record = state.locks.get_mut(name)?.iter_mut().find(|record| {
             let same_note = self.tells(Lie::OwnerIsNote) && record.note == claim.note.as_str();
             !record.kept && (record.owner == claim.owner || same_note)
@@ -254,11 +266,14 @@ impl Server {
         let raise = !(self.tells(Lie::KeepsTokenOfClient) && state.released_by.get(name) == Some(&client));
         let counted = self.counted(name, claim, client);
         let first = if self.tells(Lie::BlocksPerClient) { client * 1000 } else { 0 };
+        // For lies: a client that was refused knows that others ask, and draws from the store.
+        let draws = self.tells(Lie::BlocksPerClient) && state.refused.contains(&client);
+        let drawn = state.fences.values().copied().max().filter(|_| draws);
         let fence = state.fences.entry(counted).or_insert(first);
+        *fence = drawn.unwrap_or(*fence);
         *fence += u64::from(raise || *fence == first);
         let token = *fence;
-        let ttl = self.stored(claim.ttl);
-        let ttl = if self.tells(Lie::ShortLease) { ttl.mul_f64(0.75) } else { ttl };
+        let ttl = self.granted_lease(claim);
         let note: String = claim.note.as_str().to_owned();
         state.notes.insert(name.to_owned(), note.clone());
         state.released_by.remove(name);
@@ -282,6 +297,7 @@ impl Server {
             pushed: false,
         };
         state.locks.entry(name.to_owned()).or_default().push(record);
+        self.evict_oldest(state);
         Grant { token, slot }
     }
 

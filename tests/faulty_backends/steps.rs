@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, Result};
+use dlock::{Error, ErrorKind, LockKey, Result};
 use dlock_conformance::Outage;
 use dlock_contract::{
     Attempt, BootInstant, Claim, Expiry, Hold, Owner, Queue, Session, Signal, Standing, Validity, Wake,
@@ -76,6 +76,17 @@ impl Client {
                 return Answer::Granted(server.grant(&mut server.state(), &name, &claim, id, wall));
             }
         }
+        if self.tells(Lie::DrawsTokenFirst) {
+            let token = server.draw(&claim);
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(3..12))).await;
+            return match server.ask(&claim, queue, id, wall) {
+                Answer::Granted(grant) => {
+                    server.set_token(&claim, token);
+                    Answer::Granted(Grant { token, ..grant })
+                }
+                answer => answer,
+            };
+        }
         if self.tells(Lie::StartsInTwoSteps) && queue == Queue::Leave && claim.once_per.is_some() {
             // Each takes its time between the two, so that the ones before have ended by then.
             if server.is_late(&claim, id, wall) {
@@ -96,6 +107,24 @@ impl Client {
             hold = hold.with_session(Arc::new(Lease(self.id)));
         }
         Ok(hold)
+    }
+
+    /// For lies: the owner is compared now, and the request is done later, to the holder of that moment.
+    pub(super) async fn in_two_steps(&self, lie: Lie, claim: &Arc<Claim>) -> Arc<Claim> {
+        match self.later_holder(lie, &claim.key, claim.owner).await {
+            Some(owner) => Arc::new(Claim::clone(claim).with(|claim| claim.owner = owner)),
+            None => claim.clone(),
+        }
+    }
+
+    /// The holder a moment after this owner was seen to hold the lock.
+    pub(super) async fn later_holder(&self, lie: Lie, key: &LockKey, owner: Owner) -> Option<Owner> {
+        let name = self.server.name(key);
+        if !self.tells(lie) || self.server.holder(&name) != Some(owner) {
+            return None;
+        }
+        tokio::time::sleep(Duration::from_millis(fastrand::u64(3..12))).await;
+        self.server.holder(&name)
     }
 
     /// Short leases are measured by other cases, which could catch this lie by chance.

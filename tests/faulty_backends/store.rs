@@ -2,8 +2,9 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use dlock::{Clock, LockKey, Result};
+use dlock::{Clock, Error, LockKey, Result};
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Hold};
 use futures::future::BoxFuture;
@@ -15,14 +16,22 @@ use crate::server::{Server, Setup};
 /// The reference store as the suite sees it.
 pub(crate) struct Reference {
     server: Arc<Server>,
-    /// The server to which a client goes that cannot reach the other one: "try Redis, else MySQL".
+    /// The server of some clients, for lies: those that cannot reach the other one ("try Redis, else MySQL"), or those
+    /// whose settings differ.
     another: Option<Arc<Server>>,
 }
 
 impl Reference {
     pub(crate) fn new(setup: Setup, lie: Option<Lie>) -> Self {
-        let another = (lie == Some(Lie::TriesAnother)).then(|| Server::new(setup, lie));
+        let another = matches!(lie, Some(Lie::TriesAnother | Lie::SettingsNameLocks)).then(|| Server::new(setup, lie));
         Self { server: Server::new(setup, lie), another }
+    }
+
+    /// A client that may get the locks of another server, by this lie.
+    fn open_special(&self, lie: Lie, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let another = self.another.as_ref().filter(|server| server.tells(lie));
+        let client: Arc<dyn Backend> = Arc::new(Client::new(another.unwrap_or(&self.server).clone(), clock));
+        Box::pin(async { Ok(client) })
     }
 }
 
@@ -75,9 +84,11 @@ impl Store for Reference {
         if !self.server.setup.parts {
             return None;
         }
-        let server = self.another.as_ref().unwrap_or(&self.server);
-        let client: Arc<dyn Backend> = Arc::new(Client::new(server.clone(), clock));
-        Some(Box::pin(async { Ok(client) }))
+        Some(self.open_special(Lie::TriesAnother, clock))
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_special(Lie::SettingsNameLocks, clock))
     }
 
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
@@ -85,5 +96,30 @@ impl Store for Reference {
             self.server.restart();
             Ok(())
         }))
+    }
+}
+
+/// The correct store behind a network that loses some of the first requests to open it, as a busy machine does.
+pub(crate) struct LateAtFirst {
+    pub(crate) store: Reference,
+    /// So many requests are lost.
+    pub(crate) lost: AtomicU32,
+}
+
+impl Store for LateAtFirst {
+    fn name(&self) -> String {
+        self.store.name()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let less = |lost: u32| lost.checked_sub(1);
+        if self.lost.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+            return Box::pin(async { Err(Error::outage("the server is late")) });
+        }
+        self.store.open(clock)
+    }
+
+    fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
+        self.store.leftovers(key)
     }
 }

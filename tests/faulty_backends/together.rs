@@ -66,6 +66,7 @@ impl Server {
             let (name, now) = (self.name(&claim.key), self.now(wall));
             let again = self.again(state, &name, claim, now);
             let mut grant = again.unwrap_or_else(|| self.grant(state, &name, claim, client, wall));
+            self.cut(Lie::TogetherIsShort, state, &name, &claim.owner, claim.ttl);
             if self.tells(Lie::TogetherKeepsTokens) && grant.token > 1 {
                 grant.token -= 1;
             }

@@ -142,9 +142,9 @@ impl Arena {
     }
 
     /// Fails if the next grant took longer than is promised after the holder's end.
+    #[track_caller]
     pub(crate) fn assert_in_time(&self, since: Instant) {
-        let (took, allowed) = (since.elapsed(), self.takeover() + lateness::since(since));
-        assert!(took <= allowed, "the next grant came after {took:?}, promised and allowed are {allowed:?}");
+        lateness::assert_within(self.takeover(), since, "the next grant");
     }
 
     /// Fails if something of this trial's locks is still in the store when everything must have expired.
@@ -160,8 +160,7 @@ impl Arena {
             if left.len() <= places {
                 return;
             }
-            let over = start.elapsed() > self.takeover() + lateness::since(start);
-            assert!(!over, "still in {:?} after {:?}: {left:#?}", self.store, start.elapsed());
+            lateness::assert_within(self.takeover(), start, &format!("the end of {left:#?} in {:?}", self.store));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -179,7 +178,7 @@ fn in_front_of(words: &str) -> Result<(Vec<Proxy>, String)> {
 /// A store that fails is asked again for as long as a caller waits, and soon. No trial is about the retries, and the short ttl
 /// leaves a store little time for each answer.
 pub(crate) fn patient() -> Retry {
-    Retry { times: u32::MAX, backoff: Backoff::new(Duration::from_millis(20), Duration::from_millis(200)) }
+    Retry { times: u32::MAX, backoff: Some(Backoff::new(Duration::from_millis(20), Duration::from_millis(200))) }
 }
 
 /// Asks again while the store does not answer in time. On a busy machine such an answer says nothing about the lock.

@@ -1,6 +1,6 @@
 //! Real processes, real servers, real kills: the promises about faults, as sentences, for every store.
 //!
-//! Two tables make the trials: [`store::ALL`] × [`cases::ALL`]. Another process is this binary again, see [`holder`];
+//! Two tables make the trials: [`store::ALL`] × [`cases::ALL`]. Some stores take part with `cargo xtask test --all` alone. Another process is this binary again, see [`holder`];
 //! what is left behind is asked of the server, not of dlock, see [`probes`].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "processes talk to each other by their output")]
@@ -13,7 +13,7 @@ mod probes;
 mod resource;
 mod store;
 
-use dlock_testkit::{child, lateness};
+use dlock_testkit::{child, is_thorough, lateness};
 use libtest_mimic::{Arguments, Trial};
 
 use arena::Arena;
@@ -35,7 +35,7 @@ fn trials() -> Vec<Trial> {
     let mut trials = history::trials();
     for case in cases::ALL {
         for store in store::ALL {
-            if (case.applies)(store) {
+            if (case.applies)(store) && (store.is_in_every_run() || is_thorough()) {
                 let name = format!("{}::{}", store.name(), case.name);
                 trials.push(Trial::test(name, move || {
                     (case.run)(&Arena::new(store, case.server)?);

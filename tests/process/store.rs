@@ -75,6 +75,12 @@ impl Store {
         }
     }
 
+    /// Does it take part without `--all` too? Each way of MySQL and MariaDB does on one of the two servers. On the other one the
+    /// conformance suite runs.
+    pub(crate) fn is_in_every_run(self) -> bool {
+        !matches!(self, Self::MariaDb | Self::MySqlNamed | Self::MySqlRow)
+    }
+
     /// Can two processes meet in it?
     pub(crate) fn is_shared(self) -> bool {
         self != Self::Memory

@@ -14,7 +14,7 @@ pub(crate) fn all() -> Result {
     let _ = parts.run("deny: licenses, bans, sources", || deny(&["licenses", "bans", "sources"]));
     // By itself, since it alone needs the network: it fetches the advisory database.
     let _ = parts.run("deny: advisories", || deny(&["advisories"]));
-    let _ = test::add_to(&mut parts, &[], false);
+    let _ = test::add_to(&mut parts);
     parts.finish()
 }
 

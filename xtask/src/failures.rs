@@ -35,10 +35,10 @@ pub(crate) fn run(command: &mut Command, mut show: impl FnMut(&str)) -> Result<O
 
 /// A run that failed.
 pub(crate) struct Failures {
-    status: ExitStatus,
-    command: String,
+    pub(crate) status: ExitStatus,
+    pub(crate) command: String,
     /// A target ended before its last test.
-    crashed: bool,
+    pub(crate) crashed: bool,
     pub(crate) tests: Vec<Failure>,
 }
 
@@ -52,7 +52,7 @@ impl Failures {
 /// A test that failed, and the first lines of its output.
 pub(crate) struct Failure {
     pub(crate) name: String,
-    lines: Vec<String>,
+    pub(crate) lines: Vec<String>,
 }
 
 impl Failure {

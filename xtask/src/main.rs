@@ -6,14 +6,17 @@ mod ci;
 mod failures;
 mod go;
 mod interop;
+mod log;
 mod maven;
 mod mutants;
 mod package;
 mod parts;
 mod peers;
 mod portable;
+mod repeat;
 mod servers;
 mod sh;
+mod side_by_side;
 mod test;
 mod tidy;
 mod tidy_stores;
@@ -26,9 +29,11 @@ const USAGE: &str = "\
 Usage: cargo xtask TASK
 
   servers                           check the servers that the tests need, install what is missing
-  test [--all] [STORE] [-- FILTER]  servers, build, all tests against one private set of servers; with the name of a store
+  test [--all] [--repeat N] [STORE] [-- FILTER]
+                                    servers, build, all tests against one private set of servers; with the name of a store
                                     (a folder of backends/) the tests of that crate alone, with the servers that it needs;
-                                    with --all also the suite over a Consul cluster and over ShedLock's table on MySQL
+                                    with --all also what repeats a proof on a further server, and what takes long;
+                                    with --repeat the tests N times, with the count of each failure and logs in target/
   ci                                lint, cargo-deny, test: what has to pass before a merge
   lint                              format, clippy for every feature, docs, tidy
   package                           pack everything as it would be published, and run a small program against that

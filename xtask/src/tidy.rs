@@ -34,10 +34,12 @@ const LOG_FILE: &str = "dlock-runtime/src/events/observe.rs";
 
 /// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.
-const FLOORS: [(&str, &[&str]); 5] = [
+const FLOORS: [(&str, &[&str]); 7] = [
     ("dlock-contract/", &[]),
     ("dlock-conformance/", &["dlock-contract"]),
-    ("dlock-runtime/", &["dlock-contract"]),
+    ("dlock-values/", &[]),
+    ("dlock-macros/", &["dlock-values"]),
+    ("dlock-runtime/", &["dlock-contract", "dlock-values"]),
     ("backends/redlock/", &["dlock-contract", "dlock-redis"]),
     (BACKENDS, &["dlock-contract"]),
 ];

@@ -83,6 +83,13 @@ impl Server {
         let counts = |entry: &Value| self.options.is_empty() || entry["Session"].is_string();
         Ok(entries.into_iter().filter(|entry| is_its(entry) && counts(entry)).collect())
     }
+
+    fn open_with(&self, option: &str, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let proxies = &self.nodes.proxies;
+        let agent = proxies[self.opened.fetch_add(1, Ordering::Relaxed) % proxies.len()].addr();
+        let url = format!("consul://{agent}?{option}{}", self.options);
+        Box::pin(async move { Ok(Arc::new(Consul::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
 }
 
 impl Store for Server {
@@ -91,10 +98,11 @@ impl Store for Server {
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let proxies = &self.nodes.proxies;
-        let agent = proxies[self.opened.fetch_add(1, Ordering::Relaxed) % proxies.len()].addr();
-        let url = format!("consul://{agent}?lock_delay=0s{}", self.options);
-        Box::pin(async move { Ok(Arc::new(Consul::open(&url, &clock).await?) as Arc<dyn Backend>) })
+        self.open_with("lock_delay=0s", clock)
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_with("lock_delay=1s", clock))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

@@ -48,6 +48,7 @@ impl Backend for Etcd {
         Box::pin(async move {
             let prefix = if self.layout == Layout::Own { rights::LOCKS } else { EPOCHS };
             rights::read(&self.connections.get().await?, prefix).await?;
+            self.connections.check_clusters().await?;
             Ok(Health::new())
         })
     }

@@ -13,6 +13,7 @@ use futures::future::join_all;
 use tokio::sync::oneshot;
 
 use super::answers::TxnAnswers;
+use super::cluster_id::same_cluster;
 use super::fault::Fault;
 use super::names::{EPOCHS, LockRange};
 
@@ -23,6 +24,8 @@ const MOST: usize = 64;
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {
     client: KvClient,
+    /// The id of the cluster that the client was connected to.
+    cluster: u64,
     runtime: CallerRuntime,
     /// How many requests are under way.
     under_way: AtomicUsize,
@@ -94,10 +97,10 @@ impl Joined {
 }
 
 impl Combiner {
-    pub(super) fn new(client: KvClient, runtime: CallerRuntime) -> Arc<Self> {
+    pub(super) fn new(client: KvClient, cluster: u64, runtime: CallerRuntime) -> Arc<Self> {
         // With a bound, an answer that is larger would be lost after the server has executed the request.
         let client = client.max_decoding_message_size(usize::MAX);
-        Arc::new(Self { client, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() })
+        Arc::new(Self { client, cluster, runtime, under_way: AtomicUsize::new(0), next: Mutex::default() })
     }
 
     /// Sends a transaction that changes no keys but those of its scope.
@@ -115,6 +118,7 @@ impl Combiner {
     pub(super) async fn alone(&self, txn: Txn) -> Result<TxnAnswers, Fault> {
         let _under_way = UnderWay::new(&self.under_way);
         let answer = self.client.clone().txn(txn).await?;
+        same_cluster(self.cluster, answer.header())?;
         let revision = answer.header().map_or(0, |header| header.revision());
         Ok(TxnAnswers::of(&answer, revision))
     }

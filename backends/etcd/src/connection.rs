@@ -12,12 +12,13 @@ use std::time::Duration;
 use dlock_contract::engine::{CallerRuntime, EndsTask, Names};
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result};
 use etcd_client::{
-    Client, ConnectOptions, GetOptions, GetResponse, LeaseGrantResponse, Txn, WatchClient, WatchFilterType,
-    WatchOptions, WatchStream,
+    Client, ConnectOptions, GetOptions, GetResponse, LeaseGrantResponse, ResponseHeader, Txn, WatchClient,
+    WatchFilterType, WatchOptions, WatchStream,
 };
 use tokio::sync::oneshot;
 
 use super::answers::TxnAnswers;
+use super::cluster_id::{ClusterId, id_of, same_cluster};
 use super::combine::{Combiner, Scope};
 use super::fault::Fault;
 use super::key_range::KeyRange;
@@ -37,7 +38,7 @@ const EXCLUSIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The clients of all runtimes.
 pub(super) struct Connections {
-    members: Members,
+    pub(super) members: Members,
     pub(super) clock: Clock,
     names: Names,
     clients: PerRuntime<Arc<RuntimeClient>>,
@@ -45,10 +46,13 @@ pub(super) struct Connections {
     host_index: AtomicUsize,
     /// The highest revision of the store in the answers to transactions.
     pub(super) seen: Arc<AtomicI64>,
+    pub(super) cluster: ClusterId,
 }
 
 struct RuntimeClient {
     client: Client,
+    /// The id of its cluster; zero if it is unknown.
+    cluster: u64,
     combiner: Arc<Combiner>,
     /// Only one task of a runtime creates or revives a lease at a time. Runtimes do not share this mutex, because a
     /// blocked runtime would delay the others.
@@ -67,6 +71,7 @@ impl Connections {
             clients: PerRuntime::new(),
             host_index,
             seen: Arc::default(),
+            cluster: ClusterId::default(),
         }
     }
 
@@ -94,12 +99,20 @@ impl Connections {
             let now = self.clock.now();
             // A silent member must not use up the time of the others.
             let share = end.since(now) / u32::try_from(left).unwrap_or(u32::MAX);
-            match self.clock.timeout_at(now.after(share), self.connect_to_host(&hosts[host_index % hosts.len()])).await
-            {
-                Some(Ok(client)) => {
-                    let combiner = Combiner::new(client.kv_client(), CallerRuntime::here()?);
+            let connecting = async {
+                let client = self.connect_to_host(&hosts[host_index % hosts.len()]).await?;
+                let cluster = id_of(&client).await?;
+                Ok((client, cluster))
+            };
+            let connected = match self.clock.timeout_at(now.after(share), connecting).await {
+                Some(Ok((client, cluster))) => Some(self.admit(cluster).await.map(|()| (client, cluster))),
+                other => other,
+            };
+            match connected {
+                Some(Ok((client, cluster))) => {
+                    let combiner = Combiner::new(client.kv_client(), cluster, CallerRuntime::here()?);
                     let lease_mutex = Arc::default();
-                    return Ok(Arc::new(RuntimeClient { client, combiner, lease_mutex, host_index }));
+                    return Ok(Arc::new(RuntimeClient { client, cluster, combiner, lease_mutex, host_index }));
                 }
                 Some(Err(error)) if !error.is_retryable() => return Err(error),
                 Some(Err(error)) => last = error,
@@ -111,7 +124,7 @@ impl Connections {
     }
 
     /// Connects to the first address of the host that answers.
-    async fn connect_to_host(&self, (name, port): &(String, u16)) -> Result<Client> {
+    pub(super) async fn connect_to_host(&self, (name, port): &(String, u16)) -> Result<Client> {
         let connect = async |address: SocketAddr| self.connect_to_address(name, &address.to_string()).await;
         self.names.connect("an etcd member", (name, *port), connect).await
     }
@@ -195,12 +208,13 @@ impl Connection {
     pub(super) async fn get(&self, key: &[u8], options: GetOptions) -> Result<GetResponse, Fault> {
         let request = UnansweredRequest::new(self);
         let mut client = self.client().kv_client().max_decoding_message_size(usize::MAX);
-        request.answered(client.get(key, Some(options)).await)
+        request.answered(self.of_cluster(client.get(key, Some(options)).await, GetResponse::header))
     }
 
     pub(super) async fn grant(&self, seconds: i64) -> Result<LeaseGrantResponse, Fault> {
         let request = UnansweredRequest::new(self);
-        request.answered(self.client().lease_client().grant(seconds, None).await)
+        let granted = self.client().lease_client().grant(seconds, None).await;
+        request.answered(self.of_cluster(granted, LeaseGrantResponse::header))
     }
 
     pub(super) async fn keep_alive(&self, lease: i64) -> Result<(), Fault> {
@@ -241,6 +255,17 @@ impl Connection {
         let options = WatchOptions::new().with_range(range.to.as_slice()).with_filters([WatchFilterType::NoPut]);
         let request = UnansweredRequest::new(self);
         request.answered(self.watch_client().watch(range.from.as_slice(), Some(options)).await)
+    }
+
+    /// Refuses the answer of a member that belongs to another cluster now.
+    fn of_cluster<T>(
+        &self,
+        answer: Result<T, etcd_client::Error>,
+        header: impl Fn(&T) -> Option<&ResponseHeader>,
+    ) -> Result<T, Fault> {
+        let answer = answer?;
+        same_cluster(self.opened.value.cluster, header(&answer))?;
+        Ok(answer)
     }
 
     fn watch_client(&self) -> WatchClient {

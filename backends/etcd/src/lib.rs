@@ -17,6 +17,7 @@
 
 mod answers;
 mod backend;
+mod cluster_id;
 mod combine;
 mod connection;
 mod enter;

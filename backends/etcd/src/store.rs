@@ -48,6 +48,7 @@ impl Etcd {
         };
         let connections = Arc::new(Connections::new(Members::of(address)?, clock));
         let connection = connections.get().await?;
+        connections.check_clusters().await?;
         let end = clock.now().after(Duration::from_secs(5));
         let probe = clock.timeout_at(end, rights::probe(&connection, layout));
         let shortest = probe.await.ok_or_else(|| Error::outage("etcd did not grant a lease in time"))??;

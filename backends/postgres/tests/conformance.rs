@@ -16,15 +16,18 @@ use futures::future::BoxFuture;
 use row::Rows;
 
 fn main() -> ExitCode {
-    conformance::main(&[
+    let stores: [(&str, conformance::Start); 4] = [
         ("postgres", || Ok(Box::new(Leases { served: serve(Fifteen)? }))),
-        ("postgres-18", || Ok(Box::new(Leases { served: serve(Eighteen)? }))),
         ("postgres-shedlock", || Ok(Box::new(Shedlock { served: serve(Fifteen)? }))),
         ("postgres-named", || Ok(Box::new(Named { served: serve(Fifteen)? }))),
-        ("postgres-18-named", || Ok(Box::new(Named { served: serve(Eighteen)? }))),
         ("postgres-row", || Ok(Box::new(Rows { served: serve(Fifteen)? }))),
+    ];
+    let further: [(&str, conformance::Start); 3] = [
+        ("postgres-18", || Ok(Box::new(Leases { served: serve(Eighteen)? }))),
+        ("postgres-18-named", || Ok(Box::new(Named { served: serve(Eighteen)? }))),
         ("postgres-18-row", || Ok(Box::new(Rows { served: serve(Eighteen)? }))),
-    ])
+    ];
+    conformance::main_and(&stores, &further)
 }
 
 fn serve(release: PostgresRelease) -> Result<Served, String> {
@@ -44,6 +47,11 @@ impl Store for Leases {
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
         let url = self.served.url();
         Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = format!("{}?max_connections=3", self.served.url());
+        Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
@@ -81,6 +89,11 @@ impl Store for Shedlock {
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
         let url = format!("{}?layout=shedlock", self.served.url());
         Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = format!("{}?layout=shedlock&max_connections=3", self.served.url());
+        Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

@@ -11,7 +11,7 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
-use crate::connections::ready::ready;
+use crate::connections::check::check;
 use crate::layout::name::in_redis;
 use crate::lock::store::Redis;
 
@@ -52,7 +52,7 @@ impl Backend for Redis {
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        Box::pin(ready(&self.connections))
+        Box::pin(check(&self.connections))
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

@@ -52,7 +52,7 @@ pub use redisson::store::Redisson;
 #[doc(hidden)]
 pub mod internal {
     pub mod check {
-        pub use crate::connections::check::check;
+        pub use crate::connections::check::check_and_warn;
         pub use crate::reply::read::{field, is_forbidden, settings, text, uptime};
     }
     pub mod connection {

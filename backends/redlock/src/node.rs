@@ -123,7 +123,7 @@ impl Node {
     /// Connects, and reads the identity of the server.
     async fn meet(&self) -> Result<Arc<Link>> {
         let connection = self.connections.here().await?;
-        check::check(&self.connections).await?;
+        check::check_and_warn(&self.connections).await?;
         let mut config = ::redis::cmd("CONFIG");
         config.arg("GET").arg("appendonly").arg("appendfsync");
         let load = |lua: &Lua| {

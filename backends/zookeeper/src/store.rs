@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_contract::engine::{background, detached};
-use dlock_contract::{
-    Address, Backend, Clock, Durability, ErrorKind, Fencing, Opener, Profile, Result, TtlRange, WakeStyle,
-};
+use dlock_contract::{Address, Backend, Clock, Durability, ErrorKind, Fencing, Opener, Profile, Result, WakeStyle};
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
 use crate::place::Shared;
@@ -49,15 +48,15 @@ impl ZooKeeper {
             let (leases, client) = Leases::measure(cluster, &clock).await?;
             let shared = Shared::new(leases, paths, layout, acls);
             probe(&client, &shared, literal).await?;
-            let profile = profile(shared.leases.range(), literal);
+            let profile = profile(&shared.leases, literal);
             Ok(Self { shared, profile, hosts })
         })
         .await
     }
 }
 
-fn profile(ttl: TtlRange, literal: bool) -> Profile {
-    Profile::new("zookeeper", ttl).with(|zookeeper| {
+fn profile(leases: &Leases, literal: bool) -> Profile {
+    Profile::new("zookeeper", leases.range()).with(|zookeeper| {
         // Other holds in the same session keep it alive.
         zookeeper.expires_alone = false;
         zookeeper.fencing = Fencing::Monotonic;
@@ -66,9 +65,9 @@ fn profile(ttl: TtlRange, literal: bool) -> Profile {
         // Other tools store their permits differently.
         zookeeper.permits = !literal;
         zookeeper.wake = WakeStyle::Grant;
-        // The leader ends sessions once per tick. Unless configured otherwise, the shortest session timeout is two ticks. A
-        // session's timeout is longer than its ttl by a quarter of that.
-        zookeeper.takeover_delay = ttl.min.max(std::time::Duration::from_secs(2));
+        // Half a tick is added to the ttl, a member may report a session to the leader half a tick late, and the leader ends
+        // sessions once per tick.
+        zookeeper.takeover_delay = (leases.tick() * 2 + Duration::from_millis(500)).max(Duration::from_secs(2));
         zookeeper.durability = Durability::Consensus;
         zookeeper.any_key = !literal;
     })

@@ -61,6 +61,16 @@ fn any_part_but_the_scheme_may_be_missing() {
     }
 }
 
+/// ZooKeeper's Java client takes a path after each host. Read as one path, the second host would never be used.
+#[test]
+fn all_hosts_stand_before_the_path() {
+    for bad in ["h:1/a,g:1/a", "h/a,g", "h/a/b:1", "h/http://g"] {
+        let error = read(&format!("cupboard://{bad}")).unwrap_err().to_string();
+        assert!(error.contains("all hosts stand before the path") && !error.contains(bad), "{error}");
+    }
+    assert_eq!(read("cupboard://h:1,g:1/a%2Cb%3A1").unwrap().path(), ["a,b:1"]);
+}
+
 #[test]
 fn a_host_is_a_name_or_an_address() {
     let host = |text: &str| read(&format!("cupboard://{text}")).map(|address| address.hosts()[0].or_port(9));

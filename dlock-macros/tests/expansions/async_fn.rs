@@ -5,6 +5,7 @@ pub async fn deduct(id: u64, n: u32) -> Result<(), OrderError> {
         name: ::core::concat!(::core::module_path!(), "::deduct"),
         templates: &["stock:<id>"],
         computed: false,
+        is_async: true,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::Some("redis"),

@@ -17,6 +17,7 @@ where
             name: ::core::concat!(::core::module_path!(), "::report"),
             templates: &["nightly"],
             computed: false,
+            is_async: true,
             file: ::core::file!(),
             line: ::core::line!(),
             backend: ::core::option::Option::None,

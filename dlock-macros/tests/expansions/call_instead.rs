@@ -4,6 +4,7 @@ async fn rebuild(&self, mut page: u32) -> Result<Page, Error> {
         name: ::core::concat!(::core::module_path!(), "::rebuild"),
         templates: &["cache:<page>"],
         computed: false,
+        is_async: true,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::None,

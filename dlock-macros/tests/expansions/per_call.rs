@@ -4,6 +4,7 @@ async fn ship(&self, order: Order, limit: Duration) -> Result<impl Display, Erro
         name: ::core::concat!(::core::module_path!(), "::ship"),
         templates: &["order_key (& order)"],
         computed: true,
+        is_async: true,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::None,

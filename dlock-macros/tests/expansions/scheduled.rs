@@ -4,6 +4,7 @@ fn report() -> Option<Report> {
         name: ::core::concat!(::core::module_path!(), "::report"),
         templates: &["nightly-report"],
         computed: false,
+        is_async: false,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::None,

@@ -4,6 +4,7 @@ async fn transfer(from: u64, to: u64, day: u32, ids: &[u64]) -> Result<(), Error
         name: ::core::concat!(::core::module_path!(), "::transfer"),
         templates: &["account:<from>", "account:<to>", "audit:<day>:<ids..>:x"],
         computed: false,
+        is_async: true,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::None,

@@ -4,6 +4,7 @@ async fn report() {
         name: ::core::concat!(::core::module_path!(), "::report"),
         templates: &["report"],
         computed: false,
+        is_async: true,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::None,

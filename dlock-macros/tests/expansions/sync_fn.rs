@@ -4,6 +4,7 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
         name: ::core::concat!(::core::module_path!(), "::restock"),
         templates: &["shop:<self.id>:<order.item.0>"],
         computed: false,
+        is_async: false,
         file: ::core::file!(),
         line: ::core::line!(),
         backend: ::core::option::Option::None,
@@ -11,9 +12,11 @@ fn restock(&mut self, order: Order) -> Result<&mut u32, Error> {
         options: __dlock::Options {
             retry: ::core::option::Option::Some(__dlock::Retry {
                 times: 5u32,
-                backoff: __dlock::Backoff::new(
-                    ::core::time::Duration::new(0u64, 100000000u32),
-                    ::core::time::Duration::new(2u64, 0u32),
+                backoff: ::core::option::Option::Some(
+                    __dlock::Backoff::new(
+                        ::core::time::Duration::new(0u64, 100000000u32),
+                        ::core::time::Duration::new(2u64, 0u32),
+                    ),
                 ),
             }),
             ..__dlock::Options::DEFAULT

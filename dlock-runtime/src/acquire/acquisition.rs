@@ -10,7 +10,7 @@ use crate::acquire::request::Parked;
 use crate::events::observe::Event;
 use crate::events::shutdown::shut_down;
 use crate::guard::Guard;
-use crate::guard::scope;
+use crate::guard::holds::Holds;
 use crate::hold::abandon::abandon_later;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
@@ -32,12 +32,14 @@ pub(crate) struct Acquisition {
     /// Moves to the tenure.
     pub(super) label: Option<Label>,
     pub(super) options: Resolved,
-    /// The caller's thread, if it is the only one of its runtime.
+    /// The caller's thread, if no other one goes on with its tasks.
     pub(super) sole_thread: Option<SoleThread>,
     /// Present if the caller's thread sleeps meanwhile.
     pub(super) parked: Option<Box<Parked>>,
     /// Whether it is one key of several. All are handed out together.
     pub(super) sorted: bool,
+    /// The locks that its call has already, if it is one key of several.
+    pub(super) won: Option<Arc<Holds>>,
     pub(super) since: BootInstant,
     pub(super) wait_ends: BootInstant,
     pub(super) attempts: u32,
@@ -75,14 +77,16 @@ impl Drop for Acquisition {
 }
 
 impl Acquisition {
-    /// The lock is held. From here on, dropping the guard releases it.
-    pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Guard> {
+    /// The lock is held. From here on, dropping the guard releases it. `None` if this caller was not polled for so long that
+    /// it has lost its turn: then the next caller gets the lock, and the hold is released.
+    pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Option<Guard>> {
         if !self.passed {
             // Our thread may have asked for the hold. From here on it belongs to this caller.
             hold.claim = self.claim.clone();
         }
+        let mut has_turn = true;
         if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
-            turn.answered();
+            has_turn = turn.answered();
         }
         let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         self.must_abandon = false;
@@ -100,12 +104,11 @@ impl Acquisition {
             store: self.store.clone(),
             shared: self.shared.clone(),
             label,
-            parent: scope::innermost(),
             cadence: self.options.cadence,
             max_hold: self.options.max_hold,
             min_hold: self.options.min_hold,
             recorded: self.options.record && self.store.backend.periods().is_some(),
-            sole_thread: self.sole_thread,
+            sole_thread: self.sole_thread.or_else(|| self.parked.as_ref()?.sole_thread),
             #[cfg(debug_assertions)]
             sorted: self.sorted,
             turn: self.turn.take(),
@@ -119,9 +122,18 @@ impl Acquisition {
         } else if self.store.hands_on() && !passes {
             // The next caller of this process joins the store's wait queue now, so that the release can hand it the
             // lock. If the release will ask for that caller, it does not.
-            tenure.share_turn();
+            has_turn = tenure.share_turn();
         } else {
-            tenure.keep_turn();
+            has_turn = tenure.keep_turn();
+        }
+        if !has_turn {
+            tenure.end();
+            self.must_abandon = true;
+            self.label = Some(tenure.label.clone());
+            self.passed = false;
+            // The tokens that are left are lower than that of the next grant.
+            self.cohort = tenure.take_cohort().map(|cohort| Box::new(cohort.for_next_hold()));
+            return Ok(None);
         }
         let shared = &self.shared;
         let added = if shared.shutdown.is_closed() { Err(shut_down()) } else { shared.renewals.add(&tenure) };
@@ -135,7 +147,7 @@ impl Acquisition {
             tenure.handed_out();
         }
         shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
-        Ok(guard)
+        Ok(Some(guard))
     }
 
     pub(super) fn named(&self, error: Error) -> Error {

@@ -7,10 +7,10 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, T
 
 use super::acquisition::Acquisition;
 use super::single::{Prepared, prepare};
+use super::unpolled::watch;
 use crate::acquire::request::Request;
 use crate::events::shutdown::shut_down;
 use crate::guard::guard_set::Guards;
-use crate::guard::scope;
 use crate::options::{Options, Wait};
 use crate::queue::Joined;
 
@@ -36,7 +36,8 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
                 // The grants have expired. They are released.
                 return Ok(BatchOutcome::OneByOne(1));
             }
-            begin(acquisitions, holds).map(BatchOutcome::Won)
+            // A call that was not polled for long has lost a turn.
+            Ok(begin(acquisitions, holds)?.map_or(BatchOutcome::OneByOne(1), BatchOutcome::Won))
         }
         Ok(refusal) => {
             acquisitions.iter_mut().for_each(|acquisition| acquisition.must_abandon = false);
@@ -47,7 +48,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
                 acquisitions.iter_mut().for_each(|acquisition| acquisition.must_abandon = false);
             }
             let goes_on = acquisitions.first().is_some_and(|first| {
-                let may_retry = first.options.retry.times > 0 || error.told_after().is_some();
+                let may_retry = first.options.retries > 0 || error.told_after().is_some();
                 first.options.wait != Wait::None && may_retry && error.is_retryable()
             });
             // Everything left in the store is abandoned, and the next attempts wait for that behind our turns.
@@ -71,7 +72,7 @@ fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<O
     let mut acquisitions = Vec::with_capacity(keys.len());
     for key in keys {
         let Prepared::Asks(mut acquisition) = prepare(request.clone(), key, Some(wait_ends))? else { return Ok(None) };
-        let Joined::Turn(turn) = acquisition.store.queue.join(&acquisition.lock, acquisition.turn_request(None)) else {
+        let Joined::Turn(turn) = acquisition.join_now(None) else {
             return Ok(None);
         };
         acquisition.turn = Some(turn);
@@ -90,6 +91,7 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
     }
     let Some(first) = acquisitions.first() else { return Ok(Together::OneByOne) };
     first.store.breaker.admit(|| first.shared.clock.now())?;
+    watch(&first.store);
     let (store, ttl) = (first.store.clone(), first.claim.ttl);
     let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| match backend.batch() {
         Some(batch) => batch.try_acquire_all(claims),
@@ -109,14 +111,14 @@ fn failed(acquisitions: &[Acquisition], error: Error) -> Error {
     }
 }
 
-/// Begins all holds. Each is inside of the one before, as if they had been acquired one after another.
-fn begin(acquisitions: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Guards> {
+/// Begins all holds. Each is inside of the one before, as if they had been acquired one after another. `None` if the turn
+/// of one was lost; then all are released.
+fn begin(acquisitions: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Option<Guards>> {
     let mut guards: Option<Guards> = None;
     for (mut acquisition, hold) in acquisitions.into_iter().zip(holds) {
         let waited = acquisition.shared.clock.now().since(acquisition.since);
-        let outer = Guards::innermost_of(guards.as_ref());
-        let guard = scope::within(outer, || acquisition.begin(hold, waited))?;
+        let Some(guard) = acquisition.begin(hold, waited)? else { return Ok(None) };
         guards = Some(Guards::with(guards, guard));
     }
-    guards.ok_or_else(|| Error::new(ErrorKind::Internal, "a call for several locks has won none of them"))
+    guards.map(Some).ok_or_else(|| Error::new(ErrorKind::Internal, "a call for several locks has won none of them"))
 }

@@ -3,17 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Queue, Result, Signal, Wake};
+use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, HoldId, Owner, Queue, Result, Signal, Wake};
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{already_run, busy, timed_out};
 use super::turn::Received;
+use super::unpolled::watch;
 use crate::acquire::wait::{Pace, ask_again_at, news};
 use crate::events::shutdown::shut_down;
+use crate::guard::scope;
 use crate::hold::abandon::abandon_later;
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::request_bound;
-use crate::options::{Retry, Wait};
+use crate::hold::tenure::Tenure;
+use crate::options::Wait;
+use crate::options::lock_options::Resolved;
 
 impl Acquisition {
     /// Waits for news and asks again until the wait ends, after a first attempt that did not win.
@@ -28,7 +32,11 @@ impl Acquisition {
             let answer = match first.take() {
                 Some(answer) => answer,
                 // The last wake is kept until this attempt has answered: news may come in between.
-                None => self.attempt().await?,
+                None if self.acts_again(None) => self.attempt().await?,
+                None => match self.join_anew().await? {
+                    Some(answer) => answer,
+                    None => self.attempt().await?,
+                },
             };
             drop(last.take());
             let answer = match answer {
@@ -53,7 +61,7 @@ impl Acquisition {
                     if let Some(turn) = &self.turn {
                         turn.contended();
                     }
-                    return Err(busy(Some(&wake), &shared.clock));
+                    return Err(busy(Some(&wake), None, &shared.clock));
                 }
                 Ok(wake) => {
                     if contentions == 0 {
@@ -62,27 +70,31 @@ impl Acquisition {
                             // The store's wait queue has one order for all processes, so a neighbour takes its own
                             // place there.
                             if self.claim.fair {
-                                turn.join_store_queue(self.sole_thread);
+                                turn.join_store_queue();
                             }
                         }
                         // Checked before the sleep, because the holder may be a reader, which keeps no turn.
                         self.check_parking()?;
+                        self.check_other_names().await?;
                     }
                     last.insert(wake)
                 }
                 Err(error) => {
                     self.tell_neighbours(&error);
-                    let Retry { times, backoff } = self.options.retry;
+                    let Resolved { retries, retry_pauses, .. } = self.options;
                     let retry_after = error.told_after();
                     // A store that says when it will grant again has not failed.
-                    let is_last =
-                        if retry_after.is_some() { self.attempts >= self.options.attempts } else { failures >= times };
+                    let is_last = if retry_after.is_some() {
+                        self.attempts >= self.options.attempts
+                    } else {
+                        failures >= retries
+                    };
                     if self.options.wait == Wait::None || is_last || !error.is_retryable() {
                         return Err(error);
                     }
                     let pause = match retry_after {
                         Some(left) => left.saturating_add(Duration::from_millis(1 + fastrand::u64(0..20))),
-                        None => full_jitter(failures, backoff.from, backoff.to),
+                        None => full_jitter(failures, retry_pauses.from, retry_pauses.to),
                     };
                     failures += u32::from(retry_after.is_none());
                     let retry_at = shared.clock.now().after(pause);
@@ -93,6 +105,7 @@ impl Acquisition {
                         first = Box::pin(self.stand_aside(retry_at)).await?;
                         contentions = 0;
                     } else {
+                        self.acts_again(Some(retry_at));
                         shared.shutdown.or(shared.clock.sleep_until(retry_at)).await.ok_or_else(shut_down)?;
                     }
                     continue;
@@ -108,6 +121,9 @@ impl Acquisition {
             }
             let asked_at = shared.clock.now();
             let until = ask_again_at(asked_at, wake, pace, contentions).min(self.wait_ends);
+            self.acts_again(Some(until));
+            // A neighbour before this one in the store's queue may have got the lock, and not be polled.
+            self.look_at_neighbours();
             let news = news(&self.store, &shared.clock, wake, until);
             let has_news = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
                 Ok(Some(Signal::Granted(hold))) => {
@@ -131,6 +147,7 @@ impl Acquisition {
                 // a signal.
                 wake.signal = None;
                 let ask_at = ask_again_at(shared.clock.now(), wake, pace, contentions).min(self.wait_ends);
+                self.acts_again(Some(ask_at));
                 shared.shutdown.or(shared.clock.sleep_until(ask_at)).await.ok_or_else(shut_down)?;
             }
             contentions += 1;
@@ -143,6 +160,29 @@ impl Acquisition {
                 return Err(error);
             }
         }
+    }
+
+    /// Refuses to wait for the hold of an enclosing call that has this store under another name, or this lock by a pair of
+    /// stores. The engine cannot see that, but the store knows the hold.
+    async fn check_other_names(&mut self) -> Result<()> {
+        let is_like = |held: &Arc<Tenure>| held.hold.claim.key == self.claim.key && !held.store.is_same(&self.store);
+        let alike: Vec<_> = scope::chain().filter(is_like).collect();
+        if alike.is_empty() {
+            return Ok(());
+        }
+        let look = self.store.ask(self.attempt_bound(), &self.claim, |backend, claim| backend.look(&claim.key));
+        // Without an answer the wait goes on.
+        let Ok(state) = look.await else { return Ok(()) };
+        let has_it = |held: &&Arc<Tenure>| {
+            state.holders.iter().any(|holder| holder.id == Some(HoldId::of(&held.hold.claim.owner)))
+        };
+        let Some(outer) = alike.iter().find(has_it) else { return Ok(()) };
+        let text = format!(
+            "an enclosing call, `{}`, holds this lock by the backend {:?}, which is the same store; waiting for it would deadlock",
+            outer.label.place(),
+            &*outer.store.name
+        );
+        Err(Error::new(ErrorKind::WouldDeadlock, text))
     }
 
     /// Tells the callers behind that the store failed: they have not waited for a holder.
@@ -166,10 +206,32 @@ impl Acquisition {
         if !self.must_abandon {
             self.turn = None;
         }
+        self.acts_again(Some(until));
         shared.shutdown.or(shared.clock.sleep_until(until)).await.ok_or_else(shut_down)?;
         if self.turn.is_none() {
             self.turn = Some(self.join().await?);
         }
+        self.answer_of_handover().await
+    }
+
+    /// Notes when this caller acts again, if it is polled: see [`Turn::acts_again`](crate::queue::Turn::acts_again).
+    fn acts_again(&self, sleeps_until: Option<BootInstant>) -> bool {
+        self.turn.as_ref().is_none_or(|turn| turn.acts_again(&self.claim, sleeps_until))
+    }
+
+    /// Joins the queue again, because this caller was not polled and has lost its turn. Returns the answer of the handover
+    /// that comes with the next turn.
+    pub(super) async fn join_anew(&mut self) -> Result<Option<Result<Attempt>>> {
+        self.turn = None;
+        // The abandon of what it may have in the store is on its way, and must not undo the next attempt.
+        self.change_owner()?;
+        self.must_abandon = false;
+        self.turn = Some(self.join().await?);
+        self.answer_of_handover().await
+    }
+
+    /// Takes the handover that came with the turn as the answer to an attempt.
+    async fn answer_of_handover(&mut self) -> Result<Option<Result<Attempt>>> {
         Ok(match self.take_over() {
             Some(Received::Hold(hold)) => Some(Ok(Attempt::Acquired(hold))),
             Some(Received::Late(late)) => {
@@ -188,6 +250,7 @@ impl Acquisition {
             return Ok(Err(error));
         }
         self.attempts += 1;
+        watch(&self.store);
         if self.undo_unconfirmed
             && let Err(error) = self.change_owner()
         {
@@ -257,6 +320,8 @@ impl Acquisition {
         let old_claim = std::mem::replace(&mut self.claim, Arc::new(claim));
         abandon_later(&self.store, old_claim, Box::new(()));
         self.undo_unconfirmed = false;
+        // The turn knows the claim that is to be abandoned.
+        self.acts_again(None);
         Ok(())
     }
 }

@@ -127,6 +127,13 @@ impl Context {
         Ok(())
     }
 
+    /// Takes one store out.
+    pub(crate) fn remove(&self, name: &str) -> Option<Found> {
+        let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
+        stores.default.take_if(|default| default.name() == name);
+        stores.by_name.remove(name)
+    }
+
     /// Takes all stores out, at a shutdown.
     pub(crate) fn take_stores(&self) -> Vec<Arc<Store>> {
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! From a request to a guard: options, turn, attempts, waiting.
 //!
-//! Owns the request of one call ([`request`]), what it looks up ([`context`]), a store that is opened at its
+//! Owns the request of one call ([`request`]), the thread of its caller ([`callers_thread`]), what it looks up ([`context`]), a store that is opened at its
 //! first use ([`lazy`]) by a call ([`opening`]), and the acquisition of one key ([`single`]),
 //! of several ([`several`]), or of all of them in one request ([`batch`]).
 //!
@@ -8,6 +8,7 @@
 
 pub(crate) mod acquisition;
 pub(crate) mod batch;
+pub(crate) mod callers_thread;
 pub(crate) mod contend;
 pub(crate) mod context;
 pub(crate) mod lazy;
@@ -20,4 +21,5 @@ pub(crate) mod single;
 pub(crate) mod test_kits;
 pub(crate) mod thread_registry;
 pub(crate) mod turn;
+mod unpolled;
 pub(crate) mod wait;

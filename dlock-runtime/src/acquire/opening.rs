@@ -13,7 +13,7 @@ use crate::events::observe::Event;
 use crate::events::shutdown::shut_down;
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::{Store, request_bound};
-use crate::options::{Retry, Wait};
+use crate::options::Wait;
 use crate::site::Label;
 
 /// A call whose store was not opened yet.
@@ -46,7 +46,6 @@ impl OpensFirst {
         let shared = context.shared();
         let options = self.request.options.resolve(&context.defaults())?;
         let wait_ends = self.wait_ends.unwrap_or_else(|| wait_end(shared.clock.now(), options.wait));
-        let Retry { times, backoff } = options.retry;
         let mut failures = 0;
         loop {
             let left = wait_ends.since(shared.clock.now()).max(SHORTEST_BOUND);
@@ -57,8 +56,9 @@ impl OpensFirst {
                 Ok(store) => return Ok((store, wait_ends)),
                 Err(error) => error,
             };
-            let retry_at = shared.clock.now().after(full_jitter(failures, backoff.from, backoff.to));
-            let is_last = failures >= times || retry_at >= wait_ends;
+            let retry_at =
+                shared.clock.now().after(full_jitter(failures, options.retry_pauses.from, options.retry_pauses.to));
+            let is_last = failures >= options.retries || retry_at >= wait_ends;
             if options.wait == Wait::None || is_last || !error.is_retryable() {
                 return Err(error);
             }

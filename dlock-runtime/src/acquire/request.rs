@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use dlock_contract::engine::{SoleThread, sole_thread};
+use dlock_contract::engine::SoleThread;
 use dlock_contract::{Error, ErrorKind};
 
+use crate::acquire::callers_thread;
 use crate::acquire::context::Context;
 use crate::acquire::thread_registry;
 use crate::guard::scope::Enclosing;
@@ -47,7 +48,8 @@ impl Request {
 
     /// The caller's thread, which is the present one, sleeps until there is an answer.
     pub(crate) fn parking(mut self) -> Self {
-        self.parked = Some(Box::new(Parked { sole_thread: sole_thread(), trace: self.context.trace(), waits: None }));
+        let sole_thread = callers_thread::blocked_by_a_caller();
+        self.parked = Some(Box::new(Parked { sole_thread, trace: self.context.trace() }));
         self
     }
 }
@@ -57,8 +59,6 @@ impl Request {
 pub(crate) struct Parked {
     pub(crate) sole_thread: Option<SoleThread>,
     pub(crate) trace: Option<String>,
-    /// Tells the sleeping thread that others hold the lock, so the wait may be long.
-    pub(crate) waits: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// The error of a blocking call on our own thread: everything that could end the wait runs on this thread.

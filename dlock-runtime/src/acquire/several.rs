@@ -1,10 +1,10 @@
 //! The acquisition of one key, or of several keys: all or none.
 
-use std::future::ready;
+use std::future::{poll_fn, ready};
 use std::sync::Arc;
 
 use dlock_contract::engine::{KeyBuf, guarded};
-use dlock_contract::{Error, Result};
+use dlock_contract::{Error, LockKey, Result};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
@@ -37,7 +37,7 @@ pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Re
             }),
             Err(error) => Box::pin(ready(Err(error))),
         },
-        Keys::Several(keys) => Box::pin(guarded(scope::inherit(acquire_several(request, keys)))),
+        Keys::Several(keys) => Box::pin(guarded(acquire_several(request, keys))),
     }
 }
 
@@ -68,33 +68,29 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         return Err(with_first_key(Error::config("once_per", text)).with_backend(&store.name));
     }
     let namespace = request.context.defaults().namespace.clone();
-    // Sorted by their locks in the store: two keys may be one lock there.
     let mut by_lock = Vec::with_capacity(keys.len());
-    for key in keys {
+    for (written, key) in keys.into_iter().enumerate() {
         let (_, identity) = store.identify(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
-        by_lock.push((identity.into_lock(), key));
+        by_lock.push((identity.into_lock(), written, key));
     }
-    by_lock.sort_unstable_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
-    by_lock.dedup_by(|(one, _), (other, _)| one == other);
-    let keys: Vec<_> = by_lock.into_iter().map(|(_, key)| key).collect();
+    let (keys, as_written) = sorted(by_lock);
     // Collected once. Otherwise each key would look through all enclosing holds.
     let request = Request { list: Some(Arc::new(Enclosing::of(&store))), ..request };
     let attempts = match acquire_batch(&request, &keys, wait_ends).await? {
-        BatchOutcome::Won(guards) => return Ok(guards.handed_out()),
+        BatchOutcome::Won(guards) => return Ok(guards.handed_out(as_written)),
         BatchOutcome::OneByOne(attempts) => attempts,
     };
     let mut guards: Option<Guards> = None;
     // Each hold is listened to once. A look at all holds for each further key would be very many looks.
     let mut losses = FuturesUnordered::new();
     for key in keys {
-        // Inside of the hold before, so that the same lock twice fails instead of waiting for itself.
-        let outer = Guards::innermost_of(guards.as_ref());
-        let next = scope::within(outer.clone(), || acquire_by(request.clone(), &key, Some(wait_ends), attempts));
+        // Inside of the holds before: an error names them, and a store may see who waits for whom.
+        let mut next = within(guards.as_ref(), || acquire_by(request.clone(), &key, Some(wait_ends), attempts));
         // The loss is polled first: if one hold is lost, the call has failed, whatever else arrives.
         let won = tokio::select! {
             biased;
             Some(loss) = losses.next(), if !losses.is_empty() => Err(loss),
-            won = scope::inside(outer, next) => won,
+            won = poll_fn(|cx| within(guards.as_ref(), || next.poll_unpin(cx))) => won,
         };
         match won {
             Ok(guard) => {
@@ -108,8 +104,32 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     let Some(guards) = guards else { return Err(no_keys()) };
     // A hold may be lost at the last moment, after the select above.
     match guards.check() {
-        Ok(()) => Ok(guards.handed_out()),
+        Ok(()) => Ok(guards.handed_out(as_written)),
         Err(loss) => Err(give_back(Some(guards), loss).await),
+    }
+}
+
+/// The keys in the order of their locks in the store, each lock once: two keys may be one lock there. And for each key, in
+/// the order in which they were written, the place of its lock.
+fn sorted(mut by_lock: Vec<(LockKey, usize, KeyBuf)>) -> (Vec<KeyBuf>, Box<[usize]>) {
+    by_lock.sort_by(|(one, ..), (other, ..)| one.as_str().cmp(other.as_str()));
+    let (mut keys, mut places, mut last) = (Vec::with_capacity(by_lock.len()), Vec::with_capacity(by_lock.len()), None);
+    for (lock, written, key) in by_lock {
+        if last.as_ref() != Some(&lock) {
+            keys.push(key);
+            last = Some(lock);
+        }
+        places.push((written, keys.len() - 1));
+    }
+    places.sort_unstable();
+    (keys, places.into_iter().map(|(_, place)| place).collect())
+}
+
+/// Runs `work` inside of the locks that were won before.
+fn within<T>(won: Option<&Guards>, work: impl FnOnce() -> T) -> T {
+    match won {
+        Some(guards) => scope::within(guards.holds(), work),
+        None => work(),
     }
 }
 

@@ -1,16 +1,16 @@
 //! The acquisition of one key, from the request to the guard.
 
-use std::borrow::Cow;
 use std::future::ready;
 use std::sync::Arc;
 
-use dlock_contract::engine::{KeyBuf, background_of, guarded, is_ours, origin_and_sole_thread};
+use dlock_contract::engine::{KeyBuf, background_of, guarded, is_ours};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
 use futures::future::BoxFuture;
 
 use super::acquisition::Acquisition;
 use super::turn::Received;
 use super::wait::wait_end;
+use crate::acquire::callers_thread::origin_and_thread;
 use crate::acquire::lazy::Found;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
@@ -99,25 +99,31 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         return Err(named(blocks_our_thread()));
     }
     let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &lock), |list| list.holding(&lock));
+    let label = Label::new(request.call_site, store.name.clone());
     if let Some(outer) = outer {
-        let mut text = Cow::Borrowed("this call already holds the lock; waiting for it would deadlock");
-        if request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode) {
-            match separate_effect(&request.options) {
-                None => return Ok(Prepared::Joins(Guard::joined(outer))),
-                Some(option) => text = format!("{text}, and a call with {option} cannot join the hold").into(),
-            }
+        let covers = request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode);
+        let separate = separate_effect(&request.options);
+        if covers && separate.is_none() {
+            return Ok(Prepared::Joins(Guard::joined(outer)));
+        }
+        let mut text = format!(
+            "`{}` began inside of the body of `{}`, which holds this lock; waiting for it would deadlock",
+            label.place(),
+            outer.label.place()
+        );
+        if let Some(option) = separate.filter(|_| covers) {
+            text += &format!(", and a call with {option} cannot join the hold");
         }
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
-    let label = Label::new(request.call_site, store.name.clone());
     // For a list of keys it is noted once.
     #[cfg(debug_assertions)]
     if request.list.as_ref().is_none_or(|list| list.is_first()) {
-        context.order().note(&shared.events, &label);
+        context.order().note(&shared.events, &store, &label);
     }
     let profile = store.backend.profile();
     let trace = request.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
-    let (origin, sole_thread) = if request.parked.is_some() { (None, None) } else { origin_and_sole_thread() };
+    let (origin, sole_thread) = if request.parked.is_some() { (None, None) } else { origin_and_thread() };
     let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();
@@ -138,6 +144,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         sole_thread,
         parked: request.parked,
         sorted: request.list.is_some(),
+        won: request.list.as_ref().and_then(|_| scope::innermost_holds()).map(Arc::new),
         shared,
         store,
         claim: Arc::new(claim),
@@ -160,20 +167,39 @@ impl Acquisition {
             #[cfg(feature = "testing")]
             if self.shared.clock.is_of_kit() {
                 let clock = self.shared.clock.clone();
-                let won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
-                return self.ended(won);
+                let mut won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
+                loop {
+                    if let Some(ended) = self.ended(won).transpose() {
+                        return ended;
+                    }
+                    won = clock.unless_it_stands(self.win_anew()).await.and_then(|won| won);
+                }
             }
-            let won = self.win().await;
-            self.ended(won)
+            let mut won = self.win().await;
+            loop {
+                if let Some(ended) = self.ended(won).transpose() {
+                    return ended;
+                }
+                won = Box::pin(self.win_anew()).await;
+            }
         })
     }
 
-    fn ended(&mut self, won: Result<Hold>) -> Result<Guard> {
+    fn ended(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {
         let waited = self.shared.clock.now().since(self.since);
         match won {
             Ok(hold) => self.begin(hold, waited),
             Err(error) => Err(self.failed(error, waited)),
         }
+    }
+
+    /// Begins again, because this caller was not polled and has lost its turn.
+    async fn win_anew(&mut self) -> Result<Hold> {
+        let answer = match self.join_anew().await? {
+            Some(answer) => answer,
+            None => self.attempt().await?,
+        };
+        self.contend(answer).await
     }
 
     async fn win(&mut self) -> Result<Hold> {

@@ -1,18 +1,19 @@
 //! Gets the turn of this process, and takes the handover that may come with it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
-use super::refused::{busy, timed_out};
+use super::refused::{busy, in_words, timed_out};
+use super::unpolled::undo;
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
-use crate::hold::store::request_bound;
+use crate::hold::store::{LONGEST_REQUEST, request_bound};
 use crate::hold::tenure::Tenure;
 use crate::options::Wait;
-use crate::queue::{Content, Joined, KnownState, Turn, TurnRefusal, TurnRequest, Waiting};
+use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting, Won};
 
 /// A handover that was taken over.
 pub(super) enum Received {
@@ -103,8 +104,10 @@ impl Acquisition {
     pub(super) async fn join(&mut self) -> Result<Turn> {
         let max = self.options.max_waiters;
         let waits = (self.options.wait != Wait::None).then_some(max);
-        match self.store.queue.join(&self.lock, self.turn_request(waits)) {
+        match self.join_now(waits) {
             Joined::Turn(turn) => Ok(turn),
+            // Only as long as more and more callers turn out not to be polled.
+            Joined::Overdue(_) => Err(busy(None, None, &self.shared.clock)),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
                 format!("{max} callers of this process already wait for this lock"),
@@ -113,10 +116,12 @@ impl Acquisition {
                 ErrorKind::KeyConflict,
                 "other callers of this process use the key for a lock of another mode",
             )),
-            Joined::Taken => Err(busy(None, &self.shared.clock)),
-            // The caller before asks, or abandons a failed attempt. Both end within a request's time.
+            Joined::Taken(note) => Err(busy(None, note.as_ref(), &self.shared.clock)),
+            // The caller before asks, or abandons a failed attempt. Both end within a request's time, if it is polled.
+            // Otherwise this caller has to see that first.
             Joined::Behind(waiting) if waits.is_none() => {
-                let until = self.shared.clock.now().after(request_bound(self.claim.ttl));
+                let bound = LONGEST_REQUEST + 2 * TAKEN_UP_WITHIN;
+                let until = self.shared.clock.now().after(bound);
                 Box::pin(self.wait_for_turn(waiting, until)).await
             }
             Joined::Behind(waiting) => {
@@ -129,38 +134,45 @@ impl Acquisition {
 
     pub(super) fn turn_request(&self, waits: Option<usize>) -> TurnRequest {
         let cohort_ttl = self.cohort.as_ref().map(|_| self.claim.ttl);
-        let fair = self.claim.fair;
-        let plain = self.claim.mode == Mode::Exclusive && !fair && self.claim.once_per.is_none();
+        let plain = self.claim.mode == Mode::Exclusive && !self.claim.fair && self.claim.once_per.is_none();
         // A caller that counts its attempts must make them itself.
         let release_may_ask = plain && waits.is_some() && self.options.attempts == u32::MAX;
-        let claim_for_release = release_may_ask.then(|| (self.claim.clone(), self.wait_ends));
-        TurnRequest {
-            mode: self.claim.mode,
-            waits,
-            sole_thread: self.sole_thread,
-            cohort_ttl,
-            fair,
-            holds_others: !self.claim.inside().is_empty(),
-            claim_for_release,
+        let release_asks_until = release_may_ask.then_some(self.wait_ends);
+        let won = self.won.as_ref().map(|won| Arc::downgrade(won) as Weak<dyn Won>);
+        let (claim, sole_thread) = (self.claim.clone(), self.sole_thread);
+        TurnRequest { claim, waits, sole_thread, cohort_ttl, release_asks_until, won }
+    }
+
+    /// Joins the queue, before callers that are not polled.
+    pub(super) fn join_now(&self, waits: Option<usize>) -> Joined {
+        let now = || self.shared.clock.now();
+        match self.store.queue.join(&self.lock, self.turn_request(waits), now) {
+            Joined::Overdue(overdue) => {
+                undo(&self.store, overdue);
+                self.store.queue.join(&self.lock, self.turn_request(waits), now)
+            }
+            joined => joined,
         }
+    }
+
+    /// Passes over the callers of this process that are not polled.
+    pub(super) fn look_at_neighbours(&self) {
+        undo(&self.store, self.store.queue.pass_over(&self.lock, self.shared.clock.now()));
     }
 
     /// Refuses to park if the lock can only come from a task of the parked thread.
     pub(super) fn check_parking(&self) -> Result<()> {
         let Some(parked) = &self.parked else { return Ok(()) };
-        if let Some(waits) = &parked.waits {
-            waits();
-        }
         let Some(sole_thread) = parked.sole_thread else { return Ok(()) };
         let blocks = |tenure: &Arc<Tenure>| {
-            tenure.sole_thread == Some(sole_thread)
-                && Arc::ptr_eq(&tenure.store, &self.store)
-                && tenure.lock == self.lock
+            tenure.sole_thread == Some(sole_thread) && tenure.store.is_same(&self.store) && tenure.lock == self.lock
         };
         if self.store.queue.has(&self.lock, sole_thread) || self.shared.renewals.holds().iter().any(blocks) {
             return Err(Error::new(
                 ErrorKind::WouldDeadlock,
-                "a task of this current-thread runtime holds the lock or waits before this call, and cannot go on while this call blocks the thread; make the function async",
+                "the lock was acquired on this thread, or is waited for there before this call, and that task cannot go on while \
+                 this call blocks the thread (of a current-thread runtime, or of a `LocalSet`); make the function async, or call \
+                 it in `spawn_blocking`",
             ));
         }
         Ok(())
@@ -171,30 +183,37 @@ impl Acquisition {
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
         let clock = self.shared.clock.clone();
         let contention = || match self.options.wait {
-            Wait::None => busy(None, &clock),
+            Wait::None => busy(None, None, &clock),
             _ => timed_out(None, None, &clock),
         };
         // As long as an attempt of this caller would have.
         let earliest_end = self.since.after(SHORTEST_BOUND);
         loop {
-            let turn_or_refusal = self.shared.clock.timeout_at(until, &mut waiting);
+            let look_at = clock.now().after(waiting.looks_after());
+            let turn_or_refusal = clock.timeout_at(until.min(look_at), &mut waiting);
             let known = match self.shared.shutdown.or(turn_or_refusal).await.ok_or_else(shut_down)? {
                 Some(Ok(turn)) => return Ok(turn),
                 Some(Err(TurnRefusal::Taken)) => KnownState::Contended,
                 Some(Err(TurnRefusal::Failed(error))) => KnownState::Failed(error),
+                None if look_at < until => {
+                    self.look_at_neighbours();
+                    continue;
+                }
                 None => waiting.known(),
             };
             return Err(match known {
                 KnownState::Contended => contention(),
                 KnownState::Failed(error) => error,
-                KnownState::Nothing if until < earliest_end => {
+                KnownState::Nothing(_) if until < earliest_end => {
                     until = earliest_end;
                     waiting.wait_for_an_answer();
                     continue;
                 }
-                KnownState::Nothing => {
-                    Error::outage("the store has not answered another caller of this process that asks for this lock")
-                }
+                KnownState::Nothing(note) => Error::outage(format!(
+                    "another caller of this process asks for this lock and has no answer yet, because the store does not \
+                     answer it or because its future is not polled{}",
+                    in_words(note.as_ref(), &clock)
+                )),
             });
         }
     }

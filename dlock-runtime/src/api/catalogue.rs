@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::without_names;
 use dlock_contract::{Error, Mode, Result};
+use dlock_values::LONGEST;
 
 use crate::acquire::lazy::Found;
 use crate::api::registry::Registry;
@@ -81,9 +82,9 @@ impl SiteInfo {
 
     /// If each call gives its own ttl, the check uses the longest one that it may give. Options that do not fit that
     /// ttl fit no other.
-    fn with_some_ttl(self, mut options: Options) -> Options {
+    pub(crate) fn with_some_ttl(self, mut options: Options) -> Options {
         if self.per_call("ttl") {
-            options.ttl = options.ttl.or(options.max_hold).or(Some(Duration::MAX / 4));
+            options.ttl = options.ttl.or(options.max_hold).or(Some(LONGEST));
         }
         options
     }

@@ -152,7 +152,8 @@ impl Locks {
 
 /// Ends another owner's hold of a lock. Made by [`break_lock`](crate::break_lock) and [`Lock::break_hold`]; await it.
 ///
-/// It ends only the hold with this id, never the hold of a later holder. **The holder does not stop at once**: it hears
+/// It ends only the hold with this id, never the hold of a later holder. A hold that callers of one process pass on among
+/// themselves (`cohort`) is one hold in the store, with one id, so this ends it whichever of them has it now. **The holder does not stop at once**: it hears
 /// of the loss at its next renewal, after a third of its ttl at the latest, and until then two callers may work under
 /// the lock. Fencing tokens keep the old one from writing. Its error then is `Lost` with the cause
 /// [`Broken`](crate::LossCause::Broken), and names who broke the hold, when and why.

@@ -54,7 +54,8 @@ pub struct Lock<K = Key> {
 /// Several locks to be acquired together, all or none; made by [`lock_all`](crate::lock_all).
 ///
 /// They are acquired in the order of their names, whatever order they are given in, and each once, so that two callers
-/// cannot wait for each other; within one wait; and released in reverse.
+/// cannot wait for each other; within one wait; and released in reverse. [`Guards::held`] tells them in the order in which
+/// they were given.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -128,11 +129,11 @@ impl Lock {
     /// background.
     ///
     /// A guard counts for the thread on which it was acquired, also once it was moved to another one: on a
-    /// current-thread runtime a blocking caller is refused while it lives.
+    /// current-thread runtime, and in a task of a `LocalSet`, a blocking caller is refused while it lives.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock) also where the
-    /// holder may be a task that only this thread could go on with (a current-thread runtime, or a `LocalSet` that a
+    /// holder is a task that only this thread could go on with (of a current-thread runtime, or of a `LocalSet` that a
     /// multi-thread runtime drives).
     pub fn acquire_blocking(self) -> Result<Guard> {
         let request = self.request_for(self.key.template()).parking();
@@ -152,8 +153,11 @@ impl Lock {
     {
         let options = self.options;
         let guard = self.acquire().await?;
-        let body = body(Held::clone(&guard));
-        result(Run::holding(&options, Guards::one(guard), body).await)
+        let held = Held::clone(&guard);
+        let guards = Guards::one(guard);
+        // What the closure does before it gives its future is a part of the body too.
+        let body = guards.inside(|| body(held));
+        result(Run::holding(&options, guards, body).await)
     }
 
     /// As [`run`](Self::run), for a body that gives a [`Result`](std::result::Result) whose error can carry the lock's. An error
@@ -172,8 +176,10 @@ impl Lock {
     {
         let options = self.options;
         let guard = self.acquire().await.map_err(E::carry)?;
-        let body = body(Held::clone(&guard));
-        let run = Run::holding(&options, Guards::one(guard), body);
+        let held = Held::clone(&guard);
+        let guards = Guards::one(guard);
+        let body = guards.inside(|| body(held));
+        let run = Run::holding(&options, guards, body);
         LockReturn::from_ran(run.judged_by(|output| output.is_ok()).await)
     }
 

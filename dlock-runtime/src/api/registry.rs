@@ -11,9 +11,9 @@ use dlock_contract::{Backend, Clock, Error, Health, LossCause, Result};
 use futures::FutureExt;
 
 use crate::acquire::context::Context;
+use crate::acquire::lazy::Found;
 use crate::events::observe::Observer;
-use crate::hold::release;
-use crate::hold::store::LONGEST_REQUEST;
+use crate::hold::store::{LONGEST_REQUEST, Store};
 use crate::options::Defaults;
 
 /// The backends of a process by name. There is one global registry, which the attribute uses; a test may have its own.
@@ -24,8 +24,13 @@ pub struct Registry(Context);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Holds that had not ended by the deadline. Their bodies got `Lost`, and their locks were released.
+    /// Holds that had not ended by the deadline. Their bodies were told `Lost`; a body that ended then has released its
+    /// lock.
     pub cut_off: usize,
+    /// Of these, the holds whose body still ran, or whose guard was still alive, when the shutdown ended: functions that
+    /// are not async, bodies that are not polled, and bodies with `on_lost = continue`. Each lock is free when its body
+    /// ends, and when its ttl ends at the latest. It is not given away before, because the body may work under it.
+    pub left_to_ttl: usize,
     /// Releases that the stores had not confirmed when the shutdown ended; their locks end with their ttl.
     pub unconfirmed: usize,
 }
@@ -85,6 +90,14 @@ impl Registry {
         F: Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
     {
         self.0.install_lazy(name, Box::new(move |context| open(Self(context)).boxed()))
+    }
+
+    /// Takes a store out again, for the facade: it installed it for a start that failed. Its connections are closed later.
+    #[doc(hidden)]
+    pub fn uninstall(&self, name: &str) {
+        if let (Some(Found::Open(store)), Ok(background)) = (self.0.remove(name), background()) {
+            background.spawn(async move { close(&store).await });
+        }
     }
 
     /// The clock by which it counts.
@@ -150,13 +163,14 @@ impl Registry {
     /// Calls go on with the old ones meanwhile; another change, also of [`tune`](Self::tune), waits for this one.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be; [`ErrorKind::WouldDeadlock`] inside of a change of
-    /// this registry.
+    /// [`ErrorKind::ConfigInvalid`] with the field that cannot be, or if a site that is [tuned](Self::tune) contradicts the
+    /// new defaults; then the old ones stay. [`ErrorKind::WouldDeadlock`] inside of a change of this registry.
     pub fn configure(&self, change: impl FnOnce(&mut Defaults)) -> Result<()> {
         let _change = self.0.changes().begin()?;
         let mut changed = (*self.0.defaults()).clone();
         change(&mut changed);
         changed.check()?;
+        self.check_tunings(&changed)?;
         self.0.set_defaults(changed);
         Ok(())
     }
@@ -190,38 +204,46 @@ impl Registry {
     /// Stops granting, waits until the holds are released, and closes the backends.
     ///
     /// Waiters get [`ErrorKind::ShutDown`] at once. At the deadline the bodies that still run are told
-    /// [`ErrorKind::Lost`] and their locks are given back.
+    /// [`ErrorKind::Lost`], and their locks are renewed no more. An async body is dropped at its next await, and its lock
+    /// is released then. A body that runs on keeps its lock until it ends or the ttl ends
+    /// ([`ShutdownReport::left_to_ttl`]), and its backend is not closed.
     ///
     /// In a child after `fork` it returns at once and does nothing, because the holds are the parent's.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {
         if is_forked() {
-            return ShutdownReport { cut_off: 0, unconfirmed: 0 };
+            return ShutdownReport { cut_off: 0, left_to_ttl: 0, unconfirmed: 0 };
         }
         let shared = self.0.shared();
         let until = shared.clock.now().after(deadline);
         shared.shutdown.close(&shared.clock);
         // In this order: an acquisition that has ended by now has its hold in the schedule.
         shared.until(until, || shared.jobs.none() && shared.renewals.holds().is_empty()).await;
-        let mut cut_off = 0;
-        for tenure in shared.renewals.holds() {
-            if tenure.mark_lost(LossCause::Shutdown) {
-                cut_off += 1;
-                let held = shared.clock.now().since(tenure.since);
-                shared.events.send(&tenure.label, crate::Event::Lost { cause: LossCause::Shutdown, held });
-                release::later(tenure);
-            }
-        }
-        // The last releases get a moment, even if the deadline is zero.
+        let mut held = shared.renewals.holds();
+        held.retain(|tenure| tenure.lose(LossCause::Shutdown));
+        let cut_off = held.len();
+        // The last bodies and releases get a moment, even if the deadline is zero.
         let grace = shared.clock.now().after(Duration::from_millis(500)).max(until);
-        shared.until(grace, || shared.jobs.none()).await;
-        let unconfirmed = shared.jobs.give_up();
-        for store in self.0.take_stores() {
-            // A store that does not answer must not hold up the end of the process.
-            let closing = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok)));
-            let _ = closing.await;
+        // In this order: a release that has begun is among the jobs.
+        let all_are_released = || held.iter().all(|tenure| tenure.is_being_released()) && shared.jobs.none();
+        shared.until(grace, all_are_released).await;
+        held.retain(|tenure| !tenure.is_being_released());
+        for tenure in &held {
+            let (key, site) = (tenure.hold.claim.key.as_str(), tenure.label.name());
+            tracing::warn!(target: "dlock", key, site, "the lock is left to its ttl: its body or its guard outlives the shutdown");
         }
-        ShutdownReport { cut_off, unconfirmed }
+        let unconfirmed = shared.jobs.give_up();
+        let in_use = |store: &Arc<Store>| held.iter().any(|tenure| Arc::ptr_eq(&tenure.store, store));
+        // Where a lock lives in a connection, closing the store would give it away under its body.
+        for store in self.0.take_stores().into_iter().filter(|store| !in_use(store)) {
+            close(&store).await;
+        }
+        ShutdownReport { cut_off, left_to_ttl: held.len(), unconfirmed }
     }
+}
+
+async fn close(store: &Store) {
+    // A store that does not answer must not hold up the end of the process.
+    let _ = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok))).await;
 }
 
 impl Default for Registry {

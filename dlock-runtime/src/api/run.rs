@@ -118,9 +118,13 @@ impl<F: Future> Run<F> {
     fn step(&mut self, cx: &mut Context<'_>) -> Step<F::Output> {
         let Self { body, limit, stage, begun, bounds, .. } = self;
         let Stage::Body(guards) = stage else { return Step::Waits };
-        let tenure = guards.innermost().clone();
+        // Another caller polls it, such as the task of a `Shared` future. Whatever `on_lost` says, the body does not go on there.
+        if let Err(loss) = guards.check_inside() {
+            *body = None;
+            return Step::Lost(loss, None);
+        }
         // Values that the body owns may look for its lock when they are dropped.
-        let scoped = |work: &mut dyn FnMut()| scope::within(Some(tenure.clone()), work);
+        let scoped = |work: &mut dyn FnMut()| scope::within(guards.holds(), work);
         let cancels = bounds.on_lost == OnLost::Cancel;
         // Checked before every step, also the first: the grant may have expired, and no body begins without its lock.
         let lost = guards.check().err();
@@ -132,13 +136,13 @@ impl<F: Future> Run<F> {
         }
         *begun = true;
         let mut output = None;
-        let mut poll = || {
+        let poll = || {
             if let Some(Poll::Ready(done)) = body.as_mut().map(|body| body.as_mut().poll(cx)) {
                 *body = None;
                 output = Some(done);
             }
         };
-        guards.watch(|| scoped(&mut poll));
+        guards.inside(poll);
         if let Some(output) = output {
             return match guards.check() {
                 Ok(()) => Step::Done(output),
@@ -186,7 +190,10 @@ impl<F: Future> Drop for Run<F> {
     /// reason, so the drop says nothing about the body's success.
     fn drop(&mut self) {
         let Stage::Body(guards) = &self.stage else { return };
-        scope::within(Some(guards.innermost().clone()), || self.body = None);
+        if guards.check_inside().is_ok() {
+            scope::within(guards.holds(), || self.body = None);
+        }
+        self.body = None;
         if let Stage::Body(guards) = std::mem::replace(&mut self.stage, Stage::Ended) {
             guards.give_back();
         }

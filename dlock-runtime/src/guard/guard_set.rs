@@ -1,13 +1,14 @@
 //! The guards of one call: nearly always one, several for several keys. They are won all or none, and released in
 //! reverse.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dlock_contract::{Batch, Error, Result};
+use dlock_contract::{Batch, Error, LossCause, Result};
 
-use crate::guard::scope;
-use crate::guard::{Guard, Held, finish};
+use crate::guard::holds::Holds;
+use crate::guard::{Guard, Held, finish, scope};
 use crate::hold::tenure::Tenure;
 
 /// Several locks that were acquired together; made by [`LockAll`](crate::LockAll). Dropping it releases them all.
@@ -15,38 +16,45 @@ use crate::hold::tenure::Tenure;
 #[must_use = "the locks are released when this is dropped"]
 pub struct Guards {
     // Dropped in this order: the later ones first.
-    more: More,
+    more: Option<Box<More>>,
     first: Guard,
 }
 
-#[derive(Debug, Default)]
-struct More(Vec<Guard>);
+/// The part of a call with several keys, in a box: nearly every call has one key.
+#[derive(Debug)]
+struct More {
+    later: Vec<Guard>,
+    /// All holds, as the calls inside of the body see them.
+    holds: Holds,
+    /// For each key that was written, the place of its guard.
+    as_written: Box<[usize]>,
+}
 
 impl Drop for More {
     fn drop(&mut self) {
-        while self.0.pop().is_some() {}
+        while self.later.pop().is_some() {}
     }
 }
 
 impl Guards {
     pub(crate) const fn one(guard: Guard) -> Self {
-        Self { more: More(Vec::new()), first: guard }
+        Self { more: None, first: guard }
     }
 
     /// Adds a guard, which is inside of those before.
     pub(crate) fn with(before: Option<Self>, guard: Guard) -> Self {
-        match before {
-            None => Self::one(guard),
-            Some(mut guards) => {
-                guards.more.0.push(guard);
-                guards
-            }
-        }
+        let Some(mut guards) = before else { return Self::one(guard) };
+        let holds = guards.holds().with(&guard);
+        let more = guards.more();
+        more.holds = holds;
+        more.later.push(guard);
+        guards
     }
 
-    /// The hold inside of which the next one is acquired.
-    pub(crate) fn innermost_of(before: Option<&Self>) -> Option<Arc<Tenure>> {
-        before.map_or_else(scope::innermost, |guards| Some(guards.innermost().clone()))
+    fn more(&mut self) -> &mut More {
+        let Self { more, first } = self;
+        let one = || More { later: Vec::new(), holds: Holds::of(first), as_written: Box::default() };
+        more.get_or_insert_with(|| Box::new(one()))
     }
 
     pub(crate) fn into_first(self) -> Guard {
@@ -55,19 +63,34 @@ impl Guards {
         first
     }
 
-    /// All guards are there, and the caller gets them.
-    pub(crate) fn handed_out(self) -> Self {
+    /// All guards are there, and the caller gets them: for each key that it has written, the place of the guard.
+    pub(crate) fn handed_out(mut self, as_written: Box<[usize]>) -> Self {
         self.all().for_each(|guard| guard.0.handed_out());
+        self.more().as_written = as_written;
         self
     }
 
-    fn all(&self) -> impl Iterator<Item = &Guard> {
-        std::iter::once(&self.first).chain(&self.more.0)
+    fn later(&self) -> &[Guard] {
+        self.more.as_ref().map_or(&[], |more| &more.later)
     }
 
-    /// A look at each hold, in the order in which they were acquired.
+    fn pop(&mut self) -> Option<Guard> {
+        self.more.as_mut()?.later.pop()
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Guard> {
+        std::iter::once(&self.first).chain(self.later())
+    }
+
+    /// A look at each hold, in the order in which the keys were given, one for each key. Two keys of one lock have the same
+    /// hold.
     pub fn held(&self) -> impl Iterator<Item = &Held> {
-        self.all().map(|guard| &**guard)
+        let as_written = self.more.as_ref().map_or(&[0][..], |more| &more.as_written);
+        let guard = |place: &usize| match place.checked_sub(1) {
+            None => Some(&self.first),
+            Some(later) => self.later().get(later),
+        };
+        as_written.iter().filter_map(guard).map(|guard| &**guard)
     }
 
     /// The same as a list, for a body that has asked for its guards.
@@ -82,7 +105,23 @@ impl Guards {
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) of the first that is not.
     pub fn check(&self) -> Result<()> {
-        self.all().try_for_each(|guard| guard.check())
+        self.all().try_for_each(|guard| guard.0.check())?;
+        self.check_inside()
+    }
+
+    /// Checks that the present caller is inside of the enclosing holds that this call has joined. Those that have ended are no
+    /// matter of this check.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if another caller goes on with this call.
+    pub(crate) fn check_inside(&self) -> Result<()> {
+        let mut joined = self.all().filter(|guard| guard.is_joined()).peekable();
+        if joined.peek().is_none() {
+            return Ok(());
+        }
+        let around: HashSet<_> = scope::chain().map(|held| Arc::as_ptr(&held)).collect();
+        let outside = joined.find(|guard| guard.0.is_held() && !around.contains(&Arc::as_ptr(&guard.0)));
+        outside.map_or(Ok(()), |guard| Err(guard.0.loss(LossCause::LeftBody)))
     }
 
     /// Releases all, the last one first, and says whether all were held to the end.
@@ -111,7 +150,11 @@ impl Guards {
     }
 
     pub(crate) fn innermost(&self) -> &Arc<Tenure> {
-        &self.more.0.last().unwrap_or(&self.first).0
+        &self.later().last().unwrap_or(&self.first).0
+    }
+
+    pub(crate) fn holds(&self) -> Holds {
+        self.more.as_ref().map_or_else(|| Holds::of(&self.first), |more| more.holds.clone())
     }
 
     /// Notes how the body ended; the release reports it to the stores. For a joined hold, the enclosing call does that.
@@ -124,9 +167,9 @@ impl Guards {
         }
     }
 
-    /// Runs the body, or a part of it, and notes a failure if it panics. The drop of the guards is too late for that:
-    /// code that catches the panic may drop them at any time later.
-    pub(crate) fn watch<T>(&self, body: impl FnOnce() -> T) -> T {
+    /// Runs the body, or a part of it, inside of these holds, and notes a failure if it panics. The drop of the guards is too
+    /// late for that: code that catches the panic may drop them at any time later.
+    pub(crate) fn inside<T>(&self, body: impl FnOnce() -> T) -> T {
         struct Panics<'a>(Option<&'a Guards>);
         impl Drop for Panics<'_> {
             fn drop(&mut self) {
@@ -136,14 +179,14 @@ impl Guards {
             }
         }
         let mut on_panic = Panics(Some(self));
-        let output = body();
+        let output = scope::within(self.holds(), body);
         on_panic.0 = None;
         output
     }
 
     /// Releases all in the background, the last one first. Reports no more about the body's end than is noted already.
     pub(crate) fn give_back(mut self) {
-        while let Some(guard) = self.more.0.pop() {
+        while let Some(guard) = self.pop() {
             guard.give_back();
         }
         self.into_first().give_back();
@@ -166,13 +209,12 @@ pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     let backend = &guards.innermost().store.backend;
     // Work is made final one after another: when one fails, the rest is undone.
     let settles = backend.settle().is_some();
-    if !settles && !guards.more.0.is_empty() && backend.batch().is_some_and(Batch::takes_any_keys) {
-        let Guards { mut more, first } = guards;
-        let releases = std::iter::from_fn(|| more.0.pop()).chain([first]).map(finish);
-        let releasing = futures::future::join_all(releases.collect::<Vec<_>>());
+    if !settles && !guards.later().is_empty() && backend.batch().is_some_and(Batch::takes_any_keys) {
+        let backwards = std::iter::from_fn(|| guards.pop()).collect::<Vec<_>>();
+        let releasing = futures::future::join_all(backwards.into_iter().chain([guards.into_first()]).map(finish));
         return Box::pin(releasing).await.into_iter().fold(finished, |before, last| last.and(before));
     }
-    while let Some(guard) = guards.more.0.pop() {
+    while let Some(guard) = guards.pop() {
         finished = finish(guard).await.and(finished);
         if settles && finished.is_err() {
             guards.ended_badly();

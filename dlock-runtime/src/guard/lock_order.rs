@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::events::observe::{Event, Events};
 use crate::guard::scope;
+use crate::hold::store::Store;
 use crate::site::Label;
 
-/// The locks that were taken while others were held, by backend and template. Values do not matter, because two calls
+/// The locks that were taken while others were held, by backend, whatever its names, and template. Values do not matter, because two calls
 /// may have any.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
     seen: Mutex<SeenNestings>,
 }
 
-type Class = (Arc<str>, Arc<str>);
+type Class = (usize, Arc<str>);
 
 #[derive(Debug, Default)]
 struct SeenNestings {
@@ -26,13 +27,13 @@ struct SeenNestings {
 
 impl Order {
     /// Notes that `wanted` is requested while the enclosing calls hold their locks.
-    pub(crate) fn note(&self, events: &Arc<Events>, wanted: &Label) {
+    pub(crate) fn note(&self, events: &Arc<Events>, store: &Store, wanted: &Label) {
         for held in scope::chain() {
             // Keys of one list are sorted, so every caller takes them in the same order.
             if held.label.same_call_site(wanted) && held.sorted {
                 continue;
             }
-            if let Some(elsewhere) = self.add(&class(&held.label), &class(wanted), wanted) {
+            if let Some(elsewhere) = self.add(&class(&held.store, &held.label), &class(store, wanted), wanted) {
                 events.tell_now(wanted, Event::OrderCycle { elsewhere });
             }
         }
@@ -72,6 +73,6 @@ impl SeenNestings {
     }
 }
 
-fn class(label: &Label) -> Class {
-    (label.backend().into(), label.template().into())
+fn class(store: &Store, label: &Label) -> Class {
+    (store.instance(), label.template().into())
 }

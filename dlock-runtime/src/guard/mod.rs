@@ -1,11 +1,12 @@
 //! The user's side of a hold: a guard that owns it, and a handle that only looks at it.
 //!
-//! Owns the guard, the guards of a call with several keys ([`guard_set`]), the holds of the enclosing call ([`scope`]),
-//! and the order in which locks are nested (`lock_order`, in debug builds).
+//! Owns the guard, the guards of a call with several keys ([`guard_set`]), the holds of one call ([`holds`]) and of the
+//! enclosing calls ([`scope`]), and the order in which locks are nested (`lock_order`, in debug builds).
 //!
 //! May know holds; nothing of how they are acquired.
 
 pub(crate) mod guard_set;
+pub(crate) mod holds;
 #[cfg(debug_assertions)]
 pub(crate) mod lock_order;
 pub(crate) mod scope;
@@ -29,6 +30,9 @@ use crate::hold::tenure::Tenure;
 
 /// A held lock. Dropping it releases on dlock's own thread; [`release`](Self::release) does so here and says how.
 ///
+/// At the end of a program [`shutdown`](crate::shutdown) waits for that; without it, the lock of a guard that was dropped
+/// just before may stay until its ttl ends.
+///
 /// Not `Clone`: there is one owner. It may be moved to another task.
 #[must_use = "the lock is released when the guard is dropped"]
 pub struct Guard {
@@ -51,6 +55,19 @@ impl Guard {
 
     pub(crate) fn is_joined(&self) -> bool {
         self.joined.is_some()
+    }
+
+    /// Checks that the lock is still held, as [`Held::check`] does. A guard that has joined the hold of an enclosing call
+    /// (`reentrant`) holds nothing outside of that call's body, such as in another task.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`].
+    pub fn check(&self) -> Result<()> {
+        self.held.check()?;
+        if self.is_joined() && !scope::chain().any(|held| Arc::ptr_eq(&held, &self.held.0)) {
+            return Err(self.held.0.loss(LossCause::LeftBody));
+        }
+        Ok(())
     }
 
     /// Ready once the hold is lost; for the task that runs the body.
@@ -108,7 +125,7 @@ impl Guard {
 /// by now. If the returned future is dropped, also before its first poll, our thread releases.
 pub(crate) async fn finish(guard: Guard) -> Result<()> {
     if guard.is_joined() {
-        return guard.check();
+        return guard.held.check();
     }
     // In a child after `fork` the hold is a copy, and the lock is the parent's.
     not_forked().map_err(|error| guard.0.named(error))?;
@@ -190,7 +207,9 @@ impl Held {
         let mut unanswered = None;
         match request.await {
             Ok(Standing::Renewed(validity)) => renewal::apply(&self.0.shared.clock, &self.0, Ok(validity)),
-            Ok(Standing::Lost) => self.0.lose(cause_of_loss(&self.0).await),
+            Ok(Standing::Lost) => {
+                self.0.lose(cause_of_loss(&self.0).await);
+            }
             Err(error) => unanswered = Some(Error::outage(format!("the store did not confirm the lock: {error}"))),
         }
         self.check()?;

@@ -1,7 +1,8 @@
-//! The holds of the enclosing call. With them, a call that would wait for itself fails at once.
+//! The holds of the enclosing calls. With them, a call that would wait for itself fails at once.
 //!
-//! They are set while a body is polled, so siblings (`join!`) are no enclosing calls of each other. A spawned task
-//! starts with nothing, unless it was given its parent's holds by [`inherit`].
+//! They are set while a body is polled, so siblings (`join!`) are no enclosing calls of each other. What counts is who polls
+//! now, and not who polled first: a call that another task goes on with is not inside of the body in which it began. A
+//! spawned task starts with nothing, unless it was given its parent's holds by [`inherit`].
 //!
 //! A body may poll tasks of its own thread: a sync one by `Runtime::block_on` of a current-thread runtime, an async one
 //! by a `LocalSet`. Such a task is another caller, although it runs inside the body's poll. So the holds count for one
@@ -21,14 +22,16 @@ use dlock_contract::{Error, ErrorKind, Fence, HoldId, LockKey, Result};
 use tokio::task;
 
 use crate::guard::Held;
+use crate::guard::holds::Holds;
 use crate::hold::store::Store;
 use crate::hold::tenure::Tenure;
 
-thread_local!(static CURRENT: RefCell<Option<Scope>> = const { RefCell::new(None) });
+thread_local!(static BODIES: RefCell<Vec<Body>> = const { RefCell::new(Vec::new()) });
 
-/// The innermost lock that a caller holds.
-struct Scope {
-    tenure: Arc<Tenure>,
+/// A body that this thread runs at this moment. The bodies inside of it come after it.
+#[derive(Debug)]
+struct Body {
+    holds: Holds,
     /// The caller's task; `None` for a thread that runs none.
     task: Option<task::Id>,
 }
@@ -83,29 +86,39 @@ pub fn fence_now() -> Result<Fence> {
 /// `block_on` inside of the body need none: they are the same caller. An executor without task ids, such as
 /// `futures::executor::LocalPool`, cannot be told from its caller: what it polls inside of a body counts as the body.
 pub fn inherit<F: Future>(future: F) -> Inherit<F> {
-    inside(innermost(), future)
+    let outermost_first = bodies().into_iter().rev();
+    Inherit { bodies: outermost_first.map(|holds| Body { holds, task: None }).collect(), future }
 }
 
-/// Makes a future run as if inside of a call with this hold.
-pub(crate) const fn inside<F: Future>(held: Option<Arc<Tenure>>, future: F) -> Inherit<F> {
-    Inherit { held, future }
+/// The holds of the innermost body, or of the call for several keys that takes a further one.
+pub(crate) fn innermost_holds() -> Option<Holds> {
+    bodies().into_iter().next()
 }
 
-pub(crate) fn innermost() -> Option<Arc<Tenure>> {
-    let of_this_task = |scope: &Scope| (scope.task == task::try_id()).then(|| scope.tenure.clone());
+fn innermost() -> Option<Arc<Tenure>> {
+    bodies().first().map(|holds| holds.last().clone())
+}
+
+/// The bodies of this caller that run now, the innermost first.
+fn bodies() -> Vec<Holds> {
+    let task = task::try_id();
+    let of_this_task = |bodies: &RefCell<Vec<Body>>| {
+        let bodies = bodies.borrow();
+        bodies.iter().rev().take_while(|body| body.task == task).map(|body| body.holds.clone()).collect()
+    };
     // In a thread's destructors there is no enclosing call.
-    CURRENT.try_with(|current| current.borrow().as_ref().and_then(of_this_task)).ok().flatten()
+    BODIES.try_with(of_this_task).unwrap_or_default()
 }
 
 /// The hold of this lock by the enclosing call, or by one around it.
 pub(crate) fn holding(store: &Arc<Store>, lock: &LockKey) -> Option<Arc<Tenure>> {
-    chain().find(|held| Arc::ptr_eq(&held.store, store) && held.lock == *lock)
+    chain().find(|held| held.store.is_same(store) && held.lock == *lock)
 }
 
 /// The holds of the enclosing calls in one store, the innermost first, as far as a claim tells them: a call with very many keys
 /// has very many.
 pub(crate) fn holds_in(store: &Arc<Store>) -> Vec<HoldId> {
-    let holds = chain().take(8).filter(|held| Arc::ptr_eq(&held.store, store));
+    let holds = chain().take(8).filter(|held| held.store.is_same(store));
     holds.map(|held| HoldId::of(&held.hold.claim.owner)).collect()
 }
 
@@ -119,7 +132,7 @@ pub(crate) struct Enclosing {
 impl Enclosing {
     pub(crate) fn of(store: &Arc<Store>) -> Self {
         let mut by_lock = HashMap::new();
-        for held in chain().filter(|held| Arc::ptr_eq(&held.store, store)) {
+        for held in chain().filter(|held| held.store.is_same(store)) {
             // The innermost comes first.
             by_lock.entry(held.lock.clone()).or_insert(held);
         }
@@ -144,7 +157,7 @@ impl Enclosing {
 
 /// The locks that the enclosing calls hold, the innermost first.
 pub(crate) fn chain() -> impl Iterator<Item = Arc<Tenure>> {
-    let outwards = std::iter::successors(innermost(), |tenure| tenure.parent.clone());
+    let outwards = bodies().into_iter().flat_map(Holds::own);
     #[cfg(test)]
     let outwards = outwards.inspect(|_| crate::hold::tenure::steps::count());
     outwards.filter(|tenure| tenure.is_held())
@@ -155,18 +168,17 @@ pub(crate) fn held_keys() -> Vec<String> {
     chain().take(8).map(|tenure| tenure.hold.claim.key.as_str().chars().take(128).collect()).collect()
 }
 
-/// Runs `poll` with `held` as the enclosing call's innermost lock.
-pub(crate) fn within<T>(held: Option<Arc<Tenure>>, poll: impl FnOnce() -> T) -> T {
-    struct Restore(Option<Scope>);
-    impl Drop for Restore {
+/// Runs `poll`, the body of a call or a part of it, inside of the call's holds.
+pub(crate) fn within<T>(holds: Holds, poll: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
         fn drop(&mut self) {
-            let inner = self.0.take();
-            let _ = CURRENT.try_with(|current| current.replace(inner));
+            let _ = BODIES.try_with(|bodies| bodies.borrow_mut().pop());
         }
     }
-    let scope = held.map(|tenure| Scope { tenure, task: task::try_id() });
-    let outer = CURRENT.try_with(|current| current.replace(scope)).ok().flatten();
-    let _restore = Restore(outer);
+    let body = Body { holds, task: task::try_id() };
+    let has_entered = BODIES.try_with(|bodies| bodies.borrow_mut().push(body)).is_ok();
+    let _leave = has_entered.then_some(Leave);
     poll()
 }
 
@@ -175,7 +187,7 @@ pin_project_lite::pin_project! {
     #[derive(Debug)]
     #[must_use = "a future does nothing until it is awaited or spawned"]
     pub struct Inherit<F> {
-        held: Option<Arc<Tenure>>,
+        bodies: Vec<Body>,
         #[pin]
         future: F,
     }
@@ -186,6 +198,30 @@ impl<F: Future> Future for Inherit<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
         let this = self.project();
-        within(this.held.clone(), || this.future.poll(cx))
+        let task = task::try_id();
+        this.bodies.iter_mut().for_each(|body| body.task = task);
+        let _swapped = Swapped::new(this.bodies);
+        this.future.poll(cx)
+    }
+}
+
+/// While it lives, these bodies are in the place of the thread's own ones.
+struct Swapped<'a>(&'a mut Vec<Body>);
+
+impl<'a> Swapped<'a> {
+    fn new(bodies: &'a mut Vec<Body>) -> Self {
+        let mut swapped = Self(bodies);
+        swapped.swap();
+        swapped
+    }
+
+    fn swap(&mut self) {
+        let _ = BODIES.try_with(|bodies| std::mem::swap(&mut *bodies.borrow_mut(), self.0));
+    }
+}
+
+impl Drop for Swapped<'_> {
+    fn drop(&mut self) {
+        self.swap();
     }
 }

@@ -73,12 +73,9 @@ async fn reserve(
     let answer = request.await;
     let (token, validity) = match answer {
         Ok(Reserved::Tokens { first, validity }) => (first, validity),
-        Ok(Reserved::Awaited | Reserved::Lost) => return None,
-        Err(_) => {
-            // The store may have prolonged the hold. The release is tried again until then.
-            tenure.prolong(Validity::new(now, tenure.hold.claim.ttl));
-            return None;
-        }
+        // Without an answer the store may have prolonged the hold. A release that fails is tried again for a ttl from
+        // then on, which is longer.
+        Ok(Reserved::Awaited | Reserved::Lost) | Err(_) => return None,
     };
     tenure.prolong(validity);
     if used_up {

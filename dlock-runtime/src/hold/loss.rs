@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use dlock_contract::engine::is_forked;
+use dlock_contract::engine::{background, is_forked};
 use dlock_contract::{Error, LossCause, Result};
 
 use crate::events::observe::Event;
@@ -28,23 +28,36 @@ impl Tenure {
         }
     }
 
-    /// Declares the loss, once: to the body, to the observers, and, where the store would keep the lock, to the store.
-    pub(crate) fn lose(self: &Arc<Self>, cause: LossCause) {
+    /// Declares the loss: to the body, to the observers, and, where the store would keep the lock, to the store. False if
+    /// the hold had ended before.
+    ///
+    /// The body may still run: code that is not async hears of the loss when it asks, and other code at its next await.
+    /// So a lock that the store still has is left to its lease, unless the body ends before.
+    pub(crate) fn lose(self: &Arc<Self>, cause: LossCause) -> bool {
+        if !self.mark_lost(cause) {
+            return false;
+        }
         // In a child after `fork` nothing else follows: our thread stayed with the parent.
-        if !self.mark_lost(cause) || is_forked() {
-            return;
+        if is_forked() {
+            return true;
         }
         let held = self.shared.clock.now().since(self.since);
         self.shared.events.send(&self.label, Event::Lost { cause, held });
-        if self.store.backend.profile().expires_alone {
+        let is_left_to_its_lease = matches!(cause, LossCause::MaxHold | LossCause::Shutdown);
+        let expires_alone = self.store.backend.profile().expires_alone;
+        if expires_alone || is_left_to_its_lease {
             self.shared.renewals.remove(self);
             // The guard of a lost hold may live on for long. Its neighbours need not wait for it, and other processes
             // do not either.
             self.pass_turn();
-        } else {
-            // The store would keep the lock for as long as the lease's other holds live.
-            release::later(self.clone());
         }
+        match background() {
+            _ if expires_alone => {}
+            // The store would keep the lock for as long as the lease's other holds live.
+            Ok(background) if is_left_to_its_lease => background.spawn(release_after_lease(self.clone())),
+            _ => release::later(self.clone()),
+        }
+        true
     }
 
     /// Ready once the hold is lost; for the task that runs the body.
@@ -67,6 +80,14 @@ impl Tenure {
             Err(error) if !self.is_released() => Poll::Ready(error),
             _ => Poll::Pending,
         }
+    }
+}
+
+/// Frees a lock whose body may still run, at the end of the lease that the store has confirmed.
+async fn release_after_lease(tenure: Arc<Tenure>) {
+    tenure.shared.clock.sleep_until(tenure.validity().deadline()).await;
+    if !tenure.is_being_released() {
+        release::later(tenure);
     }
 }
 

@@ -41,6 +41,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     // A shutdown waits for this release too.
     let shared = tenure.shared.clone();
     let _call = shared.jobs.call();
+    tenure.release_begins();
     let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
     let mut on_drop = ReleaseOnDrop {
@@ -90,10 +91,12 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     outcome
 }
 
-/// Releases on our thread. For guards that are dropped, and for lost holds that the store would keep.
+/// Releases on our thread. For guards that are dropped, and for lost holds that the store would keep for longer than
+/// their leases.
 pub(crate) fn later(tenure: Arc<Tenure>) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
     let job = tenure.shared.jobs.begin();
+    tenure.release_begins();
     // In this order: a hold that has ended is not put back into the renewal schedule.
     let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
@@ -172,6 +175,7 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     if let Some(cohort) = tenure.take_cohort()
         && tenure.ending().is_none()
     {
+        tenure.turn_releases();
         let until = tenure.shared.clock.now().after(bound);
         if Box::pin(cohort::pass_on(tenure, *cohort, bound)).await {
             return Ok(Released::Released);

@@ -186,7 +186,9 @@ async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
             tenure.prolong(validity);
             tenure.shared.renewals.put(tenure);
         }
-        Ok(Standing::Lost) => tenure.lose(cause_of_loss(tenure).await),
+        Ok(Standing::Lost) => {
+            tenure.lose(cause_of_loss(tenure).await);
+        }
         Ok(Standing::Renewed(_)) | Err(_) => {}
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use dlock_contract::engine::{KeyBuf, background, guarded, not_forked};
@@ -26,6 +27,8 @@ pub(crate) struct Store {
     pub(crate) cleanups: Arc<Cleanups>,
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) clock: Clock,
+    /// Whether a task looks for callers that are not polled.
+    pub(crate) is_watched: AtomicBool,
 }
 
 impl fmt::Debug for Store {
@@ -48,7 +51,20 @@ impl Store {
         let breaker = Arc::default();
         let cleanups = Arc::new(Cleanups::new(clock, &breaker));
         let (queue, jobs, clock) = (Arc::default(), jobs.clone(), clock.clone());
-        Self { name: name.into(), backend, queue, breaker, findings: Findings::default(), cleanups, jobs, clock }
+        let (findings, is_watched) = (Findings::default(), AtomicBool::new(false));
+        Self { name: name.into(), backend, queue, breaker, findings, cleanups, jobs, clock, is_watched }
+    }
+
+    /// Whether both are one backend, which may be installed under several names. Two backends may also be clients of one
+    /// store; only the store can tell that (`acquire::contend`).
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.backend, &other.backend)
+    }
+
+    /// The backend, whatever its names.
+    #[cfg(debug_assertions)]
+    pub(crate) fn instance(&self) -> usize {
+        Arc::as_ptr(&self.backend).addr()
     }
 
     /// Whether a release hands the lock to the first of the store's wait queue, and callers may wait there without a

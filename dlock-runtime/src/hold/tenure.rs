@@ -6,7 +6,7 @@ mod scheduled;
 
 use std::borrow::Cow;
 use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -34,8 +34,6 @@ pub(crate) struct Tenure {
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Self>>,
     pub(crate) label: Label,
-    /// The innermost hold of the enclosing call; read by `guard::scope`.
-    pub(crate) parent: Option<Arc<Self>>,
     pub(crate) since: BootInstant,
     /// The time between two renewals, in nanoseconds, since there may be many holds; `None` for no renewal.
     cadence: Option<NonZeroU64>,
@@ -43,7 +41,7 @@ pub(crate) struct Tenure {
     pub(crate) max_hold_ends: BootInstant,
     /// Present if the store must do more at the end than free the lock.
     end_plan: Option<Box<EndPlan>>,
-    /// The caller's thread, if its runtime has no other thread.
+    /// The caller's thread, if no other one goes on with its tasks.
     pub(crate) sole_thread: Option<SoleThread>,
     /// Whether it is one of several keys of one call. Those are always taken in the same order.
     #[cfg(debug_assertions)]
@@ -52,6 +50,10 @@ pub(crate) struct Tenure {
     /// The length of the last grant or renewal, in nanoseconds. A pushed grant is shorter than the ttl.
     granted: AtomicU64,
     state: AtomicU8,
+    /// Whether the caller has got the lock. It gets several keys together.
+    is_handed_out: AtomicBool,
+    /// Whether its release has begun: its guard is gone, or its lease is over.
+    released: AtomicBool,
     waiting_for_loss: Mutex<LossListeners>,
     /// The record of an operator who broke the hold, once the store has told it.
     broken: OnceBox<BreakRecord>,
@@ -86,7 +88,6 @@ pub(crate) struct NewTenure {
     pub(crate) store: Arc<Store>,
     pub(crate) shared: Arc<Shared<Tenure>>,
     pub(crate) label: Label,
-    pub(crate) parent: Option<Arc<Tenure>>,
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
     pub(crate) min_hold: Option<Duration>,
@@ -98,17 +99,6 @@ pub(crate) struct NewTenure {
     /// The begin of the hold. It is later than the grant if another caller had the hold before.
     pub(crate) since: BootInstant,
     pub(crate) cohort: Option<Box<CohortState>>,
-}
-
-/// In a call with many keys each hold is inside of the one before. They are dropped in a loop: a recursive drop would
-/// need a stack as long as the list.
-impl Drop for Tenure {
-    fn drop(&mut self) {
-        let mut next = self.parent.take();
-        while let Some(outer) = next {
-            next = Arc::into_inner(outer).and_then(|mut last| last.parent.take());
-        }
-    }
 }
 
 impl Tenure {
@@ -136,6 +126,8 @@ impl Tenure {
             confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
+            is_handed_out: AtomicBool::new(false),
+            released: AtomicBool::new(false),
             waiting_for_loss: Mutex::default(),
             neighbours: Mutex::new(Neighbours { turn: start.turn, cohort: start.cohort }),
             duties: Mutex::new(Duties { due: BootInstant::NEVER, next_renewal, renewals: 0, near_told: false }),
@@ -144,7 +136,6 @@ impl Tenure {
             store: start.store,
             shared: start.shared,
             label: start.label,
-            parent: start.parent,
             broken: OnceBox::new(),
             body: AtomicU8::new(BODY_UNKNOWN),
             session_watch: OnceLock::new(),
@@ -202,6 +193,16 @@ impl Tenure {
         self.state.load(Ordering::Acquire) == RELEASED
     }
 
+    /// Its release begins. A shutdown that sees this also sees the job of the release.
+    pub(crate) fn release_begins(&self) {
+        self.released.store(true, Ordering::Release);
+    }
+
+    /// Whether its release has begun. A lost hold whose body still runs is not being released.
+    pub(crate) fn is_being_released(&self) -> bool {
+        self.released.load(Ordering::Acquire)
+    }
+
     /// How it has ended; `None` while it is held.
     pub(crate) fn ended(&self) -> Option<LossCause> {
         match self.state.load(Ordering::Acquire) {
@@ -241,8 +242,14 @@ impl Tenure {
         self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether its call has the lock. A call for several keys gets all of its locks at once.
+    pub(crate) fn is_handed_out(&self) -> bool {
+        self.is_handed_out.load(Ordering::Acquire)
+    }
+
     /// The caller gets the lock. From here on its end keeps the key, or records the run, if that was asked for.
     pub(crate) fn handed_out(&self) {
+        self.is_handed_out.store(true, Ordering::Release);
         if let Some(end_plan) = &self.end_plan {
             end_plan.handed_out();
         }

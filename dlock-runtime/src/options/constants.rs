@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest duration that can be written in an attribute: far below where arithmetic on clocks overflows.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+use dlock_values::LONGEST;
 
 /// A duration that an attribute could have said in quotes.
 ///

@@ -5,9 +5,10 @@
 use std::time::Duration;
 
 use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
+use dlock_values::{LONGEST, SHORTEST_INTERVAL};
 
 use crate::options::tunings::Tuning;
-use crate::options::{Cohort, Defaults, OnLost, Renew, Retry, Wait};
+use crate::options::{Cohort, Defaults, OnLost, RETRY_PAUSES, Renew, Retry, Wait};
 
 /// The options of one lock; `None` takes the registry's default.
 #[doc(hidden)]
@@ -77,7 +78,8 @@ pub(crate) struct Resolved {
     pub(crate) attempts: u32,
     pub(crate) backoff: Option<Backoff>,
     pub(crate) max_waiters: usize,
-    pub(crate) retry: Retry,
+    pub(crate) retries: u32,
+    pub(crate) retry_pauses: Backoff,
     pub(crate) min_hold: Option<Duration>,
     /// Whether the run is recorded, if the store can do that.
     pub(crate) record: bool,
@@ -103,7 +105,7 @@ impl Options {
             attempts: tuning.attempts.or(self.attempts),
             backoff: tuning.backoff.or(self.backoff),
             max_waiters: tuning.max_waiters.or(self.max_waiters),
-            retry: tuning.retry.or(self.retry),
+            retry: tuning.retry.map(|retry| retry.or_pauses_of(self.retry)).or(self.retry),
             on_lost: tuning.on_lost.unwrap_or(self.on_lost),
             ..self
         }
@@ -112,18 +114,16 @@ impl Options {
     /// These options with the registry's defaults filled in, and checked.
     pub(crate) fn resolve(&self, defaults: &Defaults) -> Result<Resolved> {
         let ttl = self.ttl.unwrap_or(defaults.ttl);
-        if ttl.is_zero() {
-            return Err(Error::config("ttl", "`ttl` must be greater than zero"));
-        }
+        in_range("ttl", ttl)?;
         let cadence = match self.renew.unwrap_or(Renew::Auto) {
-            Renew::Auto => Some(ttl / 3),
+            Renew::Auto => Some((ttl / 3).max(SHORTEST_INTERVAL)),
             Renew::Off => None,
             // A renewal that is late or fails must leave time for another one.
-            Renew::Every(every) if every.is_zero() || every.saturating_mul(3) > ttl.saturating_mul(2) => {
+            Renew::Every(every) if every < SHORTEST_INTERVAL || every.saturating_mul(3) > ttl * 2 => {
                 return Err(Error::config(
                     "renew",
                     format!(
-                        "a hold of {ttl:?} cannot be renewed every {every:?}: `renew` must be greater than zero and at most two thirds of the ttl, which is {:?}",
+                        "a hold of {ttl:?} cannot be renewed every {every:?}: `renew` must be at least 1 ms and at most two thirds of the ttl, which is {:?}",
                         ttl * 2 / 3
                     ),
                 ));
@@ -138,6 +138,7 @@ impl Options {
                 format!("max_hold ({max_hold:?}) must not be shorter than the ttl ({ttl:?})"),
             ));
         }
+        let retry = self.retry.unwrap_or(defaults.retry).or_pauses_of(Some(defaults.retry));
         let resolved = Resolved {
             ttl,
             wait: self.wait.unwrap_or(defaults.wait),
@@ -146,7 +147,8 @@ impl Options {
             attempts: self.attempts.unwrap_or(u32::MAX),
             backoff: self.backoff,
             max_waiters: self.max_waiters.unwrap_or(defaults.max_waiters),
-            retry: self.retry.unwrap_or(defaults.retry),
+            retries: retry.times,
+            retry_pauses: retry.backoff.unwrap_or(RETRY_PAUSES),
             min_hold: self.min_hold,
             record: self.record || self.once_per.is_some(),
         };
@@ -163,9 +165,10 @@ impl Options {
         if resolved.max_waiters == 0 {
             return Err(Error::config("max_waiters", "`max_waiters` must be greater than zero"));
         }
+        self.check_times(resolved)?;
         self.check_cohort(resolved)?;
         check_backoff("backoff", self.backoff)?;
-        check_backoff("retry", Some(resolved.retry.backoff))?;
+        check_backoff("retry", Some(resolved.retry_pauses))?;
         if self.min_hold.is_some_and(|min_hold| min_hold > ttl) {
             let text = format!(
                 "min_hold must not be longer than the ttl ({ttl:?}): if the process dies, the lock stays taken for the ttl only"
@@ -173,16 +176,13 @@ impl Options {
             return Err(Error::config("min_hold", text));
         }
         if let Some(timeout) = self.timeout {
-            if timeout.is_zero() {
-                return Err(Error::config("timeout", "`timeout` must be greater than zero"));
-            }
             // A hold that nobody renews must outlast its body, with the margin that clocks need.
             if resolved.cadence.is_none() && timeout.saturating_add(dlock_contract::engine::margin(ttl)) > ttl {
                 let text = format!("a hold of {ttl:?} without renewal does not cover a timeout of {timeout:?}");
                 return Err(Error::config("timeout", text));
             }
         }
-        if self.once_per.is_some_and(|once| once.period < Duration::from_millis(1)) {
+        if self.once_per.is_some_and(|once| once.period < SHORTEST_INTERVAL) {
             return Err(Error::config("once_per", "the period of `once_per` must be at least 1 ms"));
         }
         if let Some(once) = self.once_per
@@ -195,6 +195,25 @@ impl Options {
             return Err(Error::config("once_per", "one start per period needs an exclusive lock"));
         }
         Ok(())
+    }
+
+    /// Times for which the attribute would be refused are refused from everywhere.
+    fn check_times(&self, resolved: &Resolved) -> Result<()> {
+        in_range("max_hold", resolved.max_hold)?;
+        match resolved.wait {
+            Wait::UpTo(limit) if limit > LONGEST => {
+                let text = "`wait` must not be longer than 100 years; to wait without a limit is `Wait::Forever`";
+                return Err(Error::config("wait", text));
+            }
+            _ => {}
+        }
+        let times = [
+            ("timeout", self.timeout),
+            ("min_hold", self.min_hold),
+            ("once_per", self.once_per.map(|once| once.period)),
+            ("cohort", self.cohort.and_then(|cohort| cohort.span)),
+        ];
+        times.into_iter().try_for_each(|(field, time)| time.map_or(Ok(()), |time| in_range(field, time)))
     }
 
     /// A hold that is passed on must be exclusive and renewed, and the store must have nothing to do at its end but
@@ -234,9 +253,9 @@ impl Options {
                 "retry",
                 format!(
                     "{} times, {} to {}",
-                    resolved.retry.times,
-                    time(resolved.retry.backoff.from),
-                    time(resolved.retry.backoff.to)
+                    resolved.retries,
+                    time(resolved.retry_pauses.from),
+                    time(resolved.retry_pauses.to)
                 ),
             ),
         ];
@@ -253,12 +272,22 @@ impl Options {
     }
 }
 
+fn in_range(field: &'static str, time: Duration) -> Result<()> {
+    match time {
+        Duration::ZERO => Err(Error::config(field, format!("`{field}` must be greater than zero"))),
+        time if time > LONGEST => Err(Error::config(field, format!("`{field}` must not be longer than 100 years"))),
+        _ => Ok(()),
+    }
+}
+
 fn check_backoff(field: &'static str, backoff: Option<Backoff>) -> Result<()> {
     match backoff {
-        Some(Backoff { from, to, .. }) if from.is_zero() || to < from => Err(Error::config(
-            field,
-            format!("the pause must start above zero and must not shrink; it is {from:?} to {to:?}"),
-        )),
+        Some(Backoff { from, to, .. }) if from < SHORTEST_INTERVAL || to < from || to > LONGEST => {
+            let text = format!(
+                "the pause must start at 1 ms or more, must not shrink and must not be longer than 100 years; it is {from:?} to {to:?}"
+            );
+            Err(Error::config(field, text))
+        }
         _ => Ok(()),
     }
 }

@@ -8,31 +8,16 @@
 pub(crate) mod constants;
 pub(crate) mod lock_options;
 pub(crate) mod supported;
+pub(crate) mod tuning_text;
 pub(crate) mod tunings;
 
 use std::time::Duration;
 
 use dlock_contract::{Backoff, Error, Result};
 
+#[doc(inline)]
+pub use dlock_values::{Renew, Wait};
 pub use lock_options::Options;
-
-/// How long to wait for a lock that another owner holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wait {
-    /// No wait: ask once.
-    None,
-    /// At most this time.
-    UpTo(Duration),
-    /// As long as it takes.
-    Forever,
-}
-
-impl From<Duration> for Wait {
-    /// Waits at most this time; zero means not to wait.
-    fn from(limit: Duration) -> Self {
-        if limit.is_zero() { Self::None } else { Self::UpTo(limit) }
-    }
-}
 
 /// The fate of the body when its lock is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,8 +46,18 @@ pub enum Otherwise {
 pub struct Retry {
     /// The number of retries; zero for none.
     pub times: u32,
-    /// The pause before each retry.
-    pub backoff: Backoff,
+    /// The pause before each retry; `None`: those of the attribute or of the registry, whichever gives some first.
+    pub backoff: Option<Backoff>,
+}
+
+/// The pauses before retries, if nothing gives any.
+pub(crate) const RETRY_PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+
+impl Retry {
+    /// This, with the pauses of another one if it has none itself.
+    pub(crate) fn or_pauses_of(self, other: Option<Self>) -> Self {
+        Self { backoff: self.backoff.or(other.and_then(|other| other.backoff)), ..self }
+    }
 }
 
 /// Within which bounds a lock may be passed on inside of one process while other processes wait for it.
@@ -72,17 +67,6 @@ pub struct Cohort {
     pub passes: u32,
     /// The longest time; `None`: a tenth of the ttl.
     pub span: Option<Duration>,
-}
-
-/// Whether and when a hold is renewed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Renew {
-    /// At a third of the ttl.
-    Auto,
-    /// Never: the hold ends with its ttl.
-    Off,
-    /// At this interval: two thirds of the ttl at most.
-    Every(Duration),
 }
 
 /// The registry's defaults, for every lock that does not say otherwise.
@@ -111,26 +95,21 @@ impl Default for Defaults {
             max_hold: Duration::from_secs(3600),
             namespace: "default".into(),
             max_waiters: 10_000,
-            retry: Retry { times: 3, backoff: Backoff::new(Duration::from_millis(100), Duration::from_secs(5)) },
+            retry: Retry { times: 3, backoff: Some(RETRY_PAUSES) },
         }
     }
 }
 
 impl Defaults {
+    /// Refuses what no lock could use.
     pub(crate) fn check(&self) -> Result<()> {
         dlock_contract::engine::check_namespace(&self.namespace)?;
-        let zero = |field: &str| Error::config(field, format!("`{field}` must be greater than zero"));
-        if self.ttl.is_zero() {
-            return Err(zero("ttl"));
-        }
+        Options::DEFAULT.resolve(self)?;
         if self.max_hold < self.ttl {
             return Err(Error::config(
                 "max_hold",
                 format!("max_hold ({:?}) must not be shorter than the ttl ({:?})", self.max_hold, self.ttl),
             ));
-        }
-        if self.max_waiters == 0 {
-            return Err(Error::config("max_waiters", "`max_waiters` must be greater than zero"));
         }
         Ok(())
     }

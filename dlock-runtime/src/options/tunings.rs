@@ -7,6 +7,7 @@ use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use dlock_contract::{Backoff, Error, ErrorKind, Result};
+use dlock_values::Pauses;
 
 use crate::options::{OnLost, Renew, Retry, Wait};
 
@@ -60,11 +61,11 @@ pub struct Tuning {
     pub ttl: Option<Duration>,
     /// How long to wait while another owner holds the lock.
     pub wait: Option<Wait>,
-    /// Whether and how often to renew: after two thirds of the ttl at the latest.
+    /// Whether and how often to renew: after 1 ms at the earliest, and after two thirds of the ttl at the latest.
     pub renew: Option<Renew>,
     /// The longest hold.
     pub max_hold: Option<Duration>,
-    /// The body's own limit; only an async body has one.
+    /// The body's own limit. Refused for a function that is not async, which cannot be stopped.
     pub timeout: Option<Duration>,
     /// For how long the key stays taken after the grant.
     pub min_hold: Option<Duration>,
@@ -74,49 +75,37 @@ pub struct Tuning {
     pub backoff: Option<Backoff>,
     /// How many callers of this process may wait.
     pub max_waiters: Option<usize>,
-    /// How often a store that fails is asked again.
+    /// How often a store that fails is asked again. Without pauses of its own, those of the site hold.
     pub retry: Option<Retry>,
-    /// The fate of the body when the lock is lost. A body that is not async always goes on.
+    /// The fate of the body when the lock is lost. A body that is not async always goes on, so `Cancel` is refused for it.
     pub on_lost: Option<OnLost>,
 }
 
 impl Tuning {
+    /// Reads the value as the attribute does.
     pub(crate) fn set(&mut self, option: &str, value: &str) -> Result<(), String> {
         match option {
-            "ttl" => self.ttl = Some(time(value)?),
-            "wait" => {
-                self.wait = Some(match value {
-                    "none" => Wait::None,
-                    "forever" => Wait::Forever,
-                    text => Wait::UpTo(time(text)?),
-                });
-            }
-            "renew" => {
-                self.renew = Some(match value {
-                    "true" => Renew::Auto,
-                    "false" => Renew::Off,
-                    text => Renew::Every(time(text)?),
-                });
-            }
-            "max_hold" => self.max_hold = Some(time(value)?),
-            "timeout" => self.timeout = Some(time(value)?),
-            "min_hold" => self.min_hold = Some(time(value)?),
-            "attempts" => self.attempts = Some(count(value)?),
-            "max_waiters" => self.max_waiters = Some(count(value)?),
-            "backoff" => {
-                let (from, to) = value.split_once("..").ok_or("write both bounds, such as 100ms..5s")?;
-                self.backoff = Some(Backoff::new(time(from)?, time(to)?));
-            }
+            // `#[scheduled_lock]` has other names for two of them.
+            "ttl" | "at_most" => self.ttl = Some(dlock_values::duration(value)?),
+            "min_hold" | "at_least" => self.min_hold = Some(dlock_values::duration(value)?),
+            "wait" => self.wait = Some(dlock_values::wait(value)?),
+            "renew" => self.renew = Some(dlock_values::renew(value)?),
+            "max_hold" => self.max_hold = Some(dlock_values::duration(value)?),
+            "timeout" => self.timeout = Some(dlock_values::duration(value)?),
+            "attempts" => self.attempts = Some(dlock_values::count(value)?),
+            "max_waiters" => self.max_waiters = Some(dlock_values::max_waiters(value)? as usize),
+            "backoff" => self.backoff = Some(backoff(dlock_values::pauses(value)?)),
             "on_lost" => {
                 self.on_lost = Some(match value {
                     "cancel" => OnLost::Cancel,
                     "continue" => OnLost::Continue,
-                    _ => return Err("write cancel or continue".into()),
+                    _ => return Err("write `cancel` or `continue`".into()),
                 });
             }
             "retry" => {
-                let Retry { backoff, .. } = crate::Defaults::default().retry;
-                self.retry = Some(Retry { times: count(value)?, backoff });
+                let dlock_values::Retry { times, pauses } = dlock_values::retry(value)?;
+                let retry = Retry { times, backoff: pauses.map(backoff) };
+                self.retry = Some(retry.or_pauses_of(self.retry));
             }
             "on_busy" | "on_outage" => {
                 return Err("this is a part of the function's type, and cannot change without a rebuild".into());
@@ -129,12 +118,8 @@ impl Tuning {
     }
 }
 
-fn time(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|_| "write a duration such as 30s, 1m30s or 500ms".into())
-}
-
-fn count<T: std::str::FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "write a whole number".into())
+const fn backoff((from, to): Pauses) -> Backoff {
+    Backoff::new(from, to)
 }
 
 impl Tunings {
@@ -143,6 +128,10 @@ impl Tunings {
             return None;
         }
         self.by_name.read().unwrap_or_else(PoisonError::into_inner).get(name).copied()
+    }
+
+    pub(crate) fn all(&self) -> HashMap<String, Tuning> {
+        self.by_name.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn insert(&self, name: &str, tuning: Tuning) {

@@ -3,10 +3,11 @@
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use dlock_contract::LockKey;
+use dlock_contract::{BootInstant, LockKey, Note};
 
 use super::key_queue::{KeyQueue, TurnRequest, TurnState, Waiter};
-use super::local_queue::LocalQueue;
+use super::local_queue::{LocalQueue, Table};
+use super::overdue::Overdue;
 use super::turn::Turn;
 use super::waiting::Waiting;
 
@@ -19,44 +20,59 @@ pub(crate) enum Joined {
     Behind(Waiting),
     /// The queue has as many waiters as are allowed.
     Full,
-    /// Others hold the lock or wait for it, and the caller does not wait.
-    Taken,
+    /// Others hold the lock or wait for it, and the caller does not wait. The note is that of the caller with the turn.
+    Taken(Option<Note>),
     /// The others use the key for a lock of another mode.
     Mixed,
+    /// Callers before this one are not polled and have lost the turn. Undo what they have left, and join again.
+    Overdue(Overdue),
 }
 
 impl LocalQueue {
-    pub(crate) fn join(self: &Arc<Self>, key: &LockKey, request: TurnRequest) -> Joined {
-        let TurnRequest { mode, waits, sole_thread, fair, .. } = request;
-        let turn = || Joined::Turn(Turn::new(self, key, None));
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        key: &LockKey,
+        request: TurnRequest,
+        now: impl FnOnce() -> BootInstant,
+    ) -> Joined {
+        let (mode, waits) = (request.claim.mode, request.waits);
         let mut shard = self.shard(key);
-        let key_queue = match shard.entry(key.clone()) {
-            Entry::Vacant(free) => {
-                free.insert(KeyQueue { turn: Some(TurnState::Asks), sole_thread, mode, ..KeyQueue::default() });
-                return turn();
-            }
+        let Table { queues, last_turn } = &mut *shard;
+        let mut new_turn = |key_queue: &mut KeyQueue, request: TurnRequest| {
+            *last_turn += 1;
+            key_queue.give_turn(*last_turn, request);
+            Joined::Turn(Turn::new(self, key, *last_turn, None))
+        };
+        let key_queue = match queues.entry(key.clone()) {
+            Entry::Vacant(free) => return new_turn(free.insert(KeyQueue::default()), request),
             Entry::Occupied(key_queue) => key_queue.into_mut(),
         };
-        let is_unused = matches!(key_queue.turn, None | Some(TurnState::Leaves)) && !key_queue.is_shared();
+        let now = now();
+        if key_queue.is_overdue(now) {
+            drop(shard);
+            return Joined::Overdue(self.pass_over(key, now));
+        }
+        let is_unused = matches!(key_queue.state(), None | Some(TurnState::Leaves)) && !key_queue.is_shared();
         if !is_unused && !key_queue.mode.mixes_with(mode) {
             return Joined::Mixed;
         }
         match waits {
             // A neighbour that only asks, or whose attempt failed just now, is no holder. It is no contention.
-            None if key_queue.is_contended() => return Joined::Taken,
+            None if key_queue.is_contended() => {
+                return Joined::Taken(key_queue.turn.as_ref().map(|owner| owner.claim.note.clone()));
+            }
             Some(max) if key_queue.waiter_count() >= max => return Joined::Full,
             _ => {}
         }
-        let behind = if fair {
-            key_queue.waiting().any(|waiter| waiter.request.fair)
+        let behind = if request.is_fair() {
+            key_queue.waiting().any(|waiter| waiter.request.is_fair())
         } else {
             key_queue.is_served(&request) || key_queue.first().is_some()
         };
         if key_queue.turn.is_none() && !behind {
             // The callers of this process that hold the lock, or wait in the store's queue, have left the turn to this
             // one.
-            (key_queue.turn, key_queue.sole_thread, key_queue.mode) = (Some(key_queue.begins()), sole_thread, mode);
-            return turn();
+            return new_turn(key_queue, request);
         }
         let answers = key_queue.answers;
         let waiters = key_queue.waiters();

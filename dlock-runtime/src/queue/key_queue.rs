@@ -1,7 +1,8 @@
 //! The queue of one key in this process: the caller with the turn, the holds that left it to others, and the waiters.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, MutexGuard};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -10,17 +11,16 @@ use dlock_contract::{BootInstant, Claim, Error, LockKey, Mode};
 use smallvec::SmallVec;
 
 use super::handover::Handover;
+use super::local_queue::Table;
 
 /// The queue of one key. Present only while a caller has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
 pub(super) struct KeyQueue {
-    /// The state of the caller with the turn. If no caller has it, the only waiters are one for which the release of a
-    /// hold will ask, and those behind it.
-    pub(super) turn: Option<TurnState>,
+    /// The caller with the turn. If no caller has it, the only waiters are one for which the release of a hold will ask,
+    /// and those behind it.
+    pub(super) turn: Option<TurnOwner>,
     /// The holds that have left the turn to others; two for the moment in which one passes to the next.
     pub(super) holds: SmallVec<[LocalHold; 1]>,
-    /// The thread of the caller with the turn.
-    pub(super) sole_thread: Option<SoleThread>,
     /// How often the store has answered a caller of this process, by a grant or by saying that others hold the lock.
     pub(super) answers: u32,
     /// The store's error, if it did not answer the last caller that asked.
@@ -29,6 +29,35 @@ pub(super) struct KeyQueue {
     pub(super) mode: Mode,
     /// Absent until a caller waits behind another: most locks are held without a neighbour, and there may be many.
     pub(super) waiters: Option<Box<Waiters>>,
+}
+
+/// The caller with the turn.
+#[derive(Debug)]
+pub(super) struct TurnOwner {
+    pub(super) state: TurnState,
+    /// The number of its [`Turn`](super::Turn). One with another number has lost its turn.
+    pub(super) id: u64,
+    pub(super) claim: Arc<Claim>,
+    /// Its thread, if its runtime has no other thread.
+    pub(super) sole_thread: Option<SoleThread>,
+    /// See [`TurnRequest::won`].
+    pub(super) won: Option<Weak<dyn Won>>,
+    /// If it has not acted by then, it is not polled, and loses the turn. `None` as long as no other caller has looked:
+    /// so a call without neighbours does not look at the clock.
+    pub(super) acts_by: Option<BootInstant>,
+}
+
+/// A caller that has left the turn to others and waits in the store's queue.
+#[derive(Debug)]
+pub(super) struct InStoreQueue {
+    /// The number of its [`Turn`](super::Turn).
+    pub(super) id: u64,
+    pub(super) claim: Arc<Claim>,
+    pub(super) sole_thread: Option<SoleThread>,
+    /// See [`TurnRequest::won`].
+    pub(super) won: Option<Weak<dyn Won>>,
+    /// As [`TurnOwner::acts_by`].
+    pub(super) acts_by: Option<BootInstant>,
 }
 
 /// The state of the caller with the turn.
@@ -40,6 +69,8 @@ pub(super) enum TurnState {
     Waits,
     /// It holds the lock.
     Holds,
+    /// The release of its hold is on its way.
+    Releases,
     /// It is gone. The turn is kept until its leftovers in the store are gone too.
     Leaves,
 }
@@ -49,10 +80,13 @@ pub(super) enum TurnState {
 pub(super) struct Waiters {
     pub(super) next_ticket: u64,
     pub(super) waiting: BTreeMap<u64, Waiter>,
-    /// The callers that have left the turn to others and wait in the store's queue, by their threads.
-    pub(super) in_store_queue: SmallVec<[Option<SoleThread>; 1]>,
-    /// The ticket of the waiter that has the turn now, until it has noticed.
-    pub(super) called: Option<u64>,
+    pub(super) in_store_queue: SmallVec<[InStoreQueue; 1]>,
+    /// The waiter that has the turn now, until it has noticed.
+    pub(super) called: Option<(u64, TurnRequest)>,
+    /// The waiters that have not noticed their turn for too long. At its next poll such a waiter has its place again.
+    pub(super) passed_over: BTreeMap<u64, TurnRequest>,
+    /// The time by which the releases that are on their way must be over; `None` as long as no caller has looked.
+    pub(super) released_by: Option<BootInstant>,
     /// The handover that comes to this waiter with the turn.
     pub(super) handover: Option<Box<Handover>>,
     /// Callers that do not wait for others, and that were refused by the store's answer to another caller. Kept until
@@ -69,7 +103,7 @@ pub(super) struct Waiter {
 /// A caller's request for the turn.
 #[derive(Clone, Debug)]
 pub(crate) struct TurnRequest {
-    pub(crate) mode: Mode,
+    pub(crate) claim: Arc<Claim>,
     /// The most callers that it waits behind. `None`: it does not wait for them, but for the store's answer to one that
     /// asks.
     pub(crate) waits: Option<usize>,
@@ -77,13 +111,30 @@ pub(crate) struct TurnRequest {
     pub(crate) sole_thread: Option<SoleThread>,
     /// The ttl of a caller to which a hold may be passed on; `None` for other callers.
     pub(crate) cohort_ttl: Option<Duration>,
+    /// The end of the wait of a caller for which a neighbour's release may ask; `None` for other callers.
+    pub(crate) release_asks_until: Option<BootInstant>,
+    /// The locks that a call for several keys has already. It gives them back if it is not polled. Weak, because the end of
+    /// a hold may lock this queue.
+    pub(crate) won: Option<Weak<dyn Won>>,
+}
+
+/// The locks that a call for several keys has won, and has not got yet. The queue does not know holds.
+pub(crate) trait Won: fmt::Debug + Send + Sync {
+    /// Releases them on our thread.
+    fn give_back(self: Arc<Self>);
+}
+
+impl TurnRequest {
     /// Whether the caller must wait in the store's queue from the beginning.
-    pub(crate) fair: bool,
+    pub(super) fn is_fair(&self) -> bool {
+        self.claim.fair
+    }
+
     /// Whether the caller keeps other locks of a store that finds callers which wait for each other. It waits in the store and
     /// behind no caller of this process, since the store sees only who waits there.
-    pub(crate) holds_others: bool,
-    /// The claim that a neighbour's release may ask for, and the end of its wait.
-    pub(crate) claim_for_release: Option<(Arc<Claim>, BootInstant)>,
+    fn holds_others(&self) -> bool {
+        !self.claim.inside().is_empty()
+    }
 }
 
 /// The reason why a caller that does not wait gets no turn.
@@ -103,6 +154,8 @@ pub(crate) struct LocalHold {
     /// The runtime for whose callers its release will ask. Callers of another runtime do not wait for it: theirs may
     /// run while this one stands still.
     pub(crate) serves: Option<ServedRuntime>,
+    /// Whether its release is on its way.
+    pub(crate) is_releasing: bool,
 }
 
 /// The callers of one runtime, or those outside of any.
@@ -119,6 +172,11 @@ impl KeyQueue {
         self.waiters.iter().flat_map(|waiters| waiters.waiting.values())
     }
 
+    /// The callers that have left the turn to others and wait in the store's queue.
+    pub(super) fn in_store_queue(&self) -> impl Iterator<Item = &InStoreQueue> {
+        self.waiters.iter().flat_map(|waiters| &waiters.in_store_queue)
+    }
+
     pub(super) fn first(&self) -> Option<(u64, &Waiter)> {
         let (ticket, waiter) = self.waiters.as_ref()?.waiting.first_key_value()?;
         Some((*ticket, waiter))
@@ -126,12 +184,50 @@ impl KeyQueue {
 
     /// The number of waiters. The caller with the turn is one of them once it knows that it has to wait.
     pub(super) fn waiter_count(&self) -> usize {
-        self.waiters.as_ref().map_or(0, |waiters| waiters.len()) + usize::from(self.turn == Some(TurnState::Waits))
+        self.waiters.as_ref().map_or(0, |waiters| waiters.len()) + usize::from(self.state() == Some(TurnState::Waits))
+    }
+
+    /// Changes the state of the caller with the turn.
+    pub(super) fn set_state(&mut self, state: TurnState) {
+        if let Some(owner) = &mut self.turn {
+            owner.state = state;
+            // It has acted.
+            owner.acts_by = None;
+        }
+    }
+
+    /// The claim of a caller that waits in the store's queue, and when it acts.
+    pub(super) fn waits_in_store(&mut self, id: u64) -> Option<(&mut Arc<Claim>, &mut Option<BootInstant>)> {
+        let waiter = self.waiters.as_mut()?.in_store_queue.iter_mut().find(|waiter| waiter.id == id)?;
+        Some((&mut waiter.claim, &mut waiter.acts_by))
+    }
+
+    /// Removes a caller from those that wait in the store's queue. False if it was not there.
+    pub(super) fn leave_store_queue(&mut self, id: u64) -> bool {
+        let all = self.waiters.as_mut().map(|waiters| &mut waiters.in_store_queue);
+        let index = all.as_ref().and_then(|all| all.iter().position(|waiter| waiter.id == id));
+        all.zip(index).map(|(all, index)| all.swap_remove(index)).is_some()
+    }
+
+    pub(super) fn state(&self) -> Option<TurnState> {
+        self.turn.as_ref().map(|owner| owner.state)
+    }
+
+    /// The caller with the turn, if its number is this.
+    pub(super) fn owner(&mut self, id: u64) -> Option<&mut TurnOwner> {
+        self.turn.as_mut().filter(|owner| owner.id == id)
+    }
+
+    /// Gives the turn to a caller.
+    pub(super) fn give_turn(&mut self, id: u64, request: TurnRequest) {
+        let TurnRequest { claim, sole_thread, won, .. } = request;
+        self.mode = claim.mode;
+        self.turn = Some(TurnOwner { state: self.begins(), id, claim, sole_thread, won, acts_by: None });
     }
 
     /// Whether the lock is held, as far as this process knows.
     pub(super) fn is_contended(&self) -> bool {
-        matches!(self.turn, Some(TurnState::Holds | TurnState::Waits)) || self.is_shared()
+        matches!(self.state(), Some(TurnState::Holds | TurnState::Waits | TurnState::Releases)) || self.is_shared()
     }
 
     /// The state of a caller that gets the turn now.
@@ -145,20 +241,23 @@ impl KeyQueue {
         self.heard();
         let mut wakers = self.refuse(|| TurnRefusal::Taken);
         let waiting = self.waiters.iter_mut().flat_map(|waiters| waiters.waiting.values_mut());
-        wakers.extend(waiting.filter(|waiter| waiter.request.holds_others).filter_map(|waiter| waiter.waker.take()));
+        wakers.extend(waiting.filter(|waiter| waiter.request.holds_others()).filter_map(|waiter| waiter.waker.take()));
         wakers
     }
 
-    /// Sends a waiter to the store's queue, if it must wait there and the lock is held. Returns its request.
-    pub(super) fn send_to_store_queue(&mut self, ticket: u64) -> Option<Waiter> {
-        let is_contended = self.is_contended();
+    /// Whether a waiter must wait in the store's queue now.
+    pub(super) fn belongs_in_store_queue(&self, ticket: u64) -> bool {
+        let waiter = self.waiters.as_ref().and_then(|waiters| waiters.waiting.get(&ticket));
+        self.is_contended() && waiter.is_some_and(|waiter| waiter.request.holds_others())
+    }
+
+    /// Sends a waiter to the store's queue. Returns it.
+    pub(super) fn send_to_store_queue(&mut self, ticket: u64, id: u64) -> Option<Waiter> {
         let waiters = self.waiters();
-        let waiter = waiters.waiting.get(&ticket)?;
-        if !is_contended || !waiter.request.holds_others {
-            return None;
-        }
-        waiters.in_store_queue.push(waiter.request.sole_thread);
-        waiters.waiting.remove(&ticket)
+        let waiter = waiters.waiting.remove(&ticket)?;
+        let TurnRequest { claim, sole_thread, won, .. } = waiter.request.clone();
+        waiters.in_store_queue.push(InStoreQueue { id, claim, sole_thread, won, acts_by: None });
+        Some(waiter)
     }
 
     /// The store has answered a caller of this process.
@@ -182,13 +281,14 @@ impl KeyQueue {
 
     /// Whether no caller needs this queue any more.
     pub(super) fn is_forgotten(&self) -> bool {
-        !self.is_shared() && self.waiters.as_ref().is_none_or(|waiters| waiters.refused.is_empty())
+        let has_noticed = |waiters: &Waiters| waiters.refused.is_empty() && waiters.passed_over.is_empty();
+        !self.is_shared() && self.waiters.as_deref().is_none_or(has_noticed)
     }
 
     /// Whether a release will ask for this caller.
     pub(super) fn is_served(&self, request: &TurnRequest) -> bool {
-        let Some((claim, _)) = &request.claim_for_release else { return false };
-        self.holds.iter().any(|hold| hold.serves == Some(ServedRuntime(claim.origin)))
+        let serves = Some(ServedRuntime(request.claim.origin));
+        request.release_asks_until.is_some() && self.holds.iter().any(|hold| hold.serves == serves)
     }
 
     /// Takes the next waiter out of the queue: the first one. If a release will ask for the first one, it takes the
@@ -196,7 +296,7 @@ impl KeyQueue {
     fn take_next(&mut self) -> Option<(u64, Waiter)> {
         let (mut ticket, first) = self.first()?;
         if self.is_served(&first.request) {
-            let fair = self.waiters.as_ref()?.waiting.iter().find(|(_, waiter)| waiter.request.fair);
+            let fair = self.waiters.as_ref()?.waiting.iter().find(|(_, waiter)| waiter.request.is_fair());
             ticket = *fair?.0;
         }
         self.waiters().waiting.remove_entry(&ticket)
@@ -217,25 +317,20 @@ pub(super) fn remove_one<T: PartialEq>(all: &mut SmallVec<[T; 1]>, one: T) {
 }
 
 /// Changes the key's queue and calls its next waiter, or forgets the queue if no caller needs it any more.
-pub(super) fn call_next(
-    mut shard: MutexGuard<'_, HashMap<LockKey, KeyQueue>>,
-    key: &LockKey,
-    change: impl FnOnce(&mut KeyQueue),
-) {
-    let Some(key_queue) = shard.get_mut(key) else { return };
+pub(super) fn call_next(mut shard: MutexGuard<'_, Table>, key: &LockKey, change: impl FnOnce(&mut KeyQueue)) {
+    let Table { queues, last_turn } = &mut *shard;
+    let Some(key_queue) = queues.get_mut(key) else { return };
     change(key_queue);
     let Some((ticket, Waiter { waker, request })) = key_queue.take_next() else {
         key_queue.turn = None;
-        key_queue.sole_thread = None;
         if key_queue.is_forgotten() {
-            shard.remove(key);
+            queues.remove(key);
         }
         return;
     };
-    key_queue.turn = Some(key_queue.begins());
-    key_queue.waiters().called = Some(ticket);
-    key_queue.sole_thread = request.sole_thread;
-    key_queue.mode = request.mode;
+    *last_turn += 1;
+    key_queue.give_turn(*last_turn, request.clone());
+    key_queue.waiters().called = Some((ticket, request));
     drop(shard);
     if let Some(waker) = waker {
         wake(waker);

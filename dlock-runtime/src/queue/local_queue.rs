@@ -20,28 +20,39 @@ pub(crate) struct LocalQueue {
 /// Aligned, so that two shards never share a cache line.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-struct Shard(Mutex<HashMap<LockKey, KeyQueue>>);
+struct Shard(Mutex<Table>);
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    pub(super) queues: HashMap<LockKey, KeyQueue>,
+    /// The number of the last turn that was given.
+    pub(super) last_turn: u64,
+}
 
 impl LocalQueue {
     /// Whether a caller on this thread holds the lock, has the turn or waits for it. Parking the thread would keep that
     /// caller from going on.
     pub(crate) fn has(&self, key: &LockKey, sole_thread: SoleThread) -> bool {
         let shard = self.shard(key);
-        let Some(key_queue) = shard.get(key) else { return false };
+        let Some(key_queue) = shard.queues.get(key) else { return false };
         let waits = |waiter: &Waiter| waiter.request.sole_thread == Some(sole_thread);
         let sole_thread = Some(sole_thread);
-        key_queue.sole_thread == sole_thread
+        key_queue.turn.as_ref().is_some_and(|owner| owner.sole_thread == sole_thread)
             || key_queue.holds.iter().any(|hold| hold.sole_thread == sole_thread)
-            || key_queue.waiters.as_ref().is_some_and(|waiters| waiters.in_store_queue.contains(&sole_thread))
+            || key_queue.in_store_queue().any(|waiter| waiter.sole_thread == sole_thread)
             || key_queue.waiting().any(waits)
     }
 
-    pub(super) fn shard(&self, key: &LockKey) -> MutexGuard<'_, HashMap<LockKey, KeyQueue>> {
+    pub(super) fn shard(&self, key: &LockKey) -> MutexGuard<'_, Table> {
         // This only spreads callers over mutexes, so a sum is enough: values differ at a key's end. The tables hash
         // properly.
         let sum =
             key.as_str().bytes().rev().take(8).fold(0_usize, |sum, byte| sum.wrapping_mul(31) + usize::from(byte));
         self.shards[sum % self.shards.len()].0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn tables(&self) -> impl Iterator<Item = MutexGuard<'_, Table>> {
+        self.shards.iter().map(|shard| shard.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The number of next waiters to which a hold with this ttl may be passed on, counted up to `most`.
@@ -54,11 +65,11 @@ impl LocalQueue {
     }
 
     pub(super) fn with<T>(&self, key: &LockKey, change: impl FnOnce(&mut KeyQueue) -> T) -> Option<T> {
-        self.shard(key).get_mut(key).map(change)
+        self.shard(key).queues.get_mut(key).map(change)
     }
 
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
-        self.shards.iter().map(|shard| shard.0.lock().unwrap().len()).sum()
+        self.tables().map(|table| table.queues.len()).sum()
     }
 }

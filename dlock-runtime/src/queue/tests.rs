@@ -4,8 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake};
+use std::time::Duration;
 
-use dlock_contract::{Error, Key, LockKey, Mode};
+use dlock_contract::{BootInstant, Claim, Error, HoldId, Key, LockKey};
 use futures::FutureExt;
 
 use super::*;
@@ -14,27 +15,27 @@ fn key(text: &'static str) -> LockKey {
     LockKey::new("test", Key::text(text)).unwrap()
 }
 
-const fn request(max: usize) -> TurnRequest {
-    TurnRequest {
-        mode: Mode::Exclusive,
-        waits: Some(max),
-        sole_thread: None,
-        cohort_ttl: None,
-        fair: false,
-        holds_others: false,
-        claim_for_release: None,
-    }
+fn request(max: usize) -> TurnRequest {
+    let claim = Arc::new(Claim::new(key("k"), Duration::from_secs(30), "site").unwrap());
+    TurnRequest { claim, waits: Some(max), sole_thread: None, cohort_ttl: None, release_asks_until: None, won: None }
+}
+
+const NOW: BootInstant = BootInstant::from_nanos(0);
+
+/// All calls of a test are made at one time: nobody is overdue.
+fn join(queue: &Arc<LocalQueue>, key: &LockKey, request: TurnRequest) -> Joined {
+    queue.join(key, request, || NOW)
 }
 
 fn behind(queue: &Arc<LocalQueue>, key: &LockKey) -> Waiting {
-    match queue.join(key, request(10)) {
+    match join(queue, key, request(10)) {
         Joined::Behind(waiting) => waiting,
         other => panic!("{other:?}"),
     }
 }
 
 fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
-    match queue.join(key, request(10)) {
+    match join(queue, key, request(10)) {
         Joined::Turn(turn) => turn,
         other => panic!("{other:?}"),
     }
@@ -43,7 +44,7 @@ fn turn(queue: &Arc<LocalQueue>, key: &LockKey) -> Turn {
 #[test]
 fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_that_asks() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
-    let asks = || queue.join(&key, TurnRequest { waits: None, ..request(1) });
+    let asks = || join(&queue, &key, TurnRequest { waits: None, ..request(1) });
     let stands_behind = || match asks() {
         Joined::Behind(waiting) => waiting,
         other => panic!("{other:?}"),
@@ -55,9 +56,9 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     first.contended();
     assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Taken))));
     drop((second, third));
-    assert!(matches!(asks(), Joined::Taken));
+    assert!(matches!(asks(), Joined::Taken(_)));
     first.begin_sole_hold(None);
-    assert!(matches!(asks(), Joined::Taken));
+    assert!(matches!(asks(), Joined::Taken(_)));
     drop(first);
     let mut first = turn(&queue, &key);
     let mut second = stands_behind();
@@ -75,11 +76,11 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     drop(first);
     assert!((&mut second).now_or_never().is_some_and(|turn| turn.is_ok()));
     let mut held = turn(&queue, &key);
-    held.begin_hold(LocalHold { sole_thread: None, serves: None });
-    assert!(matches!(asks(), Joined::Taken));
+    held.begin_hold(LocalHold { sole_thread: None, serves: None, is_releasing: false });
+    assert!(matches!(asks(), Joined::Taken(_)));
     let stands = turn(&queue, &key);
     stands.leave();
-    assert!(matches!(asks(), Joined::Taken), "somebody holds it");
+    assert!(matches!(asks(), Joined::Taken(_)), "somebody holds it");
 }
 
 /// A caller that sleeps would wait for ever for a release that only its own thread could send.
@@ -89,17 +90,20 @@ fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     let sole_thread = runtime.block_on(async { dlock_contract::engine::sole_thread() }).unwrap();
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let mut held = turn(&queue, &key);
-    held.begin_hold(LocalHold { sole_thread: Some(sole_thread), serves: None });
+    held.begin_hold(LocalHold { sole_thread: Some(sole_thread), serves: None, is_releasing: false });
     assert!(queue.has(&key, sole_thread));
-    let mut stands = turn(&queue, &key);
-    stands.join_store_queue(Some(sole_thread));
+    let Joined::Turn(mut stands) = join(&queue, &key, TurnRequest { sole_thread: Some(sole_thread), ..request(1) })
+    else {
+        panic!("the hold has left the turn to others")
+    };
+    stands.join_store_queue();
     drop(held);
     assert!(queue.has(&key, sole_thread));
     drop(stands);
     assert!(!queue.has(&key, sole_thread));
     assert_eq!(queue.len(), 0);
     // A caller that asks for a free lock has neither.
-    let Joined::Turn(asks) = queue.join(&key, TurnRequest { sole_thread: Some(sole_thread), ..request(1) }) else {
+    let Joined::Turn(asks) = join(&queue, &key, TurnRequest { sole_thread: Some(sole_thread), ..request(1) }) else {
         panic!("nobody has it")
     };
     assert!(queue.has(&key, sole_thread));
@@ -126,7 +130,9 @@ fn turns_are_given_in_order_and_leave_nothing() {
 #[test]
 fn a_caller_that_holds_other_locks_waits_in_the_store_and_behind_no_neighbour() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
-    let asks = || match queue.join(&key, TurnRequest { holds_others: true, ..request(10) }) {
+    let inside = |claim: &mut Claim| claim.set_inside(vec![HoldId::of(&claim.owner)]);
+    let claim = || Arc::new(Claim::clone(&request(10).claim).with(inside));
+    let asks = || match join(&queue, &key, TurnRequest { claim: claim(), ..request(10) }) {
         Joined::Behind(waiting) => waiting,
         other => panic!("{other:?}"),
     };
@@ -189,9 +195,9 @@ fn a_waiter_that_gives_up_leaves_its_place() {
 fn the_local_queue_is_bounded() {
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let _turn = turn(&queue, &key);
-    let _waiting = match queue.join(&key, request(1)) {
+    let _waiting = match join(&queue, &key, request(1)) {
         Joined::Behind(waiting) => waiting,
         other => panic!("{other:?}"),
     };
-    assert!(matches!(queue.join(&key, request(1)), Joined::Full));
+    assert!(matches!(join(&queue, &key, request(1)), Joined::Full));
 }

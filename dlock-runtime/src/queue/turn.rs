@@ -1,14 +1,17 @@
 //! The turn: the right to ask the store for one key, and its way from one caller to the next.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
 use dlock_contract::engine::{SoleThread, wake};
 use dlock_contract::{BootInstant, Claim, Error, LockKey};
 
 use super::handover::Handover;
-use super::key_queue::{KeyQueue, LocalHold, TurnRefusal, TurnRequest, TurnState, call_next, remove_one};
-use super::local_queue::LocalQueue;
+use super::key_queue::{
+    InStoreQueue, KeyQueue, LocalHold, TurnOwner, TurnRefusal, TurnRequest, TurnState, call_next, remove_one,
+};
+use super::local_queue::{LocalQueue, Table};
+use super::overdue::TAKEN_UP_WITHIN;
 
 /// The right to ask the store for this key; dropping it passes it on.
 ///
@@ -19,6 +22,8 @@ use super::local_queue::LocalQueue;
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     key: LockKey,
+    /// See [`TurnOwner::id`](super::key_queue::TurnOwner::id).
+    id: u64,
     state: State,
     /// The handover that came with the turn, until it is taken.
     handover: Option<Box<Handover>>,
@@ -38,7 +43,7 @@ enum State {
     /// No other caller of this process asks.
     Asks,
     /// Its owner waits in the store's queue. Another caller may ask.
-    InStoreQueue(Option<SoleThread>),
+    InStoreQueue,
     /// Its owner holds the lock. Another caller may ask.
     Holds(LocalHold),
     /// Another caller has the turn now.
@@ -46,21 +51,37 @@ enum State {
 }
 
 impl Turn {
-    pub(super) fn new(queue: &Arc<LocalQueue>, key: &LockKey, handover: Option<Box<Handover>>) -> Self {
-        Self { queue: queue.clone(), key: key.clone(), state: State::Asks, handover }
+    pub(super) fn new(queue: &Arc<LocalQueue>, key: &LockKey, id: u64, handover: Option<Box<Handover>>) -> Self {
+        Self { queue: queue.clone(), key: key.clone(), id, state: State::Asks, handover }
     }
 
     /// The right to ask of a caller that waits in the store's queue, and has its place among those that do.
-    pub(super) fn in_store_queue(queue: &Arc<LocalQueue>, key: &LockKey, sole_thread: Option<SoleThread>) -> Self {
-        let state = State::InStoreQueue(sole_thread);
-        Self { queue: queue.clone(), key: key.clone(), state, handover: None }
+    pub(super) fn in_store_queue(queue: &Arc<LocalQueue>, key: &LockKey, id: u64) -> Self {
+        Self { queue: queue.clone(), key: key.clone(), id, state: State::InStoreQueue, handover: None }
+    }
+
+    /// Notes when its owner acts again at the latest, if it is polled: `None` for a request that was just sent, and
+    /// otherwise the end of a sleep. False if the turn was lost, because its owner was not polled.
+    pub(crate) fn acts_again(&self, claim: &Arc<Claim>, sleeps_until: Option<BootInstant>) -> bool {
+        let acts_by = sleeps_until.map(|until| until.after(TAKEN_UP_WITHIN));
+        let note = |key_queue: &mut KeyQueue| {
+            let entry = match self.state {
+                State::Asks => key_queue.owner(self.id).map(|owner| (&mut owner.claim, &mut owner.acts_by)),
+                State::InStoreQueue => key_queue.waits_in_store(self.id),
+                State::Holds(_) | State::Gone => None,
+            };
+            entry.map(|(noted, by)| (*noted, *by) = (claim.clone(), acts_by)).is_some()
+        };
+        self.queue.with(&self.key, note).unwrap_or(false)
     }
 
     /// From now on the turn is kept only until its owner has abandoned everything that it left in the store.
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {
-            self.queue
-                .with(&self.key, |key_queue| (key_queue.turn, key_queue.sole_thread) = (Some(TurnState::Leaves), None));
+            self.queue.with(&self.key, |key_queue| {
+                let owner = key_queue.owner(self.id);
+                owner.into_iter().for_each(|owner| (owner.state, owner.sole_thread) = (TurnState::Leaves, None));
+            });
         }
     }
 
@@ -72,89 +93,126 @@ impl Turn {
 
     /// The store has told the turn's owner that others hold the lock.
     pub(crate) fn contended(&self) {
-        if self.state == State::Asks {
-            self.change_and_wake(|key_queue| {
-                key_queue.turn = Some(TurnState::Waits);
-                key_queue.answered()
-            });
-        }
+        self.change_and_wake(|key_queue| {
+            key_queue.set_state(TurnState::Waits);
+            key_queue.answered()
+        });
     }
 
     /// The store has answered the turn's owner, and others may hold the lock beside it. The callers behind it have not
-    /// waited for a silent store, and have to ask for themselves.
-    pub(crate) fn answered(&self) {
-        if self.state == State::Asks {
-            self.change_and_wake(|key_queue| {
+    /// waited for a silent store, and have to ask for themselves. False if the turn was lost.
+    pub(crate) fn answered(&self) -> bool {
+        self.state != State::Asks
+            || self.change_and_wake(|key_queue| {
                 key_queue.heard();
                 Vec::new()
-            });
-        }
+            })
     }
 
     /// The store did not answer the turn's owner. So the callers behind it do not wait for a holder, and those that do
     /// not wait for others get this error.
     pub(crate) fn failed(&self, error: &Error) {
-        if self.state == State::Asks {
-            self.change_and_wake(|key_queue| {
-                key_queue.failed = Some(Box::new(error.again()));
-                key_queue.refuse(|| TurnRefusal::Failed(error.again()))
-            });
-        }
+        self.change_and_wake(|key_queue| {
+            key_queue.failed = Some(Box::new(error.again()));
+            key_queue.refuse(|| TurnRefusal::Failed(error.again()))
+        });
     }
 
-    /// Changes the key's queue, and wakes the callers that the change concerns.
-    fn change_and_wake(&self, change: impl FnOnce(&mut KeyQueue) -> Vec<Waker>) {
+    /// Changes the key's queue, and wakes the callers that the change concerns. False if the turn was lost, or does not ask
+    /// any more; then nothing has changed.
+    fn change_and_wake(&self, change: impl FnOnce(&mut KeyQueue) -> Vec<Waker>) -> bool {
+        if self.state != State::Asks {
+            return false;
+        }
+        let own = |key_queue: &mut KeyQueue| key_queue.owner(self.id).is_some().then(|| change(key_queue));
+        let wakers = self.queue.with(&self.key, own).flatten();
+        let is_own = wakers.is_some();
         // Outside of the lock: a waker may do anything.
-        self.queue.with(&self.key, change).into_iter().flatten().for_each(wake);
+        wakers.into_iter().flatten().for_each(wake);
+        is_own
+    }
+
+    /// The table with the key's queue, if this turn asks and was not lost.
+    fn own_shard(&self) -> Option<MutexGuard<'_, Table>> {
+        let mut shard = self.queue.shard(&self.key);
+        let is_own = shard.queues.get_mut(&self.key).is_some_and(|key_queue| key_queue.owner(self.id).is_some());
+        (self.state == State::Asks && is_own).then_some(shard)
     }
 
     /// From now on the turn's owner waits in the store's queue, and the next caller may ask.
-    pub(crate) fn join_store_queue(&mut self, sole_thread: Option<SoleThread>) {
-        if self.state == State::Asks {
-            self.state = State::InStoreQueue(sole_thread);
-            call_next(self.queue.shard(&self.key), &self.key, |key_queue| {
-                key_queue.waiters().in_store_queue.push(sole_thread)
-            });
-        }
+    pub(crate) fn join_store_queue(&mut self) {
+        let Some(shard) = self.own_shard() else { return };
+        call_next(shard, &self.key, |key_queue| {
+            let Some(TurnOwner { id, claim, sole_thread, won, acts_by, .. }) = key_queue.turn.take() else { return };
+            key_queue.waiters().in_store_queue.push(InStoreQueue { id, claim, sole_thread, won, acts_by });
+        });
+        self.state = State::InStoreQueue;
     }
 
     /// From now on the turn belongs to a hold. The next caller may ask, unless the release of the hold will ask for it.
-    pub(crate) fn begin_hold(&mut self, hold: LocalHold) {
-        match std::mem::replace(&mut self.state, State::Holds(hold)) {
+    /// False if the turn was lost.
+    pub(crate) fn begin_hold(&mut self, hold: LocalHold) -> bool {
+        match self.state {
             State::Asks => {
+                let Some(shard) = self.own_shard() else { return false };
                 let mut wakers = Vec::new();
-                call_next(self.queue.shard(&self.key), &self.key, |key_queue| {
+                call_next(shard, &self.key, |key_queue| {
                     key_queue.holds.push(hold);
                     wakers = key_queue.answered();
                 });
                 wakers.into_iter().for_each(wake);
             }
-            State::InStoreQueue(thread) => {
-                self.queue.with(&self.key, |key_queue| {
-                    remove_one(&mut key_queue.waiters().in_store_queue, thread);
-                    key_queue.holds.push(hold);
-                });
+            State::InStoreQueue => {
+                let begin = |key_queue: &mut KeyQueue| {
+                    let was_there = key_queue.leave_store_queue(self.id);
+                    if was_there {
+                        key_queue.holds.push(hold);
+                    }
+                    was_there
+                };
+                if !self.queue.with(&self.key, begin).unwrap_or(false) {
+                    return false;
+                }
             }
-            before => self.state = before,
+            State::Holds(_) | State::Gone => return true,
         }
+        self.state = State::Holds(hold);
+        true
     }
 
-    /// From now on the turn belongs to a hold. No other caller may ask, unless one does already.
-    pub(crate) fn begin_sole_hold(&mut self, sole_thread: Option<SoleThread>) {
+    /// From now on the turn belongs to a hold. No other caller may ask, unless one does already. False if the turn was
+    /// lost.
+    pub(crate) fn begin_sole_hold(&mut self, sole_thread: Option<SoleThread>) -> bool {
         match self.state {
             State::Asks => self.change_and_wake(|key_queue| {
-                key_queue.turn = Some(TurnState::Holds);
+                key_queue.set_state(TurnState::Holds);
                 key_queue.answered()
             }),
-            _ => self.begin_hold(LocalHold { sole_thread, serves: None }),
+            _ => self.begin_hold(LocalHold { sole_thread, serves: None, is_releasing: false }),
         }
     }
 
-    /// The waiter for which the release of this turn's hold must ask.
+    /// The release of the turn's hold is on its way. Returns the waiter for which it must ask.
     pub(crate) fn next(&mut self) -> Option<Next> {
-        let State::Holds(hold) = self.state else { return None };
-        self.state = State::Holds(LocalHold { serves: None, ..hold });
-        self.queue.next(&self.key, hold)
+        match self.state {
+            State::Holds(hold) => {
+                let releasing = LocalHold { serves: None, is_releasing: true, ..hold };
+                self.state = State::Holds(releasing);
+                self.queue.next(&self.key, hold, releasing)
+            }
+            _ => {
+                self.releases();
+                None
+            }
+        }
+    }
+
+    /// The release of a hold that has kept the turn is on its way.
+    pub(crate) fn releases(&self) {
+        self.change_and_wake(|key_queue| {
+            key_queue.set_state(TurnState::Releases);
+            Vec::new()
+        });
     }
 
     /// Takes the handover that came with the turn.
@@ -178,21 +236,21 @@ impl Turn {
         handover: Handover,
         may_take: impl FnOnce(u64, &TurnRequest) -> bool,
     ) -> Option<(Self, Handover)> {
-        let mut shard = self.queue.shard(&self.key);
-        let key_queue = shard.get_mut(&self.key).filter(|_| self.state == State::Asks);
+        let Some(mut shard) = self.own_shard() else { return Some((self, handover)) };
+        let key_queue = shard.queues.get_mut(&self.key);
         let first = key_queue.and_then(|key_queue| key_queue.waiters.as_mut()?.waiting.first_entry());
         let Some(mut first) = first.filter(|first| may_take(*first.key(), &first.get().request)) else {
             drop(shard);
             return Some((self, handover));
         };
         // This waiter gets the turn now, so no release may ask for it any more.
-        first.get_mut().request.claim_for_release = None;
-        self.state = State::Gone;
+        first.get_mut().request.release_asks_until = None;
         let mut wakers = Vec::new();
         call_next(shard, &self.key, |key_queue| {
             key_queue.waiters().handover = Some(Box::new(handover));
             wakers = key_queue.answered();
         });
+        self.state = State::Gone;
         wakers.into_iter().for_each(wake);
         None
     }
@@ -201,19 +259,22 @@ impl Turn {
 impl LocalQueue {
     /// The waiter for which the release of this hold must ask. `None` if there is none, or if a caller asks already.
     /// Then the release asks for no later waiter either: the answer to it may take long.
-    fn next(self: &Arc<Self>, key: &LockKey, hold: LocalHold) -> Option<Next> {
+    fn next(self: &Arc<Self>, key: &LockKey, hold: LocalHold, releasing: LocalHold) -> Option<Next> {
         let mut shard = self.shard(key);
-        let key_queue = shard.get_mut(key)?;
+        let Table { queues, last_turn } = &mut *shard;
+        let key_queue = queues.get_mut(key)?;
         let first =
             key_queue.first().filter(|(_, first)| key_queue.turn.is_none() && key_queue.is_served(&first.request));
-        let next = first.and_then(|(ticket, first)| {
-            Some((ticket, first.request.sole_thread, first.request.claim_for_release.clone()?))
-        });
+        let next =
+            first.and_then(|(ticket, first)| Some((ticket, first.request.clone(), first.request.release_asks_until?)));
         remove_one(&mut key_queue.holds, hold);
-        key_queue.holds.push(LocalHold { serves: None, ..hold });
-        let (ticket, sole_thread, (claim, wait_ends)) = next?;
-        (key_queue.turn, key_queue.sole_thread, key_queue.mode) = (Some(TurnState::Asks), sole_thread, claim.mode);
-        Some(Next { turn: Turn::new(self, key, None), ticket, claim, wait_ends })
+        key_queue.holds.push(releasing);
+        let (ticket, request, wait_ends) = next?;
+        let claim = request.claim.clone();
+        *last_turn += 1;
+        key_queue.give_turn(*last_turn, request);
+        key_queue.set_state(TurnState::Asks);
+        Some(Next { turn: Turn::new(self, key, *last_turn, None), ticket, claim, wait_ends })
     }
 }
 
@@ -223,17 +284,24 @@ impl Drop for Turn {
             State::Gone => {}
             State::Asks => match self.handover.take() {
                 // Nobody took the hold. It is released first, because the next caller would only meet it.
-                Some(handover) => handover.give_back(Self::new(&self.queue, &self.key, None).left()),
-                None => call_next(self.queue.shard(&self.key), &self.key, |_| {}),
-            },
-            State::InStoreQueue(_) | State::Holds(_) => {
-                let mut shard = self.queue.shard(&self.key);
-                let Some(key_queue) = shard.get_mut(&self.key) else { return };
-                match self.state {
-                    State::InStoreQueue(sole_thread) => {
-                        remove_one(&mut key_queue.waiters().in_store_queue, sole_thread)
+                Some(handover) => handover.give_back(Self::new(&self.queue, &self.key, self.id, None).left()),
+                None => {
+                    if let Some(shard) = self.own_shard() {
+                        call_next(shard, &self.key, |_| {});
                     }
-                    State::Holds(hold) => remove_one(&mut key_queue.holds, hold),
+                }
+            },
+            State::InStoreQueue | State::Holds(_) => {
+                let mut shard = self.queue.shard(&self.key);
+                let Some(key_queue) = shard.queues.get_mut(&self.key) else { return };
+                match self.state {
+                    State::InStoreQueue => {
+                        key_queue.leave_store_queue(self.id);
+                    }
+                    State::Holds(hold) => {
+                        remove_one(&mut key_queue.holds, hold);
+                        key_queue.waiters.iter_mut().for_each(|waiters| waiters.released_by = None);
+                    }
                     State::Asks | State::Gone => {}
                 }
                 // A waiter may have relied on this release to ask for it.

@@ -1,16 +1,15 @@
 //! A place among the waiters of one key, and the future of its turn.
 
-use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 
 use dlock_contract::engine::is_forked;
-use dlock_contract::{Error, LockKey};
+use dlock_contract::{Error, LockKey, Note};
 
-use super::key_queue::{KeyQueue, TurnRefusal, call_next};
-use super::local_queue::LocalQueue;
+use super::key_queue::{KeyQueue, TurnRefusal, Waiter, call_next};
+use super::local_queue::{LocalQueue, Table};
 use super::turn::Turn;
 
 /// A place in a key's queue. Its future ends when the caller gets the turn, or has to wait in the store's queue. Dropping it gives up the place, or passes
@@ -31,8 +30,8 @@ pub(crate) enum KnownState {
     Contended,
     /// The store did not answer the caller before.
     Failed(Error),
-    /// The caller before is still asking, without an answer.
-    Nothing,
+    /// The caller before, which has this note, has no answer of the store yet.
+    Nothing(Option<Note>),
 }
 
 impl Waiting {
@@ -51,7 +50,7 @@ impl Waiting {
         let known = |key_queue: &mut KeyQueue| match &key_queue.failed {
             Some(error) => KnownState::Failed(error.again()),
             None if key_queue.is_contended() || key_queue.answers != self.answers => KnownState::Contended,
-            None => KnownState::Nothing,
+            None => KnownState::Nothing(key_queue.turn.as_ref().map(|owner| owner.claim.note.clone())),
         };
         self.queue.with(&self.key, known).unwrap_or(KnownState::Contended)
     }
@@ -63,18 +62,30 @@ impl Future for Waiting {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(ticket) = self.ticket else { return Poll::Pending };
         let mut shard = self.queue.shard(&self.key);
-        let Some(key_queue) = shard.get_mut(&self.key) else { return Poll::Pending };
-        if key_queue.waiters().called != Some(ticket)
-            && let Some(waiter) = key_queue.send_to_store_queue(ticket)
-        {
-            drop(shard);
-            self.ticket = None;
-            return Poll::Ready(Ok(Turn::in_store_queue(&self.queue, &self.key, waiter.request.sole_thread)));
+        let Table { queues, last_turn } = &mut *shard;
+        let Some(key_queue) = queues.get_mut(&self.key) else { return Poll::Pending };
+        if let Some(request) = key_queue.waiters().passed_over.remove(&ticket) {
+            // It was not polled for long, and has its place again.
+            key_queue.waiters().waiting.insert(ticket, Waiter { waker: Some(cx.waker().clone()), request });
+            if key_queue.turn.is_none() {
+                call_next(shard, &self.key, |_| {});
+            }
+            return Poll::Pending;
         }
-        let waiters = key_queue.waiters();
-        let called = if waiters.called == Some(ticket) {
-            waiters.called = None;
-            Ok(waiters.handover.take())
+        if key_queue.belongs_in_store_queue(ticket) {
+            *last_turn += 1;
+            let id = *last_turn;
+            let waiter = key_queue.send_to_store_queue(ticket, id);
+            drop(shard);
+            drop(waiter);
+            self.ticket = None;
+            return Poll::Ready(Ok(Turn::in_store_queue(&self.queue, &self.key, id)));
+        }
+        let waiters = key_queue.waiters.get_or_insert_default();
+        let is_called = waiters.called.take_if(|(called, _)| *called == ticket).is_some();
+        let called = if let Some(owner) = key_queue.turn.as_mut().filter(|_| is_called) {
+            owner.acts_by = None;
+            Ok((owner.id, waiters.handover.take()))
         } else if let Some(refusal) = waiters.refused.remove(&ticket) {
             forget_if_empty(&mut shard, &self.key);
             Err(refusal)
@@ -88,17 +99,18 @@ impl Future for Waiting {
         };
         drop(shard);
         self.ticket = None;
-        Poll::Ready(called.map(|handover| Turn::new(&self.queue, &self.key, handover)))
+        Poll::Ready(called.map(|(id, handover)| Turn::new(&self.queue, &self.key, id, handover)))
     }
 }
 
 /// Forgets the key's queue once the last caller has noticed its refusal.
-fn forget_if_empty(shard: &mut MutexGuard<'_, HashMap<LockKey, KeyQueue>>, key: &LockKey) {
+fn forget_if_empty(shard: &mut MutexGuard<'_, Table>, key: &LockKey) {
     if shard
+        .queues
         .get(key)
         .is_some_and(|key_queue| key_queue.turn.is_none() && key_queue.is_forgotten() && key_queue.first().is_none())
     {
-        shard.remove(key);
+        shard.queues.remove(key);
     }
 }
 
@@ -107,21 +119,21 @@ impl Drop for Waiting {
         // In a child after `fork` this is a copy of the parent's place.
         let Some(ticket) = self.ticket.filter(|_| !is_forked()) else { return };
         let mut shard = self.queue.shard(&self.key);
-        let Some(key_queue) = shard.get_mut(&self.key) else { return };
-        let waiters = key_queue.waiters();
-        let old = waiters.waiting.remove(&ticket);
+        let Some(key_queue) = shard.queues.get_mut(&self.key) else { return };
+        let waiters = key_queue.waiters.get_or_insert_default();
+        let old = (waiters.waiting.remove(&ticket), waiters.passed_over.remove(&ticket));
         let refusal = waiters.refused.remove(&ticket);
-        let called = waiters.called == Some(ticket);
-        let handover = if called { waiters.handover.take() } else { None };
+        let called = waiters.called.take_if(|(called, _)| *called == ticket);
+        let turn = called.as_ref().and(key_queue.turn.as_ref()).map(|owner| (owner.id, waiters.handover.take()));
         if key_queue.turn.is_some() {
             drop(shard);
         } else {
             // A release may have been about to ask for this waiter. The waiter behind it may ask for itself.
             call_next(shard, &self.key, |_| {});
         }
-        drop((old, refusal));
-        if called {
-            drop(Turn::new(&self.queue, &self.key, handover));
+        drop((old, refusal, called));
+        if let Some((id, handover)) = turn {
+            drop(Turn::new(&self.queue, &self.key, id, handover));
         }
     }
 }

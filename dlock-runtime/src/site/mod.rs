@@ -27,6 +27,7 @@ pub struct Site {
     pub templates: &'static [&'static str],
     /// Whether the key is an expression. Then its template says nothing about the name.
     pub computed: bool,
+    pub is_async: bool,
     pub file: &'static str,
     pub line: u32,
     /// `None` for the default, and where an expression names it at each call.

@@ -20,10 +20,14 @@ fn free_locks_take_one_request_and_each_has_a_hold_of_its_own() {
         let world = World::new();
         let guards = all(&world).cohort(Some(Cohort { passes: 64, span: None })).acquire().await.unwrap();
         assert_eq!(asked(&world), (1, 0));
-        let keys: Vec<_> = guards.held().map(|held| held.key().clone()).collect();
-        assert_eq!(keys, ["a", "b", "c"].map(full));
-        let tokens: Vec<_> = guards.held().map(|held| held.fence().unwrap().get()).collect();
-        assert!(tokens.is_sorted() && tokens[0] < tokens[2], "{tokens:?}");
+        let mut held: Vec<_> = guards.held().map(|held| (held.key().clone(), held.fence().unwrap().get())).collect();
+        assert_eq!(
+            held.iter().map(|(key, _)| key.clone()).collect::<Vec<_>>(),
+            ["b", "a", "c"].map(full),
+            "as written"
+        );
+        held.sort();
+        assert!(held.is_sorted_by_key(|(_, token)| token) && held[0].1 < held[2].1, "{held:?}");
         world.events.expect("Acquired", 3).await;
         world.pass(100 * SECOND).await;
         guards.check().unwrap();

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use dlock_runtime::{Clock, Cohort, Guard, Result};
+use dlock_runtime::{Backoff, Clock, Cohort, Guard, Result, Retry};
 
 use crate::acquire::stranger;
 use crate::cohort::{member, waits};
@@ -237,6 +237,33 @@ fn a_release_waits_once_for_a_silent_store() {
         let took = world.clock.now().since(before);
         assert!(took <= 2 * SECOND + 500 * MS, "{took:?}");
         second.abort();
+    });
+}
+
+/// The next caller has the turn by then, and asks for itself. The request would only prolong the hold.
+#[test]
+fn a_release_that_lets_its_neighbours_go_first_asks_for_no_tokens() {
+    test(async {
+        let world = World::new();
+        let lock = || member(&world).retry(Retry { times: 100, backoff: Backoff::new(SECOND, SECOND) });
+        let (first, second) = held_and_awaited(lock(), lock()).await;
+        let third = waits(lock());
+        calm().await;
+        // The store keeps failing, so releases wait for their time.
+        world.store.always(Op::Acquire, Step::NeverSent);
+        for _ in 0..5 {
+            world.lock("other").try_acquire().await.unwrap_err();
+            world.clock.advance(SECOND / 3);
+        }
+        drop(first);
+        calm().await;
+        assert_eq!(world.store.calls(Op::Release), 0);
+        world.store.always(Op::Acquire, Step::Pass);
+        let second = world.pass_until(SECOND / 10, second).await.unwrap().unwrap();
+        assert_eq!((world.store.calls(Op::Release), world.store.calls(Op::Reserve)), (1, 0));
+        second.release().await.unwrap();
+        third.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
     });
 }
 

@@ -14,6 +14,7 @@ static SELL: Site = Site {
     name: "sell",
     templates: &["stock"],
     computed: false,
+    is_async: true,
     file: "shop.rs",
     line: 1,
     backend: None,

@@ -176,6 +176,21 @@ fn all_listeners_hear_of_a_loss_and_none_spins_meanwhile() {
     });
 }
 
+/// A body may listen in each of a million iterations.
+#[test]
+fn a_listener_that_is_dropped_is_forgotten() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        let task = Arc::new(Bomb);
+        let mut lost = Box::pin(guard.lost());
+        assert!(lost.as_mut().poll(&mut Context::from_waker(&Waker::from(task.clone()))).is_pending());
+        assert_eq!(Arc::strong_count(&task), 2);
+        drop(lost);
+        assert_eq!(Arc::strong_count(&task), 1);
+    });
+}
+
 struct Bomb;
 
 impl Wake for Bomb {
@@ -203,20 +218,6 @@ fn a_waker_that_panics_harms_nobody_else() {
         kept.check().unwrap();
         world.events.expect("Lost", 1).await;
         system.lock("k").acquire().await.unwrap().release().await.unwrap();
-    });
-}
-
-#[test]
-fn a_store_that_would_keep_a_lost_lock_is_asked_to_free_it_at_once() {
-    test(async {
-        let world = World::with(&Clock::manual(), |caps| caps.expires_alone = false);
-        let guard = world.lock("k").max_hold(100 * SECOND).acquire().await.unwrap();
-        world.pass(100 * SECOND).await;
-        world.empty().await;
-        assert_eq!(world.store.calls(Op::Release), 1);
-        guard.check().unwrap_err();
-        assert!(is_free(&world, "k").await);
-        world.events.expect("Lost", 1).await;
     });
 }
 

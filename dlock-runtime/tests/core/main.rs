@@ -10,20 +10,24 @@
     reason = "tests say what they expect by panicking, print their seed, and give tasks out of bodies"
 )]
 
+mod abandon;
 mod acquire;
 mod batch;
 mod blocking;
+mod body_runs_on;
 mod cancel;
 mod cohort;
 mod cohort_ends;
 mod elect;
 mod elect_lead;
 mod elect_watch;
+mod extremes;
 mod findings;
 mod guard;
 mod inspect;
 mod joined;
 mod limits;
+mod local_sets;
 mod loss;
 mod modes;
 mod nesting;
@@ -41,6 +45,7 @@ mod renewal_late;
 mod rerun;
 mod run;
 mod runtimes;
+mod scopes;
 mod sessions;
 mod settling;
 mod several;
@@ -49,4 +54,5 @@ mod strangers;
 mod stress;
 mod support;
 mod turns;
+mod unpolled;
 mod user_code;

@@ -255,7 +255,7 @@ fn a_lock_may_ask_a_failing_store_as_often_as_it_wants() {
     test(async {
         let world = World::new();
         let backoff = Backoff::new(MS, MS);
-        let retry = |times| world.lock("k").wait(LONG).retry(Retry { times, backoff });
+        let retry = |times| world.lock("k").wait(LONG).retry(Retry { times, backoff: Some(backoff) });
         world.store.always(Op::Acquire, Step::Fail);
         let error = world.pass_until(MS, retry(0).acquire()).await.unwrap_err();
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Outage, 1));

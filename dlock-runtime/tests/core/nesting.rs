@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
+use dlock_contract::Backend;
 use dlock_runtime::{Clock, Error, ErrorKind, Held, LockKey, Wait, current, inherit};
 use futures::FutureExt;
 
@@ -62,6 +63,54 @@ fn the_same_key_on_another_backend_or_registry_is_another_lock() {
         let outer =
             world.lock("k").run(|_| async move { other.run(|_| async { foreign.run(|_| async {}).await }).await });
         outer.await.unwrap().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_backend_under_two_names_is_one_store() {
+    test(async {
+        let world = World::new();
+        let shared: Arc<dyn Backend> = Arc::new(dlock_memory::Memory::with_clock(&world.clock));
+        for name in ["one", "two"] {
+            world.registry.install_shared(name, shared.clone()).unwrap();
+        }
+        let (asks, joins) = (world.lock("k").backend("two").wait(LONG), world.lock("k").backend("two").reentrant(true));
+        let body = |held: Held| async move {
+            assert_eq!(asks.acquire().await.unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+            let token = joins.run(|joined| async move { joined.fence().unwrap() }).await.unwrap();
+            assert_eq!(token.get(), held.fence().unwrap().get());
+        };
+        world.lock("k").backend("one").run(body).await.unwrap();
+        // Also for a caller that would park the holder's thread.
+        let held = world.lock("k").backend("one").acquire().await.unwrap();
+        let parks = world.lock("k").backend("two").wait(LONG).acquire_blocking().map(drop);
+        assert_eq!(parks.unwrap_err().kind(), &ErrorKind::WouldDeadlock);
+        held.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_call_that_would_wait_for_itself_by_another_client_of_the_store_is_told() {
+    let told = |error: Error| {
+        assert_eq!((error.kind(), error.backend()), (&ErrorKind::WouldDeadlock, Some("other")), "{error}");
+        assert!(error.to_string().contains("\"m\""), "{error}");
+    };
+    test(async {
+        let world = World::new();
+        world.registry.install("other", world.memory.clone()).unwrap();
+        let (one, other) = (world.lock("k").backend("other").wait(LONG), world.lock("k").backend("other").wait(LONG));
+        let middle = world.lock("between");
+        told(world.lock("k").run(|_| middle.run(|_| one.acquire())).await.unwrap().unwrap().map(drop).unwrap_err());
+        told(world.lock("k").run_blocking(|_| other.acquire_blocking().map(drop)).unwrap().unwrap_err());
+        // Another caller's hold is waited for, also in a store that has this key too.
+        world.registry.install("stranger", dlock_memory::Memory::with_clock(&world.clock)).unwrap();
+        let _held = world.lock("k").backend("stranger").acquire().await.unwrap();
+        let waits = world.lock("k").backend("stranger").wait(Wait::UpTo(SECOND));
+        let run = world.lock("k").run(|_| waits.acquire());
+        let error = world.pass_until(SECOND / 10, run).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::WaitTimeout);
+        calm().await;
+        assert!(is_free(&world, "k").await);
     });
 }
 

@@ -33,6 +33,22 @@ fn two_opposite_lock_orders_are_reported_once_with_both_places() {
 }
 
 #[test]
+fn an_order_is_seen_whatever_the_names_of_the_backend() {
+    test(async {
+        let world = World::new();
+        let shared = std::sync::Arc::new(dlock_memory::Memory::with_clock(&world.clock));
+        for name in ["one", "two"] {
+            world.registry.install_shared(name, shared.clone()).unwrap();
+        }
+        let lock = |key, backend: &str| world.lock(key).name(format!("takes {key}")).backend(backend);
+        let (inner, other) = (lock("b", "two"), lock("a", "two"));
+        lock("a", "one").run(|_| inner.run(|_| async {})).await.unwrap().unwrap();
+        lock("b", "one").run(|_| other.run(|_| async {})).await.unwrap().unwrap();
+        assert_eq!(cycles(&world), ["takes a [a] on two / takes b"]);
+    });
+}
+
+#[test]
 fn a_cycle_of_three_locks_is_reported() {
     test(async {
         let world = World::new();

@@ -228,7 +228,7 @@ fn a_release_that_is_refused_for_good_is_not_tried_for_ever() {
 }
 
 fn retry(times: u32) -> Retry {
-    Retry { times, backoff: Backoff::new(SECOND / 10, SECOND) }
+    Retry { times, backoff: Some(Backoff::new(SECOND / 10, SECOND)) }
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn a_waiter_at_a_store_that_fails_now_hears_of_the_failure() {
     test(async {
         let (world, stranger) = crate::acquire::polled();
         let held = stranger.lock("k").acquire().await.unwrap();
-        let retry = Retry { times: 100, backoff: Backoff::new(SECOND, SECOND) };
+        let retry = Retry { times: 100, backoff: Some(Backoff::new(SECOND, SECOND)) };
         let asks = tokio::spawn(world.lock("k").wait(LONG).retry(retry).acquire());
         calm().await;
         let behind = tokio::spawn(world.lock("k").wait(Wait::UpTo(10 * SECOND)).acquire());
@@ -141,7 +141,7 @@ fn the_error_of_the_store_is_shared_with_the_callers_behind_that_do_not_wait() {
         for op in [Op::Acquire, Op::Abandon] {
             world.store.always(op, Step::Fail);
         }
-        let retry = Retry { times: 100, backoff: Backoff::new(SECOND, SECOND) };
+        let retry = Retry { times: 100, backoff: Some(Backoff::new(SECOND, SECOND)) };
         let asks = tokio::spawn(world.lock("k").wait(LONG).retry(retry).acquire());
         calm().await;
         let begin = world.clock.now();

@@ -3,11 +3,12 @@
 use std::sync::{Arc, Mutex};
 
 use dlock_runtime::{Backoff, ErrorKind, Retry, Wait};
+use futures::FutureExt;
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, poll_once, test};
 
-const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Backoff::new(SECOND, SECOND) };
+const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Some(Backoff::new(SECOND, SECOND)) };
 
 #[test]
 fn a_release_also_asks_for_the_next_caller() {
@@ -43,6 +44,29 @@ fn the_release_of_a_dropped_guard_asks_for_the_next_caller_too() {
         }
         guard.release().await.unwrap();
         assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Carry)), (1, 3));
+    });
+}
+
+#[test]
+fn a_hold_is_contention_for_its_neighbours_until_its_release_is_answered() {
+    test(async {
+        for awaited in [true, false] {
+            let world = World::new();
+            let held = world.lock("k").acquire().await.unwrap();
+            let next = awaited.then(|| tokio::spawn(world.lock("k").wait(LONG).acquire()));
+            calm().await;
+            world.store.next(Op::Release, [Step::Late(SECOND)]);
+            let mut release = Box::pin(held.release());
+            assert!(poll_once(&mut release).is_pending());
+            calm().await;
+            let error = world.lock("k").try_acquire().now_or_never().unwrap().unwrap_err();
+            assert_eq!((error.kind(), world.store.calls(Op::Acquire)), (&ErrorKind::Busy, 1));
+            world.pass_until(SECOND / 10, release).await.unwrap();
+            if let Some(next) = next {
+                next.await.unwrap().unwrap().release().await.unwrap();
+            }
+            assert!(is_free(&world, "k").await);
+        }
     });
 }
 
@@ -319,8 +343,12 @@ fn a_lock_won_for_a_caller_that_is_gone_is_no_contention() {
 fn a_shutdown_asks_for_no_next_caller() {
     test(async {
         let world = World::new();
-        let (_held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
-        world.pass_until(SECOND / 10, world.registry.shutdown(SECOND)).await;
+        let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
+        let mut shutdown = Box::pin(world.registry.shutdown(SECOND));
+        assert!(poll_once(&mut shutdown).is_pending());
+        // The waiter's task has not run yet.
+        drop(held);
+        world.pass_until(SECOND / 10, shutdown).await;
         assert_eq!(next.await.unwrap().unwrap_err().kind(), &ErrorKind::ShutDown);
         assert_eq!(world.store.calls(Op::Carry), 0);
         world.empty().await;

@@ -90,6 +90,7 @@ fn site(template: &'static str, options: Options) -> &'static Site {
         name: "core::annotated",
         templates: Box::leak(Box::new([template])),
         computed: false,
+        is_async: true,
         file: file!(),
         line: line!(),
         backend: Some("run"),

@@ -3,8 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use dlock_contract::{BreakRecord, Expiry, Inspect};
-use dlock_runtime::{Clock, ErrorKind, HoldId, LossCause, Renew};
+use dlock_runtime::{Clock, Cohort, ErrorKind, HoldId, LossCause, Renew};
 
+use crate::cohort::{member, waits};
 use crate::support::{MS, Op, SECOND, Step, World, calm, full, poll_once, test, until};
 
 fn in_sessions() -> World {
@@ -119,6 +120,28 @@ fn a_hold_that_was_confirmed_during_a_renewal_is_renewed_on_schedule() {
         guard.check().unwrap();
         let renewals = world.store.calls(Op::Renew);
         assert!((7..=9).contains(&renewals), "{renewals} renewals in 70 seconds at a ttl of 30");
+    });
+}
+
+/// The next caller of a cohort would not hear the answer to the renewal that is left.
+#[test]
+fn a_hold_is_renewing_until_both_renewals_are_answered() {
+    test(async {
+        let world = in_sessions();
+        let lock = || member(&world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
+        let first = lock().acquire().await.unwrap();
+        let (second, third) = (waits(lock()), waits(lock()));
+        calm().await;
+        // Two tokens are reserved for the two waiters.
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        world.store.next(Op::Renew, [Step::Hang]);
+        world.pass(10 * SECOND).await;
+        world.store.session().hint();
+        heard(&world, 2).await;
+        second.release().await.unwrap();
+        third.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!((world.store.calls(Op::Acquire), world.store.calls(Op::Reserve)), (1, 2));
     });
 }
 

@@ -92,14 +92,15 @@ fn at_the_end_of_a_shutdown_bodies_are_dropped_and_their_locks_released() {
         calm().await;
         let before = world.clock.now();
         let report = world.pass_until(100 * MS, world.registry.shutdown(5 * SECOND)).await;
-        assert_eq!((report.cut_off, report.unconfirmed), (3, 0));
+        assert_eq!((report.cut_off, report.left_to_ttl, report.unconfirmed), (3, 1, 0));
         let took = world.clock.now().since(before);
         assert!(took >= 5 * SECOND && took <= 6 * SECOND, "{took:?}");
         for body in bodies {
             assert_eq!(body.await.unwrap().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Shutdown));
         }
         assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Shutdown));
-        assert!(world.memory.is_empty());
+        drop(guard);
+        world.empty().await;
         world.events.expect("Lost", 3).await;
     });
 }
@@ -109,8 +110,9 @@ fn a_shutdown_counts_releases_that_the_store_did_not_confirm() {
     test(async {
         let world = World::new();
         world.store.always(Op::Release, Step::Hang);
-        let _guard = world.lock("k").acquire().await.unwrap();
+        let _body = tokio::spawn(world.lock("k").run(|_| std::future::pending::<()>()));
         drop(world.lock("other").acquire().await.unwrap());
+        calm().await;
         world.store.always(Op::Close, Step::Hang);
         let before = world.clock.now();
         let report = world.pass_until(50 * MS, world.registry.shutdown(SECOND)).await;
@@ -124,7 +126,8 @@ fn a_shutdown_counts_releases_that_the_store_did_not_confirm() {
 fn a_second_shutdown_is_harmless_and_nothing_works_afterwards() {
     test(async {
         let world = World::new();
-        let _guard = world.lock("k").acquire().await.unwrap();
+        let _body = tokio::spawn(world.lock("k").run(|_| std::future::pending::<()>()));
+        calm().await;
         world.pass_until(50 * MS, world.registry.shutdown(Duration::ZERO)).await;
         let report = world.pass_until(50 * MS, world.registry.shutdown(Duration::ZERO)).await;
         assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
@@ -150,7 +153,8 @@ fn a_second_shutdown_is_harmless_and_nothing_works_afterwards() {
 fn two_shutdowns_at_once_agree() {
     test(async {
         let world = World::new();
-        let _guard = world.lock("k").acquire().await.unwrap();
+        let _body = tokio::spawn(world.lock("k").run(|_| std::future::pending::<()>()));
+        calm().await;
         let both = async { tokio::join!(world.registry.shutdown(SECOND), world.registry.shutdown(SECOND)) };
         let (one, other) = world.pass_until(50 * MS, both).await;
         assert_eq!(one.cut_off + other.cut_off, 1);

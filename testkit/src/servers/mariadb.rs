@@ -37,6 +37,7 @@ impl Recipe for MariaDb {
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
         let mut command = Command::new(server()?);
         command.args(["--no-defaults", REDO_LOG]).arg(data_option(folder)).args(user_option()).env(TEMPORARY, folder);
+        // By default it takes 128 MB of memory, and looks for the name of each client. Many servers run beside each other.
         command.args(["--bind-address=127.0.0.1", "--skip-name-resolve", "--innodb-buffer-pool-size=32M"]);
         command.args([format!("--port={port}"), format!("--socket={}", folder.join("s.sock").display())]);
         command.arg(format!("--pid-file={}", folder.join("m.pid").display())).args(&self.extra);

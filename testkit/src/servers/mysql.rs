@@ -38,6 +38,8 @@ impl Recipe for MySql {
         command.arg(data_option(folder));
         command.args([format!("--port={port}"), format!("--socket={}", folder.join("s.sock").display())]);
         command.arg(format!("--pid-file={}", folder.join("m.pid").display()));
+        // By default it also counts what it does, and writes each change to a second log. Many servers run beside each other, and
+        // that takes memory and time of each. The test of the server's limits runs with both.
         // No --skip-name-resolve: there is only root@localhost, and 127.0.0.1 would be refused.
         command.args(["--bind-address=127.0.0.1", "--mysqlx=OFF", "--performance-schema=OFF", "--skip-log-bin"]);
         command.args(["--innodb-buffer-pool-size=32M", REDO_LOG]).args(&self.extra).env(TEMPORARY, folder);

@@ -64,6 +64,8 @@ impl Recipe for Redis {
             clock.give_to(&mut command);
         }
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(folder);
+        // Without snapshots, so that a test alone decides what a restart forgets: by default the last minutes, here all.
+        // `appendfsync` says how the file is written, if there is one.
         command.args(["--daemonize", "no", "--save", "", "--appendfsync", "always"]);
         command.args(["--appendonly", if self.aof_always { "yes" } else { "no" }]);
         command.args(&self.extra);

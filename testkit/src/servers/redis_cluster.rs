@@ -54,6 +54,7 @@ impl RedisCluster {
             let bus = free_port().to_string();
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
             all.extend(["--cluster-node-timeout", NODE_TIMEOUT_MS, "--cluster-port", &bus]);
+            // By default a primary waits for 5 s for further replicas. That time is in each start, and in no test.
             all.extend(["--repl-diskless-sync-delay", "0"]);
             let announced;
             if behind_proxies {

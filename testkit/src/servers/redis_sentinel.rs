@@ -102,6 +102,7 @@ impl RedisSentinels {
         options: &[&str],
         certificates: Option<Certificates>,
     ) -> Result<Self> {
+        // By default a primary waits for 5 s for further replicas. That time is in each start, and in no test.
         let options = [options, &["--repl-diskless-sync-delay", "0"]].concat();
         let (mut servers, mut ports, mut proxy) = (Vec::new(), Vec::<u16>::new(), None);
         for number in 0..=replicas {

@@ -68,6 +68,8 @@ impl Recipe for ZooKeeper {
         if !Path::new("/usr/share/java/zookeeper.jar").is_file() {
             return Err(missing("zookeeper"));
         }
+        // By default the shortest session is of 4 s, a host has 60 connections, and `srvr` is the one command. Short sessions make
+        // short tests, all tests come from one host, and they ask for more. One test of the store runs with the defaults.
         let mut lines = vec![
             "tickTime=200".to_owned(),
             "minSessionTimeout=400".to_owned(),

@@ -17,10 +17,7 @@ use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::servers::{Instance, Recipe};
-use crate::{Mode, Proxy};
-
-/// `cargo xtask test --all` sets this variable.
-const ALL: &str = "DLOCK_TEST_ALL";
+use crate::{Mode, Proxy, is_thorough};
 
 /// Opens a store, or says why that is impossible. It runs on first use: a filter that picks one store starts one server.
 pub type Start = fn() -> Result<Box<dyn Store>, String>;
@@ -30,9 +27,9 @@ pub fn main(stores: &[(&'static str, Start)]) -> ExitCode {
     main_and(stores, &[])
 }
 
-/// The same, and over these stores too if `cargo xtask test --all` runs it: one cluster more for each costs minutes.
+/// The same, and over these stores too if `cargo xtask test --all` runs it: they repeat the proof over a further server.
 pub fn main_and(stores: &[(&'static str, Start)], others: &[(&'static str, Start)]) -> ExitCode {
-    let others = if std::env::var_os(ALL).is_some() { others } else { &[] };
+    let others = if is_thorough() { others } else { &[] };
     let mut arguments = Arguments::from_args();
     // The cases wait more than they work. Beside the other tests they get fewer threads.
     let at_once = std::env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok());

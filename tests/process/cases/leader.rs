@@ -173,6 +173,7 @@ pub(super) fn a_leader_that_is_cut_off_drops_its_body_and_leads_again_after_the_
 }
 
 /// Fails if the next leader came later than is promised after the end of the one before.
+#[track_caller]
 fn assert_followed_in_time(arena: &Arena, since: Instant) {
     let promised = match arena.store {
         Store::Etcd => 2 * TTL,
@@ -180,8 +181,7 @@ fn assert_followed_in_time(arena: &Arena, since: Instant) {
         Store::Consul => 2 * TTL + Duration::from_secs(1),
         _ => TTL + Duration::from_secs(1),
     };
-    let (took, late) = (since.elapsed(), lateness::since(since));
-    assert!(took <= promised + late, "nobody led for {took:?}; {promised:?} are promised, and {late:?} allowed");
+    lateness::assert_within(promised, since, "the next leader");
 }
 
 fn election(process: &Registry) -> Election {

@@ -53,7 +53,7 @@ pub(super) fn at_most_one_holder_whatever_befalls_the_processes(arena: &Arena) {
     drop(children);
     let holds = history::read(&folder);
     println!("{}: {} grants, {killed} kills, {stopped} stops", arena.store.name(), holds.len());
-    assert!(holds.len() > ENOUGH && killed > 0 && stopped > 0, "too little happened to prove anything");
+    assert!(holds.len() > ENOUGH && killed > 0 && stopped > 0, "too little happened: nothing is proven");
     let wrong = history::contradictions(&holds);
     assert!(wrong.is_empty(), "DLOCK_SEED={seed}: {wrong:#?}");
 }

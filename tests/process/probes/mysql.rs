@@ -2,7 +2,8 @@
 
 use dlock::{Key, LockKey};
 use futures::future::BoxFuture;
-use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection};
+use sqlx::mysql::MySqlRow;
+use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 
 use super::Probe;
 use crate::arena::JOB;
@@ -31,10 +32,6 @@ pub(super) async fn own_database(url: &str, name: &str) -> String {
     connection.execute(AssertSqlSafe(format!("CREATE DATABASE {name}"))).await.unwrap();
     format!("{}/{name}", url.rsplit_once('/').unwrap().0)
 }
-
-/// A session counts with what it does and for how long, so that a failure explains itself.
-const SESSIONS: &str = "SELECT CONCAT_WS(' ', 'session', ID, COMMAND, TIME, COALESCE(STATE, ''), COALESCE(INFO, '')) \
-     FROM information_schema.PROCESSLIST WHERE DB = ? AND ID <> CONNECTION_ID()";
 
 const HELD: &str = "SELECT CONCAT('row ', CAST(k AS CHAR)) FROM dlock_locks \
      WHERE owner IS NOT NULL AND expires_us > TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
@@ -91,15 +88,21 @@ impl Probe for Named {
     }
 }
 
+/// A session counts with what it does and for how long, so that a failure explains itself.
+///
+/// MySQL cannot show the table of processes while a statement with bytes in it runs, in whatever session of the server. It can show
+/// this list.
 async fn sessions(url: &str, database: &str) -> Vec<String> {
-    /// MySQL cannot show the list while a statement with bytes in it runs, in whatever session of the server.
-    const CANNOT_SHOW: &str = "Cannot convert string";
-    let mut connection = MySqlConnection::connect(url).await.unwrap();
-    for _ in 0..1000 {
-        match sqlx::query_scalar(SESSIONS).bind(database).fetch_all(&mut connection).await {
-            Err(sqlx::Error::Database(error)) if error.message().starts_with(CANNOT_SHOW) => {}
-            sessions => return sessions.unwrap(),
-        }
-    }
-    panic!("the server never shows its sessions");
+    // In no database, so that it does not find itself.
+    let (server, _) = url.rsplit_once('/').unwrap();
+    let mut connection = MySqlConnection::connect(server).await.unwrap();
+    let rows = sqlx::raw_sql("SHOW FULL PROCESSLIST").fetch_all(&mut connection).await.unwrap();
+    let ours = rows.iter().filter(|row| text(row, "db") == database);
+    let words = ["Id", "Command", "Time", "State", "Info"];
+    ours.map(|row| words.map(|word| text(row, word)).join(" ")).map(|words| format!("session {words}")).collect()
+}
+
+fn text(row: &MySqlRow, column: &str) -> String {
+    let bytes: Option<Vec<u8>> = row.try_get_unchecked(column).unwrap();
+    String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
 }

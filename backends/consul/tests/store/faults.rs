@@ -222,7 +222,8 @@ async fn a_silent_agent_ends_an_open_in_time() {
     let before = Instant::now();
     let error = open(&format!("consul://:canary@{}", silent.local_addr().unwrap())).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::Outage);
-    assert!(before.elapsed() < SECOND * 7 + lateness::since(before) && !text_of(&error).contains("canary"));
+    lateness::assert_within(SECOND * 7, before, "the end of the open");
+    assert!(!text_of(&error).contains("canary"));
     let error = open("consul://127.0.0.1:1").await.unwrap_err();
     assert!(error.is_retryable() && text_of(&error).contains("refused"), "{error}");
 }
@@ -239,11 +240,10 @@ async fn a_dead_holders_lock_is_free_after_twice_the_ttl_and_the_lock_delay() {
     let next = holds::claim_on(&holder.key, SECOND * 10, |_| ());
     let began = Instant::now();
     let taken = holds::wait(&other, &next, SECOND * 30).await;
-    let (took, late) = (began.elapsed(), lateness::since(began));
+    lateness::assert_within(other.profile().takeover(SECOND), began, "the next grant");
     // Its session began after it was asked for.
     let since = asked.elapsed();
     assert!(since + Duration::from_millis(500) >= SECOND * 3, "too early: {since:?}");
-    assert!(took <= other.profile().takeover(SECOND) + late, "free after {took:?}, on a machine {late:?} late");
     assert_eq!(renewal(&store, &hold).await.unwrap(), Standing::Lost);
     other.release(&taken).await.unwrap();
     assert!(matches!(other.try_acquire(&next, until()).await.unwrap(), dlock_contract::Attempt::Acquired(_)));

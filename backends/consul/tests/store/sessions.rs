@@ -100,9 +100,9 @@ async fn a_session_has_the_lock_delay_and_the_checks_that_the_url_asks_for() {
 
 #[tokio::test]
 async fn the_servers_say_which_ttls_there_are() {
-    let usual =
-        Instance::start(servers::Consul { extra: vec!["-hcl=session_ttl_min=\"10s\"".into()], ..Default::default() });
-    let usual = usual.unwrap();
+    // As a server is by default. The other tests have shorter sessions, and more connections from one host.
+    let defaults = ["-hcl=session_ttl_min=\"10s\"", "-hcl=limits{http_max_conns_per_client=200}"].map(str::to_owned);
+    let usual = Instance::start(servers::Consul { extra: defaults.into(), ..Default::default() }).unwrap();
     let profile = open(&usual.url()).await.unwrap().profile().clone();
     assert_eq!((profile.ttl.min, profile.ttl.max), (SECOND * 10, SECOND * 86_400));
     let profile = process("").await.profile().clone();

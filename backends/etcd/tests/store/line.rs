@@ -127,7 +127,7 @@ async fn a_dead_holder_is_followed_at_its_ttl_and_not_earlier() {
     let next = acquire(&other, &claim(&key)).await;
     let passed = dlock::Clock::system().now().since(hold.validity.from);
     assert!(passed >= ttl, "after {passed:?} only");
-    assert!(passed <= ttl + other.profile().takeover_delay + lateness::since(began), "after {passed:?}");
+    lateness::assert_within(ttl + other.profile().takeover_delay, began, "the next grant");
     assert!(token(&next) > token(&hold));
     assert!(hold.validity.deadline() < next.validity.deadline());
 }
@@ -166,7 +166,7 @@ async fn hand_overs_are_quick_on_a_busy_store() {
         }
         seen.push(waits);
     }
-    panic!("{seen:?}");
+    panic!("{seen:?}: if the machine was busy all the time, nothing is proven");
 }
 
 async fn times_of_hand_overs() -> Vec<Duration> {

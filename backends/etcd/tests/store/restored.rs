@@ -10,8 +10,9 @@ use dlock::{Clock, ErrorKind, Fence, fenced};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::token;
 use dlock_testkit::servers::Instance;
+use dlock_testkit::wait_until;
 
-use crate::server::{ask, claim_for, lock, own, url};
+use crate::server::{ask, claim, claim_for, lock, own, url};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -84,4 +85,46 @@ async fn a_restored_backup_confirms_no_newer_hold_and_grants_no_older_token() {
     assert!(token(&given_again) <= last, "this test shows nothing");
     assert_eq!(fresh.release(&given_again).await.unwrap(), Released::Released);
     assert_eq!(process.release(&old).await.unwrap(), Released::Released);
+}
+
+/// A member that was bootstrapped anew: each cluster would grant the lock, with the same token.
+#[tokio::test]
+async fn hosts_of_two_clusters_are_refused() {
+    let (one, other) = (own(), own());
+    let url = format!("etcd://{},{}", one.addr(), other.addr());
+    let error = Etcd::open(&url, &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }) && !error.is_retryable(), "{error}");
+    assert!(error.to_string().contains(&one.addr().to_string()), "{error}");
+
+    // The second one is down when the store is opened, and is met later.
+    other.kill9().unwrap();
+    let store = Etcd::open(&url, &Clock::system()).await.unwrap();
+    let hold = ask(&store, &claim(&lock("two"))).await.unwrap();
+    other.restart().unwrap();
+    let error = store.ready().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+    one.kill9().unwrap();
+    let mut answer = None;
+    let refused = wait_until("the member of the other cluster is refused", async || {
+        let renewed = store.renew(&[&hold]).await.remove(0);
+        let is_refused = renewed.as_ref().is_err_and(|error| format!("{error:?}").contains("another cluster"));
+        answer = Some(renewed);
+        is_refused
+    });
+    refused.await.unwrap_or_else(|error| panic!("{error}: {answer:?}"));
+}
+
+/// A member that is bootstrapped anew behind a connection that lives on.
+#[tokio::test]
+async fn a_server_that_is_bootstrapped_anew_is_another_cluster() {
+    let server = own();
+    let url = format!("etcd://{}", server.addr());
+    let store = Etcd::open(&url, &Clock::system()).await.unwrap();
+    let hold = ask(&store, &claim(&lock("anew"))).await.unwrap();
+    server.kill9().unwrap();
+    std::fs::remove_dir_all(server.folder().join("data")).unwrap();
+    server.restart().unwrap();
+    // It is the only host, so all hosts tell the new cluster, and the store goes on there. The hold is gone.
+    let lost = async || matches!(store.renew(&[&hold]).await.remove(0), Ok(Standing::Lost));
+    wait_until("the hold is lost", lost).await.unwrap();
 }

@@ -36,9 +36,11 @@ fn words(tables: TableNames) -> Words {
 
 /// Each statement is a transaction, whatever the server's default is. If another session keeps a row or a table locked, the
 /// statement fails after a second; otherwise the server could execute it after its caller has given up. A value that is too
-/// long is an error and is not cut.
-const SET_UP: &str =
-    "SET SESSION autocommit = 1, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, sql_mode = 'STRICT_ALL_TABLES'";
+/// long is an error and is not cut. With another `completion_type` a commit or rollback begins the next transaction: renewals
+/// would stay in it, and others would see none of them. The last three would let a sweep or a listing miss rows.
+const SET_UP: &str = "\
+    SET SESSION autocommit = 1, completion_type = NO_CHAIN, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, \
+        sql_mode = 'STRICT_ALL_TABLES', sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1";
 
 /// MySQL and MariaDB, for [`LeaseRow`](dlock_sql::LeaseRow).
 #[derive(Debug)]

@@ -35,7 +35,7 @@ const IS_HELD: &str = "COALESCE({session} = IS_USED_LOCK(CONCAT('dlr', CONVERT({
 /// statement after the server has undone the transaction cannot be committed by itself. A transaction that the body has begun by
 /// ending the hold's may not write. Each server knows only its own limits.
 const SET_UP: &str = "\
-    SET SESSION autocommit = 0, innodb_lock_wait_timeout = DEFAULT, lock_wait_timeout = DEFAULT, time_zone = '+00:00', \
+    SET SESSION autocommit = 0, completion_type = NO_CHAIN, innodb_lock_wait_timeout = DEFAULT, lock_wait_timeout = DEFAULT, time_zone = '+00:00', \
         sql_mode = CONCAT(@@GLOBAL.sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION') \
         /*M!100301 , max_statement_time = 0, idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, \
         idle_write_transaction_timeout = 0 */ /*!80000 , max_execution_time = 0 */; \

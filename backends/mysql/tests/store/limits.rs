@@ -38,10 +38,14 @@ const MYSQL: &str = "SET GLOBAL wait_timeout = 2, GLOBAL max_execution_time = 20
 
 /// A wait for a row that runs out undoes the whole transaction there.
 fn start(kind: Kind) -> dlock_testkit::Result<Instance> {
-    let extra = vec!["--innodb-rollback-on-timeout=ON".to_owned()];
+    let rollback = "--innodb-rollback-on-timeout=ON".to_owned();
     match kind {
-        Kind::MariaDb => Instance::start(MariaDb { extra }),
-        Kind::MySql => Instance::start(MySql { extra }),
+        Kind::MariaDb => Instance::start(MariaDb { extra: vec![rollback] }),
+        // As the server is by default. The other tests switch both off.
+        Kind::MySql => {
+            let usual = ["--performance-schema=ON", "--log-bin=binlog"].map(str::to_owned);
+            Instance::start(MySql { extra: [usual.to_vec(), vec![rollback]].concat() })
+        }
     }
 }
 
@@ -50,6 +54,10 @@ async fn limits_end_no_hold_and_no_wait(kind: Kind) {
     let server = tokio::task::spawn_blocking(move || start(kind)).await.unwrap().unwrap();
     let database = async |case: &str| Database::create(&server.url(), case).await;
     let (rooms, named, rows) = futures::join!(database("rooms"), database("named"), database("rows"));
+    if kind == Kind::MySql {
+        let usual = named.lines("SELECT CONCAT(@@log_bin, @@performance_schema)").await;
+        assert_eq!(usual, ["11"], "the server's defaults are off");
+    }
     // The tables are made before the limits, so that no slow disk meets them.
     drop((rooms.store().await, open(&named).await));
     let mut rows = World::new(rows).await;

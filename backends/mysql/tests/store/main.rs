@@ -56,6 +56,7 @@ mod limits;
 mod literal;
 mod longest_ttl;
 mod named_kit;
+mod processes;
 mod rights;
 mod rogue;
 mod row;

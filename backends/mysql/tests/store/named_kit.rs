@@ -64,11 +64,9 @@ impl Database {
     }
 
     /// Whether this session waits for a row, to draw a token.
-    pub(crate) async fn a_draw_waits(&self, conn: &mut MySqlConnection, session: u64) -> bool {
-        let sql = format!(
-            "SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {session} AND INFO LIKE 'INSERT INTO dlock_named%'"
-        );
-        sqlx::raw_sql(AssertSqlSafe(sql)).fetch_optional(conn).await.unwrap().is_some()
+    pub(crate) async fn a_draw_waits(&self, session: u64) -> bool {
+        let draws = self.running("INSERT INTO dlock_named").await;
+        draws.iter().any(|process| process.id == session.to_string())
     }
 }
 

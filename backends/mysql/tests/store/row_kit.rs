@@ -70,18 +70,12 @@ pub(crate) fn is_deadlock(error: &sqlx::Error) -> bool {
 
 /// How many sessions wait for a row of dlock's.
 pub(crate) async fn waiting(database: &Database) -> usize {
-    let sql = "SELECT ID FROM information_schema.PROCESSLIST \
-               WHERE INFO LIKE '%FROM `dlock_row_keys`%' AND DB = DATABASE() AND ID <> CONNECTION_ID()";
-    database.lines(sql).await.len()
+    database.running("FROM `dlock_row_keys`").await.len()
 }
 
 /// How many transactions stores have in this database. A session that is in none is not counted.
 pub(crate) async fn open_transactions(database: &Database) -> usize {
-    // InnoDB reads this table anew only if nobody has read it for 0.1 s.
-    tokio::time::sleep(std::time::Duration::from_millis(120)).await;
-    let open = database.lines("SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX").await;
-    let ours = database.sessions().await;
-    open.iter().filter(|session| ours.contains(session)).count()
+    database.in_transactions().await.len()
 }
 
 pub(crate) async fn columns(database: &Database, table: &str) -> Vec<String> {
@@ -92,21 +86,13 @@ pub(crate) async fn columns(database: &Database, table: &str) -> Vec<String> {
 
 /// Waits until a statement with this text waits for a row.
 pub(crate) async fn waiting_for(database: &Database, text: &str) {
-    let sql = format!(
-        "SELECT ID FROM information_schema.PROCESSLIST \
-         WHERE INFO LIKE '%{text}%' AND DB = DATABASE() AND ID <> CONNECTION_ID() AND STATE <> ''"
-    );
-    let waits = async || !database.lines(&sql).await.is_empty();
+    let waits = async || database.running(text).await.iter().any(|process| !process.state.is_empty());
     dlock_testkit::wait_until("it waits for a row", waits).await.unwrap();
 }
 
 /// Waits until this statement runs.
 pub(crate) async fn runs(database: &Database, statement: &str) {
-    let sql = format!(
-        "SELECT ID FROM information_schema.PROCESSLIST \
-         WHERE INFO LIKE '{statement}%' AND DB = DATABASE() AND ID <> CONNECTION_ID()"
-    );
-    let runs = async || !database.lines(&sql).await.is_empty();
+    let runs = async || !database.running(statement).await.is_empty();
     dlock_testkit::wait_until("the statement runs", runs).await.unwrap();
 }
 

@@ -1,9 +1,7 @@
 //! Databases of the cases' own, on servers of the test kit.
 
-use std::time::{Duration, Instant};
-
-use dlock_testkit::Result;
 use dlock_testkit::servers::{Instance, MariaDb, MySql, WallClock, on_small_disk, shared};
+use dlock_testkit::{Result, wait_until};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
@@ -108,17 +106,8 @@ impl Database {
 
     /// Waits until one statement waits for a lock of this database.
     pub(crate) async fn until_one_waits(&self) {
-        let sql = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
-                   WHERE INFO LIKE '%GET_LOCK(%' AND DB = DATABASE() AND ID <> CONNECTION_ID()";
-        let (mut conn, end) = (self.connect().await, Instant::now() + Duration::from_secs(60));
-        loop {
-            let (count,): (i64,) = sqlx::query_as(sql).fetch_one(&mut conn).await.unwrap();
-            if count == 1 {
-                return conn.close().await.unwrap();
-            }
-            assert!(Instant::now() < end, "{count} statements wait");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let waits = async || self.running("GET_LOCK(").await.len() == 1;
+        wait_until("one statement waits", waits).await.unwrap();
     }
 
     pub(crate) async fn kill(&self, session: u64) {

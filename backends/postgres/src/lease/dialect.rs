@@ -23,14 +23,17 @@ use crate::server::{Server, writable_server};
 const NOW: &str = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint";
 
 /// If another session keeps a row locked, a statement fails after a second. A stricter isolation level would refuse a statement
-/// that has waited for a row. Without a commit to disk, a restart of the server could lose a lock.
+/// that has waited for a row. Without a commit to disk, a restart of the server could lose a lock. With quotes around each name, dlock
+/// would not know its own tables again.
 const SET_UP: &str = "\
     SET lock_timeout = '1s'; SET statement_timeout = '5s'; SET default_transaction_isolation = 'read committed'; \
+    SET quote_all_identifiers = off; \
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
 /// The same for one transaction, behind a pooler that gives each transaction another session.
 const SET_UP_ONCE: &str = "\
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; \
+    SET LOCAL quote_all_identifiers = off; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
 
 /// PostgreSQL, for [`LeaseRow`](dlock_sql::LeaseRow).

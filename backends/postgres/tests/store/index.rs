@@ -16,15 +16,13 @@ async fn a_sweep_reads_the_oldest_rows_and_not_those_in_use(database: Database) 
     let _tables = database.store().await;
     database.change(&in_use_but_one(3000)).await;
     database.change("ANALYZE dlock_locks").await;
-    let count = |of: &'static str| {
-        let sql = format!("SELECT {of} FROM pg_stat_user_indexes WHERE indexrelname = 'dlock_locks_expires_day'");
-        let database = &database;
-        async move { database.number(&sql).await }
-    };
     let _sweeps = database.store_with("sweep_every=50ms&sweep_after=2d").await;
+    // Sweeps go on, so both counters are read at once.
+    let count =
+        "SELECT idx_scan, idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'dlock_locks_expires_day'";
     // The server counts with a delay.
-    wait_until("the index is used", async || count("idx_scan").await > 0).await.unwrap();
-    let (sweeps, rows) = (count("idx_scan").await, count("idx_tup_read").await);
+    wait_until("the index is used", async || numbers(&database, count).await.0 > 0).await.unwrap();
+    let (sweeps, rows) = numbers(&database, count).await;
     assert!(rows <= sweeps, "{sweeps} sweeps have read {rows} rows");
     assert_eq!(database.number("SELECT COUNT(*) FROM dlock_locks").await, 3000);
 }
@@ -35,13 +33,14 @@ async fn changes_of_a_row_are_heap_only(database: Database) {
         let hold = take(&store, &database.claim("a", TTL)).await;
         assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
     }
-    let count = |of: &'static str| {
-        let sql = format!("SELECT {of} FROM pg_stat_user_tables WHERE relname = 'dlock_locks'");
-        let database = &database;
-        async move { database.number(&sql).await }
-    };
-    wait_until("the server has counted", async || count("n_tup_upd").await >= 199).await.unwrap();
+    let count = "SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'dlock_locks'";
+    wait_until("the server has counted", async || numbers(&database, count).await.0 >= 199).await.unwrap();
     // Around midnight one of them changes the day.
-    let (all, heap_only) = (count("n_tup_upd").await, count("n_tup_hot_upd").await);
+    let (all, heap_only) = numbers(&database, count).await;
     assert!(heap_only * 10 > all * 9, "{heap_only} of {all} changes");
+}
+
+/// Two numbers of one row. In two statements they would be of two moments.
+async fn numbers(database: &Database, sql: &'static str) -> (i64, i64) {
+    sqlx::query_as(sql).fetch_one(&mut database.connect().await).await.unwrap()
 }

@@ -7,7 +7,6 @@ use dlock_postgres::{Postgres, named};
 use dlock_sql::NamedLock;
 use sqlx::postgres::PgConnection;
 
-use crate::kit::lines_of;
 pub(crate) use crate::kit::{Database, TTL, key};
 
 /// Named locks.
@@ -78,9 +77,9 @@ impl Database {
     }
 
     /// Whether this session waits for a row, to draw a token.
-    pub(crate) async fn a_draw_waits(&self, conn: &mut PgConnection, session: u64) -> bool {
+    pub(crate) async fn a_draw_waits(&self, session: u64) -> bool {
         let sql = format!("SELECT 1 FROM pg_locks WHERE pid = {session} AND NOT granted");
-        !lines_of(conn, &sql).await.is_empty()
+        !self.lines(&sql).await.is_empty()
     }
 
     pub(crate) async fn kill(&self, session: u64) {

@@ -33,6 +33,7 @@ async fn settings_of_the_database_make_no_difference_to_a_session(database: Data
         "datestyle = 'German'",
         "standard_conforming_strings = off",
         "extra_float_digits = -15",
+        "quote_all_identifiers = on",
         "enable_indexscan = off",
     ]
     .into_iter()

@@ -30,9 +30,9 @@ impl Connections {
         }
         if self.quarantine.evicts() {
             // The policy may have been corrected since.
-            let [.., config] = QUESTIONS;
-            let answer = Box::pin(async { self.command(&self.here().await?, words(config)).await }).await?;
-            self.quarantine.heard_policy(&answer)?;
+            let [.., memory, config] = QUESTIONS.map(words);
+            let asked = async { self.pipeline(&self.here().await?, [memory, config]).await };
+            self.quarantine.heard_policy(&Box::pin(asked).await?)?;
         }
         self.quarantine.check(|| self.clock.now())
     }

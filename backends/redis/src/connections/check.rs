@@ -1,92 +1,106 @@
-//! Checks a server once, when a store is opened: rights, version, cluster, eviction, persistence.
+//! Checks the servers when a store is opened and for a readiness probe: rights, version, cluster, role, eviction,
+//! persistence. Both use one function: otherwise `ready` could refuse a server that grants locks.
 
 use std::sync::Arc;
 
+use ::redis::Value;
 use dlock_contract::engine::line;
-use dlock_contract::{Error, Result};
+use dlock_contract::{Error, Health, Result};
 
 use crate::connections::pool::Connections;
 use crate::connections::rights;
+use crate::quarantine::history::policy;
 use crate::reply::fault;
 use crate::reply::fault::evicts;
 use crate::reply::read::{field, is_forbidden, settings, text};
+use crate::scripts::call::words;
 use crate::url::settings::GuardTime;
 
-/// The servers that come back from a restart without their locks, as far as they tell.
-pub struct Forgetful(Vec<String>);
-
 /// Refuses a server, or a cluster with one, on which locks would not be safe.
-pub async fn check(connections: &Arc<Connections>) -> Result<Forgetful> {
+///
+/// # Errors
+/// No answer, a replica, an old server, one that may evict locks, missing rights.
+pub(crate) async fn check(connections: &Arc<Connections>) -> Result<Health> {
     let shared = connections.here().await?;
-    let mut asked = ::redis::cmd("CONFIG");
-    asked.arg("GET").arg("maxmemory-policy").arg("appendonly");
     let is_cluster = connections.cluster().is_some();
     rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?)?;
     let infos = connections.everywhere(&shared, ::redis::cmd("INFO")).await?;
     connections.compare_and_delete.look_at(infos.iter().map(|(_, info)| info));
+    // Hosted servers block CONFIG, and an account may be without INFO. Each of them reports the settings.
+    let config = words(&["CONFIG", "GET", "maxmemory-policy", "appendonly"]);
+    let configs = connections.everywhere(&shared, config).await?;
+    let mut health = Health::new();
     for (server, info) in &infos {
-        if is_forbidden(info) {
-            let server = server.clone();
-            line(move || {
-                tracing::warn!(server, "the Redis user may not run INFO, so dlock cannot see the server's version");
-            });
-        } else {
-            check_info(text(info).ok_or_else(|| fault::unexpected(info))?, is_cluster)?;
-        }
+        let config = configs.iter().find(|(of, _)| of == server).map_or(&Value::Nil, |(_, config)| config);
+        health = with(health, connections, server, info, config)?;
     }
-    let mut forgetful = Vec::new();
-    for (server, answer) in &connections.everywhere(&shared, asked).await? {
-        if is_forbidden(answer) {
-            let server = server.clone();
-            line(move || {
-                tracing::warn!(
-                    server,
-                    "the Redis user may not run CONFIG GET: make sure that maxmemory-policy is noeviction"
-                );
-            });
-            continue;
-        }
-        let settings = settings(answer).unwrap_or_default();
-        let value = |name| settings.iter().find(|(known, _)| *known == name).map(|(_, value)| *value);
-        let policy = value("maxmemory-policy").ok_or_else(|| fault::unexpected(answer))?;
-        check_policy(policy, connections.target.settings.eviction_allowed)?;
-        if value("appendonly") == Some("no") {
-            // Only a cluster's servers tell their addresses.
-            let name = if server.is_empty() { format!("{:?}", connections.target) } else { server.clone() };
-            forgetful.push(name);
-        }
-    }
-    Ok(Forgetful(forgetful))
+    Ok(health)
 }
 
-impl Forgetful {
-    /// Says what that means for locks.
-    pub(crate) fn tell(&self, connections: &Connections) {
-        let Self(servers) = self;
-        if servers.is_empty() {
-            return;
+/// As [`check`], for a store that is opened: logs what makes its promises smaller.
+pub async fn check_and_warn(connections: &Arc<Connections>) -> Result<()> {
+    let findings = check(connections).await?.findings.join("; ");
+    if !findings.is_empty() {
+        let redis = format!("{:?}", connections.target);
+        line(move || tracing::warn!(redis, "{findings}"));
+    }
+    Ok(())
+}
+
+/// The health with the report of one server, which may be refused.
+fn with(mut health: Health, connections: &Connections, server: &str, info: &Value, config: &Value) -> Result<Health> {
+    let settings = &connections.target.settings;
+    let mut findings = Vec::new();
+    if is_forbidden(info) {
+        findings.push("the Redis user may not run INFO, so the server's version is unknown".to_owned());
+    } else {
+        let info = text(info).ok_or_else(|| fault::unexpected(info))?;
+        check_info(info, connections.cluster().is_some())?;
+        let version = field(info, "redis_version").unwrap_or("of an unknown version");
+        health = health.version(format!("Redis {version}")).role("primary");
+    }
+    match policy(info, config) {
+        None => findings.push(
+            "the Redis user may run neither INFO nor CONFIG GET: make sure that maxmemory-policy is noeviction".into(),
+        ),
+        Some(policy) => {
+            check_policy(policy, settings.eviction_allowed)?;
+            if policy != "noeviction" {
+                findings.push(format!("maxmemory-policy is {policy}, so Redis may evict locks that are still held"));
+            }
         }
-        let then = if connections.target.settings.restart_guard != GuardTime::Off {
-            "a process that knew the server then gets no lock until those locks have ended (restart_guard)"
-        } else {
-            "another owner may then get a lock that is still held"
+    }
+    if appends(info, config) == Some(false) {
+        let then = match settings.restart_guard {
+            GuardTime::Off => "another owner may then get a lock that is still held",
+            _ => "a process that knew the server then gets no lock until those locks have ended (restart_guard)",
         };
-        let servers = servers.join(", ");
-        line(move || {
-            tracing::warn!(
-                servers,
-                "Redis keeps no append-only file, so a restart forgets locks: {then}. With appendonly yes they are kept, \
-                 with appendfsync always also when the power fails"
-            );
-        });
+        findings.push(format!(
+            "Redis keeps no append-only file, so a restart forgets locks: {then}. With appendonly yes they are kept, \
+             with appendfsync always also when the power fails"
+        ));
     }
+    // Only a cluster's servers tell their addresses.
+    let of = if server.is_empty() { String::new() } else { format!("{server}: ") };
+    health.findings.extend(findings.into_iter().map(|finding| format!("{of}{finding}")));
+    Ok(health)
 }
 
-pub(crate) fn check_info(info: &str, cluster: bool) -> Result<()> {
+/// Whether the server keeps an append-only file, as far as it may be asked.
+fn appends(info: &Value, config: &Value) -> Option<bool> {
+    let told =
+        || settings(config)?.into_iter().find_map(|(name, value)| (name == "appendonly").then_some(value == "yes"));
+    text(info).and_then(|info| field(info, "aof_enabled")).map(|enabled| enabled == "1").or_else(told)
+}
+
+fn check_info(info: &str, cluster: bool) -> Result<()> {
     let field = |name: &str| field(info, name);
     let major = field("redis_version").and_then(|version| version.split('.').next()?.parse::<u32>().ok());
     if major.is_none_or(|major| major < 7) {
         return Err(fault::too_old());
+    }
+    if field("role").is_some_and(|role| role != "master") {
+        return Err(fault::replica());
     }
     match (field("cluster_enabled") == Some("1"), cluster) {
         (true, false) => Err(fault::no_cluster()),
@@ -95,18 +109,8 @@ pub(crate) fn check_info(info: &str, cluster: bool) -> Result<()> {
     }
 }
 
-pub(crate) fn check_policy(policy: &str, allowed: bool) -> Result<()> {
-    if policy == "noeviction" {
-        return Ok(());
-    }
-    if allowed {
-        let policy = policy.to_owned();
-        line(move || {
-            tracing::warn!(policy, "Redis may evict locks when its memory is full, and two callers then hold one lock");
-        });
-        return Ok(());
-    }
-    Err(evicts())
+fn check_policy(policy: &str, allowed: bool) -> Result<()> {
+    if allowed || policy == "noeviction" { Ok(()) } else { Err(evicts()) }
 }
 
 #[cfg(test)]

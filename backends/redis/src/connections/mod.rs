@@ -9,7 +9,6 @@ pub(crate) mod looks;
 pub(crate) mod open;
 pub(crate) mod order;
 pub(crate) mod pool;
-pub(crate) mod ready;
 pub(crate) mod renewal_connection;
 pub(crate) mod renewals;
 pub(crate) mod requests;

@@ -60,7 +60,7 @@ impl Redis {
         // Our thread runs the timers that bound what follows.
         dlock_contract::engine::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
-        check::check(&connections).await?.tell(&connections);
+        check::check_and_warn(&connections).await?;
         connections.open_for_renewals().await?;
         connections.meet_all().await;
         let mut profile = profile();

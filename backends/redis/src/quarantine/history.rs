@@ -42,14 +42,20 @@ pub(crate) struct History {
 /// The question that [`History`] is read from.
 pub(crate) const REPLICATION: &[&str] = &["INFO", "replication"];
 
-/// The questions to a server on a new connection.
-pub(crate) const QUESTIONS: [&[&str]; 4] =
-    [&["INFO", "server"], &["INFO", "persistence"], REPLICATION, &["CONFIG", "GET", "appendfsync", "maxmemory-policy"]];
+/// The questions to a server on a new connection. The last two are those about its eviction policy: hosted servers block
+/// `CONFIG`, and an account may be without `INFO`.
+pub(crate) const QUESTIONS: [&[&str]; 5] = [
+    &["INFO", "server"],
+    &["INFO", "persistence"],
+    REPLICATION,
+    &["INFO", "memory"],
+    &["CONFIG", "GET", "appendfsync", "maxmemory-policy"],
+];
 
 impl ServerDescription {
     /// Reads the answers to [`QUESTIONS`]; nothing where the user may not ask for the first.
     pub(crate) fn read(answers: &[Value]) -> Option<Self> {
-        let [server, persistence, replication, config] = answers else { return None };
+        let [server, persistence, replication, memory, config] = answers else { return None };
         let server = text(server)?;
         let appends = text(persistence).and_then(|info| field(info, "aof_enabled")) == Some("1");
         let settings = settings(config).unwrap_or_default();
@@ -59,7 +65,7 @@ impl ServerDescription {
             uptime: uptime(server)?,
             durable: appends && always,
             history: History::read(replication).unwrap_or_default(),
-            evicts: may_evict(config),
+            evicts: may_evict(memory, config),
         })
     }
 
@@ -85,8 +91,13 @@ impl History {
     }
 }
 
-/// Whether the server may evict keys, by its answer to the last of [`QUESTIONS`].
-pub(crate) fn may_evict(config: &Value) -> Option<bool> {
-    let (_, policy) = settings(config)?.into_iter().find(|(name, _)| *name == "maxmemory-policy")?;
-    Some(policy != "noeviction")
+/// Whether the server may evict keys, by its answers to the last two of [`QUESTIONS`].
+pub(crate) fn may_evict(memory: &Value, config: &Value) -> Option<bool> {
+    policy(memory, config).map(|policy| policy != "noeviction")
+}
+
+/// The eviction policy, by the answer to `INFO`, or else to `CONFIG GET`.
+pub(crate) fn policy<'a>(info: &'a Value, config: &'a Value) -> Option<&'a str> {
+    let set = || settings(config)?.into_iter().find_map(|(name, value)| (name == "maxmemory-policy").then_some(value));
+    text(info).and_then(|info| field(info, "maxmemory_policy")).or_else(set)
 }

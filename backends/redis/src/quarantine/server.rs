@@ -99,12 +99,13 @@ impl Quarantine {
         self.evicts.load(Ordering::Relaxed)
     }
 
-    /// Notes the server's eviction policy: the answer to the last of [`QUESTIONS`](crate::quarantine::history::QUESTIONS).
+    /// Notes the server's eviction policy: the answers to the last two of [`QUESTIONS`](crate::quarantine::history::QUESTIONS).
     ///
     /// # Errors
     /// If the answer does not say. The last known policy stays.
-    pub(crate) fn heard_policy(&self, config: &Value) -> Result<()> {
-        let evicts = may_evict(config).ok_or_else(|| fault::unexpected(config))?;
+    pub(crate) fn heard_policy(&self, answers: &[Value]) -> Result<()> {
+        let [memory, config] = answers else { return Err(fault::unexpected(&Value::Nil)) };
+        let evicts = may_evict(memory, config).ok_or_else(|| fault::unexpected(config))?;
         self.evicts.store(evicts && !self.rules.eviction_allowed, Ordering::Relaxed);
         Ok(())
     }

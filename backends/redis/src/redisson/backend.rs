@@ -4,12 +4,11 @@ use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Health, Hold, Holder, Identity, LockKey, LockState, Profile, Queue, Released, Result,
-    Standing,
+    Attempt, Backend, Claim, Health, Hold, Identity, LockKey, LockState, Profile, Queue, Released, Result, Standing,
 };
 use futures::future::BoxFuture;
 
-use crate::connections::ready::ready;
+use crate::connections::check::check;
 use crate::lock::renew::in_batches;
 use crate::redisson::store::{Redisson, channel};
 
@@ -49,13 +48,13 @@ impl Backend for Redisson {
     /// Redisson counts no waiters, and a hold is ended by its own tools (`forceUnlock`).
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
-            let note = self.note(&key.literal()?).await?;
-            Ok(LockState::new(note.map(Holder::new).into_iter().collect(), None))
+            let holder = self.holder(&key.literal()?).await?;
+            Ok(LockState::new(holder.into_iter().collect(), None))
         })
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        Box::pin(ready(&self.connections))
+        Box::pin(check(&self.connections))
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -61,12 +61,12 @@ end
 return done
 ";
 
-/// `l`. Gives nothing if nobody holds the lock, else the note, if the holder is one of ours.
+/// `l`. Gives nothing if nobody holds the lock, else its lease and the note, if the holder is one of ours.
 const HOLDER: &str = r"
 if redis.call('EXISTS',L)==0 then return false end
 local field,note=string.match(redis.call('GET',beside(L)..':note') or '','^(%S+) (.*)$')
-if redis.call('HGET',L,field or '') then return {1,note or ''} end
-return {0,''}
+if redis.call('HGET',L,field or '') then return {1,redis.call('PTTL',L),note or ''} end
+return {0,redis.call('PTTL',L),''}
 ";
 
 /// Channel. Whether the account may publish on it. The server is asked, and nothing is published.

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use dlock_contract::{
-    Attempt, Claim, Clock, Error, ErrorKind, Hold, LockKey, Note, Owner, Profile, Queue, Released, Result, Signal,
-    Standing, Validity, Wake, WakeStyle,
+    Attempt, Claim, Clock, Error, ErrorKind, Hold, Holder, LockKey, Note, Owner, Profile, Queue, Released, Result,
+    Signal, Standing, Validity, Wake, WakeStyle,
 };
 
 use crate::connections::check;
@@ -66,7 +66,7 @@ impl Redisson {
         // Our thread runs the timers that bound what follows.
         dlock_contract::engine::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
-        check::check(&connections).await?.tell(&connections);
+        check::check_and_warn(&connections).await?;
         check_channel(&connections).await?;
         connections.open_for_renewals().await?;
         let watch = Watch::start(&connections)?;
@@ -201,7 +201,7 @@ impl Redisson {
             .map(drop)
     }
 
-    pub(crate) async fn note(&self, name: &LockKey) -> Result<Option<Note>> {
+    pub(crate) async fn holder(&self, name: &LockKey) -> Result<Option<Holder>> {
         let shared = self.connections.here().await?;
         let build = |command: &mut Cmd| {
             on(command, LockName(name));
@@ -210,8 +210,13 @@ impl Redisson {
         match &answer {
             Value::Nil => Ok(None),
             Value::Array(parts) => match &parts[..] {
-                [Value::Int(1), Value::BulkString(note)] => Ok(Some(Note::from_stored(&String::from_utf8_lossy(note)))),
-                [Value::Int(_), _] => Ok(Some(Note::from_stored(STRANGER))),
+                [Value::Int(is_ours), Value::Int(left), Value::BulkString(note)] => {
+                    let note = if *is_ours == 1 { String::from_utf8_lossy(note) } else { STRANGER.into() };
+                    Ok(Some(Holder::new(Note::from_stored(&note)).with(|holder| {
+                        // A hash without a lease is no lock of Redisson's.
+                        holder.lease_left = u64::try_from(*left).ok().map(Duration::from_millis);
+                    })))
+                }
                 _ => Err(fault::unexpected(&answer)),
             },
             other => Err(fault::unexpected(other)),

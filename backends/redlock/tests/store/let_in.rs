@@ -39,7 +39,7 @@ async fn a_hold_outlives_nodes_that_accept_no_connections_any_more() {
         registry.connect("store", &url).await.unwrap();
         registry.set_default("store").unwrap();
         // The test waits for longer than the ttl, so that is short, and a busy machine may need more than one attempt.
-        let retry = Retry { times: 100, backoff: Backoff::new(SECOND / 50, SECOND / 5) };
+        let retry = Retry { times: 100, backoff: Some(Backoff::new(SECOND / 50, SECOND / 5)) };
         let lock = registry.lock(Key::text("held")).ttl(4 * SECOND).wait(Wait::UpTo(60 * SECOND)).retry(retry);
         let guard = lock.acquire().await.unwrap();
         nodes.iter().for_each(|node| shut(node, kills));

@@ -80,7 +80,10 @@ async fn a_silent_minority_costs_at_most_the_wait_for_a_node() {
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     // The best, since the machine may be busy: each of them waited for the silent nodes in the release, once for both.
-    assert!(best < PATIENCE * 2, "a cycle with two silent nodes took {best:?}");
+    assert!(
+        best < PATIENCE * 2,
+        "a cycle with two silent nodes took {best:?}: if the machine was busy all the time, nothing is proven"
+    );
     for node in [1, 4] {
         cluster.nodes[node].resume().unwrap();
         cluster.wait_until_read(node);
@@ -155,8 +158,7 @@ async fn nodes_that_stay_silent_are_not_asked_for_ever() {
         let error = attempt(&redlock, &claim("k", ttl)).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::Outage);
         assert!(text_of(&error).contains("the 5 Redlock nodes gave no usable answer"), "{error}");
-        let (took, late) = (start.elapsed(), lateness::since(start));
-        assert!(took < SLACK + late, "{took:?}");
+        lateness::assert_within(SLACK, start, "the answer");
     }
     cluster.nodes.iter().for_each(|node| node.resume().unwrap());
     cluster.assert_empty_within(SLACK).await;
@@ -212,9 +214,11 @@ async fn renewals_with_a_minority_down_keep_a_hold_and_with_a_majority_down_lose
     let lost = tokio::time::timeout(SECOND * 30, until_lost(killed, || guard.remaining(), guard.lost()));
     let (loss, believed) = lost.await.expect("two nodes of five kept a hold");
     assert_eq!(*loss.kind(), ErrorKind::Lost(LossCause::Deadline));
-    let (told, late) = (killed.elapsed(), lateness::since(killed));
-    assert!(believed <= ttl + late, "the lease of a renewal that was sent after the kill: {believed:?}");
-    assert!(told <= believed + late, "told after {told:?}, believed in for {believed:?}");
+    lateness::assert_within(believed, killed, "the loss");
+    assert!(
+        believed <= ttl + lateness::since(killed),
+        "the lease of a renewal that was sent after the kill: {believed:?}"
+    );
     assert!(guard.check().is_err());
     let error = other.lock("k").ttl(ttl).wait(Wait::None).acquire().await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage);
@@ -236,7 +240,7 @@ async fn a_node_that_comes_back_with_its_data_has_its_locks_and_its_vote() {
     // It must find its nodes again.
     let start = Instant::now();
     while redlock.renew(&[&hold]).await.remove(0).is_err() {
-        assert!(start.elapsed() < SLACK + lateness::since(start));
+        lateness::assert_within(SLACK, start, "the answer");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(redlock.release(&hold).await.unwrap(), Released::Released);

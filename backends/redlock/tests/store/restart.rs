@@ -75,11 +75,11 @@ async fn a_forgetful_node_does_not_make_two_holders() {
             Err(error) => assert!(error.is_retryable(), "{error}"),
         }
         refusals += 1;
-        assert!(forgot.elapsed() < GUARD + MAX_TTL + SLACK + lateness::since(forgot));
+        lateness::assert_within(GUARD + MAX_TTL + SLACK, forgot, "the next grant");
         tokio::time::sleep(Duration::from_millis(10)).await;
     };
     let granted = Clock::system().now();
-    assert!(refusals > 0);
+    assert!(refusals > 0, "nobody asked in time: nothing is proven");
     let guard = watching.await.unwrap();
     assert!(*believed.lock().unwrap() < granted, "two holders");
     assert!(next.fence().unwrap().get() > guard.fence().unwrap().get());
@@ -97,7 +97,7 @@ pub(crate) struct Seen {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_forget_one_after_another_never_make_two_holders() {
-    const LENGTH: Duration = Duration::from_secs(20);
+    const LENGTH: Duration = Duration::from_secs(10);
     let cluster = Cluster::forgetful("?max_ttl=1s");
     let seed = seed();
     let mut restarts = 0;
@@ -108,7 +108,7 @@ async fn nodes_that_forget_one_after_another_never_make_two_holders() {
     });
     let seen = seen.await;
     println!("{} holds, {restarts} restarts", seen.len());
-    assert!(seen.len() > 20 && restarts > 5, "too little happened to prove anything");
+    assert!(seen.len() > 20 && restarts > 5, "too little happened: nothing is proven");
     for pair in seen.windows(2) {
         assert!(pair[0].to <= pair[1].from, "DLOCK_SEED={seed}: two held at once: {pair:?}");
         assert!(pair[0].token < pair[1].token, "DLOCK_SEED={seed}: a later grant has no higher token: {pair:?}");
@@ -197,7 +197,7 @@ async fn a_hold_lives_on_the_nodes_that_remember_it() {
         loop {
             match redlock.renew(&[&hold]).await.remove(0) {
                 Ok(standing) => return standing,
-                Err(error) => assert!(start.elapsed() < SLACK + lateness::since(start), "{error}"),
+                Err(error) => lateness::assert_within(SLACK, start, &format!("an answer after {error}")),
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

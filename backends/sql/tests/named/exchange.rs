@@ -20,7 +20,7 @@ async fn a_token_that_is_not_drawn_for_the_next_caller_is_no_loss_of_the_one_bef
         let (claim, next) = (database.claim("a", TTL), database.claim("a", TTL));
         let hold = take(&*store, &claim).await;
         let session = session_of(&database, "a").await.unwrap();
-        let mut hindering = database.hinder_draws(claim.key.as_str()).await;
+        let hindering = database.hinder_draws(claim.key.as_str()).await;
         let releasing = tokio::spawn({
             let (store, until) = (store.clone(), Clock::system().now().after(TTL));
             async move { store.exchange().unwrap().release_to(&hold, &next, until).await.map(|(released, _)| released) }
@@ -28,7 +28,7 @@ async fn a_token_that_is_not_drawn_for_the_next_caller_is_no_loss_of_the_one_bef
         // The server ends the wait for the row itself after a second.
         let mut is_killed = false;
         while !is_killed && !releasing.is_finished() {
-            is_killed = database.a_draw_waits(&mut hindering, session).await;
+            is_killed = database.a_draw_waits(session).await;
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         if is_killed {

@@ -1,10 +1,11 @@
 //! The session of a holder ends before its ttl: the server frees the lock at once, and the holder must hear of it.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use dlock::{Key, Lock, LockKey, Registry};
+use dlock::{ErrorKind, Key, Lock, LockKey, LossCause, Registry};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
 use dlock_testkit::{Proxy, lateness, wait_until};
@@ -32,9 +33,9 @@ const TTL: Duration = Duration::from_secs(9);
 const WINDOW: Duration = Duration::from_millis(1500);
 
 /// Asserts that the window since then is not over, but for what this machine is late.
+#[track_caller]
 fn assert_in_window(since: Instant, what: &str) {
-    let (passed, late) = (since.elapsed(), lateness::since(since));
-    assert!(passed < WINDOW + late, "{what}: {passed:?}, on a machine {late:?} late");
+    lateness::assert_within(WINDOW, since, what);
 }
 
 /// A process of its own, as far as the server can tell, behind a proxy.
@@ -148,39 +149,43 @@ async fn two_callers_believe_that_they_hold_for_the_window_at_most(database: Dat
 /// Two processes, whose connections are cut in turns. Two bodies may meet then, but not two that end with `Ok`.
 async fn bodies_that_are_ok_were_never_inside_together(database: Database) {
     let processes = Arc::new([Process::start(&database).await, Process::start(&database).await]);
-    let end = Instant::now() + Duration::from_secs(6);
+    let (length, longest) = (Duration::from_secs(6), Duration::from_secs(60));
+    let (began, is_over) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+    let counts = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
     let mut workers = Vec::new();
     for number in 0..6 {
-        let processes = processes.clone();
+        let (processes, is_over, counts) = (processes.clone(), is_over.clone(), counts.clone());
         workers.push(tokio::spawn(async move {
-            let (mut good, mut bad) = (Vec::new(), 0);
-            while Instant::now() < end {
+            let mut good = Vec::new();
+            while !is_over.load(Ordering::SeqCst) {
                 let body = |_| async {
                     let began = Instant::now();
                     tokio::time::sleep(Duration::from_millis(fastrand::u64(0..120))).await;
                     (began, Instant::now())
                 };
-                match processes[number % 2].lock().run(body).await {
-                    Ok(span) => good.push(span),
-                    Err(_) => bad += 1,
-                }
+                let span = processes[number % 2].lock().run(body).await;
+                counts[usize::from(span.is_err())].fetch_add(1, Ordering::SeqCst);
+                good.extend(span);
             }
-            (good, bad)
+            good
         }));
     }
+    // On a busy machine little happens in that time. Then it goes on until enough has, but not for ever.
+    let counted = || [0, 1].map(|at: usize| counts[at].load(Ordering::SeqCst));
+    let is_enough = || counted()[0] > 10 && counted()[1] > 0;
     for round in 0.. {
         tokio::time::sleep(Duration::from_millis(fastrand::u64(100..300))).await;
-        if Instant::now() >= end {
+        if began.elapsed() > longest || (began.elapsed() > length && is_enough()) {
             break;
         }
         processes[round % 2].proxy.cut();
     }
-    let (mut good, mut bad) = (Vec::new(), 0);
+    is_over.store(true, Ordering::SeqCst);
+    let mut good = Vec::new();
     for worker in workers {
-        let (spans, failed) = worker.await.unwrap();
-        good.extend(spans);
-        bad += failed;
+        good.extend(worker.await.unwrap());
     }
+    let bad = counted()[1];
     good.sort_unstable();
     for pair in good.windows(2) {
         assert!(pair[0].1 <= pair[1].0, "two bodies were inside together and both ended with Ok: {pair:?}");
@@ -279,6 +284,9 @@ async fn five_hundred_free_locks_need_ten_connections(database: Database) {
     assert!(guards.iter().all(|guard| guard.check().is_ok()));
     assert!(process.proxy.connections() <= 10, "{} connections", process.proxy.connections());
     for guard in guards {
-        guard.release().await.unwrap();
+        // A session that is late to answer, as on a busy machine, leaves it unconfirmed whether the lock was held to the end.
+        if let Err(error) = guard.release().await {
+            assert_eq!(*error.kind(), ErrorKind::Lost(LossCause::Unconfirmed), "{error}");
+        }
     }
 }

@@ -30,7 +30,7 @@ async fn a_wait_ends_with_the_lock_at_the_release(database: Database) {
         }
         seen.push(after);
     }
-    panic!("handed over after {seen:?}");
+    panic!("handed over after {seen:?}: if the machine was busy all the time, nothing is proven");
 }
 
 async fn time_of_a_hand_over(database: &Database, one: &impl Backend, other: &impl Backend) -> Duration {
@@ -54,7 +54,6 @@ async fn time_of_a_hand_over(database: &Database, one: &impl Backend, other: &im
 async fn a_dropped_wait_gives_its_place_up(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
     lateness::watch();
-    let (mut slowest, started) = (Duration::ZERO, Instant::now());
     for _ in 0..5 {
         let hold = take_soon(&one, &database.claim("a", TTL)).await.0;
         let quitter = database.claim("a", TTL);
@@ -65,15 +64,15 @@ async fn a_dropped_wait_gives_its_place_up(database: Database) {
         let _ = waiter.await;
         other.abandon(&quitter).await.unwrap();
         one.release(&hold).await.unwrap();
-        let (next, after) = take_soon(&one, &database.claim("a", TTL)).await;
-        slowest = slowest.max(after);
+        let asked = Instant::now();
+        let next = take_soon(&one, &database.claim("a", TTL)).await.0;
+        lateness::assert_within(Duration::from_secs(5), asked, "the next grant behind a dropped waiter");
         one.release(&next).await.unwrap();
     }
-    assert!(slowest < Duration::from_secs(5) + lateness::since(started), "{slowest:?}");
-    eprintln!("the server noticed a dropped waiter after {slowest:?} at the latest");
 }
 
 async fn a_wait_that_runs_out_asks_again(database: Database) {
+    lateness::watch();
     let (one, other) = (open(&database).await, open(&database).await);
     let _hold = take(&one, &database.claim("a", TTL)).await;
     let second = database.claim("a", TTL);
@@ -81,7 +80,7 @@ async fn a_wait_that_runs_out_asks_again(database: Database) {
         let Attempt::Contended(wake) = other.try_acquire(&second, until(wait)).await.unwrap() else { panic!() };
         let started = Instant::now();
         assert!(matches!(wake.signal.unwrap().await.unwrap(), Signal::Ask));
-        assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+        lateness::assert_within(Duration::from_secs(10), started, "the end of the wait");
     }
 }
 

@@ -25,6 +25,11 @@ impl File {
         let options = SqliteConnectOptions::new().filename(self.folder.path().join("locks.db"));
         options.connect().await.map_err(raw)
     }
+
+    fn open_with(&self, options: &str, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = format!("sqlite://{}{options}", self.folder.path().join("locks.db").display());
+        Box::pin(async move { Ok(Arc::new(Sqlite::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
 }
 
 impl Store for File {
@@ -33,10 +38,11 @@ impl Store for File {
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(async move {
-            let url = format!("sqlite://{}", self.folder.path().join("locks.db").display());
-            Ok(Arc::new(Sqlite::open(&url, &clock).await?) as Arc<dyn Backend>)
-        })
+        self.open_with("", clock)
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_with("?shared=allow", clock))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

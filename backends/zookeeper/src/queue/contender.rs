@@ -69,6 +69,11 @@ fn uuid(hex: &str) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
+/// The last number with which a node may hold the lock. The counter of the server stops at [`i32::MAX`]: later nodes get that
+/// number, and nodes that are made at the same moment get negative ones, again and again the same. So the numbers end before,
+/// by more than the number of nodes that can be under way.
+pub(crate) const LAST: i32 = i32::MAX - 1_000_000;
+
 /// One node of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Contender {
@@ -113,9 +118,14 @@ impl Contender {
         Some((head, NodeMode::Exclusive, digits))
     }
 
-    /// How far this node is behind another one; negative if it is ahead. The counter may have overflowed.
-    pub(crate) fn distance(&self, other: i32) -> i32 {
-        self.sequence.wrapping_sub(other)
+    /// The place in the queue. Behind its largest number the server gives negative ones.
+    pub(crate) fn rank(&self) -> u32 {
+        self.sequence.cast_unsigned()
+    }
+
+    /// Whether the number has an order among all numbers that the server gives.
+    pub(crate) fn is_ordered(&self) -> bool {
+        (0..=LAST).contains(&self.sequence)
     }
 }
 
@@ -173,10 +183,8 @@ mod tests {
     #[test]
     fn the_order_survives_the_end_of_the_counter() {
         let at = |digits: &str| Contender::read(&format!("lock-{digits}")).unwrap();
-        for (one, other) in [("0000000009", "0000000010"), ("2147483647", "-2147483648"), ("-000000001", "0000000000")]
-        {
-            assert!(at(one).distance(at(other).sequence) < 0);
-            assert!(at(other).distance(at(one).sequence) > 0);
+        for (one, other) in [("0000000009", "0000000010"), ("2147483647", "-2147483648")] {
+            assert!(at(one).rank() < at(other).rank());
         }
     }
 }

@@ -22,17 +22,14 @@ pub(crate) enum Position {
     Conflict,
     /// It has no node.
     Absent,
-    /// It has the counter's last number. The server gives that number to all later nodes too.
+    /// The counter of the server is at its end, and numbers there have no order.
     CounterEnded,
 }
 
 impl WaitQueue {
     pub(crate) fn of(children: &[String]) -> Self {
         let mut contenders: Vec<_> = children.iter().filter_map(|name| Contender::read(name)).collect();
-        // By the distance from one of them. This is a total order even for numbers that no server has counted, and a sort
-        // without a total order may panic.
-        let one = contenders.first().map_or(0, |contender| contender.sequence);
-        contenders.sort_by_key(|contender| contender.distance(one));
+        contenders.sort_by_key(Contender::rank);
         let slots = children.iter().filter_map(|name| name.strip_prefix(SLOT)?.parse().ok()).collect();
         Self { contenders, slots }
     }
@@ -40,7 +37,7 @@ impl WaitQueue {
     /// The position of the node with this name.
     pub(crate) fn position(&self, name: &str, mode: NodeMode) -> Position {
         match self.contenders.iter().position(|contender| contender.name == name) {
-            Some(at) if self.contenders[at].sequence == i32::MAX => Position::CounterEnded,
+            Some(at) if !self.contenders[at].is_ordered() => Position::CounterEnded,
             Some(at) => position_behind(&self.contenders[..at], mode),
             None => Position::Absent,
         }
@@ -96,6 +93,7 @@ fn position_behind(ahead: &[Contender], mode: NodeMode) -> Position {
 
 #[cfg(test)]
 mod tests {
+    use super::super::contender::LAST;
     use super::*;
 
     fn queue(names: &[&str]) -> WaitQueue {
@@ -119,17 +117,20 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_no_server_has_counted_are_put_into_some_order() {
-        let names: Vec<_> = (0..200_i64).map(|at| format!("lock-{:010}", (at * 1_500_000_001) as i32)).collect();
-        assert_eq!(WaitQueue::of(&names).contenders.len(), 200);
-        assert_eq!(WaitQueue::of(&names).holders().count(), 1);
-    }
-
-    #[test]
-    fn the_last_number_of_the_counter_is_no_position() {
-        let queue = queue(&["a-lock-2147483646", "b-lock-2147483647", "c-lock-2147483647"]);
-        assert_eq!(queue.position("a-lock-2147483646", NodeMode::Exclusive), Position::First);
-        for counter_ended in ["b-lock-2147483647", "c-lock-2147483647"] {
+    fn numbers_at_the_end_of_the_counter_are_no_positions() {
+        let (last, ended) = (format!("a-lock-{LAST}"), format!("b-lock-{}", LAST + 1));
+        let queue = queue(&[
+            &last,
+            &ended,
+            "c-lock-2147483647",
+            "d-lock-2147483647",
+            "e-lock--2147483648",
+            "f-lock--2147483648",
+        ]);
+        assert_eq!(queue.position(&last, NodeMode::Exclusive), Position::First);
+        for counter_ended in
+            [&ended, "c-lock-2147483647", "d-lock-2147483647", "e-lock--2147483648", "f-lock--2147483648"]
+        {
             assert_eq!(queue.position(counter_ended, NodeMode::Exclusive), Position::CounterEnded);
         }
     }

@@ -1,7 +1,7 @@
-//! The version and role that a server reports, by a four-letter word.
+//! The version, the role and the tick that a server reports, by four-letter words.
 //!
-//! The client library does not offer them, so dlock sends the word `srvr` on a connection of its own. Servers answer this
-//! word by default. If it is switched off, version and role are unknown.
+//! The client library does not offer them, so dlock sends the words on connections of its own. Servers answer `srvr` by
+//! default, and `conf` if `4lw.commands.whitelist` has it. What a server does not answer is unknown.
 
 use std::time::Duration;
 
@@ -21,21 +21,35 @@ const MAX_ANSWER_BYTES: u64 = 4096;
 
 /// The first usable answer of these servers; an empty one if there is none. All are asked at once, since some may be silent.
 pub(crate) async fn health(hosts: &str, clock: &Clock) -> Health {
-    let asking = async {
-        let mut answers: FuturesUnordered<_> = hosts.split(',').map(ask).collect();
-        while let Some(answer) = answers.next().await {
-            if let Some(health) = answer.ok().and_then(|answer| read(&answer)) {
-                return health;
-            }
-        }
-        Health::new()
-    };
-    clock.timeout_at(clock.now().after(TIMEOUT), asking).await.unwrap_or_default()
+    first(hosts, clock, "srvr", read).await.unwrap_or_default()
 }
 
-async fn ask(host: &str) -> std::io::Result<String> {
+/// The tick of these servers, which must all have the same. `None`: no server tells it.
+pub(crate) async fn tick(hosts: &str, clock: &Clock) -> Option<Duration> {
+    first(hosts, clock, "conf", |answer| {
+        let tick = answer.lines().find_map(|line| line.strip_prefix("tickTime="))?;
+        tick.trim().parse().ok().map(Duration::from_millis)
+    })
+    .await
+}
+
+/// The first of the servers' answers to this word that can be read.
+async fn first<T>(hosts: &str, clock: &Clock, word: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+    let asking = async {
+        let mut answers: FuturesUnordered<_> = hosts.split(',').map(|host| ask(host, word)).collect();
+        while let Some(answer) = answers.next().await {
+            if let Some(read) = answer.ok().and_then(|answer| read(&answer)) {
+                return Some(read);
+            }
+        }
+        None
+    };
+    clock.timeout_at(clock.now().after(TIMEOUT), asking).await.flatten()
+}
+
+async fn ask(host: &str, word: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(host).await?;
-    stream.write_all(b"srvr").await?;
+    stream.write_all(word.as_bytes()).await?;
     let mut answer = String::new();
     stream.take(MAX_ANSWER_BYTES).read_to_string(&mut answer).await?;
     Ok(answer)

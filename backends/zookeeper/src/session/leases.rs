@@ -21,6 +21,12 @@ use crate::server::four_letter;
 const SHORTEST: Duration = Duration::from_millis(500);
 const LAST_SHORTEST: Duration = Duration::from_secs(4);
 
+/// The shortest ttl: a renewal needs a third of it for a round trip.
+const SHORTEST_TTL: Duration = Duration::from_millis(250);
+
+/// The tick of the configuration that ZooKeeper comes with.
+const USUAL_TICK: Duration = Duration::from_secs(2);
+
 /// The ttl of a session that is opened only to look at locks.
 const LOOK_TTL: Duration = Duration::from_secs(10);
 
@@ -32,8 +38,8 @@ pub(crate) struct Leases {
     cluster: Cluster,
     clock: Clock,
     range: TtlRange,
-    /// A session's timeout is longer than its ttl by this time.
-    extra: Duration,
+    /// How often the leader looks for sessions that have ended. A session's timeout is longer than its ttl by half of it.
+    tick: Duration,
     shared: Mutex<HashMap<Duration, Opening>>,
 }
 
@@ -59,18 +65,27 @@ impl Leases {
         let whole =
             |client: &Client| Duration::from_millis(u64::try_from(client.session_timeout().as_millis()).unwrap_or(0));
         let (min, max) = (whole(&short), whole(&long));
-        // A member reports its sessions to the leader every half tick. Unless configured otherwise, the shortest session
-        // timeout is two ticks. So the leader may learn of a request a quarter of that time later.
-        let extra = Duration::from_millis(u64::try_from(min.as_millis()).unwrap_or(0) / 4);
-        let range = TtlRange::new(min.saturating_sub(extra), max.saturating_sub(extra));
+        // Unless configured otherwise, the shortest session timeout is two ticks. It may be configured to be less, so only the
+        // server's own word makes the tick shorter than the usual one.
+        let told = four_letter::tick(cluster.plain_text_hosts(), clock).await;
+        let tick = told.unwrap_or_else(|| USUAL_TICK.max(min / 2));
+        // Sessions are asked for in whole milliseconds.
+        let tick = Duration::from_millis(u64::try_from(tick.as_millis()).unwrap_or(0) / 2 * 2);
+        let extra = tick / 2;
+        let range = TtlRange::new(min.saturating_sub(extra).max(SHORTEST_TTL), max.saturating_sub(extra));
         let range = range.in_steps_of(Duration::from_millis(1));
-        let leases = Self { cluster, clock: clock.clone(), range, extra, shared: Mutex::default() };
+        let leases = Self { cluster, clock: clock.clone(), range, tick, shared: Mutex::default() };
         Ok((Arc::new(leases), long))
     }
 
     /// The ttls that the servers grant.
     pub(crate) fn range(&self) -> TtlRange {
         self.range
+    }
+
+    /// How often the leader looks for sessions that have ended.
+    pub(crate) fn tick(&self) -> Duration {
+        self.tick
     }
 
     /// The session that all holds with this ttl share.
@@ -117,7 +132,9 @@ impl Leases {
 
     async fn open(&self, ttl: Duration, shared: bool) -> Result<Arc<Lease>> {
         let began = self.clock.now();
-        let asked = ttl + self.extra;
+        // A member reports its sessions to the leader every half tick. So the leader may count a session's timeout from a time
+        // that is half a tick before the request which the holder counts from.
+        let asked = ttl + self.tick / 2;
         let client = connect(&self.cluster, &self.clock, asked).await?;
         if client.session_timeout() != asked {
             let TtlRange { min, max, .. } = self.range;

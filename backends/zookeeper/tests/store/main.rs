@@ -4,6 +4,7 @@ mod accounts;
 mod attribute;
 mod clock;
 mod counter;
+mod defaults;
 mod ensemble;
 mod fenced;
 mod foreign;

@@ -23,19 +23,34 @@ async fn sessions(server: &Instance) -> usize {
 async fn the_servers_set_the_ttls() {
     let ms = Duration::from_millis;
     let profile = process().await.profile().clone();
-    // The shortest session that is asked for has 500 ms, and a quarter of that is kept back.
-    assert_eq!((profile.ttl.min, profile.ttl.max, profile.ttl.step), (ms(375), ms(599_875), ms(1)));
+    // The shortest session that is asked for has 500 ms, and half a tick of that is kept back.
+    assert_eq!((profile.ttl.min, profile.ttl.max, profile.ttl.step), (ms(400), ms(599_900), ms(1)));
     assert_eq!((profile.fencing, profile.durability), (Fencing::Monotonic, Durability::Consensus));
     assert!(profile.fair && profile.read_write && profile.permits && !profile.expires_alone);
 
     let settings = ["minSessionTimeout=4000", "maxSessionTimeout=8000"].map(str::to_owned).into();
     let strict = Instance::start(servers::ZooKeeper { settings, ..servers::ZooKeeper::default() }).unwrap();
     let store = opened(&strict.url()).await;
-    assert_eq!((store.profile().ttl.min, store.profile().ttl.max), (ms(3000), ms(7000)));
-    let long = claim_on(&lock("long"), ms(7001), |_| ());
+    assert_eq!((store.profile().ttl.min, store.profile().ttl.max), (ms(3900), ms(7900)));
+    let long = claim_on(&lock("long"), ms(7901), |_| ());
     let error = store.try_acquire(&long, Queue::Leave).await.unwrap_err();
-    assert_eq!(error.kind(), &ErrorKind::TtlOutOfRange { min: ms(3000), max: ms(7000) });
+    assert_eq!(error.kind(), &ErrorKind::TtlOutOfRange { min: ms(3900), max: ms(7900) });
     assert!(!error.may_have_left());
+}
+
+/// The shortest session says nothing about the tick if it is configured to be less than two ticks: 6 of 25 kills of the
+/// holder's only server then gave two holders.
+#[tokio::test]
+async fn half_a_tick_is_kept_back_whatever_the_shortest_session_is() {
+    let ms = Duration::from_millis;
+    for whitelist in ["srvr", "srvr,conf"] {
+        let mut settings = vec!["tickTime=2000".to_owned(), "minSessionTimeout=500".to_owned()];
+        settings.push(format!("4lw.commands.whitelist={whitelist}"));
+        let server = Instance::start(servers::ZooKeeper { settings, ..servers::ZooKeeper::default() }).unwrap();
+        let profile = opened(&server.url()).await.profile().clone();
+        assert_eq!((profile.ttl.min, profile.ttl.max), (ms(250), ms(599_000)), "{whitelist}");
+        assert_eq!(profile.takeover_delay, ms(4500), "{whitelist}");
+    }
 }
 
 #[tokio::test]

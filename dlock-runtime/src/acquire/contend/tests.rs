@@ -46,7 +46,7 @@ fn no_token_falls_after_a_grant_that_came_too_late() {
     clock.advance(Duration::from_secs(31));
     assert!(block_on(second.accept(late)).is_none());
     let Ok(Attempt::Acquired(hold)) = block_on(second.attempt()).unwrap() else { panic!("the lock is free") };
-    let second = second.begin(hold, Duration::ZERO).unwrap();
+    let second = second.begin(hold, Duration::ZERO).unwrap().expect("it has the turn");
     let token = second.fence().unwrap().get();
     block_on(second.release()).unwrap();
     let third = block_on(third).unwrap();

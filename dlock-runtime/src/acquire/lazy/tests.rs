@@ -102,8 +102,10 @@ async fn an_opening_that_fails_is_a_failed_request_that_is_tried_again() {
     assert_eq!(store.openings(), 1, "a call that does not wait retries nothing");
     // A retryable failure is no finding.
     registry.verify().unwrap();
-    let retries =
-        Retry { times: 2, backoff: dlock_contract::Backoff::new(Duration::from_millis(1), Duration::from_millis(2)) };
+    let retries = Retry {
+        times: 2,
+        backoff: Some(dlock_contract::Backoff::new(Duration::from_millis(1), Duration::from_millis(2))),
+    };
     let patient = || registry.lock("k").retry(retries).wait(Wait::Forever);
     let error = patient().acquire().await.unwrap_err();
     assert_eq!(store.openings(), 4, "{error}");

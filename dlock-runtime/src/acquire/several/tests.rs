@@ -39,9 +39,7 @@ async fn work_with_many_keys_grows_no_faster_than_their_number() {
         let all = |from| keys(&registry, from, MOST).fair(one_by_one);
         steps::taken();
         let outer = all(0).acquire().await.unwrap();
-        let nested = crate::guard::scope::within(Some(outer.innermost().clone()), || {
-            crate::guard::scope::inherit(all(MOST).acquire())
-        });
+        let nested = crate::guard::scope::within(outer.holds(), || crate::guard::scope::inherit(all(MOST).acquire()));
         let nested = nested.await.unwrap();
         nested.check().unwrap();
         outer.check().unwrap();

@@ -15,6 +15,7 @@ fn site(backend: Option<&'static str>) -> SiteInfo {
         name: "sell",
         templates: &["stock"],
         computed: false,
+        is_async: true,
         file: "shop.rs",
         line: 1,
         backend,

@@ -70,8 +70,10 @@ async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> 
         let error = match election.campaign().await {
             Ok(leadership) => {
                 failed = 0;
-                let body = body(Leader::clone(&leadership));
-                let mut run = Run::holding(election.lock.options(), Guards::one(leadership.guard), body);
+                let leader = Leader::clone(&leadership);
+                let (guards, body) = (Guards::one(leadership.guard), &mut body);
+                let body = guards.inside(move || body(leader));
+                let mut run = Run::holding(election.lock.options(), guards, body);
                 let ran = match shared.shutdown.or(&mut run).await {
                     Some(ran) => ran,
                     // The body has come to its end, and what it has done must not be forgotten.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use dlock_contract::ErrorKind;
 use dlock_contract::engine::check_namespace;
 use dlock_contract::{BootInstant, Error, Key, Result};
+use dlock_values::LONGEST;
 
 pub use self::candidates::Candidates;
 pub use self::leadership::{Leader, Leadership};
@@ -68,7 +69,7 @@ impl Registry {
     #[track_caller]
     pub fn elect(&self, name: impl Into<Key>) -> Election {
         // The hold of a leader is meant to be long.
-        let lock = self.lock(name).max_hold(Duration::MAX).wait(Wait::Forever).with_fence();
+        let lock = self.lock(name).max_hold(LONGEST).wait(Wait::Forever).with_fence();
         Election { lock, namespace: None, candidate: None, poll: POLL }
     }
 }

@@ -3,6 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock_contract::{BootInstant, Error, ErrorKind, HoldId, Holder, Note, Result};
+use dlock_values::LONGEST;
 use futures::Stream;
 use futures::stream::unfold;
 
@@ -74,10 +75,11 @@ impl Election {
     /// Watches who leads. Needs no candidate, and does not campaign.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`] for a [`poll`](Self::poll) below 10 ms.
+    /// [`ErrorKind::ConfigInvalid`] for a [`poll`](Self::poll) below 10 ms or above 100 years.
     pub fn observe(&self) -> Result<LeaderWatch> {
-        if self.poll < SHORTEST_POLL {
-            return Err(Error::config("poll", "the longest pause between two looks must be 10 ms or more"));
+        if self.poll < SHORTEST_POLL || self.poll > LONGEST {
+            let text = "`poll`, the longest pause between two looks, must be 10 ms or more, and at most 100 years";
+            return Err(Error::config("poll", text));
         }
         let next_look = self.lock.registry().clock().now();
         Ok(LeaderWatch { election: self.clone(), known: None, looked: None, next_look, failed: 0, overdue: 0 })

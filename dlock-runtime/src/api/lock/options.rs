@@ -21,15 +21,15 @@ impl<K> Lock<K> {
         self
     }
 
-    /// How long to wait while another owner holds the lock: not at all, for any time, or without end. Default: the
+    /// How long to wait while another owner holds the lock: not at all, for at most 100 years, or without end. Default: the
     /// registry's (10 s).
     pub fn wait(mut self, wait: Wait) -> Self {
         self.options.wait = Some(wait);
         self
     }
 
-    /// Whether and how often to renew the lock: at an interval above zero, of at most two thirds of the ttl. Default: at a
-    /// third of the ttl.
+    /// Whether and how often to renew the lock: at an interval of at least 1 ms and at most two thirds of the ttl. Default:
+    /// at a third of the ttl.
     pub fn renew(mut self, renew: Renew) -> Self {
         self.options.renew = Some(renew);
         self
@@ -41,7 +41,7 @@ impl<K> Lock<K> {
         self
     }
 
-    /// The pause between two attempts on a store that can only be polled. Its first bound is above zero, and its last is not
+    /// The pause between two attempts on a store that can only be polled. Its first bound is at least 1 ms, and its last is not
     /// smaller. Default: the store's own.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         self.options.backoff = Some(backoff);
@@ -55,8 +55,8 @@ impl<K> Lock<K> {
         self
     }
 
-    /// How often a store that fails is asked again: any number of times, 0 for never, after pauses above zero. Default: the
-    /// registry's (3 times, after 100 ms to 5 s).
+    /// How often a store that fails is asked again: any number of times, 0 for never, after pauses of at least 1 ms, or after
+    /// the registry's pauses. Default: the registry's (3 times, after 100 ms to 5 s).
     pub fn retry(mut self, retry: Retry) -> Self {
         self.options.retry = Some(retry);
         self
@@ -76,7 +76,7 @@ impl<K> Lock<K> {
         self
     }
 
-    /// Lets waiters of one process pass the lock on among themselves: 1 pass or more, for any time. Default: `None`. Refused
+    /// Lets waiters of one process pass the lock on among themselves: 1 pass or more, for a time above zero. Default: `None`. Refused
     /// if the store does not support it, and with a mode that is not exclusive, [`fair`](Self::fair),
     /// [`min_hold`](Self::min_hold), [`once_per`](Self::once_per) or [`Renew::Off`].
     pub fn cohort(mut self, cohort: Option<Cohort>) -> Self {
@@ -85,8 +85,13 @@ impl<K> Lock<K> {
     }
 
     /// Whether a nested call joins the hold of the enclosing call instead of getting
-    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock). The outer call releases. Default: `false`. A nested call
-    /// with [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
+    /// [`ErrorKind::WouldDeadlock`](crate::ErrorKind::WouldDeadlock); nested calls that run at the same time, as in
+    /// `try_join_all`, do not exclude each other. The outer call releases. Default: `false`. A nested call with
+    /// [`once_per`](Self::once_per) or [`min_hold`](Self::min_hold) cannot join.
+    ///
+    /// A call begins at its first poll, and is nested in the body that polls it then. If another task goes on with a call that
+    /// has joined, that call is lost: [`LossCause::LeftBody`](crate::LossCause::LeftBody). [`inherit`](crate::inherit) makes a
+    /// spawned task a part of the body.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.options.reentrant = reentrant;
         self

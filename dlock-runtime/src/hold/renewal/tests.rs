@@ -2,11 +2,12 @@
 
 use std::sync::mpsc;
 use std::thread;
+use std::time::Instant;
 
 use futures::executor::block_on;
 
 use super::*;
-use crate::Registry;
+use crate::{Guard, Registry};
 use dlock_memory::Memory;
 
 /// Without this, a releaser would not know that a renewal is under way, and pass the hold on without asking the store.
@@ -34,6 +35,28 @@ fn a_hold_that_ends_meanwhile_is_not_renewed() {
     // A renewal is under way, or the schedule has the time of the next one.
     let duties = tenure.duties();
     assert!(duties.renewals == 0 && duties.next_renewal == due);
+}
+
+/// Otherwise the schedule could put it back in between.
+#[test]
+fn a_hold_ends_before_it_leaves_the_schedule() {
+    for release in [drop, |guard: Guard| block_on(guard.release()).unwrap()] {
+        let clock = Clock::manual();
+        let registry = Registry::with_clock(&clock);
+        registry.install("memory", Memory::with_clock(&clock)).unwrap();
+        let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+        let tenure = guard.0.clone();
+        thread::scope(|scope| {
+            // Keeps it in the schedule.
+            let _duties = tenure.duties();
+            scope.spawn(move || release(guard));
+            let begin = Instant::now();
+            while tenure.is_held() {
+                assert!(begin.elapsed() < Duration::from_secs(30), "it leaves the schedule first");
+                thread::yield_now();
+            }
+        });
+    }
 }
 
 /// Without this, a released hold would stay in memory until its next renewal would be due, which is long for long ttls.

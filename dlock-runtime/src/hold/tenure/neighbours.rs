@@ -15,7 +15,7 @@ pub(super) struct Neighbours {
 }
 
 impl Tenure {
-    /// The waiter of this process for which the release must ask.
+    /// The release begins. Returns the waiter of this process for which it must ask.
     pub(crate) fn next(&self) -> Option<Next> {
         self.neighbours().turn.as_mut()?.next()
     }
@@ -26,12 +26,19 @@ impl Tenure {
     }
 
     /// Lets the next caller of this process join the store's wait queue while this hold goes on. If the release of this
-    /// hold will ask for the next caller, only callers that must queue by themselves may join.
-    pub(crate) fn share_turn(&self) {
-        let Some(mut turn) = self.take_turn() else { return };
+    /// hold will ask for the next caller, only callers that must queue by themselves may join. False if the turn was lost,
+    /// because its caller was not polled.
+    pub(crate) fn share_turn(&self) -> bool {
+        let Some(mut turn) = self.take_turn() else { return true };
         let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
-        turn.begin_hold(LocalHold { sole_thread: self.sole_thread, serves });
+        let has_turn = turn.begin_hold(LocalHold { sole_thread: self.sole_thread, serves, is_releasing: false });
         self.neighbours().turn = Some(turn);
+        has_turn
+    }
+
+    /// Its release begins, and may pass it on.
+    pub(crate) fn turn_releases(&self) {
+        self.neighbours().turn.iter().for_each(Turn::releases);
     }
 
     /// Whether its release can ask for the next caller of this process.
@@ -40,17 +47,18 @@ impl Tenure {
         plainly && self.store.backend.exchange().is_some()
     }
 
-    /// Keeps every other caller of this process from asking while this hold goes on.
-    pub(crate) fn keep_turn(&self) {
-        if let Some(turn) = &mut self.neighbours().turn {
-            turn.begin_sole_hold(self.sole_thread);
-        }
+    /// Keeps every other caller of this process from asking while this hold goes on. False if the turn was lost, because its
+    /// caller was not polled.
+    pub(crate) fn keep_turn(&self) -> bool {
+        self.neighbours().turn.as_mut().is_none_or(|turn| turn.begin_sole_hold(self.sole_thread))
     }
 
-    /// Takes the state that is needed to pass the hold on. `None` if the hold was lost.
+    /// Takes the state that is needed to pass the hold on. `None` if the hold was lost, or if the turn was passed on
+    /// before it.
     pub(crate) fn take_cohort(&self) -> Option<Box<CohortState>> {
-        let cohort = self.neighbours().cohort.take();
-        cohort.filter(|_| self.is_released())
+        let mut neighbours = self.neighbours();
+        let cohort = neighbours.cohort.take();
+        cohort.filter(|_| self.is_released() && neighbours.turn.is_some())
     }
 
     /// Gives the hold to the next caller of this process. False if no waiter can have it.

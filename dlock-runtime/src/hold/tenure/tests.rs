@@ -28,7 +28,7 @@ impl Wake for Looks {
 fn the_next_caller_is_woken_outside_of_the_mutex() {
     let wait = Wait::UpTo(Duration::from_secs(60));
     let cohort = Some(Cohort { passes: 8, span: None });
-    let shares = |guard: Guard| guard.0.share_turn();
+    let shares = |guard: Guard| assert!(guard.0.share_turn());
     let passes_on = |guard: Guard| block_on(guard.release()).unwrap();
     let cases: [(fn(Guard), bool); 2] = [(shares, true), (passes_on, false)];
     for (calls, fair) in cases {

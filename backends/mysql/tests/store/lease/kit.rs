@@ -1,7 +1,5 @@
 //! Lease rows in a database of MySQL or MariaDB.
 
-use std::time::Duration;
-
 use dlock::{Clock, Result};
 use dlock_mysql::lease::{self, MySql};
 use dlock_sql::LeaseRow;
@@ -155,13 +153,7 @@ impl Database {
 
     /// The sessions that stores have in this database.
     pub(crate) async fn sessions(&self) -> Vec<String> {
-        // Without a database, so that it does not find itself. MySQL refuses the table of processes while one of them has
-        // bytes in its statement.
-        let mut conn = self.outside().await;
-        let rows = sqlx::raw_sql("SHOW PROCESSLIST").fetch_all(&mut conn).await.unwrap();
-        conn.close().await.unwrap();
-        let ours = rows.iter().filter(|row| text(row, 3) == self.name);
-        ours.map(|row| text(row, 0)).collect()
+        self.processes().await.into_iter().map(|process| process.id).collect()
     }
 
     /// Ends all sessions of stores in this database, and returns when the server has.
@@ -188,15 +180,7 @@ impl Database {
 
     /// Whether a session of a store waits for a row.
     pub(crate) async fn waits_for_a_row(&self) -> bool {
-        // InnoDB reads this table anew only if nobody has read it for 0.1 s. One who asks more often sees the same answer for
-        // ever.
-        tokio::time::sleep(Duration::from_millis(120)).await;
-        let waiting = "SELECT trx_mysql_thread_id FROM information_schema.INNODB_TRX WHERE trx_state = 'LOCK WAIT'";
-        // MySQL fails to read it while a statement of any session has bytes that are no text (error 3854).
-        let Ok(waiting) = sqlx::raw_sql(waiting).fetch_all(&mut self.connect().await).await else { return false };
-        let waiting: Vec<_> = waiting.iter().map(|row| text(row, 0)).collect();
-        let ours = self.sessions().await;
-        waiting.iter().any(|session| ours.contains(session))
+        !self.in_row_waits().await.is_empty()
     }
 
     /// How many deadlocks the server has seen.

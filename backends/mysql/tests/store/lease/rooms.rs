@@ -1,7 +1,7 @@
 //! The waiting rooms as the server sees them.
 
 use dlock_testkit::wait_until;
-use sqlx::{AssertSqlSafe, Connection, Row};
+use sqlx::{AssertSqlSafe, Connection};
 
 use super::kit::Database;
 
@@ -19,15 +19,8 @@ impl Database {
 
     /// The sessions that wait for a room.
     pub(crate) async fn standing(&self) -> Vec<String> {
-        let mut conn = self.outside().await;
-        let rows = sqlx::raw_sql("SHOW PROCESSLIST").fetch_all(&mut conn).await.unwrap();
-        conn.close().await.unwrap();
-        let text = |row: &sqlx::mysql::MySqlRow, column: usize| {
-            let bytes: Option<Vec<u8>> = row.try_get_unchecked(column).unwrap();
-            String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
-        };
-        let waits = rows.iter().filter(|row| text(row, 3) == self.name && text(row, 6) == "User lock");
-        waits.map(|row| text(row, 0)).collect()
+        let processes = self.processes().await.into_iter();
+        processes.filter(|process| process.state == "User lock").map(|process| process.id).collect()
     }
 
     pub(crate) async fn end_session(&self, session: &str) {

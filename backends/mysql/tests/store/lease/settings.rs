@@ -36,6 +36,12 @@ async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instanc
         "transaction_isolation = 'READ-UNCOMMITTED'",
         "innodb_lock_wait_timeout = 100",
         "character_set_server = 'latin1'",
+        "completion_type = 'CHAIN'",
+        "completion_type = 'RELEASE'",
+        "completion_type = 'NO_CHAIN'",
+        "sql_safe_updates = 1",
+        "sql_select_limit = 1",
+        "max_join_size = 1",
     ]
     .into_iter()
     .enumerate()

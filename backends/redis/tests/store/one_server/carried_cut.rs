@@ -37,7 +37,11 @@ impl Observer for Failures {
 fn lock(registry: &Registry) -> Lock {
     let backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(200));
     // Longer than the wait, so no caller waits for the end of a lease.
-    registry.lock("k").ttl(120 * SECOND).wait(Wait::UpTo(40 * SECOND)).retry(Retry { times: 10_000, backoff })
+    registry
+        .lock("k")
+        .ttl(120 * SECOND)
+        .wait(Wait::UpTo(40 * SECOND))
+        .retry(Retry { times: 10_000, backoff: Some(backoff) })
 }
 
 /// The releaser hears that the lock was its own to the end, which is all it can know, and the observers hear of the

@@ -58,7 +58,7 @@ async fn a_lock_whose_grant_was_not_heard_is_released_by_the_engine() {
     let registry = Registry::new();
     registry.connect("redis", &url).await.unwrap();
     registry.set_default("redis").unwrap();
-    let none = Retry { times: 0, backoff: Backoff::new(SECOND, SECOND) };
+    let none = Retry { times: 0, backoff: Some(Backoff::new(SECOND, SECOND)) };
     let attempt = registry.lock(Key::text("k")).ttl(LONG).retry(none).try_acquire();
     let error = unheard(&server, &proxy, &names::of_default(Key::text("k")), attempt).await;
     assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");

@@ -16,11 +16,11 @@ use super::{MS, SECOND, blocking, handed, open, refusal, take_soon, with};
 use crate::names::OURS;
 use crate::rights;
 
-async fn server() -> Instance {
+pub(super) async fn server() -> Instance {
     blocking(|| Instance::start(servers::Redis::default()).unwrap()).await
 }
 
-fn account(server: &Instance, name: &str, rights: &str) -> String {
+pub(super) fn account(server: &Instance, name: &str, rights: &str) -> String {
     server.ask(&format!("ACL SETUSER {name} reset on >pw {rights}")).unwrap();
     format!("redis://{name}:pw@127.0.0.1:{}/", server.port())
 }
@@ -233,69 +233,4 @@ async fn a_hand_over_stands_although_the_queue_cannot_be_updated() {
         assert_eq!(two.release(&given).await.unwrap(), Released::Released, "{right}");
         two.abandon(&second).await.unwrap();
     }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_may_evict_locks_grants_none_until_it_says_that_it_does_not() {
-    let server = server().await;
-    let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
-    let hold = take(&redis, &claim("held", 60 * SECOND)).await;
-    server.ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
-    // It is looked at on a new connection.
-    server.ask("CLIENT KILL TYPE normal").unwrap();
-    refused_as(&redis, is_wrong_server).await;
-    // It was set right, and may not say so.
-    server.ask("CONFIG SET maxmemory-policy noeviction").unwrap();
-    server.ask("ACL SETUSER whole -config|get").unwrap();
-    for _ in 0..2 {
-        let error = refusal(&redis, &claim("k", SECOND)).await;
-        assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
-    }
-    // Nor on a new connection, which goes by what was seen on the last one.
-    server.ask("CLIENT KILL TYPE normal").unwrap();
-    refused_as(&redis, |kind| *kind == ErrorKind::PermissionDenied).await;
-    assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
-    server.ask("ACL SETUSER whole +config|get").unwrap();
-    take(&redis, &claim("k", SECOND)).await;
-}
-
-fn is_wrong_server(kind: &ErrorKind) -> bool {
-    matches!(kind, ErrorKind::ConfigInvalid { .. })
-}
-
-/// Asks until it is refused so: the present connection may be at its end.
-async fn refused_as(redis: &Redis, is_so: impl Fn(&ErrorKind) -> bool) {
-    let end = Instant::now() + 30 * SECOND;
-    loop {
-        // A lock that is left is in the way of the next attempt, and does not end by itself.
-        let refused = claim("k", 60 * SECOND);
-        let error = refusal(redis, &refused).await;
-        // Some of it may have been found out after the lock was taken.
-        let undone = async || redis.abandon(&refused).await.is_ok();
-        wait_until("it is undone", undone).await.unwrap();
-        if is_so(error.kind()) {
-            return;
-        }
-        assert!(error.is_retryable() && Instant::now() < end, "{error}");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_of_a_cluster_that_may_evict_locks_grants_none_until_it_says_that_it_does_not() {
-    let cluster = cluster(1, 0).await;
-    let server = &cluster.nodes[0];
-    server.ask(&format!("ACL SETUSER app reset on >pw {}", rights::of_cluster(1..=5))).unwrap();
-    let redis = open(&cluster.url().replace("://", "://app:pw@")).await;
-    take(&redis, &claim("held", 60 * SECOND)).await;
-    server.ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
-    // It is looked at after the end of a connection.
-    server.ask("CLIENT KILL TYPE normal").unwrap();
-    refused_as(&redis, is_wrong_server).await;
-    for right in ["-config|get", "+config|get"] {
-        server.ask(&format!("ACL SETUSER app {right}")).unwrap();
-        let error = refusal(&redis, &claim("k", SECOND)).await;
-        assert!(is_wrong_server(error.kind()), "{right}: {error}");
-    }
-    server.ask("CONFIG SET maxmemory-policy noeviction").unwrap();
-    take(&redis, &claim("k", SECOND)).await;
 }

@@ -31,7 +31,7 @@ pub(crate) fn key_at(cluster: &RedisCluster, node: usize) -> String {
 /// Outages pass.
 pub(crate) fn patient() -> dlock::Retry {
     let backoff = dlock::Backoff::new(20 * MS, 200 * MS);
-    dlock::Retry { times: 100, backoff }
+    dlock::Retry { times: 100, backoff: Some(backoff) }
 }
 
 /// A slot on its way from one node to another, step by step.

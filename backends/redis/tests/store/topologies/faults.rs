@@ -218,7 +218,7 @@ async fn a_primary_that_is_a_replica_for_a_while_is_waited_for() {
     }
     let backoff = dlock::Backoff::new(20 * MS, 200 * MS);
     let waiter = registry.lock(Key::text("waited")).ttl(60 * SECOND).wait(Wait::UpTo(30 * SECOND));
-    let waiter = waiter.retry(dlock::Retry { times: 1000, backoff });
+    let waiter = waiter.retry(dlock::Retry { times: 1000, backoff: Some(backoff) });
     let waiter = tokio::spawn(async move { waiter.acquire().await });
     tokio::time::sleep(300 * MS).await;
     assert!(!waiter.is_finished());

@@ -4,6 +4,7 @@ mod accounts;
 mod arrivals;
 mod carried;
 mod cluster;
+mod eviction;
 mod faults;
 mod forgetful;
 mod looks;

@@ -113,7 +113,7 @@ async fn a_caller_that_waits_long_enough_waits_for_the_end_of_the_guard() {
     };
     assert!(*error.kind() == ErrorKind::Outage && error.retry_after().is_some_and(|after| after > SECOND), "{error}");
     let end = std::time::Instant::now() + error.retry_after().unwrap() / 2;
-    let none = Retry { times: 0, backoff: Backoff::new(SECOND, SECOND) };
+    let none = Retry { times: 0, backoff: Some(Backoff::new(SECOND, SECOND)) };
     let mut patient = Box::pin(lock(Wait::UpTo(60 * SECOND)).retry(none).acquire());
     // It asks, so its neighbours hear of contention; and stands aside when it was refused.
     assert!(futures::poll!(patient.as_mut()).is_pending());

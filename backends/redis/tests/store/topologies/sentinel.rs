@@ -127,7 +127,7 @@ async fn a_waiter_waits_through_a_failover_that_somebody_ordered() {
     let guard = lock(0).acquire().await.unwrap();
     let before = guard.fence().unwrap().get();
     let backoff = dlock::Backoff::new(20 * MS, 200 * MS);
-    let waiter = lock(1).retry(dlock::Retry { times: 100, backoff });
+    let waiter = lock(1).retry(dlock::Retry { times: 100, backoff: Some(backoff) });
     let waiter = tokio::spawn(async move { waiter.acquire().await });
     let queue = format!("{}:q", names::of(guard.key()));
     let queued = async || set.primary().unwrap().ask(&format!("ZCARD {queue}")).unwrap() == "1";

@@ -1,4 +1,4 @@
-//! `"30s"` to a `Duration`, while the program is compiled.
+//! `30s` to a `Duration`.
 
 use std::time::Duration;
 
@@ -11,26 +11,27 @@ const NANOS: [u128; 8] = {
     [1, 1_000, 1_000_000, SECOND, 60 * SECOND, 3600 * SECOND, 86_400 * SECOND, 604_800 * SECOND]
 };
 
-/// Far above every use, and far below where arithmetic on clocks overflows.
-const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
+/// The longest duration of an option: far above every use, and far below where arithmetic on clocks overflows.
+pub const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// The mistake in a duration.
+/// The mistake in a value with a duration.
 #[derive(Debug)]
-pub(crate) enum Wrong {
-    NoText,
+pub enum Wrong {
+    /// The text is a duration of zero.
     Zero(String),
+    /// The text is longer than [`LONGEST`].
     TooLong(String),
     /// The number that has none, and the text with one.
     NoUnit(String, String),
     /// It is clear what was meant, and the text says how that is written.
     Meant(String),
+    /// What is wrong with a text that is no duration.
     Other(String),
 }
 
 impl From<Wrong> for String {
     fn from(wrong: Wrong) -> String {
         match wrong {
-            Wrong::NoText => "expected a duration in quotes, such as `\"30s\"`".into(),
             Wrong::Zero(text) => format!("`{text}` is zero: write a longer time"),
             Wrong::TooLong(text) => format!("`{text}` is longer than 100 years"),
             Wrong::NoUnit(number, seconds) => format!("`{number}` has no unit: write `{seconds}` for seconds"),
@@ -41,7 +42,10 @@ impl From<Wrong> for String {
 }
 
 /// Numbers with units and nothing else: `30s`, `500ms`, `1m30s`.
-pub(crate) fn parse(text: &str) -> Result<Duration, Wrong> {
+///
+/// # Errors
+/// For another text.
+pub fn duration(text: &str) -> Result<Duration, Wrong> {
     match check_grammar(text) {
         Ok(()) => value(text),
         Err(Wrong::NoUnit(number, seconds)) => Err(advised(text, &seconds.clone(), || Wrong::NoUnit(number, seconds))),
@@ -160,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_duration_is_numbers_with_units() {
-        for (text, duration) in [
+        for (text, time) in [
             ("1ns", Duration::from_nanos(1)),
             ("250us", Duration::from_micros(250)),
             ("500ms", Duration::from_millis(500)),
@@ -172,7 +176,7 @@ mod tests {
             ("1w", Duration::from_secs(604_800)),
             ("36500d", LONGEST),
         ] {
-            assert_eq!(parse(text).expect(text), duration, "{text}");
+            assert_eq!(duration(text).expect(text), time, "{text}");
         }
     }
 
@@ -230,7 +234,7 @@ mod tests {
             ("99999999999d", "longer than 100 years"),
             ("99999999999999999999999s", "longer than 100 years"),
         ] {
-            let why = String::from(parse(text).expect_err(text));
+            let why = String::from(duration(text).expect_err(text));
             assert!(why.contains(part), "{text}: {why}");
         }
     }

@@ -1,0 +1,114 @@
+//! Requests that another request overtakes. A store that compares the owner in one step and acts in the next one does
+//! to a later hold what was meant for an earlier one.
+
+use std::sync::Arc;
+
+use dlock_contract::{Attempt, BreakRecord, Claim, Hold, HoldId, Queue};
+use futures::future::{try_join, try_join_all};
+
+use crate::case::Case;
+use crate::cleanup::abandons;
+use crate::client::Client;
+use crate::fixture::{Fixture, SLACK, Tested, case, ensure, pause};
+use crate::inspect::inspect;
+
+pub(crate) const CASES: &[Case] = &[
+    case!("a release that another one overtakes ends no later hold", always, release),
+    case!("a renewal that a release overtakes changes no later hold", always, renewal),
+    case!("a break that a release overtakes ends no later hold", always, breaking),
+    case!("an abandon that another one overtakes ends no later hold", always, abandon),
+];
+
+/// The request that is overtaken.
+#[derive(Clone, Copy)]
+enum Slow {
+    Release,
+    Renewal,
+    Break,
+    Abandon,
+}
+
+async fn release(fixture: &Fixture<'_>) -> Tested {
+    overtaken(fixture, Slow::Release).await
+}
+
+async fn renewal(fixture: &Fixture<'_>) -> Tested {
+    overtaken(fixture, Slow::Renewal).await
+}
+
+async fn breaking(fixture: &Fixture<'_>) -> Tested {
+    overtaken(fixture, Slow::Break).await
+}
+
+async fn abandon(fixture: &Fixture<'_>) -> Tested {
+    overtaken(fixture, Slow::Abandon).await
+}
+
+async fn overtaken(fixture: &Fixture<'_>, slow: Slow) -> Tested {
+    // On one key, the requests may meet in a harmless order.
+    const KEYS: usize = 16;
+    let (one, other) = (fixture.client().await?, fixture.client().await?);
+    let later_holds = try_join_all((0..KEYS).map(|_| on_one_key(fixture, &one, &other, slow))).await?;
+    for later in &later_holds {
+        other.lasts_if_told(later, later.validity).await?;
+        other.renew(later, later.validity).await?;
+    }
+    for later in &later_holds {
+        other.give_back(later).await?;
+    }
+    Ok(())
+}
+
+/// Makes the request and the one that overtakes it, and takes the lock in between.
+async fn on_one_key(fixture: &Fixture<'_>, one: &Client, other: &Client, slow: Slow) -> Tested<Hold> {
+    let key = fixture.key()?;
+    // Its renewal would cut the lease of the later hold, which is longer.
+    let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
+    let overtaking = async {
+        // As long as a store may take between two steps.
+        pause(fastrand::u64(0..10)).await;
+        end(one, &hold, slow).await
+    };
+    let claim = fixture.claim(&key, fixture.some_seconds())?;
+    let requests = try_join(ask(one, other, &hold, slow), overtaking);
+    let (_, later) = try_join(requests, at_once(fixture, other, &claim)).await?;
+    Ok(later)
+}
+
+/// Other cases look at the answers.
+async fn ask(one: &Client, other: &Client, hold: &Hold, slow: Slow) -> Tested {
+    match slow {
+        Slow::Release | Slow::Abandon => end(one, hold, slow).await,
+        Slow::Renewal => one.renewal(hold).await.map(drop),
+        Slow::Break => {
+            let record = BreakRecord::new("the-suite", 17, "to be overtaken");
+            let id = HoldId::of(&hold.claim.owner);
+            match inspect(&other.backend)?.break_hold(&hold.claim.key, id, &record).await {
+                Err(error) if !error.is_retryable() => Err(error.into()),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+async fn end(client: &Client, hold: &Hold, slow: Slow) -> Tested {
+    match slow {
+        Slow::Abandon => {
+            let _ = abandons(client, std::slice::from_ref(&hold.claim)).await;
+            Ok(())
+        }
+        _ => client.give_back(hold).await,
+    }
+}
+
+/// Takes a lock as soon as it is free.
+async fn at_once(fixture: &Fixture<'_>, client: &Client, claim: &Arc<Claim>) -> Tested<Hold> {
+    let end = fixture.clock.now().after(SLACK);
+    loop {
+        if let Attempt::Acquired(hold) = client.ask(claim, Queue::Leave).await? {
+            return Ok(hold);
+        }
+        ensure!(fixture.clock.now() < end, "a lock that must be free was refused for {SLACK:?}");
+        tokio::task::yield_now().await;
+    }
+}
