@@ -245,7 +245,7 @@ fn a_release_waits_once_for_a_silent_store() {
 fn a_release_that_lets_its_neighbours_go_first_asks_for_no_tokens() {
     test(async {
         let world = World::new();
-        let lock = || member(&world).retry(Retry { times: 100, backoff: Backoff::new(SECOND, SECOND) });
+        let lock = || member(&world).retry(Retry { times: 100, backoff: Some(Backoff::new(SECOND, SECOND)) });
         let (first, second) = held_and_awaited(lock(), lock()).await;
         let third = waits(lock());
         calm().await;

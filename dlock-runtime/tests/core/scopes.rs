@@ -19,6 +19,7 @@ fn site(reentrant: bool) -> &'static Site {
         name: "scopes::call",
         templates: &["<text>"],
         computed: false,
+        is_async: true,
         file: "scopes.rs",
         line: 1,
         backend: Some("scopes"),
