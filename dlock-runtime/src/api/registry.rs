@@ -6,7 +6,7 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use dlock_contract::ErrorKind;
-use dlock_contract::engine::{background, is_forked};
+use dlock_contract::engine::{background, is_forked, line};
 use dlock_contract::{Backend, Clock, Error, Health, LossCause, Result};
 use futures::FutureExt;
 
@@ -230,8 +230,10 @@ impl Registry {
         shared.until(grace, all_are_released).await;
         held.retain(|tenure| !tenure.is_being_released());
         for tenure in &held {
-            let (key, site) = (tenure.hold.claim.key.as_str(), tenure.label.name());
-            tracing::warn!(target: "dlock", key, site, "the lock is left to its ttl: its body or its guard outlives the shutdown");
+            let (key, site) = (tenure.hold.claim.key.as_str().to_owned(), tenure.label.name().to_owned());
+            line(move || {
+                tracing::warn!(target: "dlock", key, site, "the lock is left to its ttl: its body or its guard outlives the shutdown");
+            });
         }
         let unconfirmed = shared.jobs.give_up();
         let in_use = |store: &Arc<Store>| held.iter().any(|tenure| Arc::ptr_eq(&tenure.store, store));

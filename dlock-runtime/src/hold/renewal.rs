@@ -15,7 +15,7 @@ use std::time::Duration;
 use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result, Standing, Validity};
 use futures::FutureExt;
-use futures::future::join_all;
+use futures::future::{join, join_all};
 
 use crate::events::observe::Event;
 use crate::hold::loss_cause::cause_of_loss;
@@ -144,12 +144,13 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             }
             continue;
         };
-        let answers = match answered {
+        let mut answers = match answered {
             Ok(answers) if answers.len() == batch.len() => answers,
             Ok(_) => fail_all(&batch, || Error::new(ErrorKind::Protocol, "the backend did not answer for each hold")),
             Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
         };
         note_health(first, &answers, clock.now());
+        let late = answers.split_off(waiting.len());
         let mut lost = Vec::new();
         for (tenure, answer) in waiting.iter().zip(answers) {
             match answer {
@@ -160,7 +161,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
         }
         // Last, since each of them asks the store for its cause.
         let lose = async |tenure: &Arc<Tenure>| tenure.lose(cause_of_loss(tenure).await);
-        join_all(lost.into_iter().map(lose)).await;
+        join(join_all(lost.into_iter().map(lose)), use_late_answers(&batch[waiting.len()..], late)).await;
         return;
     }
     // Every hold has stopped waiting, and the next renewal may be under way. But the store may have done this one.
@@ -168,8 +169,13 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     if let Some(Ok(answers)) = clock.timeout_at(last, request).await
         && answers.len() == batch.len()
     {
-        join_all(batch.iter().zip(answers).map(|(tenure, answer)| use_late_answer(tenure, answer))).await;
+        use_late_answers(&batch, answers).await;
     }
+}
+
+/// Uses the answers for holds that have stopped waiting for them.
+async fn use_late_answers(tenures: &[Arc<Tenure>], answers: Vec<Result<Standing>>) {
+    join_all(tenures.iter().zip(answers).map(|(tenure, answer)| use_late_answer(tenure, answer))).await;
 }
 
 /// Uses a late answer: the hold is over, or it is valid for longer. The time of the next renewal is decided by the

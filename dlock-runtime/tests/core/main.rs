@@ -41,6 +41,7 @@ mod registry;
 mod release_to_next;
 mod release_to_next_ends;
 mod renewal;
+mod renewal_late;
 mod rerun;
 mod run;
 mod runtimes;
