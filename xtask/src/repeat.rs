@@ -37,7 +37,13 @@ pub(crate) fn repeat(parts: &mut Parts, times: usize, mut tests: impl FnMut(&Log
             verdict.into_result()
         });
     }
-    parts.run("all runs", || if tally.failed == 0 { Ok(eprintln!("{tally}")) } else { Err(tally.to_string().into()) })
+    parts.run("all runs", || {
+        if tally.failed > 0 {
+            return Err(tally.to_string().into());
+        }
+        eprintln!("{tally}");
+        Ok(())
+    })
 }
 
 /// What failed in several runs.
