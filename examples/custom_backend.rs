@@ -135,7 +135,9 @@ impl Backend for TableLock {
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
         Box::pin(async move {
             let (table, now) = (self.table(), self.clock.now());
-            let holder = table.rows.get(key).filter(|row| row.ends > now).map(|row| Holder::new(row.note.clone()));
+            let held = table.rows.get(key).filter(|row| row.ends > now);
+            let holder = held
+                .map(|row| Holder::new(row.note.clone()).with(|holder| holder.lease_left = Some(row.ends.since(now))));
             Ok(LockState::new(holder.into_iter().collect(), None))
         })
     }

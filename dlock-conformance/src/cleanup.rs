@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use dlock_contract::engine::background;
 use dlock_contract::{Attempt, Claim, Queue, Standing};
+use futures::future::try_join_all;
 
 use crate::case::Case;
 use crate::client::Client;
 use crate::fixture::{Fixture, MOMENT, SLACK, Stop, TRIES, Tested, case, ensure, pause};
+use crate::store::Outage;
 
 pub(crate) const CASES: &[Case] = &[
     case!("a release leaves nothing in the store", always, after_release),
@@ -18,6 +20,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("an abandon may come twice, and without need", always, abandoned_again),
     case!("an attempt dropped anywhere is undone by an abandon", always, dropped_attempts),
     case!("an abandon on dlock's own thread does not overtake its attempt", always, overtaken_attempts),
+    case!("an attempt that arrives late leaves nothing once it was abandoned", always, late_attempts, disturbs),
     case!("a renewal dropped anywhere leaves the client usable", always, dropped_renewals),
 ];
 
@@ -156,6 +159,41 @@ async fn overtaken_attempts(fixture: &Fixture<'_>) -> Tested {
             let next = client.take_within(&fixture.claim(&claim.key, fixture.long())?, SLACK).await?;
             client.give_back(&next).await?;
         }
+    }
+    Ok(())
+}
+
+/// The network keeps the attempts until after their abandons, unless these take the same way.
+async fn late_attempts(fixture: &Fixture<'_>) -> Tested {
+    let (client, other) = (fixture.client().await?, fixture.client().await?);
+    // Over connections that are open before the network is late.
+    client.give_back(&client.take(&fixture.claim(&fixture.key()?, fixture.long())?).await?).await?;
+    let queues = [Queue::Leave, Queue::until(fixture.clock.now().after(fixture.long()))];
+    let late = fixture.outage(Outage::Late).await?;
+    let client_of_all = &client;
+    let given_up = queues.map(|queue| async move {
+        let client = client_of_all;
+        let claim = fixture.claim(&fixture.key()?, fixture.long())?;
+        let _ = tokio::time::timeout(Duration::from_millis(300), client.backend.try_acquire(&claim, queue)).await;
+        let abandon = tokio::time::timeout(Duration::from_secs(1), client.backend.abandon(&claim)).await;
+        Ok::<_, Stop>((claim, matches!(abandon, Ok(Ok(())))))
+    });
+    let given_up = try_join_all(given_up).await?;
+    drop(late);
+    let end = fixture.clock.now().after(MOMENT);
+    for (claim, is_abandoned) in &given_up {
+        // As the engine does after an abandon without an answer.
+        while let (false, Err(error)) = (*is_abandoned, client.backend.abandon(claim).await) {
+            ensure!(fixture.clock.now() < end, "after an outage, an abandon failed: {error}");
+            pause(50).await;
+        }
+    }
+    // It arrives within a moment.
+    pause(300).await;
+    for (claim, _) in given_up {
+        settled(fixture, std::slice::from_ref(&claim), 0).await?;
+        let next = other.take_within(&fixture.claim(&claim.key, fixture.long())?, SLACK).await?;
+        other.give_back(&next).await?;
     }
     Ok(())
 }

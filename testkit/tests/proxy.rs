@@ -137,6 +137,24 @@ fn kept_requests_arrive_when_they_are_delivered() {
 }
 
 #[test]
+fn all_that_was_kept_arrives_at_last_and_the_ends_too() {
+    let (server, proxy) = pair();
+    let (mut first, mut second) = (Client::to(&proxy), Client::to(&proxy));
+    first.ask("a").unwrap();
+    second.ask("b").unwrap();
+    proxy.keep();
+    first.send("c");
+    second.send("d");
+    eventually(|| proxy.kept() == [2, 2]);
+    drop(second);
+    proxy.deliver_all();
+    assert_eq!(first.receive(), Ok("c".into()));
+    eventually(|| server.asked() == 4);
+    assert!(server.ends.recv_timeout(LONG).is_ok(), "the end of the other connection arrives");
+    assert_eq!(first.ask("e"), Ok("e".into()), "nothing more is kept");
+}
+
+#[test]
 fn a_cut_resets_both_sides_of_a_connection_and_no_other() {
     let (server, proxy) = pair();
     let mut client = Client::to(&proxy);

@@ -180,6 +180,10 @@ impl Backend for Client {
                 let is_refused = self.server.outage() == Some(Outage::Refused);
                 return Err(if is_refused || self.tells(Lie::SaysNeverSent) { error.never_sent() } else { error });
             }
+            if self.server.outage() == Some(Outage::Late) {
+                self.arrives_late(claim, queue);
+                return Err(Error::outage("no answer"));
+            }
             let answer = self.ask(claim, queue).await;
             self.reply().await;
             match answer {

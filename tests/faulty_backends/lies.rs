@@ -85,6 +85,7 @@ lies! {
     AbandonsOnce POLL ["an abandon may come twice, and without need"]
     RequestRunsOn POLL ["an attempt dropped anywhere is undone by an abandon"]
     AbandonOvertakes POLL ["an abandon on dlock's own thread does not overtake its attempt"]
+    ArrivesAfterAbandon POLL ["an attempt that arrives late leaves nothing once it was abandoned"]
     MixesReplies POLL ["a renewal dropped anywhere leaves the client usable"]
 
     CallerKeepsConnection POLL ["a caller whose future is not polled delays no other caller"]

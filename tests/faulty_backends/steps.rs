@@ -26,7 +26,7 @@ impl Client {
             return Err(Error::outage("the connection is broken"));
         }
         match self.server.outage() {
-            None | Some(Outage::AnswerLost | Outage::AnswerSilent) => return Ok(()),
+            None | Some(Outage::AnswerLost | Outage::AnswerSilent | Outage::Late) => return Ok(()),
             Some(Outage::Refused) => {}
             Some(Outage::Silent) => {
                 self.memory().broken = self.tells(Lie::StaysBroken);
@@ -107,6 +107,20 @@ impl Client {
             hold = hold.with_session(Arc::new(Lease(self.id)));
         }
         Ok(hold)
+    }
+
+    /// For lies: the attempt arrives when the network is well again, whatever its client has done since.
+    pub(super) fn arrives_late(&self, claim: &Arc<Claim>, queue: Queue) {
+        if !self.tells(Lie::ArrivesAfterAbandon) {
+            return;
+        }
+        let (server, id, wall, claim) = (self.server.clone(), self.id, self.clock.wall_ms(), claim.clone());
+        tokio::spawn(async move {
+            while server.outage() == Some(Outage::Late) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            server.ask(&claim, queue, id, wall);
+        });
     }
 
     /// For lies: the owner is compared now, and the request is done later, to the holder of that moment.

@@ -136,6 +136,7 @@ where
             Outage::Silent => Mode::BLACKHOLE,
             Outage::AnswerLost => Mode::DropReplies,
             Outage::AnswerSilent => Mode::Blackhole { to_server: false, to_client: true },
+            Outage::Late => return None,
         });
         Some(Box::pin(async move { Ok(Box::new(Ends(proxy)) as Box<dyn Any + Send>) }))
     }

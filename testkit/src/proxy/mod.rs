@@ -203,6 +203,19 @@ impl Proxy {
     }
 }
 
+impl Proxy {
+    /// Delivers all that is kept, the ends of connections too, and keeps nothing more.
+    pub fn deliver_all(&self) {
+        for line in std::mem::take(&mut *lock(&self.state.keeping)) {
+            // Together, so that nothing that is sent later comes first.
+            let mut kept = lock(&line.kept);
+            lock(&line.delivered).extend(kept.take().unwrap_or_default());
+            drop(kept);
+            line.news.notify_one();
+        }
+    }
+}
+
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.stop.take();
@@ -241,14 +254,18 @@ impl Line {
         lock(&self.kept).as_mut().map(|kept| kept.extend_from_slice(bytes)).is_some()
     }
 
+    /// What is delivered next. It may be nothing when the last of it is delivered.
     async fn delivered(&self) -> Vec<u8> {
-        loop {
-            let bytes = std::mem::take(&mut *lock(&self.delivered));
-            if !bytes.is_empty() {
-                return bytes;
-            }
-            self.news.notified().await;
-        }
+        self.news.notified().await;
+        self.take_delivered()
+    }
+
+    fn take_delivered(&self) -> Vec<u8> {
+        std::mem::take(&mut *lock(&self.delivered))
+    }
+
+    fn is_kept(&self) -> bool {
+        lock(&self.kept).is_some()
     }
 }
 

@@ -31,6 +31,11 @@ pub(super) async fn pump(
                     ended = read.unwrap_or(0) == 0;
                     continue;
                 }
+                // What was sent before comes first.
+                let earlier = direction.take_delivered();
+                if !earlier.is_empty() {
+                    waiting.push_back((Instant::now(), earlier));
+                }
                 let fate = fate(state.mode(), direction);
                 if read.is_err() && !matches!(fate, Fate::Swallow) {
                     return Err(Broken);
@@ -52,7 +57,14 @@ pub(super) async fn pump(
                     Fate::Reset => return Err(Broken),
                 }
             }
-            bytes = direction.delivered() => waiting.push_back((Instant::now(), bytes)),
+            bytes = direction.delivered() => {
+                if !bytes.is_empty() {
+                    waiting.push_back((Instant::now(), bytes));
+                }
+                if ended && !direction.is_kept() {
+                    waiting.push_back((Instant::now(), Vec::new()));
+                }
+            }
             () = until(due) => {
                 let Some((_, bytes)) = waiting.pop_front() else { continue };
                 if bytes.is_empty() {
@@ -83,6 +95,17 @@ pub(super) enum Direction<'a> {
 impl Direction<'_> {
     fn keep(self, bytes: &[u8]) -> bool {
         matches!(self, Self::ToServer(line) if line.keep(bytes))
+    }
+
+    fn take_delivered(self) -> Vec<u8> {
+        match self {
+            Self::ToServer(line) => line.take_delivered(),
+            Self::ToClient => Vec::new(),
+        }
+    }
+
+    fn is_kept(self) -> bool {
+        matches!(self, Self::ToServer(line) if line.is_kept())
     }
 
     const fn index(self) -> usize {

@@ -179,13 +179,15 @@ pub fn cut_off<T: Send + Sync + ?Sized + 'static>(
     proxies: fn(&T) -> Vec<&Proxy>,
     outage: Outage,
 ) -> Option<BoxFuture<'static, Result<Box<dyn Any + Send>>>> {
-    let mode = match outage {
-        Outage::Refused => Mode::Refuse,
-        Outage::Silent => Mode::BLACKHOLE,
-        Outage::AnswerLost => Mode::DropReplies,
-        Outage::AnswerSilent => Mode::Blackhole { to_server: false, to_client: true },
-    };
-    proxies(owner).into_iter().for_each(|proxy| proxy.set(mode));
+    for proxy in proxies(owner) {
+        match outage {
+            Outage::Refused => proxy.set(Mode::Refuse),
+            Outage::Silent => proxy.set(Mode::BLACKHOLE),
+            Outage::AnswerLost => proxy.set(Mode::DropReplies),
+            Outage::AnswerSilent => proxy.set(Mode::Blackhole { to_server: false, to_client: true }),
+            Outage::Late => proxy.keep(),
+        }
+    }
     let cut = CutOff { owner: owner.clone(), proxies };
     Some(Box::pin(async { Ok(Box::new(cut) as Box<dyn Any + Send>) }))
 }
@@ -197,7 +199,10 @@ struct CutOff<T: ?Sized> {
 
 impl<T: ?Sized> Drop for CutOff<T> {
     fn drop(&mut self) {
-        (self.proxies)(&self.owner).into_iter().for_each(|proxy| proxy.set(Mode::Pass));
+        for proxy in (self.proxies)(&self.owner) {
+            proxy.set(Mode::Pass);
+            proxy.deliver_all();
+        }
     }
 }
 
