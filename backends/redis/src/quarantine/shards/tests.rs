@@ -64,7 +64,8 @@ impl Cluster {
     fn asks_beside(&self, slot: u16, id: &str, run_id: &str, uptime: u64) {
         let answer = |text: String| Value::BulkString(text.into_bytes());
         let server = answer(format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"));
-        let answers = [answer(id.into()), server, Value::Nil, Value::Nil, Value::Nil];
+        let nothing = || Value::Nil;
+        let answers = [answer(id.into()), server, nothing(), nothing(), nothing(), nothing()];
         self.quarantine.shards.asked_beside(&self.quarantine.rules, slot, &answers, self.clock.now());
     }
 
