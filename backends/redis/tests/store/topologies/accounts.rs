@@ -8,9 +8,8 @@ use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, confirm, stand, take};
 use dlock_testkit::servers::{self, Instance, Make, RedisCluster};
-use dlock_testkit::wait_until;
 
-use super::cluster::{Move, cluster};
+use super::cluster::Move;
 use super::replicas::with_replica;
 use super::{MS, SECOND, blocking, handed, open, refusal, take_soon, with};
 use crate::names::OURS;
