@@ -23,7 +23,8 @@ async fn a_sweep_reads_the_oldest_rows_and_not_those_in_use(database: Database) 
     // The server counts with a delay.
     wait_until("the index is used", async || numbers(&database, count).await.0 > 0).await.unwrap();
     let (sweeps, rows) = numbers(&database, count).await;
-    assert!(rows <= sweeps, "{sweeps} sweeps have read {rows} rows");
+    // A sweep may read entries of rows that were changed. One that reads the rows in use reads thousands.
+    assert!(rows < sweeps * 30, "{sweeps} sweeps have read {rows} rows");
     assert_eq!(database.number("SELECT COUNT(*) FROM dlock_locks").await, 3000);
 }
 
