@@ -37,7 +37,7 @@ pub(crate) async fn check(connections: &Arc<Connections>) -> Result<Health> {
     Ok(health)
 }
 
-/// As [`check`], for a store that is opened: logs what makes its promises smaller.
+/// Checks a store that is opened, and logs what makes its promises smaller.
 pub async fn check_and_warn(connections: &Arc<Connections>) -> Result<()> {
     let findings = check(connections).await?.findings.join("; ");
     if !findings.is_empty() {
