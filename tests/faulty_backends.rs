@@ -1,6 +1,6 @@
 //! The suite is tested with a correct store and with lying ones: a case that catches no lie proves nothing.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test may fail by it")]
+#![expect(clippy::unwrap_used, reason = "a test may fail by it")]
 
 #[path = "faulty_backends/carried.rs"]
 mod carried;

@@ -39,6 +39,8 @@ struct Memory {
     abandoned: HashSet<Owner>,
     asked_to_release: HashSet<Owner>,
     carried: HashSet<Owner>,
+    /// The tokens that owners drew before they won.
+    drawn: HashMap<Owner, u64>,
     /// The owners whose connection broke in place of the answer to a release.
     unanswered: HashSet<Owner>,
     /// The owners whose release never reached the store.
