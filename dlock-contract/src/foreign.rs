@@ -149,7 +149,7 @@ pub fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(output) => Some(output),
         Err(payload) => {
-            // What was panicked with is the user's too, and its drop may panic.
+            // The payload of the panic is a value of the user, and its drop may panic.
             if let Err(another) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
                 std::mem::forget(another);
             }

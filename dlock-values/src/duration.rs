@@ -25,7 +25,7 @@ pub enum Wrong {
     NoUnit(String, String),
     /// It is clear what was meant, and the text says how that is written.
     Meant(String),
-    /// What is wrong with a text that is no duration.
+    /// The reason why a text is no duration.
     Other(String),
 }
 

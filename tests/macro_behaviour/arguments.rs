@@ -52,7 +52,7 @@ impl Drop for Value {
 struct Pair {
     first: Value,
     // It is there to be dropped.
-    #[allow(dead_code)]
+    #[allow(dead_code, reason = "only its drop matters")]
     second: Value,
 }
 

@@ -155,7 +155,7 @@ impl Lock {
         let guard = self.acquire().await?;
         let held = Held::clone(&guard);
         let guards = Guards::one(guard);
-        // What the closure does before it gives its future is a part of the body too.
+        // The closure runs before it gives its future. That part belongs to the body too.
         let body = guards.inside(|| body(held));
         result(Run::holding(&options, guards, body).await)
     }

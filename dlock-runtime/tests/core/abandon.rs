@@ -1,4 +1,4 @@
-//! What an acquisition that fails undoes in the store.
+//! The cleanup in the store after an acquisition that fails.
 
 use dlock_runtime::{ErrorKind, Wait};
 

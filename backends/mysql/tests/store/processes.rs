@@ -1,4 +1,4 @@
-//! What the sessions of a server do just now.
+//! The states of a server's sessions at this moment.
 //!
 //! MySQL answers queries of `information_schema.PROCESSLIST` and `INNODB_TRX` with error 3854 while any session of the server runs a
 //! statement with bytes that are no text. Tests share the server. The statements `SHOW …` have no such limit.

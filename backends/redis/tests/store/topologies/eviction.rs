@@ -14,7 +14,7 @@ use super::cluster::cluster;
 use super::{SECOND, blocking, open, refusal, with};
 use crate::rights;
 
-/// What opening the store with this URL says. If it opens: what its readiness probe says, which must not refuse it.
+/// The error of opening the store with this URL, or the findings of its readiness probe, which must not refuse it.
 async fn opened(url: &str) -> Result<Vec<String>, ErrorKind> {
     match Redis::connect(url, &Clock::system()).await {
         Ok(redis) => Ok(redis.ready().await.expect("a store that was opened is ready").findings),
