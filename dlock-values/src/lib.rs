@@ -2,7 +2,7 @@
 //! them here, so a text means the same everywhere.
 //!
 //! It is a part of [`dlock-rs`](https://docs.rs/dlock-rs) and may change in any release. It is a crate of its own because
-//! the macros run in the compiler and cannot use the engine (ADR 0041).
+//! the macros run in the compiler and cannot use the engine (ADR 0008).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.

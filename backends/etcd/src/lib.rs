@@ -39,7 +39,7 @@ mod store;
 mod together;
 mod wake;
 
-/// The client crate, for programs that talk to the same cluster; see `docs/adr/0007-etcd-needs-protoc.md`.
+/// The client crate, for programs that talk to the same cluster; see `docs/adr/0007-etcd.md`.
 pub use ::etcd_client as client;
 
 use std::sync::Arc;

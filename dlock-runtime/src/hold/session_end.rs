@@ -1,6 +1,6 @@
 //! Listens to the sessions that holds live in, and confirms the holds of a session that may have ended.
 //!
-//! The end of a session is a hint (ADR 0025): the store's answer to a renewal decides. So a wrong hint costs one request
+//! The end of a session is a hint (ADR 0001): the store's answer to a renewal decides. So a wrong hint costs one request
 //! and loses nothing.
 
 use std::sync::{Arc, Weak};

@@ -1,7 +1,7 @@
 //! The handover that goes from one caller of this process to the next with the turn: a hold, or the store's answer.
 //!
 //! Exists because a lock that goes to another caller of this process would otherwise cost two requests, one after the other:
-//! a release and an acquisition. With a handover it costs one request, or none within a cohort (ADR 0026).
+//! a release and an acquisition. With a handover it costs one request, or none within a cohort (ADR 0006).
 
 use std::fmt;
 use std::ops::Range;

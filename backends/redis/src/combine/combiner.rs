@@ -2,7 +2,7 @@
 //!
 //! Exists because the client handles each request by itself, with a future of more than 1 KiB and a place in a queue, which
 //! costs more than the rest of a call: with 64 tasks and more, requests that leave together give about twice the throughput
-//! (ADR 0026). A quiet connection sends at once: one task alone waits for nobody.
+//! (ADR 0014). A quiet connection sends at once: one task alone waits for nobody.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -2,7 +2,7 @@
 //!
 //! Exists because such a server shows locks as free that are still held. Without the quarantine, a restart or a failover
 //! would give two callers the same lock. In a cluster only the slots of that server wait; otherwise each failover of one
-//! server would stop all locks (ADR 0026).
+//! server would stop all locks (ADR 0014).
 
 pub(crate) mod history;
 pub(crate) mod rules;

@@ -1,7 +1,7 @@
 //! The quarantine of a cluster's servers. Exists because one client talks to all of them and opens its connections by
 //! itself: the quarantine of one server (`server`) hangs on a connection's first requests. If a server may have lost locks,
 //! only its own slots wait. To hold all slots back would save ten lines, and each failover of one server would stop all
-//! locks for the longest ttl (ADR 0026).
+//! locks for the longest ttl (ADR 0014).
 //!
 //! A server is looked at before its first grant after anything has happened to a connection or to the slots: the look asks
 //! for its identity and for the list of all slots' servers. A grant counts if nothing has happened meanwhile. The client
