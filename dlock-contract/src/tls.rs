@@ -59,7 +59,7 @@ impl OptionRow {
 
 impl Tls {
     /// The TLS of a store with the option `tls`. A host that is not this one must say which: there is no good default, see
-    /// `docs/adr/0001-contract.md`.
+    /// `docs/adr/0002-keys.md`.
     ///
     /// # Errors
     /// If a host that is not this one does not say it; for options that mean nothing together; for a file that cannot be
