@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::{SoleThread, is_forked};
-use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, LockKey, Result};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey, Result};
 
 use crate::acquire::request::Parked;
 use crate::events::observe::Event;
@@ -95,7 +95,8 @@ impl Acquisition {
         if let Some(cohort) = &mut cohort
             && !self.passed
         {
-            cohort.begin(since);
+            let listed = self.shared.cohorts.add(HoldId::of(&hold.claim.owner));
+            cohort.begin(since, listed);
         }
         let passes = cohort.is_some();
         let tenure = Arc::new(Tenure::begin(NewTenure {

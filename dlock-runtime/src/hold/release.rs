@@ -172,10 +172,13 @@ fn report_end(tenure: &Tenure, report: ReleaseReport, held: Duration, tried: boo
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     // The caller waits for this, so the bound is shorter than that of an acquisition.
     let mut bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
+    let _listed;
     if let Some(cohort) = tenure.take_cohort()
         && tenure.ending().is_none()
     {
         tenure.turn_releases();
+        // Until the store has answered, no earlier caller's id may end the hold.
+        _listed = cohort.listed.clone();
         let until = tenure.shared.clock.now().after(bound);
         if Box::pin(cohort::pass_on(tenure, *cohort, bound)).await {
             return Ok(Released::Released);

@@ -8,6 +8,7 @@ use dlock_contract::{BootInstant, Clock};
 use crate::events::observe::Events;
 use crate::events::shutdown::{Jobs, ShutdownSignal};
 use crate::hold::renewal_schedule::RenewalSchedule;
+use crate::queue::CohortHolds;
 
 /// The parts that every hold needs. Generic over the hold, because a hold knows this type.
 ///
@@ -20,6 +21,7 @@ pub(crate) struct Shared<H> {
     pub(crate) renewals: Arc<RenewalSchedule<H>>,
     pub(crate) events: Arc<Events>,
     pub(crate) jobs: Arc<Jobs>,
+    pub(crate) cohorts: Arc<CohortHolds>,
     pub(crate) shutdown: ShutdownSignal,
 }
 
@@ -53,6 +55,7 @@ impl<H> Shared<H> {
             renewals: Arc::new(RenewalSchedule::new(clock)),
             events: Arc::default(),
             jobs: Arc::default(),
+            cohorts: Arc::default(),
             shutdown: ShutdownSignal::default(),
         }
     }

@@ -18,6 +18,7 @@ mod body_runs_on;
 mod cancel;
 mod cohort;
 mod cohort_ends;
+mod cohort_ids;
 mod elect;
 mod elect_lead;
 mod elect_watch;
