@@ -1,6 +1,6 @@
 //! The parts of a registry that all of its holds share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Clock};
@@ -23,6 +23,8 @@ pub(crate) struct Shared<H> {
     pub(crate) jobs: Arc<Jobs>,
     pub(crate) cohorts: Arc<CohortHolds>,
     pub(crate) shutdown: ShutdownSignal,
+    /// Holds that this process has declared lost while the store still had their lock, because the body may run on.
+    left_to_lease: Mutex<Vec<Weak<H>>>,
 }
 
 impl<H> Shared<H> {
@@ -42,6 +44,22 @@ impl<H> Shared<H> {
     }
 }
 
+impl<H> Shared<H> {
+    pub(crate) fn leave_to_lease(&self, hold: &Arc<H>) {
+        let mut left = self.left_to_lease.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only when it is full, so that many losses at once stay cheap.
+        if left.len() == left.capacity() {
+            left.retain(|hold| hold.strong_count() > 0);
+        }
+        left.push(Arc::downgrade(hold));
+    }
+
+    pub(crate) fn left_to_lease(&self) -> Vec<Arc<H>> {
+        let left = self.left_to_lease.lock().unwrap_or_else(PoisonError::into_inner);
+        left.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
 impl<H> Drop for Shared<H> {
     fn drop(&mut self) {
         self.renewals.stop();
@@ -57,6 +75,7 @@ impl<H> Shared<H> {
             jobs: Arc::default(),
             cohorts: Arc::default(),
             shutdown: ShutdownSignal::default(),
+            left_to_lease: Mutex::default(),
         }
     }
 }
