@@ -19,6 +19,7 @@ use futures::future::{join, join_all};
 
 use crate::events::observe::Event;
 use crate::hold::loss_cause::cause_of_loss;
+use crate::hold::release;
 use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
 use crate::hold::tenure::Tenure;
 
@@ -76,6 +77,11 @@ impl RenewalSchedule<Tenure> {
             let mut duties = tenure.duties();
             // Under this mutex: a release looks here whether a renewal is under way.
             if !tenure.is_held() {
+                let release_ends = std::mem::replace(&mut duties.release_ends, BootInstant::NEVER);
+                drop(duties);
+                if release_ends <= now {
+                    release::unpolled(tenure);
+                }
                 continue;
             }
             if !duties.near_told && now >= tenure.near_expiry() {

@@ -154,6 +154,36 @@ fn a_release_that_is_not_polled_keeps_the_key_from_nobody() {
     }
 }
 
+/// The store would keep the lock as long as the process lives.
+#[test]
+fn a_release_that_was_not_sent_and_is_not_polled_is_sent_where_leases_do_not_end_alone() {
+    for leak in [false, true] {
+        test(async move {
+            let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
+            let guard = world.lock("k").acquire().await.unwrap();
+            world.store.next(Op::Release, [Step::Hang]);
+            let mut releasing = Box::pin(guard.release());
+            assert!(poll_once(&mut releasing).is_pending());
+            let mut releasing = Some(releasing);
+            if leak {
+                std::mem::forget(releasing.take());
+            }
+            // Less than the lease of memory.
+            world.pass(5 * SECOND).await;
+            assert!(is_free(&stranger(&world), "k").await);
+            let next = world.lock("k").acquire().await.unwrap();
+            if let Some(releasing) = releasing {
+                releasing.await.unwrap();
+                world.events.expect("Released", 1).await;
+            }
+            calm().await;
+            next.confirm().await.unwrap();
+            next.release().await.unwrap();
+            assert!(is_free(&world, "k").await);
+        });
+    }
+}
+
 #[test]
 fn a_caller_that_does_not_wait_gets_the_turn_of_one_that_is_not_polled() {
     test(async {
