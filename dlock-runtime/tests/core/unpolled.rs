@@ -7,6 +7,7 @@ use dlock_contract::WakeStyle;
 use dlock_runtime::{Backoff, Clock, Cohort, ErrorKind, Guard, Lock, Result};
 
 use crate::acquire::{neighbours, stranger};
+use crate::periods::{self, once};
 use crate::support::{
     LONG, MS, Offers, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
 };
@@ -108,6 +109,29 @@ fn a_caller_that_waits_for_a_stranger_and_is_not_polled_loses_the_turn() {
                 goes_on_within(if fair { LONGEST_IN_STORE } else { LONGEST }, &world, unpolled, leak).await;
             });
         }
+    }
+}
+
+/// What the store may have noted as its start is undone before it asks again.
+#[test]
+fn a_late_caller_with_once_per_runs() {
+    for granted in [false, true] {
+        test(async move {
+            let world = periods::world();
+            let held = world.lock("k").acquire().await.unwrap();
+            if granted {
+                held.release().await.unwrap();
+                world.store.next(Op::Acquire, [Step::Late(SECOND)]);
+                let unpolled = polled_once(once(&world).wait(LONG));
+                goes_on(&world, unpolled, false).await;
+            } else {
+                let unpolled = polled_once(once(&world).wait(LONG));
+                held.release().await.unwrap();
+                goes_on(&world, unpolled, false).await;
+            }
+            let again = once(&world).wait(LONG).acquire().await.unwrap_err();
+            assert_eq!(*again.kind(), ErrorKind::AlreadyRun);
+        });
     }
 }
 
