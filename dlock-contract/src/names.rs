@@ -16,8 +16,8 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
-use crate::background::background;
 use crate::error::{Error, Result};
+use crate::own_thread::background;
 
 /// A look-up by the system's resolver, which blocks.
 type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;

@@ -56,4 +56,5 @@ mod stress;
 mod support;
 mod turns;
 mod unpolled;
+mod unpolled_late;
 mod user_code;

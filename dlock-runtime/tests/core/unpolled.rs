@@ -7,19 +7,18 @@ use dlock_contract::WakeStyle;
 use dlock_runtime::{Backoff, Clock, Cohort, ErrorKind, Guard, Lock, Result};
 
 use crate::acquire::{neighbours, stranger};
-use crate::periods::{self, once};
 use crate::support::{
     LONG, MS, Offers, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
 };
 
-type Acquiring = Pin<Box<dyn Future<Output = Result<Guard>>>>;
+pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<Guard>>>>;
 
 /// The longest that an unpolled caller delays the callers behind it; and those that must ask the store beside it.
 const LONGEST: Duration = Duration::from_secs(9);
 const LONGEST_IN_STORE: Duration = Duration::from_secs(14);
 
 /// A call that is polled once, and then no more.
-fn polled_once(lock: Lock) -> Acquiring {
+pub(crate) fn polled_once(lock: Lock) -> Acquiring {
     let mut calling: Acquiring = Box::pin(lock.acquire());
     assert!(poll_once(&mut calling).is_pending());
     calling
@@ -36,7 +35,7 @@ fn stores() -> [fn(&mut Offers); 4] {
 }
 
 /// Another caller of the process gets the lock within the promised time, also if the unpolled call was leaked.
-async fn goes_on(world: &World, unpolled: Acquiring, leak: bool) {
+pub(crate) async fn goes_on(world: &World, unpolled: Acquiring, leak: bool) {
     goes_on_within(LONGEST, world, unpolled, leak).await;
 }
 
@@ -112,29 +111,6 @@ fn a_caller_that_waits_for_a_stranger_and_is_not_polled_loses_the_turn() {
     }
 }
 
-/// What the store may have noted as its start is undone before it asks again.
-#[test]
-fn a_late_caller_with_once_per_runs() {
-    for granted in [false, true] {
-        test(async move {
-            let world = periods::world();
-            let held = world.lock("k").acquire().await.unwrap();
-            if granted {
-                held.release().await.unwrap();
-                world.store.next(Op::Acquire, [Step::Late(SECOND)]);
-                let unpolled = polled_once(once(&world).wait(LONG));
-                goes_on(&world, unpolled, false).await;
-            } else {
-                let unpolled = polled_once(once(&world).wait(LONG));
-                held.release().await.unwrap();
-                goes_on(&world, unpolled, false).await;
-            }
-            let again = once(&world).wait(LONG).acquire().await.unwrap_err();
-            assert_eq!(*again.kind(), ErrorKind::AlreadyRun);
-        });
-    }
-}
-
 #[test]
 fn a_member_of_a_cohort_that_does_not_take_its_hold_loses_it() {
     for leak in [false, true] {
@@ -170,36 +146,6 @@ fn a_release_that_is_not_polled_keeps_the_key_from_nobody() {
             let next = world.pass_until(100 * MS, world.lock("k").try_acquire()).await.unwrap();
             let _ = poll_once(&mut releasing);
             drop(releasing);
-            calm().await;
-            next.confirm().await.unwrap();
-            next.release().await.unwrap();
-            assert!(is_free(&world, "k").await);
-        });
-    }
-}
-
-/// The store would keep the lock as long as the process lives.
-#[test]
-fn a_release_that_was_not_sent_and_is_not_polled_is_sent_where_leases_do_not_end_alone() {
-    for leak in [false, true] {
-        test(async move {
-            let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
-            let guard = world.lock("k").acquire().await.unwrap();
-            world.store.next(Op::Release, [Step::Hang]);
-            let mut releasing = Box::pin(guard.release());
-            assert!(poll_once(&mut releasing).is_pending());
-            let mut releasing = Some(releasing);
-            if leak {
-                std::mem::forget(releasing.take());
-            }
-            // Less than the lease of memory.
-            world.pass(5 * SECOND).await;
-            assert!(is_free(&stranger(&world), "k").await);
-            let next = world.lock("k").acquire().await.unwrap();
-            if let Some(releasing) = releasing {
-                releasing.await.unwrap();
-                world.events.expect("Released", 1).await;
-            }
             calm().await;
             next.confirm().await.unwrap();
             next.release().await.unwrap();

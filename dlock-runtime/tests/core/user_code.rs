@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use dlock_contract::engine::background;
 use dlock_contract::{Backend, RunsOn};
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, Event, Guard, Held, Label, Observer, Registry};
@@ -57,7 +58,7 @@ mod layer {
 
     impl Visit for Fields {
         fn record_str(&mut self, field: &Field, value: &str) {
-            if field.name() == "backend" {
+            if ["backend", "library"].contains(&field.name()) {
                 value.clone_into(&mut self.backend);
             }
         }
@@ -70,7 +71,7 @@ mod layer {
 
     impl Subscriber for Layer {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.target() == "dlock"
+            metadata.target() == "dlock" || metadata.target().starts_with("a library")
         }
         fn new_span(&self, _: &Attributes<'_>) -> Id {
             Id::from_u64(1)
@@ -92,7 +93,8 @@ mod layer {
             };
             match blocks {
                 None => panic!("a layer that panics"),
-                Some(go) => drop(go.lock().unwrap().recv()),
+                // For so long only, because a test that fails must end.
+                Some(go) => drop(go.lock().unwrap().recv_timeout(std::time::Duration::from_secs(10))),
             }
         }
         fn enter(&self, _: &Id) {}
@@ -156,6 +158,29 @@ fn a_layer_that_panics_costs_one_line_and_no_renewal() {
         drop(world.lock("again").backend(store).acquire().await.unwrap());
         failing.release().await.unwrap();
         until("the observers hear of it", || world.events.count("Released") == 2).await;
+    });
+}
+
+/// As the task of a client library does that drives a connection there.
+#[test]
+fn a_line_that_a_library_writes_on_our_thread_delays_no_renewal() {
+    test(async {
+        let (go, blocked) = channel();
+        let store = "a library whose lines block";
+        let (world, _, kept, _) = failed(store, Does::Block(Arc::new(Mutex::new(blocked)))).await;
+        background().unwrap().spawn(async move {
+            tracing::debug!(target: "a library whose lines block", backend = store, "not of interest");
+            tracing::warn!(target: "a library whose lines block", backend = store, failures = 2, "a warning");
+        });
+        world.pass(240 * SECOND).await;
+        kept.check().unwrap();
+        drop(go);
+        lines_come(store).await;
+        let warned = |(line, thread): &(String, String)| line.starts_with("a warning ") && thread == "dlock-log";
+        until("the library's line", || Layer::lines(store).iter().any(warned)).await;
+        let all = Layer::lines(store);
+        assert!(all.iter().any(|(line, _)| line.contains("failures=2")), "{all:?}");
+        assert!(!all.iter().any(|(line, _)| line.contains("not of interest")), "{all:?}");
     });
 }
 
