@@ -71,6 +71,11 @@ impl Guards {
         self
     }
 
+    /// The caller gets them now. The last one is dropped first.
+    pub(crate) fn got(&self) {
+        self.later().last().unwrap_or(&self.first).got();
+    }
+
     fn later(&self) -> &[Guard] {
         self.more.as_ref().map_or(&[], |more| &more.later)
     }

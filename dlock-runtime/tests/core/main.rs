@@ -19,6 +19,8 @@ mod cancel;
 mod cohort;
 mod cohort_ends;
 mod cohort_ids;
+#[cfg(debug_assertions)]
+mod dropped_at_once;
 mod elect;
 mod elect_lead;
 mod elect_watch;

@@ -17,7 +17,7 @@ use self::layer::{Does, Layer};
 use crate::support::{Faulty, LONG, MS, Offers, Op, SECOND, Step, World, calm, full, test, until};
 
 /// The layer of the whole program. Each test tells it what to do with the lines about one store.
-mod layer {
+pub(crate) mod layer {
     use std::collections::HashMap;
     use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -25,27 +25,28 @@ mod layer {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    pub(super) enum Does {
+    pub(crate) enum Does {
+        Nothing,
         Panic,
         /// Blocks until the other end is dropped.
         Block(std::sync::Arc<Mutex<std::sync::mpsc::Receiver<()>>>),
     }
 
-    type Lines = Vec<(String, String)>;
+    pub(crate) type Lines = Vec<(String, String)>;
 
     static STORES: LazyLock<Mutex<HashMap<&'static str, (Does, Lines)>>> = LazyLock::new(Mutex::default);
 
-    pub(super) struct Layer;
+    pub(crate) struct Layer;
 
     impl Layer {
-        pub(super) fn meets(store: &'static str, does: Does) {
+        pub(crate) fn meets(store: &'static str, does: Does) {
             static SET: LazyLock<()> = LazyLock::new(|| tracing::subscriber::set_global_default(Layer).unwrap());
             LazyLock::force(&SET);
             STORES.lock().unwrap().insert(store, (does, Lines::new()));
         }
 
         /// The texts of the lines about a store, and the threads on which they came.
-        pub(super) fn lines(store: &str) -> Lines {
+        pub(crate) fn lines(store: &str) -> Lines {
             STORES.lock().unwrap()[store].1.clone()
         }
     }
@@ -87,6 +88,7 @@ mod layer {
                 let thread = std::thread::current().name().unwrap_or_default().to_owned();
                 lines.push((fields.message, thread));
                 match does {
+                    Does::Nothing => return,
                     Does::Panic => None,
                     Does::Block(go) => Some(go.clone()),
                 }
