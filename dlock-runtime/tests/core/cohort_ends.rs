@@ -187,7 +187,7 @@ fn a_hold_that_is_noticed_too_late_is_cleared_away() {
 
 /// One that has the turn, and has not looked at the hold that came with it until it was too late for its clock, and not
 /// yet for the store's.
-async fn late(world: &World) -> Pin<Box<impl Future<Output = Result<Guard>> + use<>>> {
+pub(crate) async fn late(world: &World) -> Pin<Box<impl Future<Output = Result<Guard>> + use<>>> {
     let first = member(world).acquire().await.unwrap();
     let mut second = Box::pin(member(world).acquire());
     assert!(poll_once(&mut second).is_pending());

@@ -18,7 +18,7 @@ const LONGEST: Duration = Duration::from_secs(9);
 const LONGEST_IN_STORE: Duration = Duration::from_secs(14);
 
 /// A call that is polled once, and then no more.
-fn polled_once(lock: Lock) -> Acquiring {
+pub(crate) fn polled_once(lock: Lock) -> Acquiring {
     let mut calling: Acquiring = Box::pin(lock.acquire());
     assert!(poll_once(&mut calling).is_pending());
     calling
@@ -35,7 +35,7 @@ fn stores() -> [fn(&mut Offers); 4] {
 }
 
 /// Another caller of the process gets the lock within the promised time, also if the unpolled call was leaked.
-async fn goes_on(world: &World, unpolled: Acquiring, leak: bool) {
+pub(crate) async fn goes_on(world: &World, unpolled: Acquiring, leak: bool) {
     goes_on_within(LONGEST, world, unpolled, leak).await;
 }
 

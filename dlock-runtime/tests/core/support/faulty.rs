@@ -132,6 +132,7 @@ impl Faulty {
     async fn fault<T>(&self, step: Step, call: impl Future<Output = T>) -> Result<T> {
         match step {
             Step::Fail => Err(Error::outage("scripted outage")),
+            Step::GrantsAfter(time) => Err(Error::outage("scripted start").with_retry_after(Some(time))),
             Step::NeverSent => Err(Error::outage("scripted refusal of a connection").never_sent()),
             Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
             Step::RefuseTtl => {
@@ -206,6 +207,10 @@ impl Backend for Faulty {
             }
             Ok(attempt)
         })
+    }
+
+    fn expects_others(&self, _: &LockKey) {
+        *self.state.lock().unwrap().calls.entry(Op::Expects).or_default() += 1;
     }
 
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {

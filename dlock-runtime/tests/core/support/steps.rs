@@ -5,6 +5,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Acquire,
+    /// The word that others wait for a key.
+    Expects,
     Together,
     Renew,
     Release,
@@ -27,6 +29,8 @@ pub(crate) enum Step {
     Pass,
     /// Fails, and a retry can help.
     Fail,
+    /// Fails, and says after which time it will grant locks again.
+    GrantsAfter(Duration),
     /// Fails before anything has left.
     NeverSent,
     /// Fails for good.
