@@ -5,7 +5,7 @@ use std::pin::Pin;
 use dlock_runtime::{Backoff, Clock, Cohort, Guard, Result, Retry};
 
 use crate::acquire::stranger;
-use crate::cohort::{member, waits};
+use crate::cohort::{member, second_of_three, waits};
 use crate::support::{
     LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
 };
@@ -272,13 +272,7 @@ fn a_renewal_under_way_is_not_passed_over() {
     test(async {
         let world = World::new();
         world.store.always(Op::Renew, Step::Hang);
-        let lock = || member(&world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
-        let first = lock().acquire().await.unwrap();
-        let (second, third) = (waits(lock()), waits(lock()));
-        calm().await;
-        // Two tokens are reserved for the two waiters.
-        first.release().await.unwrap();
-        let second = second.await.unwrap().unwrap();
+        let (second, third) = second_of_three(&world).await;
         world.pass(11 * SECOND).await;
         assert!(world.store.calls(Op::Renew) > 0);
         second.release().await.unwrap();

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::pin::Pin;
 
-use dlock_runtime::{Clock, Guard, Mode, Result};
+use dlock_runtime::{Clock, ErrorKind, Guard, Mode, Result};
 
 use crate::acquire::polled;
 use crate::cohort::{member, waits};
@@ -151,6 +151,18 @@ fn a_caller_waits_a_second_for_its_own_abandon() {
         world.pass(1100 * MS).await;
         second.await.unwrap().unwrap().release().await.unwrap();
         world.empty().await;
+        // The store has told it to give way.
+        let world = World::with(&Clock::manual(), |store| store.settle = true);
+        let outer = world.lock("outer").run(|_| async {
+            world.store.next(Op::Acquire, [Step::GiveWay]);
+            world.store.next(Op::Abandon, [Step::Hang]);
+            let mut inner = Box::pin(world.lock("inner").wait(LONG).acquire());
+            assert!(poll_once(&mut inner).is_pending());
+            assert_eq!(world.store.calls(Op::Abandon), 1);
+            world.clock.advance(1100 * MS);
+            inner.await.unwrap_err()
+        });
+        assert_eq!(outer.await.unwrap().kind(), &ErrorKind::Conflict);
     });
 }
 

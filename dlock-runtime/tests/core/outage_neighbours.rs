@@ -228,3 +228,21 @@ fn a_waiter_behind_a_caller_that_was_passed_a_lock_hears_of_no_outage() {
         });
     }
 }
+
+/// The failure is over: the store has answered since, and said that others hold the lock.
+#[test]
+fn a_waiter_at_a_store_that_has_failed_before_hears_of_contention() {
+    test(async {
+        let (world, stranger) = crate::acquire::polled();
+        let held = stranger.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Acquire, [Step::Fail]);
+        let retry = Retry { times: 100, backoff: Some(Backoff::new(SECOND, SECOND)) };
+        let asks = tokio::spawn(world.lock("k").wait(LONG).retry(retry).acquire());
+        calm().await;
+        let behind = tokio::spawn(world.lock("k").wait(Wait::UpTo(10 * SECOND)).acquire());
+        world.pass(11 * SECOND).await;
+        assert_eq!(behind.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        asks.abort();
+        held.release().await.unwrap();
+    });
+}

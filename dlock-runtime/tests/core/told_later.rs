@@ -87,6 +87,7 @@ fn an_abandon_that_arrives_late_ends_no_later_grant() {
         let guard = world.pass_until(100 * MS, world.lock("k").wait(LONG).acquire()).await.unwrap();
         world.store.deliver().await;
         guard.confirm().await.unwrap();
+        calm().await;
         assert_eq!(world.store.calls(Op::Abandon), 2, "once in place, and once more on our thread");
         guard.release().await.unwrap();
         world.empty().await;

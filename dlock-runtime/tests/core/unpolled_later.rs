@@ -2,11 +2,12 @@
 
 use std::task::Poll;
 
-use dlock_runtime::{Backoff, Clock, Mode, Retry, Wait};
+use dlock_runtime::{Backoff, Clock, ErrorKind, Mode, Retry, Wait};
+use futures::FutureExt;
 
-use crate::acquire::stranger;
+use crate::acquire::{polled, stranger};
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
-use crate::unpolled::{goes_on, polled_once};
+use crate::unpolled::{LONGEST, goes_on, polled_once};
 
 /// What it has left is abandoned, and that abandon arrives after its next grant.
 #[test]
@@ -37,18 +38,20 @@ fn a_late_abandon_of_a_caller_that_was_not_polled_ends_no_later_grant() {
 #[test]
 fn a_caller_that_was_passed_over_and_gives_up_abandons_nothing_more() {
     test(async {
-        let world = World::new();
-        world.store.next(Op::Acquire, [Step::Late(SECOND)]);
+        let (world, stranger) = polled();
+        let held = stranger.lock("k").acquire().await.unwrap();
         let mut unpolled = polled_once(world.lock("k").wait(LONG));
-        let guard = world.pass_until(100 * MS, world.lock("k").wait(LONG).acquire()).await.unwrap();
+        let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        world.pass(LONGEST).await;
+        assert_eq!(world.store.calls(Op::Abandon), 1, "it has lost its turn");
         assert!(poll_once(&mut unpolled).is_pending());
         calm().await;
         let abandoned = world.store.calls(Op::Abandon);
         drop(unpolled);
         calm().await;
         assert_eq!(world.store.calls(Op::Abandon), abandoned);
-        guard.release().await.unwrap();
-        world.empty().await;
+        held.release().await.unwrap();
+        world.pass_until(100 * MS, next).await.unwrap().unwrap().release().await.unwrap();
     });
 }
 
@@ -83,6 +86,133 @@ fn callers_that_are_not_polled_are_found_also_after_a_while_without_any() {
             world.pass(20 * SECOND).await;
         }
     });
+}
+
+/// Its next caller waits for the abandon of its leftovers. Nobody holds the lock.
+#[test]
+fn the_leftovers_of_a_caller_that_is_not_polled_are_no_contention() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::Late(SECOND)]);
+        world.store.next(Op::Abandon, [Step::Late(SECOND)]);
+        let unpolled = polled_once(world.lock("k").wait(LONG));
+        let behind = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        while world.store.calls(Op::Abandon) < 1 {
+            world.pass(100 * MS).await;
+        }
+        assert!(poll_once(&mut Box::pin(world.lock("k").try_acquire())).is_pending());
+        world.pass_until(100 * MS, behind).await.unwrap().unwrap().release().await.unwrap();
+        drop(unpolled);
+        world.empty().await;
+    });
+}
+
+/// Also a caller in the store's queue, which has no turn, and gets its grant from there.
+#[test]
+fn a_grant_from_the_stores_queue_that_nobody_takes_ends_where_leases_do_not_end_alone() {
+    test(async {
+        let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
+        let foreign = stranger(&world).lock("k").acquire().await.unwrap();
+        let mut unpolled = polled_once(world.lock("k").wait(LONG).fair(true));
+        calm().await;
+        assert!(poll_once(&mut unpolled).is_pending());
+        std::mem::forget(unpolled);
+        foreign.release().await.unwrap();
+        assert!(!is_free(&stranger(&world), "k").await, "it was granted");
+        world.pass(20 * SECOND).await;
+        assert!(is_free(&stranger(&world), "k").await);
+    });
+}
+
+/// The keys of a call that waits in the store's queue for a further one.
+#[test]
+fn a_call_for_several_fair_locks_that_is_not_polled_gives_back_those_that_it_has() {
+    test(async {
+        let world = World::new();
+        let foreign = stranger(&world).lock("k").acquire().await.unwrap();
+        let mut unpolled = Box::pin(world.registry.lock_all(["j", "k"]).fair(true).wait(LONG).acquire());
+        for _ in 0..9 {
+            assert!(poll_once(&mut unpolled).is_pending());
+            calm().await;
+        }
+        assert!(!is_free(&stranger(&world), "j").await);
+        let next = tokio::spawn(world.lock("k").fair(true).wait(LONG).acquire());
+        world.pass(20 * SECOND).await;
+        assert!(is_free(&stranger(&world), "j").await);
+        foreign.release().await.unwrap();
+        world.pass_until(100 * MS, next).await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// Its bound began when it was called, and it has noticed that in time. Its request has a time of its own.
+#[test]
+fn a_caller_that_notices_its_turn_in_time_keeps_it_for_its_request() {
+    test(async {
+        let (world, stranger) = polled();
+        let held = world.lock("k").acquire().await.unwrap();
+        let mut next = polled_once(world.lock("k").wait(LONG));
+        let behind = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        calm().await;
+        held.release().await.unwrap();
+        world.pass(1900 * MS).await;
+        world.store.next(Op::Acquire, [Step::Late(4 * SECOND)]);
+        world.pass_until(100 * MS, next.as_mut()).await.unwrap().release().await.unwrap();
+        assert_eq!(world.store.calls(Op::Abandon), 0);
+        world.pass_until(100 * MS, behind).await.unwrap().unwrap().release().await.unwrap();
+        assert!(is_free(&stranger, "k").await);
+    });
+}
+
+/// Others have looked while it asked, long ago. Its release has a time of its own.
+#[test]
+fn a_caller_that_held_for_long_keeps_its_turn_for_its_release() {
+    test(async {
+        let (world, _) = polled();
+        world.store.next(Op::Acquire, [Step::Late(2 * SECOND)]);
+        let asks = tokio::spawn(world.lock("k").acquire());
+        calm().await;
+        let behind = tokio::spawn(world.lock("k").wait(LONG).acquire());
+        let held = world.pass_until(100 * MS, asks).await.unwrap().unwrap();
+        world.pass(20 * SECOND).await;
+        world.store.next(Op::Release, [Step::Late(1900 * MS)]);
+        let release = tokio::spawn(held.release());
+        world.pass(1800 * MS).await;
+        assert_eq!(world.store.calls(Op::Acquire), 1, "the release is on its way");
+        world.pass_until(100 * MS, release).await.unwrap().unwrap();
+        world.pass_until(100 * MS, behind).await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// Whether the release before it was looked at, or was never polled to its end: each has a time of its own.
+#[test]
+fn each_release_on_its_way_is_contention_for_its_own_time() {
+    for leak in [false, true] {
+        test(async move {
+            let world = World::new();
+            let mut held = world.lock("k").acquire().await.unwrap();
+            for round in 0..2 {
+                let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
+                let behind = tokio::spawn(world.lock("k").wait(LONG).acquire());
+                calm().await;
+                let is_leaked = leak && round == 0;
+                world.store.next(Op::Release, [if is_leaked { Step::Hang } else { Step::Late(1900 * MS) }]);
+                let mut release = Box::pin(held.release());
+                assert!(poll_once(&mut release).is_pending());
+                world.pass(1200 * MS).await;
+                let error = world.lock("k").try_acquire().now_or_never().unwrap().unwrap_err();
+                assert_eq!(error.kind(), &ErrorKind::Busy, "{round}");
+                if is_leaked {
+                    std::mem::forget(release);
+                } else {
+                    world.pass_until(100 * MS, release).await.unwrap();
+                }
+                held = world.pass_until(100 * MS, next).await.unwrap().unwrap();
+                behind.abort();
+                world.pass(10 * SECOND).await;
+            }
+            held.release().await.unwrap();
+        });
+    }
 }
 
 /// A pause as long as the caller wants, after a failure or a signal that fails.

@@ -220,9 +220,16 @@ impl Backend for Faulty {
             match self.fault(step, self.memory.renew(holds)).await {
                 Ok(mut answers) => {
                     for answer in &mut answers {
-                        if let (Step::Stale(by), Ok(Standing::Renewed(validity))) = (step, answer) {
-                            validity.from = validity.from.before(by);
+                        match (step, answer) {
+                            (Step::Stale(by), Ok(Standing::Renewed(validity))) => {
+                                validity.from = validity.from.before(by);
+                            }
+                            (Step::Short(granted), Ok(Standing::Renewed(validity))) => validity.granted = granted,
+                            _ => {}
                         }
+                    }
+                    if let Step::Fewer = step {
+                        answers.pop();
                     }
                     answers
                 }
