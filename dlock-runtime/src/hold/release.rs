@@ -172,9 +172,8 @@ fn report_end(tenure: &Tenure, report: ReleaseReport, held: Duration, tried: boo
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     // The caller waits for this, so the bound is shorter than that of an acquisition.
     let mut bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
-    if let Some(cohort) = tenure.take_cohort()
-        && tenure.ending().is_none()
-    {
+    // Its store has nothing more to do at the end than to free the lock.
+    if let Some(cohort) = tenure.take_cohort() {
         tenure.turn_releases();
         let until = tenure.shared.clock.now().after(bound);
         if Box::pin(cohort::pass_on(tenure, *cohort, bound)).await {

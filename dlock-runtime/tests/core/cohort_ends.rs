@@ -3,8 +3,9 @@
 use std::pin::Pin;
 
 use dlock_runtime::{Backoff, Clock, Cohort, Guard, Result, Retry};
+use tokio::task::JoinHandle;
 
-use crate::acquire::stranger;
+use crate::acquire::{neighbours, stranger};
 use crate::cohort::{member, second_of_three, waits};
 use crate::support::{
     LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
@@ -300,5 +301,47 @@ fn a_release_is_tried_for_as_long_as_the_lock_may_last() {
         world.store.always(Op::Release, Step::Pass);
         world.pass(10 * SECOND).await;
         assert!(world.memory.is_empty());
+    });
+}
+
+/// The first block may be reserved although others wait. It says nothing about whether they do, so their time goes on.
+#[test]
+fn the_time_of_other_processes_does_not_begin_anew_with_the_first_block() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let first = member(&world).acquire().await.unwrap();
+        let (second, third) = (waits(member(&world)), waits(member(&world)));
+        let strange = waits(stranger.lock("k").wait(LONG));
+        world.pass(SECOND).await;
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        // A tenth of the ttl since the grant.
+        world.pass(2 * SECOND + 100 * MS).await;
+        second.release().await.unwrap();
+        let strange = strange.await.unwrap().unwrap();
+        assert!(!third.is_finished());
+        strange.release().await.unwrap();
+        third.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// Once the store has said that nobody else waits, it is not asked again for a while.
+#[test]
+fn the_store_is_asked_once_in_a_span_whether_others_wait() {
+    test(async {
+        let world = World::new();
+        let mut held = member(&world).acquire().await.unwrap();
+        let mut members: std::collections::VecDeque<_> = (0..8).map(|_| waits(member(&world))).collect();
+        calm().await;
+        let mut asked = Vec::new();
+        for pause in [0, 4, 1, 1, 4, 1] {
+            world.pass(pause * SECOND).await;
+            held.release().await.unwrap();
+            held = members.pop_front().unwrap().await.unwrap().unwrap();
+            asked.push(world.store.calls(Op::Reserve));
+        }
+        assert_eq!(asked, [1, 2, 2, 2, 3, 3]);
+        members.iter().for_each(JoinHandle::abort);
+        held.release().await.unwrap();
     });
 }

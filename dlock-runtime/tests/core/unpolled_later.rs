@@ -6,7 +6,8 @@ use dlock_runtime::{Backoff, Clock, ErrorKind, Mode, Retry, Wait};
 use futures::FutureExt;
 
 use crate::acquire::{polled, stranger};
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
+use crate::cohort::member;
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, poll_once, test};
 use crate::unpolled::{LONGEST, goes_on, polled_once};
 
 /// What it has left is abandoned, and that abandon arrives after its next grant.
@@ -213,6 +214,24 @@ fn each_release_on_its_way_is_contention_for_its_own_time() {
             held.release().await.unwrap();
         });
     }
+}
+
+/// It asks for tokens, to pass its hold on.
+#[test]
+fn a_release_of_a_cohort_that_is_not_polled_keeps_the_key_from_nobody() {
+    test(async {
+        let world = World::new();
+        let (first, second) = held_and_awaited(member(&world), member(&world)).await;
+        world.store.next(Op::Reserve, [Step::Hang]);
+        let mut release = Box::pin(first.release());
+        assert!(poll_once(&mut release).is_pending());
+        // Longer than its lease, which is not renewed any more.
+        let second = world.pass_until(SECOND, second).await.unwrap().unwrap();
+        second.confirm().await.unwrap();
+        second.release().await.unwrap();
+        drop(release);
+        world.empty().await;
+    });
 }
 
 /// A pause as long as the caller wants, after a failure or a signal that fails.

@@ -100,3 +100,17 @@ fn a_hold_that_is_lost_before_it_knows_its_watch_leaves_it() {
     guard.0.is_watched_by(watch.clone());
     assert!(watch.holds().is_empty());
 }
+
+/// The answer to a renewal may come after the end.
+#[test]
+fn a_hold_that_has_ended_is_not_put_back_into_the_schedule() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let tenure = guard.0.clone();
+    block_on(guard.release()).unwrap();
+    let schedule = &registry.context().shared().renewals;
+    apply(&clock, &tenure, Ok(Validity::new(clock.now(), Duration::from_secs(30))));
+    assert!(schedule.lock().due.is_empty());
+}
