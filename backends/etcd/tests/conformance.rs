@@ -69,6 +69,11 @@ impl Store for Server {
         Box::pin(async move { Ok(Arc::new(Etcd::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
+    /// The URL only says how a member is reached, and which names the locks have.
+    fn open_with_other_settings(&self, _: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        None
+    }
+
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(self.keys(key))
     }

@@ -145,6 +145,11 @@ impl Store for Named {
         Box::pin(async move { Ok(Arc::new(named::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = format!("{}?sweep_every=1m&connect_timeout=4s", self.served.url());
+        Some(Box::pin(async move { Ok(Arc::new(named::open(&url, &clock).await?) as Arc<dyn Backend>) }))
+    }
+
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         let name = name_of(key);
         Box::pin(async move {

@@ -139,6 +139,13 @@ impl Store for Named {
         Box::pin(async move { Ok(Arc::new(dlock_postgres::named::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = format!("{}?sweep_every=1m&connect_timeout=4s", self.served.url());
+        Some(Box::pin(
+            async move { Ok(Arc::new(dlock_postgres::named::open(&url, &clock).await?) as Arc<dyn Backend>) },
+        ))
+    }
+
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         let found = format!(
             "SELECT CASE WHEN granted THEN 'held by ' ELSE 'waited for by ' END || pid FROM pg_locks WHERE {}",

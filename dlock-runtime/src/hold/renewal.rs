@@ -189,8 +189,8 @@ async fn use_late_answers(tenures: &[Arc<Tenure>], answers: Vec<Result<Standing>
 async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
         Ok(Standing::Renewed(validity)) if tenure.cadence().is_some() => {
+            // The schedule looks at it too early now, and sees that.
             tenure.prolong(validity);
-            tenure.shared.renewals.put(tenure);
         }
         Ok(Standing::Lost) => {
             tenure.lose(cause_of_loss(tenure).await);

@@ -14,7 +14,7 @@ use crate::support::{
 pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<Guard>>>>;
 
 /// The longest that an unpolled caller delays the callers behind it; and those that must ask the store beside it.
-const LONGEST: Duration = Duration::from_secs(9);
+pub(crate) const LONGEST: Duration = Duration::from_secs(9);
 const LONGEST_IN_STORE: Duration = Duration::from_secs(14);
 
 /// A call that is polled once, and then no more.

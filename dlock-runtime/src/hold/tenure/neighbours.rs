@@ -45,8 +45,7 @@ impl Tenure {
 
     /// Whether its release can ask for the next caller of this process.
     fn release_serves_next(&self) -> bool {
-        let plainly = self.end_plan.is_none() && !self.hold.claim.mode.is_shared();
-        plainly && self.store.backend.exchange().is_some()
+        self.end_plan.is_none() && self.store.backend.exchange().is_some()
     }
 
     /// Keeps every other caller of this process from asking while this hold goes on. False if the turn was lost, because its

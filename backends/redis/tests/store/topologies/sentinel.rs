@@ -84,8 +84,8 @@ async fn after_a_failover_nothing_is_granted_until_the_longest_ttl_is_over() {
     let hold = take(&redis, &claim("a", ttl)).await;
     let set = fail_over(set).await;
     // The first request that arrives there notices it; earlier holds go on.
-    let _ = standing_soon(&redis, &hold, LIMIT).await;
     let seen = tokio::time::Instant::now();
+    let _ = standing_soon(&redis, &hold, LIMIT).await;
     let error = refusal(&redis, &claim("b", SECOND)).await;
     assert_eq!(*error.kind(), ErrorKind::Outage);
     assert!(error.is_retryable() && error.to_string().contains("failover_guard"), "{error}");
