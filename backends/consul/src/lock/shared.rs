@@ -14,8 +14,9 @@ use crate::lock::name::Name;
 use crate::lock::watch::Watch;
 use crate::server::http::Http;
 
-/// The most waiters that have a blocking query each. Beyond this, a waiter asks again after a pause.
-const MAX_WAITERS: usize = 64;
+/// The most blocking queries of waiters. Beyond this, a waiter asks again after a pause. With the other requests, two processes
+/// stay below the 200 connections that an agent accepts from one address by default.
+const MAX_WAITERS: usize = 32;
 
 /// The longest name of a session, in bytes.
 const LONGEST_SESSION_NAME: usize = 128;
