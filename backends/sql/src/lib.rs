@@ -50,8 +50,8 @@ pub use named::{
 };
 pub use room_name::RoomName;
 pub use row_lock::{
-    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind,
-    RowLock, RowTable, RowTransaction, RowWords, Taken,
+    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowActivity, RowAsk, RowConnection, RowDialect, RowId, RowKey,
+    RowKind, RowLock, RowTable, RowTransaction, RowWords, Taken,
 };
 pub use server_table::ServerTable;
 pub use server_tables::{TableServer, TableSet, check_tables, prepare_tables};

@@ -18,6 +18,8 @@ use super::shared::RowShared;
 const KILLED: Duration = Duration::from_secs(1);
 /// How long the answer to a rollback may take that the server seems to have done.
 const LATE: Duration = Duration::from_millis(500);
+/// How long a renewal waits that has learned nothing new of a session in use.
+const SILENT: Duration = Duration::from_millis(250);
 /// How long a renewal waits for the hold's own session before it asks the monitor.
 const PING: Duration = Duration::from_secs(1);
 
@@ -45,7 +47,7 @@ impl<D: RowDialect> RowShared<D> {
             seen => seen,
         };
         match seen {
-            TransactionStatus::Held => Ok(Some(from)),
+            TransactionStatus::Held => Ok(Some(self.heard(held, from).await)),
             TransactionStatus::Ended => {
                 held.end();
                 Ok(None)
@@ -54,6 +56,22 @@ impl<D: RowDialect> RowShared<D> {
                 Err(Error::outage("the server did not say whether the session of the lock lives"))
             }
         }
+    }
+
+    /// From when a hold counts whose session is in use. That it lives says nothing: the server ends it after so long a silence,
+    /// however often others ask about it.
+    async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
+        let (clock, session, before) = (&self.context.clock, held.id.session, held.heard_after());
+        if let Ok((Some(activity), server)) = self.monitor.ask(move |of, conn, _| of.activity(conn, session)).await
+            && server == *held.server
+        {
+            held.note_activity(activity, from);
+        }
+        if held.heard_after() <= before {
+            // The engine asks again at once.
+            clock.sleep_until(clock.now().after(SILENT)).await;
+        }
+        held.heard_after()
     }
 
     /// `None` if the session is not there any more.
