@@ -18,7 +18,7 @@ use super::table;
 use crate::lease::dialect::Postgres;
 use crate::lease::tables::{self, Tables, row_locks};
 use crate::server::fault::{fault, state};
-use crate::server::{pooler, refuse_endless_silence, writable_server};
+use crate::server::{refuse_endless_silence, writable_server};
 
 /// A number that the server has not given yet, as after the data was put back from a copy, would be an error.
 const IS_HELD: &str = "\
@@ -69,14 +69,13 @@ impl RowDialect for Postgres {
 
     fn prepare_row<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
         Box::pin(async move {
-            if pooler::shares_sessions(conn, self.connect_directly().await?).await? {
+            if !self.find_path(conn).await? {
                 return Err(Error::new(
                     ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
                     "a pooler before the server gives each transaction another session, so a row lock cannot be watched: connect \
                      to the server itself, or use way=lease",
                 ));
             }
-            self.note_direct();
             refuse_endless_silence(conn).await?;
             crate::lease::dialect::set_up(conn).await?;
             prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
@@ -89,7 +88,7 @@ impl RowDialect for Postgres {
             writable_server(conn).await?;
             check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             table::kind_of(conn, table).await?;
-            tables::health(conn).await
+            Ok(self.path_told_in(tables::health(conn).await?))
         })
     }
 
