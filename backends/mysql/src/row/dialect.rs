@@ -75,7 +75,11 @@ impl RowDialect for MySql {
         })
     }
 
-    fn prepare_row<'a>(&'a self, conn: &'a mut MySqlConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
+    fn prepare_row<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        table: &'a RowTable,
+    ) -> BoxFuture<'a, Result<(RowKind, String)>> {
         Box::pin(async move {
             refuse_clusters(conn).await?;
             prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;

@@ -4,7 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, Value, Words, check_tables, prepare_tables,
+    Answer, Cell, Dialect, Refusal, Rooms, SessionMark, ShedlockTable, ShedlockWords, Statement, Value, Words,
+    check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -68,7 +69,7 @@ impl Postgres {
     }
 
     /// Locks in ShedLock's table of this name, if there is one.
-    pub(crate) fn in_shedlock(mut self, table: Option<String>) -> Self {
+    pub(crate) fn in_shedlock(mut self, table: Option<ShedlockTable>) -> Self {
         self.shedlock = table.map(shedlock::words);
         self
     }
@@ -133,7 +134,7 @@ impl Dialect for Postgres {
         })
     }
 
-    fn prepare<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<String>> {
         Box::pin(async {
             if self.find_path(conn).await? {
                 set_up(conn).await?;
@@ -141,8 +142,33 @@ impl Dialect for Postgres {
             prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
             match &self.shedlock {
                 Some(shed) => shedlock::prepare(conn, &shed.table).await,
-                None => Ok(()),
+                None => Ok(String::new()),
             }
+        })
+    }
+
+    fn mark<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>> {
+        Box::pin(async {
+            if !self.keeps_session() {
+                return Ok(None);
+            }
+            let sql = "SELECT pg_backend_pid()::bigint, extract(epoch FROM backend_start)::text \
+                       FROM pg_stat_get_activity(pg_backend_pid())";
+            let row = sqlx::raw_sql(sql).fetch_one(conn).await?;
+            Ok(Some(SessionMark { number: row.try_get(0)?, proof: row.try_get(1)? }))
+        })
+    }
+
+    fn end_marked<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        session: &'a SessionMark,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async {
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_get_activity($1::bigint::int) \
+                       WHERE extract(epoch FROM backend_start)::text = $2";
+            let ending = sqlx::query(sql).bind(session.number).bind(&session.proof);
+            Ok(ending.fetch_optional(conn).await?.is_some())
         })
     }
 

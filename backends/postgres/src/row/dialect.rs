@@ -67,7 +67,11 @@ impl RowDialect for Postgres {
         })
     }
 
-    fn prepare_row<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
+    fn prepare_row<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        table: &'a RowTable,
+    ) -> BoxFuture<'a, Result<(RowKind, String)>> {
         Box::pin(async move {
             if !self.find_path(conn).await? {
                 return Err(Error::new(

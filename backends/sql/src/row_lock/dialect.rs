@@ -19,8 +19,13 @@ pub trait RowDialect: Dialect {
     fn connect_row(&self) -> BoxFuture<'_, Result<(Self::Conn, i64, String)>>;
 
     /// Makes dlock's tables if they are missing, and looks at what is there. Looks at the table that has the rows too, and tells
-    /// which keys it has. Refuses a connection that does not keep its session.
-    fn prepare_row<'a>(&'a self, conn: &'a mut Self::Conn, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>>;
+    /// which keys it has and, of a table of the user's, the full name of its column. Refuses a connection that does not keep its
+    /// session.
+    fn prepare_row<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        table: &'a RowTable,
+    ) -> BoxFuture<'a, Result<(RowKind, String)>>;
 
     /// The server's version, its part and its settings, if it can still be written to and the tables are as they must be.
     fn row_health<'a>(&'a self, conn: &'a mut Self::Conn, table: &'a RowTable) -> BoxFuture<'a, Result<Health>>;

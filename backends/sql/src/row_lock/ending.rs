@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error, ErrorKind, Released, Result};
 use tokio::sync::OwnedMutexGuard;
 
-use super::aside::ask_aside;
+use super::aside::{ask_aside, guarded};
 use super::dialect::RowDialect;
 use super::held::{HeldRow, ReleaseStatus, STATEMENT};
 use super::monitor::TransactionStatus;
@@ -114,7 +114,7 @@ impl<D: RowDialect> RowShared<D> {
         let open = held.begin_end(clock, STATEMENT).await.and_then(|mut slot| slot.take());
         let (mut is_late, mut seen) = (false, None);
         if let Some(mut open) = open {
-            let mut undoing = self.context.dialect.undo(&mut open.conn, &held.id);
+            let mut undoing = Box::pin(guarded(self.context.dialect.undo(&mut open.conn, &held.id)));
             let mut undone = clock.timeout_at(clock.now().after(STATEMENT), undoing.as_mut()).await;
             if undone.is_none() {
                 let status = self.monitor.sees_session(held).await;
@@ -170,7 +170,9 @@ impl<D: RowDialect> RowShared<D> {
     async fn kill(&self, held: &HeldRow<D>) -> Result<KilledSession> {
         let clock = &self.context.clock;
         let until = clock.now().after(KILLED);
-        if !self.monitor.kill(held.id.session, &held.server).await? {
+        if let Some(session) = &held.mark
+            && !self.monitor.kill(session, &held.server).await?
+        {
             return Ok(KilledSession::OfAnotherServer);
         }
         while self.monitor.sees_session(held).await != TransactionStatus::Ended {

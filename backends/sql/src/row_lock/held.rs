@@ -10,6 +10,7 @@ use dlock_contract::{BootInstant, Clock, Owner, Released, Result};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
+use super::aside::guarded;
 use super::dialect::{RowActivity, RowDialect, RowId};
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
@@ -17,6 +18,7 @@ use super::table::RowKey;
 use crate::dialect::Refusal;
 use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::session::refused;
+use crate::session_mark::SessionMark;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.
@@ -29,6 +31,7 @@ pub struct HeldRow<D: RowDialect> {
     pub(super) owner: Owner,
     pub(super) id: RowId,
     pub(super) server: Arc<str>,
+    pub(super) mark: Option<SessionMark>,
     pub(super) record: Record,
     pub(super) row: RowKey,
     pub(super) token: u64,
@@ -107,6 +110,7 @@ impl<D: RowDialect> HeldRow<D> {
             owner,
             id,
             server: open.server.clone(),
+            mark: open.mark.clone(),
             record,
             row,
             token,
@@ -227,7 +231,7 @@ impl<D: RowDialect> HeldRow<D> {
     pub(super) async fn is_in(&self, conn: &mut D::Conn) -> Result<bool> {
         let context = &self.sessions.context;
         let (dialect, asked) = (&context.dialect, context.clock.now());
-        match dialect.is_in(conn, &self.id).await {
+        match guarded(dialect.is_in(conn, &self.id)).await {
             Ok(true) => {
                 self.note_heard(asked);
                 Ok(true)
@@ -262,7 +266,7 @@ impl<D: RowDialect> Drop for HeldRow<D> {
         background.spawn(async move {
             let _pending_attempt: PendingAttempt = pending_attempt;
             let clock = &sessions.context.clock;
-            let undoing = sessions.context.dialect.rollback(&mut open.conn, &id);
+            let undoing = guarded(sessions.context.dialect.rollback(&mut open.conn, &id));
             if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
                 sessions.put(open);
             }

@@ -7,6 +7,7 @@ use dlock_contract::{BootInstant, Error, Result};
 
 use super::dialect::RowDialect;
 use crate::session::StoreContext;
+use crate::session_mark::SessionMark;
 
 /// The most sessions without a hold that are kept.
 const MOST: usize = 16;
@@ -17,6 +18,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) struct RowSession<D: RowDialect> {
     pub(super) conn: D::Conn,
     pub(super) number: i64,
+    pub(super) mark: Option<SessionMark>,
     /// The server at its other end.
     pub(super) server: Arc<str>,
     /// After so much silence the server ends it.
@@ -57,13 +59,14 @@ impl<D: RowDialect> RowSessions<D> {
         let opening = async {
             let (mut conn, number, server) = dialect.connect_row().await?;
             dialect.end_row_after(&mut conn, ttl).await?;
-            Ok((conn, number, server))
+            let mark = dialect.mark(&mut conn).await.map_err(|error| dialect.fault(error))?;
+            Ok((conn, number, mark, server))
         };
         let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
         let opened = clock.timeout_at(clock.now().after(timeout), opening).await.ok_or_else(late).flatten();
-        let (conn, number, server) = opened.map_err(Error::never_sent)?;
+        let (conn, number, mark, server) = opened.map_err(Error::never_sent)?;
         let now = clock.now();
-        Ok(RowSession { conn, number, server: server.into(), ttl, used: now, opened: now })
+        Ok(RowSession { conn, number, mark, server: server.into(), ttl, used: now, opened: now })
     }
 
     /// Keeps a session for the next hold. It must be in no transaction.
