@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use dlock_contract::{Health, Result};
+use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::{
     Committed, Dialect, NamedDialect, RowActivity, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords,
     Taken, check_tables, hex, prepare_tables,
@@ -82,6 +82,7 @@ impl RowDialect for MySql {
     ) -> BoxFuture<'a, Result<(RowKind, String)>> {
         Box::pin(async move {
             refuse_clusters(conn).await?;
+            refuse_log_of_statements(conn).await?;
             prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             table::kind_of(conn, table).await
         })
@@ -91,6 +92,7 @@ impl RowDialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_clusters(conn).await?;
+            refuse_log_of_statements(conn).await?;
             check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             tables::check_writable(conn, &self.words().tables).await?;
             table::kind_of(conn, table).await?;
@@ -262,6 +264,19 @@ impl RowDialect for MySql {
                 killed => killed.map(drop),
             }
         })
+    }
+}
+
+/// With such a log a server takes no change in a transaction at READ COMMITTED. Only an administrator may set another one.
+async fn refuse_log_of_statements(conn: &mut MySqlConnection) -> Result<()> {
+    let sql = "SELECT CAST(@@GLOBAL.log_bin AND @@SESSION.binlog_format = 'STATEMENT' AS SIGNED)";
+    match sqlx::raw_sql(sql).fetch_one(conn).await.and_then(|row| row.try_get_unchecked::<i64, _>(0)).map_err(fault)? {
+        0 => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported { need: "binlog_format=ROW or MIXED".into() },
+            "with binlog_format=STATEMENT the server refuses every change in the transaction of a row lock (error 1665): set \
+             binlog_format=ROW, or use way=lease",
+        )),
     }
 }
 

@@ -115,9 +115,9 @@ impl RowDialect for Postgres {
 
     fn end_wait<'a>(&'a self, conn: &'a mut PgConnection, taken: Taken) -> BoxFuture<'a, sqlx::Result<()>> {
         Box::pin(async move {
-            // The body's statements have no limit of ours. A rollback takes it back by itself.
+            // The body's statements have no limit, neither ours nor the account's. A rollback takes it back by itself.
             match taken {
-                Taken::Row(_) => sqlx::raw_sql("SET LOCAL lock_timeout TO DEFAULT").execute(conn).await.map(drop),
+                Taken::Row(_) => sqlx::raw_sql("SET LOCAL lock_timeout = 0").execute(conn).await.map(drop),
                 Taken::Busy | Taken::Missing => Ok(()),
             }
         })
@@ -225,7 +225,8 @@ impl RowDialect for Postgres {
 async fn locked(conn: &mut PgConnection, ask: RowAsk<'_>) -> sqlx::Result<Taken> {
     let (name, column, key) = (table::quoted(ask.table), &ask.table.column, literal(ask.key));
     let strength = if ask.is_shared { "SHARE" } else { "UPDATE" };
-    let wait = ask.wait.map(|wait| wait.as_millis()).filter(|millis| *millis > 0);
+    // The setting ends at 24.8 days. Whoever waits for longer asks again then.
+    let wait = ask.wait.map(|wait| wait.as_millis().min(i32::MAX as u128)).filter(|millis| *millis > 0);
     let (limit, patience) = match wait {
         None => (String::new(), " NOWAIT"),
         Some(millis) => (format!("SET LOCAL lock_timeout = {millis}; "), ""),

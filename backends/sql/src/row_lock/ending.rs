@@ -127,7 +127,7 @@ impl<D: RowDialect> RowShared<D> {
             drop(undoing);
             is_late = undone.is_none();
             if let Some(Ok(is_held)) = undone {
-                self.sessions.put(open);
+                self.sessions.give_back(open, held.has_worked());
                 held.end();
                 if held.has_late_work() {
                     return Err(refusal("a task of the body began a statement after the body's end"));

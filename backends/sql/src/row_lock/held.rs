@@ -154,6 +154,11 @@ impl<D: RowDialect> HeldRow<D> {
         has_work
     }
 
+    /// Whether the body has used its session.
+    pub(super) fn has_worked(&self) -> bool {
+        self.has_work.load(Ordering::SeqCst)
+    }
+
     /// Notes that the body works, and tells whether it has worked before.
     pub(super) fn note_work(&self) -> bool {
         self.has_work.swap(true, Ordering::SeqCst)
@@ -263,12 +268,13 @@ impl<D: RowDialect> Drop for HeldRow<D> {
         // An abandon that follows waits for it.
         let (pending_attempt, id, sessions) =
             (self.pending_attempts.begin(self.owner), self.id.clone(), self.sessions.clone());
+        let has_work = self.has_worked();
         background.spawn(async move {
             let _pending_attempt: PendingAttempt = pending_attempt;
             let clock = &sessions.context.clock;
             let undoing = guarded(sessions.context.dialect.rollback(&mut open.conn, &id));
             if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
-                sessions.put(open);
+                sessions.give_back(open, has_work);
             }
         });
     }

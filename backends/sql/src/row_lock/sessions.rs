@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Result};
 
 use super::dialect::RowDialect;
@@ -76,6 +77,29 @@ impl<D: RowDialect> RowSessions<D> {
         if idle.len() < MOST && self.is_fresh(&open) {
             idle.push(open);
         }
+    }
+
+    /// Keeps a session for the next hold, or replaces one that a body has used.
+    pub(super) fn give_back(self: &Arc<Self>, open: RowSession<D>, is_used: bool) {
+        if is_used {
+            self.replace(open);
+        } else {
+            self.put(open);
+        }
+    }
+
+    /// Ends a session that a body has used, and opens another one in its place, so that nothing that the body has set there is the
+    /// next body's: temporary tables, variables, modes.
+    pub(super) fn replace(self: &Arc<Self>, used: RowSession<D>) {
+        let Ok(background) = background() else { return };
+        let sessions = self.clone();
+        background.spawn(async move {
+            let ttl = used.ttl;
+            sessions.close(vec![used]).await;
+            if let Ok(fresh) = sessions.open(ttl).await {
+                sessions.put(fresh);
+            }
+        });
     }
 
     /// Ends those that were idle for so long that the server may end them soon.

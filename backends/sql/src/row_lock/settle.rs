@@ -61,7 +61,7 @@ impl<D: RowDialect> RowShared<D> {
             Ok(committed @ (Committed::Clean | Committed::Marked)) => {
                 held.note_committed();
                 if committed == Committed::Clean {
-                    self.sessions.put(open);
+                    self.sessions.replace(open);
                 }
                 return Ok(());
             }
