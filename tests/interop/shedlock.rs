@@ -75,7 +75,10 @@ impl Server {
 
     async fn registry(&self) -> Registry {
         let registry = Registry::new();
-        registry.connect("store", &format!("{}?layout=shedlock", self.instance.url())).await.unwrap();
+        registry
+            .connect("store", &format!("{}?layout=shedlock&shedlock_create=yes", self.instance.url()))
+            .await
+            .unwrap();
         registry.set_default("store").unwrap();
         registry
     }

@@ -17,7 +17,7 @@ pub mod versioned;
 use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
-use dlock_sql::{LeaseRow, Product, Settings, Source, Way, shedlock_table};
+use dlock_sql::{LeaseRow, Product, Settings, ShedlockTable, Source, Way};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnectOptions;
 
@@ -54,7 +54,7 @@ pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<Postgres>> {
 }
 
 async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<LeaseRow<Postgres>> {
-    let dialect = Postgres::new(server, clock).in_shedlock(shedlock_table(address)?);
+    let dialect = Postgres::new(server, clock).in_shedlock(ShedlockTable::of(address, address.option("schema"))?);
     LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }
 

@@ -87,12 +87,12 @@ impl Store for Shedlock {
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let url = format!("{}?layout=shedlock", self.served.url());
+        let url = format!("{}?layout=shedlock&shedlock_create=yes", self.served.url());
         Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
     fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
-        let url = format!("{}?layout=shedlock&max_connections=3", self.served.url());
+        let url = format!("{}?layout=shedlock&shedlock_create=yes&max_connections=3", self.served.url());
         Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
