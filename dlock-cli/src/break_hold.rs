@@ -56,7 +56,8 @@ fn confirmed(key: &str, holder: String) -> Result<bool, Failure> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn operator() -> String {
+/// The user and the host.
+pub(crate) fn operator() -> String {
     let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
     let host = ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| std::env::var(name).ok());
     format!("{}@{}", user.as_deref().unwrap_or("unknown"), host.as_deref().unwrap_or("dlock-cli"))

@@ -65,6 +65,8 @@ pub(crate) enum Command {
     Ls(LsArgs),
     /// Shows who holds a lock, since when, and how many wait
     Show(ShowArgs),
+    /// Watches the locks of a store, live on the terminal
+    Watch(WatchArgs),
     /// Waits until nobody holds a lock
     Wait(WaitArgs),
     /// Ends a hold of a lock
@@ -191,6 +193,17 @@ pub(crate) struct LsArgs {
 pub(crate) struct ShowArgs {
     /// The key, such as stock:42; stock:<42> is found too
     pub(crate) key: String,
+}
+
+/// The words of `dlock watch`.
+#[derive(Args, Debug)]
+pub(crate) struct WatchArgs {
+    /// Only keys that begin like this
+    #[arg(default_value = "")]
+    pub(crate) prefix: String,
+    /// How often the store is looked at
+    #[arg(long, default_value = "1s", value_parser = duration)]
+    pub(crate) every: Duration,
 }
 
 /// The words of `dlock wait`.

@@ -14,6 +14,7 @@ mod show;
 mod sites;
 mod store;
 mod wait;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -65,6 +66,7 @@ async fn command(cli: Cli) -> Result<Exit, Failure> {
         Command::Run(run) => run::run(&store, run).await,
         Command::Ls(ls) => ls::list(&store, &ls, json).await,
         Command::Show(show) => show::show(&store, &show, json).await,
+        Command::Watch(watch) => watch::watch(&store, &watch).await,
         Command::Wait(wait) => wait::wait(&store, &wait).await,
         Command::Break(order) => break_hold::break_hold(&store, &order, json).await,
         Command::Doctor(doctor) => doctor::examine(store, doctor, json).await,
