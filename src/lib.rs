@@ -73,6 +73,10 @@ pub async fn connect_from_env() -> Result<Vec<String>> {
 struct ComingFrom;
 
 #[cfg(doctest)]
+#[doc = include_str!("../docs/operations.md")]
+struct Operations;
+
+#[cfg(doctest)]
 #[doc = include_str!("../docs/redlock.md")]
 struct Redlock;
 

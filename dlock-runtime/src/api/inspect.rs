@@ -76,9 +76,9 @@ pub struct LocksPage {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is listed before `page`"]
 pub struct Locks {
-    registry: Registry,
-    backend: Option<String>,
-    listing: Listing,
+    pub(super) registry: Registry,
+    pub(super) backend: Option<String>,
+    pub(super) listing: Listing,
 }
 
 impl Locks {
@@ -225,7 +225,7 @@ impl IntoFuture for BreakHold {
 }
 
 /// The state of a lock, with its names in the store.
-fn state_of<'a>(backend: &'a dyn Backend, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+pub(super) fn state_of<'a>(backend: &'a dyn Backend, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
     Box::pin(async move {
         let mut state = backend.look(key).await?;
         state.names = backend.identify(key)?.names();
