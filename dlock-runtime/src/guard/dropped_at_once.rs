@@ -17,12 +17,10 @@ const AT_ONCE: Duration = Duration::from_micros(1);
 static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
 
 /// Since when the caller has a guard that it has not used; `None` if it has used it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Use(Mutex<Option<Instant>>);
 
 impl Use {
-    pub(super) const NONE: Self = Self(Mutex::new(None));
-
     pub(super) fn begin(&self) {
         self.set(Some(Instant::now()));
     }

@@ -51,13 +51,13 @@ pub struct Guard {
 }
 
 impl Guard {
-    pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
+    pub(crate) fn new(tenure: Arc<Tenure>) -> Self {
         Self {
             held: Held(tenure),
             handed_over: false,
             joined: None,
             #[cfg(debug_assertions)]
-            use_seen: dropped_at_once::Use::NONE,
+            use_seen: dropped_at_once::Use::default(),
         }
     }
 
