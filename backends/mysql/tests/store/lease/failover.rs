@@ -7,7 +7,7 @@ use dlock_testkit::servers::Instance;
 
 use super::kit::{Database, TTL};
 
-cases_with_own_server! {
+cases_with_own_server! { on both:
     a_renewal_by_another_server_is_unanswered_and_never_confirmed
 }
 
