@@ -23,7 +23,7 @@ const AT_ONCE: usize = 4;
 /// The targets that run longest, in this order, and how many tests of each run at once. They start first, since a long target
 /// that starts last ends last. On two cores the harness would run two tests at a time. With many more, tests whose servers are
 /// late fail.
-const LONG: [(&str, &str); 3] = [("process", "6"), ("store", "4"), ("conformance", "6")];
+const LONG: [(&str, &str); 3] = [("process", "4"), ("store", "3"), ("conformance", "5")];
 
 /// How many tests of any other target run at once.
 const OTHERS: &str = "2";
@@ -210,7 +210,7 @@ mod tests {
             json!({ "target": target, "executable": executable, "manifest_path": "/a/redis/Cargo.toml" })
         };
         let found = target(&message("test", Some("/a/target/store"))).unwrap();
-        assert_eq!((&*found.name, found.at_once), ("redis store", "4"));
+        assert_eq!((&*found.name, found.at_once), ("redis store", "3"));
         assert_eq!(found.program.unwrap(), ("/a/target/store".into(), "/a/redis".into()));
         for other in [message("example", Some("/a/b")), message("lib", Some("/a/b")), message("test", None)] {
             assert!(target(&other).is_none(), "{other}");
