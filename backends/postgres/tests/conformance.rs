@@ -10,8 +10,8 @@ use std::sync::Arc;
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_testkit::conformance::{self, Served};
-use dlock_testkit::servers::Postgres;
 use dlock_testkit::servers::PostgresRelease::{self, Eighteen, Fifteen};
+use dlock_testkit::servers::{Postgres, as_shipped};
 use futures::future::BoxFuture;
 use row::Rows;
 
@@ -22,7 +22,8 @@ fn main() -> ExitCode {
         ("postgres-named", || Ok(Box::new(Named { served: serve(Fifteen)? }))),
         ("postgres-row", || Ok(Box::new(Rows { served: serve(Fifteen)? }))),
     ];
-    let further: [(&str, conformance::Start); 3] = [
+    let further: [(&str, conformance::Start); 4] = [
+        ("postgres-as-shipped", || Ok(Box::new(Leases { served: Served::start(as_shipped(Postgres::default()))? }))),
         ("postgres-18", || Ok(Box::new(Leases { served: serve(Eighteen)? }))),
         ("postgres-18-named", || Ok(Box::new(Named { served: serve(Eighteen)? }))),
         ("postgres-18-row", || Ok(Box::new(Rows { served: serve(Eighteen)? }))),

@@ -9,7 +9,7 @@ use sqlx::Connection;
 
 use super::kit::{Database, TTL};
 
-cases_with_own_server! {
+cases_with_own_server! { on both:
     a_renewal_by_another_server_is_unanswered_and_never_confirmed
     no_session_of_a_stranger_is_ended_after_a_restart
 }

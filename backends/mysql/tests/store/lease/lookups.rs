@@ -13,7 +13,7 @@ use super::cases::sweep::in_use_but_one;
 use super::kit::{Database, TTL};
 use crate::row_kit;
 
-cases_with_own_server! {
+cases_with_own_server! { on both:
     a_locked_row_of_another_key_does_not_delay_a_renewal_of_several
     no_check_of_the_tables_reads_the_catalogue_of_all_databases
     a_sweep_reads_the_oldest_rows_and_not_those_in_use

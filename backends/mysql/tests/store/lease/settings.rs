@@ -13,7 +13,7 @@ use crate::named::support::named_cycle;
 use crate::row_cases::support::row_cycle;
 use crate::{named_kit, row_kit};
 
-cases_with_own_server! {
+cases_with_own_server! { on both:
     settings_of_the_server_make_no_difference_to_a_session
     a_read_only_server_is_refused_and_told_when_it_becomes_one
     a_server_without_a_free_connection_is_an_outage_with_its_code
