@@ -62,7 +62,7 @@ async fn try_many_operations(connection: &Connection) -> Result<()> {
             "max-txn-ops",
             format!("dlock needs the server's default `--max-txn-ops={USUAL_MAX_OPERATIONS}` or more: {text}"),
         )),
-        answer => Ok(drop(answer?)),
+        answer => Ok(answer.map(drop)?),
     }
 }
 
