@@ -16,6 +16,7 @@ mod batch;
 mod blocking;
 mod body_runs_on;
 mod cancel;
+mod cleanup;
 mod cohort;
 mod cohort_ends;
 mod cohort_ids;

@@ -114,3 +114,19 @@ fn a_hold_that_has_ended_is_not_put_back_into_the_schedule() {
     apply(&clock, &tenure, Ok(Validity::new(clock.now(), Duration::from_secs(30))));
     assert!(schedule.lock().due.is_empty());
 }
+
+/// The hold may end before the task that listens is there.
+#[test]
+fn a_watch_without_holds_keeps_no_task() {
+    let registry = Registry::new();
+    registry.install("memory", Memory::new()).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let watch = SessionWatch::of(&guard.0);
+    watch.forget(&guard.0);
+    let (lives, ended) = mpsc::channel::<()>();
+    watch.run(background().unwrap().run(async move {
+        let _lives = lives;
+        std::future::pending().await
+    }));
+    ended.recv().unwrap_err();
+}
