@@ -115,9 +115,15 @@ impl RowDialect for MySql {
         })
     }
 
-    fn end_wait<'a>(&'a self, conn: &'a mut MySqlConnection, _: Taken) -> BoxFuture<'a, sqlx::Result<()>> {
+    fn end_wait<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        _: Taken,
+        ttl: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<()>> {
         Box::pin(async move {
-            sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = DEFAULT").execute(conn).await.map(drop)
+            let set = format!("SET SESSION innodb_lock_wait_timeout = DEFAULT, wait_timeout = {}", whole_seconds(ttl));
+            sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
         })
     }
 
@@ -288,7 +294,11 @@ async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) 
         None => (String::new(), "NOWAIT".to_owned()),
         // The other one has a setting for it.
         Some(seconds) => {
-            (format!("SET SESSION innodb_lock_wait_timeout = {seconds}; "), format!("/*M!100301 WAIT {seconds} */"))
+            let silence = whole_seconds(ask.silence);
+            (
+                format!("SET SESSION innodb_lock_wait_timeout = {seconds}, wait_timeout = {silence}; "),
+                format!("/*M!100301 WAIT {seconds} */"),
+            )
         }
     };
     let sql = format!(

@@ -113,11 +113,22 @@ impl RowDialect for Postgres {
         })
     }
 
-    fn end_wait<'a>(&'a self, conn: &'a mut PgConnection, taken: Taken) -> BoxFuture<'a, sqlx::Result<()>> {
+    fn end_wait<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        taken: Taken,
+        ttl: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<()>> {
         Box::pin(async move {
             // The body's statements have no limit, neither ours nor the account's. A rollback takes it back by itself.
             match taken {
-                Taken::Row(_) => sqlx::raw_sql("SET LOCAL lock_timeout = 0").execute(conn).await.map(drop),
+                Taken::Row(_) => {
+                    let set = format!(
+                        "SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {}",
+                        ttl.as_millis()
+                    );
+                    sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
+                }
                 Taken::Busy | Taken::Missing => Ok(()),
             }
         })
@@ -229,7 +240,13 @@ async fn locked(conn: &mut PgConnection, ask: RowAsk<'_>) -> sqlx::Result<Taken>
     let wait = ask.wait.map(|wait| wait.as_millis().min(i32::MAX as u128)).filter(|millis| *millis > 0);
     let (limit, patience) = match wait {
         None => (String::new(), " NOWAIT"),
-        Some(millis) => (format!("SET LOCAL lock_timeout = {millis}; "), ""),
+        Some(millis) => {
+            let silence = ask.silence.as_millis();
+            let limits = format!(
+                "SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {silence}; "
+            );
+            (limits, "")
+        }
     };
     let sql = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {limit}\

@@ -38,7 +38,8 @@ pub trait RowDialect: Dialect {
 
     /// Takes back what [`take_row`](Self::take_row) has set for its wait. Of a row that was taken, it asks the server, whose answer
     /// also says that the session has outlived the answer before.
-    fn end_wait<'a>(&'a self, conn: &'a mut Self::Conn, taken: Taken) -> BoxFuture<'a, sqlx::Result<()>>;
+    fn end_wait<'a>(&'a self, conn: &'a mut Self::Conn, taken: Taken, ttl: Duration)
+    -> BoxFuture<'a, sqlx::Result<()>>;
 
     /// Whether the session is still in the transaction in which it locked the row. It may end savepoints.
     fn is_in<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
@@ -125,6 +126,9 @@ pub struct RowAsk<'a> {
     pub is_shared: bool,
     /// For how long to wait for it, if at all. The server may round it up to whole seconds.
     pub wait: Option<Duration>,
+    /// After so long a silence behind a wait the server ends the session, until [`end_wait`](RowDialect::end_wait) raises that to
+    /// the ttl. It may grant the row to a waiter whose host is silent, and would keep it for each of them as long as the ttl.
+    pub silence: Duration,
 }
 
 /// What a session does.

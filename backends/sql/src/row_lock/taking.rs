@@ -23,6 +23,9 @@ use crate::session_mark::SessionMark;
 /// How often a row that is missing is made, and asked for again: another process may sweep it in between.
 const MADE: u32 = 3;
 
+/// How long a waiter that was granted the row may take to say that it is there.
+const SILENCE: Duration = Duration::from_secs(2);
+
 /// What a request for a row found.
 pub(super) enum Found<D: RowDialect> {
     Held(Arc<HeldRow<D>>),
@@ -132,7 +135,14 @@ impl<D: RowDialect> RowShared<D> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let (mut open, mut is_new) = self.sessions.get(claim.ttl).await?;
         loop {
-            let ask = RowAsk { table: &self.table, key: row, hold, is_shared: claim.mode == Mode::Read, wait };
+            let ask = RowAsk {
+                table: &self.table,
+                key: row,
+                hold,
+                is_shared: claim.mode == Mode::Read,
+                wait,
+                silence: SILENCE.min(claim.ttl),
+            };
             let asked = clock.now();
             session.set(open.mark.as_ref(), &open.server);
             let taking = async {
@@ -143,7 +153,7 @@ impl<D: RowDialect> RowShared<D> {
                 // After a wait the server counts the silence anew. Since when cannot be told by the time of that answer, which
                 // may come late: only this request, once it is answered, says that the session lived when it was sent.
                 let since = clock.now();
-                dialect.end_wait(&mut open.conn, taken).await?;
+                dialect.end_wait(&mut open.conn, taken, claim.ttl).await?;
                 Ok((taken, since))
             };
             match taking.await {

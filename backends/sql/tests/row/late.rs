@@ -16,6 +16,7 @@ row_lock_cases! {
     a_hold_that_was_waited_for_counts_from_a_request_that_was_answered
     a_session_that_could_not_be_ended_is_ended_by_the_next_release
     a_lent_connection_counts_from_what_its_own_session_has_said
+    a_waiter_whose_host_is_silent_keeps_the_row_for_no_ttl
 }
 
 const TTL: Duration = Duration::from_secs(9);
@@ -132,4 +133,37 @@ async fn from(store: &Store, hold: &Hold) -> BootInstant {
 
 async fn until_from(store: &Store, hold: &Hold, asked: BootInstant) {
     dlock_testkit::wait_until("it is prolonged", async || from(store, hold).await > asked).await.unwrap();
+}
+
+/// The server grants the row to each of them in turn, and does not see that nobody is there.
+async fn a_waiter_whose_host_is_silent_keeps_the_row_for_no_ttl(database: Database) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let near = open(&database.url()).await.unwrap();
+    let before = take(&near, &database.claim("b", HOUR)).await;
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let far = open(&url).await.unwrap();
+    let mut silent = Vec::new();
+    for count in 1..=2 {
+        silent.push(tokio::spawn(stand(&far, &database.claim("b", HOUR)).await.signal.unwrap()));
+        let waits = async || crate::row_kit::waiting(&database).await == count;
+        dlock_testkit::wait_until("it waits", waits).await.unwrap();
+    }
+    proxy.set(Mode::BLACKHOLE);
+    near.release(&before).await.unwrap();
+    let other = open(&database.url()).await.unwrap();
+    let next = async || {
+        let asked = other.try_acquire(&database.claim("b", HOUR), dlock_contract::Queue::Leave).await;
+        matches!(asked, Ok(dlock_contract::Attempt::Acquired(_)))
+    };
+    dlock_testkit::wait_until("the row is free", next).await.unwrap();
+    // One that is there keeps it for the whole ttl.
+    let hold = take(&near, &database.claim("c", TTL)).await;
+    let waiting = tokio::spawn(stand(&other, &database.claim("c", HOUR)).await.signal.unwrap());
+    dlock_testkit::wait_until("it waits", async || crate::row_kit::waiting(&database).await == 1).await.unwrap();
+    near.release(&hold).await.unwrap();
+    let Signal::Granted(hold) = waiting.await.unwrap().unwrap() else { panic!("no hold") };
+    // The passing of the short limit is what is tested.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert!(matches!(confirm(&other, &hold).await, Standing::Renewed(_)));
+    silent.iter().for_each(tokio::task::JoinHandle::abort);
 }
