@@ -14,6 +14,7 @@ use crate::reply::fault;
 use crate::reply::fault::evicts;
 use crate::reply::read::{field, is_forbidden, settings, text};
 use crate::scripts::call::words;
+use crate::topology::target::Plan;
 use crate::url::settings::GuardTime;
 
 /// Refuses a server, or a cluster with one, on which locks would not be safe.
@@ -30,6 +31,9 @@ pub(crate) async fn check(connections: &Arc<Connections>) -> Result<Health> {
     let config = words(&["CONFIG", "GET", "maxmemory-policy", "appendonly"]);
     let configs = connections.everywhere(&shared, config).await?;
     let mut health = Health::new();
+    if let Plan::Sentinel(sentinels) = &connections.target.plan {
+        health.findings = sentinels.compare(&connections.clock).await?;
+    }
     for (server, info) in &infos {
         let config = configs.iter().find(|(of, _)| of == server).map_or(&Value::Nil, |(_, config)| config);
         health = with(health, connections, server, info, config)?;
