@@ -2,7 +2,8 @@
 //!
 //! Keys of one lock, in one hash slot: `l` its value (owner and note, with a lease), `l:q` its wait queue (sorted set of
 //! entries by time of joining), `l:a` its processes (hash: process → lease in ms, and `?` → the process that was handed
-//! the lock last and has not asked since, and its owner). Only `l` is passed in; the other two are made of it, so that
+//! the lock last and has not asked since, and its owner; `@` → the waiter that finds out when a foreign client has gone, and
+//! by when it asks again). Only `l` is passed in; the other two are made of it, so that
 //! the release of an uncontended lock carries one name and runs two commands.
 //!
 //! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
