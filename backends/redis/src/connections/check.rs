@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ::redis::Value;
 use dlock_contract::engine::line;
-use dlock_contract::{Error, Health, Result};
+use dlock_contract::{Health, Result};
 
 use crate::connections::pool::Connections;
 use crate::connections::rights;
@@ -24,7 +24,11 @@ use crate::url::settings::GuardTime;
 pub(crate) async fn check(connections: &Arc<Connections>) -> Result<Health> {
     let shared = connections.here().await?;
     let is_cluster = connections.cluster().is_some();
-    rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?)?;
+    rights::judge(
+        &connections
+            .command(&shared, rights::question(is_cluster, connections.target.settings.wait_replicas > 0))
+            .await?,
+    )?;
     let infos = connections.everywhere(&shared, ::redis::cmd("INFO")).await?;
     connections.compare_and_delete.look_at(infos.iter().map(|(_, info)| info));
     // Hosted servers block CONFIG, and an account may be without INFO. Each of them reports the settings.
@@ -108,7 +112,7 @@ fn check_info(info: &str, cluster: bool) -> Result<()> {
     }
     match (field("cluster_enabled") == Some("1"), cluster) {
         (true, false) => Err(fault::no_cluster()),
-        (false, true) => Err(Error::config("url", "this Redis is no part of a cluster: its URL begins with redis://")),
+        (false, true) => Err(fault::no_part_of_a_cluster()),
         _ => Ok(()),
     }
 }

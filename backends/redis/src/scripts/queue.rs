@@ -19,7 +19,7 @@ end
 }
 
 /// The function alone.
-pub(crate) const BESIDE: &str = beside!();
+pub const BESIDE: &str = beside!();
 
 /// Shared by the scripts that may hand the lock on; after `CLOCK`, with `L`.
 pub const ADVANCE: &str = concat!(
@@ -194,7 +194,7 @@ local function ask(v,freed,me,e,p,ttl,lease)
   redis.call('PEXPIRE',Q,'30000')
   redis.call('HSET',A,p,math.floor(us/1000)+lease)
   redis.call('PEXPIRE',A,'30000')
-  if v and own then return {0,left,us} end
+  if v and own then return {0,left,us,1,string.sub(v,34)} end
   if left then
     -- When it is not the strangers' turn, the first one has to find the moment between two of their holds, so it looks the
     -- more often the shorter the present one has been there. In a turn to find out who is there it looks all the time.
