@@ -94,7 +94,14 @@ pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backe
             let missing = |name: &str| Error::new(ErrorKind::Internal, format!("{name:?} is no store of this pair"));
             (made.make)(&address, registry.clock(), &|name| opened.get(name).cloned().ok_or_else(|| missing(name)))
         }
-        Way::Opened(opener, address) => (opener.open)(address, registry.clock()).await,
+        Way::Opened(opener, address) => {
+            let place = address.place();
+            let opened = (opener.open)(address, registry.clock()).await;
+            opened.map_err(|error| match place {
+                Some(place) => error.at(&place),
+                None => error,
+            })
+        }
     }
 }
 
@@ -129,7 +136,8 @@ pub(crate) fn members(url: &str) -> Vec<String> {
 }
 
 fn scheme(url: &str) -> String {
-    url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase()
+    let file = || url.split_once(':').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("sqlite"));
+    url.split_once("://").or_else(file).map_or("", |(scheme, _)| scheme).to_ascii_lowercase()
 }
 
 fn made_of_others(scheme: &str) -> Option<(&'static MadeOfOthers, &'static UrlForm)> {

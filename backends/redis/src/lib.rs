@@ -77,11 +77,12 @@ pub mod internal {
         pub use crate::scripts::clock::CLOCK;
         pub use crate::scripts::exclusive::SCRIPTS;
         pub use crate::scripts::lua::Lua;
-        pub use crate::scripts::queue::ADVANCE;
+        pub use crate::scripts::queue::{ADVANCE, BESIDE};
     }
     pub use crate::layout::units::millis;
     pub use crate::lock::inspect::{LEAST, listed_key, lock_pattern, owner_of, record_name, scan_command, scanned};
     pub use crate::lock::renew::in_batches;
+    pub use crate::lock::store::probe_claim;
     pub use crate::reply::read::released;
     pub use crate::scripts::try_once::LOOK;
     pub use crate::topology::target::Target;

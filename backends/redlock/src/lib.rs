@@ -29,6 +29,7 @@ mod nodes;
 mod release;
 mod renew;
 mod round;
+mod rows;
 mod scripts;
 mod store;
 mod tally;

@@ -25,6 +25,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     &["consul"],
     UrlBody::Hosts,
 )
+.port(|_| DEFAULT_PORT)
 .options(&[
     OptionRow::one_of("keys", &["literal"]),
     OptionRow::new("lock_delay", "a duration from 0s to 60s"),
@@ -102,9 +103,11 @@ impl Settings {
 
 /// The TLS settings of the URL, or else of the environment.
 fn tls(address: &Address, named: &HttpAddress, lookup: Lookup) -> Result<Option<Tls>> {
-    let wanted = match named.tls {
-        Some(tls) => Some(tls),
-        None => flag(lookup, "CONSUL_HTTP_SSL")?,
+    // As Consul's own client: TLS that was asked for once is never taken back by `http://` in the address. Otherwise the token
+    // would leave in clear text.
+    let wanted = match (named.tls, flag(lookup, "CONSUL_HTTP_SSL")?) {
+        (Some(true), _) | (_, Some(true)) => Some(true),
+        (tls, flag) => tls.or(flag),
     };
     // A URL with TLS files never means clear text, even if a variable says so.
     let has_files = ["ca", "cert", "key"].iter().any(|name| address.option(name).is_some());

@@ -21,6 +21,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     &["mysql", "mariadb"],
     UrlBody::HostsAfterLastAt,
 )
+.port(|_| DEFAULT_PORT)
 .options(&[
     OptionRow::TLS,
     OptionRow::CA,

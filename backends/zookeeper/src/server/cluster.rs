@@ -27,6 +27,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     &["zk"],
     UrlBody::HostsAfterLastAt,
 )
+.port(|_| DEFAULT_PORT)
 .options(&[
     OptionRow::one_of("keys", &["dlock", "literal"]),
     OptionRow::one_of("layout", &["curator", "kazoo"]),
