@@ -2,6 +2,8 @@
 //! [row locks](row) (`SELECT … FOR UPDATE`).
 //!
 //! The algorithms are in `dlock-sql`. This crate has the parts that are specific to PostgreSQL.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

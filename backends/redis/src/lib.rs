@@ -18,6 +18,8 @@
 //!
 //! If the server loses its data (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it loses locks
 //! too: use the fencing token where that matters. Leases run by the server's wall clock.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

@@ -6,6 +6,8 @@
 //! `versioned` locks nothing: it compares and sets a version column of the user's own table.
 //!
 //! This crate is no store. It knows no client of a server; a dialect runs the statements.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

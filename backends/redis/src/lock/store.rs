@@ -43,7 +43,7 @@ impl Redis {
     /// `redis-sentinel://[user:password@]host[:port],…/name[/db]` leads to, or to the cluster of
     /// `redis-cluster://[user:password@]host[:port],…`; with `rediss` in the place of `redis` by TLS.
     ///
-    /// In a user or password, `@ : / % # ?` are percent-encoded. `docs/backends.md` lists the parameters: `eviction`,
+    /// In a user or password, `@ : / % # ?` are percent-encoded. `backends/redis/README.md` lists the parameters: `eviction`,
     /// `restart_guard`, `failover_guard`, `wait_replicas`, files for TLS, the sentinels' own credentials.
     ///
     /// # Errors
