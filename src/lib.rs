@@ -1,4 +1,4 @@
-#![doc = include_str!("../README.md")]
+#![doc = include_str!("front.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -72,12 +72,20 @@ pub async fn connect_from_env() -> Result<Vec<String>> {
 #[doc = include_str!("../docs/coming-from.md")]
 struct ComingFrom;
 
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(doctest)]
-#[doc = include_str!("../docs/redlock.md")]
+#[doc = include_str!("../docs/operations.md")]
+struct Operations;
+
+#[cfg(doctest)]
+#[doc = include_str!("../backends/redlock/README.md")]
 struct Redlock;
 
 #[cfg(doctest)]
-#[doc = include_str!("../docs/paired.md")]
+#[doc = include_str!("../backends/paired/README.md")]
 struct Paired;
 
 #[cfg(doctest)]

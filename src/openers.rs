@@ -94,7 +94,14 @@ pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backe
             let missing = |name: &str| Error::new(ErrorKind::Internal, format!("{name:?} is no store of this pair"));
             (made.make)(&address, registry.clock(), &|name| opened.get(name).cloned().ok_or_else(|| missing(name)))
         }
-        Way::Opened(opener, address) => (opener.open)(address, registry.clock()).await,
+        Way::Opened(opener, address) => {
+            let place = address.place();
+            let opened = (opener.open)(address, registry.clock()).await;
+            opened.map_err(|error| match place {
+                Some(place) => error.at(&place),
+                None => error,
+            })
+        }
     }
 }
 
@@ -129,7 +136,8 @@ pub(crate) fn members(url: &str) -> Vec<String> {
 }
 
 fn scheme(url: &str) -> String {
-    url.split_once("://").map_or("", |(scheme, _)| scheme).to_ascii_lowercase()
+    let file = || url.split_once(':').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("sqlite"));
+    url.split_once("://").or_else(file).map_or("", |(scheme, _)| scheme).to_ascii_lowercase()
 }
 
 fn made_of_others(scheme: &str) -> Option<(&'static MadeOfOthers, &'static UrlForm)> {
@@ -182,20 +190,21 @@ mod tests {
 
     #[test]
     fn the_pages_name_every_option_of_a_url_and_no_other() {
-        let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs");
-        let [stores, redlock] = ["backends.md", "redlock.md"].map(|page| fs::read_to_string(docs.join(page)).unwrap());
+        let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("backends");
+        let pages = fs::read_dir(stores).unwrap().map(|store| store.unwrap().path().join("README.md"));
+        let pages: String = pages.map(|page| fs::read_to_string(page).unwrap()).collect();
         let rows: BTreeSet<_> = all_forms().flat_map(|form| form.options).map(|row| row.name).collect();
         for name in &rows {
             let named = [format!("`{name}`"), format!("`{name}="), format!("?{name}="), format!("&{name}=")];
-            let is_named = named.iter().any(|text| stores.contains(text) || redlock.contains(text));
-            assert!(is_named, "docs/backends.md does not name the option `{name}`");
+            let is_named = named.iter().any(|text| pages.contains(text));
+            assert!(is_named, "no page of a store, backends/*/README.md, names the option `{name}`");
         }
         // A build without a store does not know its options.
         if OPENERS.len() == OPENED.len() && !MADE_OF_OTHERS.is_empty() {
-            let tables = in_tables(&stores);
-            assert!(tables.len() > 10, "the tables of docs/backends.md are not found: {tables:?}");
+            let tables = in_tables(&pages);
+            assert!(tables.len() > 10, "the tables of backends/*/README.md are not found: {tables:?}");
             let unknown: Vec<_> = tables.difference(&rows).collect();
-            assert!(unknown.is_empty(), "docs/backends.md has options that no store takes: {unknown:?}");
+            assert!(unknown.is_empty(), "backends/*/README.md has options that no store takes: {unknown:?}");
         }
     }
 

@@ -230,7 +230,7 @@ promises! { payment cache order_state shared_file transfer long_task web worker_
 fn a_schedule_and_a_payment_keep_their_promises_on_a_database_alone() {
     let [mysql, mariadb, postgres] = databases("service");
     // Beside Java nodes a service has its locks in ShedLock's table.
-    let beside_java = format!("{mysql}?layout=shedlock");
+    let beside_java = format!("{mysql}?layout=shedlock&shedlock_create=yes");
     for (name, url) in [
         ("scheduled_report", &mariadb),
         ("scheduled_report", &postgres),

@@ -268,6 +268,11 @@ mod size {
         Ok(work(bytes).await)
     }
 
+    #[distributed_lock(key = "size:<id>")]
+    async fn locked(id: u64, bytes: Large) -> Result<u8, Error> {
+        Ok(work(&bytes).await)
+    }
+
     #[distributed_lock(key = "size:<id>", guard = _held, fence = _token)]
     async fn with_guard(id: u64, bytes: Large) -> Result<u8, Error> {
         Ok(work(&bytes).await)
@@ -294,10 +299,11 @@ mod size {
     }
 
     #[test]
-    fn no_option_makes_the_future_large() {
+    fn neither_the_lock_nor_an_option_makes_the_future_large() {
         let bytes = [0; 4096];
         let most = size_of_val(&moved(1, bytes)) + 256;
         for (what, size) in [
+            ("no option", size_of_val(&locked(1, bytes))),
             ("guard", size_of_val(&with_guard(1, bytes))),
             ("keys", size_of_val(&with_keys(1, bytes))),
             ("call", size_of_val(&with_call(1, bytes))),

@@ -1,5 +1,4 @@
-//! The table of what each store can do, in the README and in docs/backends.md, is written from the stores' own profiles. The
-//! table of what each store promises is written by hand in the README, and copied to docs/backends.md.
+//! The table of what each store can do, in docs/promises.md, is written from the stores' own profiles.
 //!
 //! `DLOCK_WRITE=1 cargo test --features etcd --test promises` writes it again. A store adds itself by one line in [`STORES`].
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
@@ -40,50 +39,26 @@ const STORES: &[Store] = &[
 
 const BEGIN: &str = "<!-- Written by tests/promises.rs: begin -->\n";
 const END: &str = "<!-- Written by tests/promises.rs: end -->\n";
-const PAGES: [&str; 2] = ["README.md", "docs/backends.md"];
-
-/// The lines around the table of promises in the README.
-const COPIED: [&str; 2] = [
-    "<!-- Copied to docs/backends.md by tests/promises.rs: begin -->\n",
-    "<!-- Copied to docs/backends.md by tests/promises.rs: end -->\n",
-];
-/// The lines around its copy.
-const COPY: [&str; 2] = [
-    "<!-- Copied from README.md by tests/promises.rs: begin -->\n",
-    "<!-- Copied from README.md by tests/promises.rs: end -->\n",
-];
-/// How the README links to a section of the other page.
-const BACKENDS_PAGE: &str = "https://docs.rs/crate/dlock-rs/latest/source/docs/backends.md#";
+const PAGE: &str = "docs/promises.md";
 
 #[tokio::test]
-async fn the_tables_of_the_readme_and_of_the_page_of_the_stores_are_up_to_date() {
+async fn the_table_of_what_each_store_can_do_is_up_to_date() {
     let table = table().await;
-    for page in PAGES {
-        write_or_check(page, [BEGIN, END], &table);
-    }
-    // In the same test, since two that write one page would lose what one of them has written.
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let [_, promises, _] = parts(&readme, "README.md", COPIED);
-    write_or_check("docs/backends.md", COPY, &promises.replace(BACKENDS_PAGE, "#"));
-}
-
-fn write_or_check(page: &str, lines: [&str; 2], table: &str) {
-    let path = root().join(page);
+    let path = root().join(PAGE);
     let text = fs::read_to_string(&path).unwrap();
-    let [before, present, after] = parts(&text, page, lines);
+    let [before, present, after] = parts(&text);
     if std::env::var_os("DLOCK_WRITE").is_some() {
-        let [begin, end] = lines;
-        fs::write(&path, [before, begin, table, end, after].concat()).unwrap();
+        fs::write(&path, [before, BEGIN, &table, END, after].concat()).unwrap();
     } else {
         let how = "run `DLOCK_WRITE=1 cargo test --features etcd --test promises` and look at the difference";
-        assert_eq!(present, table, "the table in {page} is not up to date; {how}");
+        assert_eq!(present, table, "the table in {PAGE} is not up to date; {how}");
     }
 }
 
-/// The parts of a text before, between and behind two lines.
-fn parts<'a>(text: &'a str, page: &str, [begin, end]: [&str; 2]) -> [&'a str; 3] {
-    let (before, rest) = text.split_once(begin).unwrap_or_else(|| panic!("{page} has no line {begin}"));
-    let (between, after) = rest.split_once(end).unwrap_or_else(|| panic!("{page} has no line {end}"));
+/// The parts of the page before, between and behind the two lines.
+fn parts(text: &str) -> [&str; 3] {
+    let (before, rest) = text.split_once(BEGIN).unwrap_or_else(|| panic!("{PAGE} has no line {BEGIN}"));
+    let (between, after) = rest.split_once(END).unwrap_or_else(|| panic!("{PAGE} has no line {END}"));
     [before, between, after]
 }
 

@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
         disturbs
     ),
     case!("a store that answers is ready, and one that is down is not", always, ready, disturbs),
+    case!("a store that is ready after a restart grants locks", always, ready_after_restart, disturbs),
     case!("a request that is reported as never sent leaves nothing", always, never_sent, disturbs),
     case!("after an outage the same client works again", always, works_again, disturbs),
     case!("a client's wrong clock changes nothing", always, wrong_clock),
@@ -94,6 +95,30 @@ async fn is_not_ready(client: &Client) -> Tested {
         Err(error) => outage(&error),
         Ok(health) => Err(Stop::Failed(format!("a store that cannot be reached says: {health}"))),
     }
+}
+
+/// A store may refuse all locks for a while after a restart, because it may have forgotten earlier ones.
+async fn ready_after_restart(fixture: &Fixture<'_>) -> Tested {
+    // No longer ttl than that of this hold was asked for.
+    let client = fixture.client().await?;
+    let hold = client.take(&fixture.claim(&fixture.key()?, fixture.some_seconds())?).await?;
+    fixture.restart().await?;
+    let end = fixture.clock.now().after(fixture.takeover(hold.validity.granted) + BOUND);
+    while let Err(error) = bounded(client.backend.ready()).await {
+        ensure!(fixture.clock.now() < end, "the store is back and not ready: {error}");
+        pause(20).await;
+    }
+    // One request may still find a connection that has ended.
+    let mut last = None;
+    for _ in 0..3 {
+        let claim = fixture.claim(&fixture.key()?, fixture.some_seconds())?;
+        match bounded(client.backend.try_acquire(&claim, Queue::Leave)).await {
+            Ok(Attempt::Acquired(hold)) => return client.give_back(&hold).await,
+            answer => last = Some(answer),
+        }
+        pause(20).await;
+    }
+    Err(Stop::Failed(format!("the store says that it is ready, and refuses each free lock: {last:?}")))
 }
 
 /// The engine does not abandon such a request, so the request must never reach the store later.

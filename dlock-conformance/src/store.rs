@@ -82,6 +82,6 @@ pub enum Outage {
     AnswerLost,
     /// Requests arrive and are done. Connections stay open, and no answer comes back.
     AnswerSilent,
-    /// What is sent over the connections that are open now arrives when the outage ends, and not before. New connections work.
+    /// Requests over the connections that are open now arrive when the outage ends, and not before. New connections work.
     Late,
 }

@@ -1,9 +1,10 @@
 //! Waiting: which waiter is woken, when, and in which order.
 
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Claim, Queue, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Queue, Wake};
 
 use crate::case::Case;
 use crate::client::Client;
@@ -13,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("waiters are served in the order in which they came", fair, in_order),
     case!("a release wakes a waiter", wakes, woken_by_release),
     case!("a waiter behind a dead holder hears when the lease has ended", wakes, woken_by_end),
+    case!("a client that asks again and again leaves the lock to one that waits", takes_turns, left_to_others),
     case!("a dead waiter does not block the queue", always, dead_waiter),
 ];
 
@@ -78,6 +80,52 @@ async fn woken_by_end(fixture: &Fixture<'_>) -> Tested {
         news?;
     }
     other.backend.abandon(&waiter).await?;
+    Ok(())
+}
+
+/// The first client stands for a process whose callers pass the turn on: one of them asks as soon as the one before it has
+/// released the lock.
+async fn left_to_others(fixture: &Fixture<'_>) -> Tested {
+    // A fair store has one order for all clients.
+    let most = fixture.profile.holds_in_a_row.unwrap_or(1);
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
+    let bound = fixture.long();
+    for _ in 0..3 {
+        let (holds, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
+        let passing = async {
+            while !is_over.load(Ordering::Relaxed) {
+                let hold = one.wait(&fixture.claim(&key, bound)?, bound).await?;
+                holds.fetch_add(1, Ordering::Relaxed);
+                pause(2).await;
+                one.give_back(&hold).await?;
+            }
+            Ok(())
+        };
+        let waiting = async {
+            let claim = fixture.claim(&key, bound)?;
+            let end = fixture.clock.now().after(bound);
+            while holds.load(Ordering::Relaxed) < 3 {
+                pause(1).await;
+            }
+            let refused = loop {
+                match other.ask(&claim, Queue::until(end)).await? {
+                    Attempt::Contended(wake) => break wake,
+                    // Between two holds.
+                    Attempt::Acquired(hold) => other.give_back(&hold).await?,
+                    Attempt::AlreadyRun => return Err(Stop::Late),
+                }
+            };
+            let before = holds.load(Ordering::Relaxed);
+            let hold = other.wait_on(&claim, Some(refused), bound).await?;
+            is_over.store(true, Ordering::Relaxed);
+            let between = holds.load(Ordering::Relaxed) - before;
+            other.give_back(&hold).await?;
+            // The hold that it was refused by, and one that was on its way then.
+            ensure!(between <= most + 2, "a client had {between} holds in a row while another one waited");
+            Ok(())
+        };
+        futures::future::try_join(passing, waiting).await?;
+    }
     Ok(())
 }
 

@@ -28,6 +28,10 @@ pub(crate) fn fair(store: &dyn Backend) -> When {
     need(store.profile().fair, "fair: false")
 }
 
+pub(crate) fn takes_turns(store: &dyn Backend) -> When {
+    fair(store).or(need(store.profile().holds_in_a_row.is_some(), "fair: false, holds_in_a_row: None"))
+}
+
 pub(crate) fn wakes(store: &dyn Backend) -> When {
     need(!matches!(store.profile().wake, WakeStyle::Poll { .. }), "wake: Poll")
 }

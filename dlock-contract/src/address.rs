@@ -44,7 +44,9 @@ impl Address {
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid): for the field `url`, or for the option whose value
     /// cannot be. The text repeats no part of the URL.
     pub fn parse(url: &str, form: &'static UrlForm) -> Result<Self> {
-        let (scheme, rest) = url.split_once("://").unwrap_or_default();
+        // A file may stand right behind the scheme, as other programs write it.
+        let file = || url.split_once(':').filter(|_| form.body == UrlBody::File);
+        let (scheme, rest) = url.split_once("://").or_else(file).unwrap_or_default();
         let known = form.schemes.iter().find(|known| known.eq_ignore_ascii_case(scheme));
         let scheme = known.ok_or_else(|| form.wrong(&format!("it begins with {}", form.all_schemes())))?;
         let empty = Self { form, scheme, user: None, password: None, hosts: vec![], path: vec![], options: vec![] };
@@ -115,10 +117,11 @@ impl Address {
     }
 
     fn with_options(mut self, query: Option<&str>) -> Result<Self> {
-        for pair in query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+        for (number, pair) in pairs.enumerate() {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let (name, value) = (self.decode(name)?, self.decode(value)?);
-            let row = self.form.row(self.scheme, &name)?;
+            let row = self.form.row(self.scheme, &name, number + 1)?;
             if self.option(row.name).is_some() {
                 let text = format!("{} gives the parameter `{}` twice", self.form.what, row.name);
                 return Err(Error::config(row.name, text));
@@ -130,7 +133,7 @@ impl Address {
         }
         // A `?` by itself may be a part of a password too.
         if query.is_some() && self.form.options.is_empty() {
-            return Err(self.form.unknown_option(self.scheme, ""));
+            return Err(self.form.unknown_option(self.scheme, "", 1));
         }
         Ok(self)
     }
@@ -159,6 +162,21 @@ impl Address {
         &self.hosts
     }
 
+    /// The hosts and ports in words, for the error of an opening that failed. `None` if the URL names no host, or if a part
+    /// of a password may have been read as one.
+    #[must_use]
+    pub fn place(&self) -> Option<String> {
+        let default = self.form.port.map(|port| port(self.scheme));
+        let shown = |host: &Host| match (host.name.contains(':'), host.port.or(default)) {
+            (false, Some(port)) => format!("{}:{port}", host.name),
+            (true, Some(port)) => format!("[{}]:{port}", host.name),
+            (_, None) => host.name.clone(),
+        };
+        let is_odd = self.path.iter().any(|part| part.contains('@'));
+        let hosts: Vec<_> = self.hosts.iter().map(shown).collect();
+        (!is_odd && !hosts.is_empty()).then(|| hosts.join(", "))
+    }
+
     /// The parts of the path between the slashes. With [`UrlBody::File`] one part: the whole path.
     #[must_use]
     pub fn path(&self) -> &[String] {
@@ -182,7 +200,7 @@ impl Address {
 
     /// Whether the option can have this value in URLs of this form.
     pub(crate) fn can_be(&self, name: &str, value: &str) -> bool {
-        self.form.row(self.scheme, name).is_ok_and(|row| row.can_be(value))
+        self.form.row(self.scheme, name, 1).is_ok_and(|row| row.can_be(value))
     }
 
     /// The error of a URL that the store cannot use: its form, and why. The reason must not repeat a part of the URL.

@@ -1,89 +1,41 @@
-//! Our own thread: renewals, pushes, abandons and late releases, which no busy caller can starve.
+//! Starts threads and tasks: threads of ours that have a runtime, threads for work that blocks, and tasks on a caller's runtime.
 //!
-//! The only file that spawns. Nothing of the user's runs on this thread, because it may block or panic: see
-//! [`foreign`](crate::foreign) and [`log`](crate::log).
+//! The only file that spawns. It does not know the clock, so the files between this one and [`own_thread`](crate::own_thread)
+//! can use it.
 
 use std::cell::Cell;
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 use std::thread::ThreadId;
 
-use once_cell::sync::OnceCell;
-use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
 
-use crate::alarm::drive;
-use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
-use crate::foreign;
 use crate::origin::Origin;
 
-/// A thread of ours with a runtime, started at first use and ended with the process.
+/// A thread of ours with a runtime, which ends with the process.
 #[derive(Debug)]
 pub struct Background {
     handle: Handle,
-    pid: u32,
+    pub(crate) pid: u32,
     alive: Arc<AtomicBool>,
 }
 
-/// Our thread.
-///
-/// # Errors
-/// When the operating system gives no thread, when the thread has died, and in a child after `fork`, which has none:
-/// there a lock could be taken but never renewed.
-pub fn background() -> Result<&'static Background> {
-    background_of(std::process::id())
-}
-
-static THREAD: OnceCell<Background> = OnceCell::new();
-
 thread_local!(static IS_OURS: Cell<bool> = const { Cell::new(false) });
 
-/// The thread for code of the user's that would else run on our thread.
-///
-/// # Errors
-/// As [`background`].
-pub fn foreign_thread() -> Result<&'static Background> {
-    static FOREIGN: OnceCell<Background> = OnceCell::new();
-    let start = || Background::start("dlock-foreign", |runtime| runtime.block_on(std::future::pending()));
-    FOREIGN.get_or_try_init(start)?.in_process(std::process::id())
-}
-
-/// Our thread, for a caller that has just asked for the process's id: that is a system call.
-///
-/// # Errors
-/// As [`background`].
-pub fn background_of(pid: u32) -> Result<&'static Background> {
-    let start = || {
-        Background::start("dlock", |runtime| {
-            IS_OURS.set(true);
-            runtime.block_on(drive(&Clock::system()));
-        })
-    };
-    THREAD.get_or_try_init(start)?.in_process(pid)
-}
-
-/// Is this our own thread?
+/// Is this our own thread, [`own_thread`](crate::own_thread)?
 pub fn is_ours() -> bool {
     IS_OURS.get()
 }
 
-/// Is this a child after `fork`? Our thread, the connections and every hold stayed with the parent; a mutex may be locked
-/// for good, by a thread that the child does not have.
-pub fn is_forked() -> bool {
-    THREAD.get().is_some_and(|thread| thread.pid != std::process::id())
+/// From here on the present thread is our own one.
+pub(crate) fn becomes_ours() {
+    IS_OURS.set(true);
 }
 
-/// # Errors
-/// In a child after `fork`: a request of it would go over the parent's sockets, and free the parent's locks.
-pub fn not_forked() -> Result<()> {
-    if is_forked() { Err(forked()) } else { Ok(()) }
-}
-
-fn forked() -> Error {
+pub(crate) fn forked() -> Error {
     Error::new(
         ErrorKind::Unsupported { need: "a process that was not forked after dlock's first use".into() },
         "dlock was used before this process was forked: its thread, its connections and its locks stayed with the parent; \
@@ -91,16 +43,15 @@ fn forked() -> Error {
     )
 }
 
-/// Starts our thread if it was not started yet.
-pub(crate) fn start() {
-    if THREAD.get().is_none() {
-        // A caller that needs the thread gets the error when it asks for it.
-        let _ = background();
-    }
-}
-
 impl Background {
-    fn start(name: &str, run: impl FnOnce(tokio::runtime::Runtime) + Send + 'static) -> Result<Self> {
+    /// `first` runs on the thread before anybody else can use it, `wakes` whenever it goes on after a pause, and then `main`
+    /// for as long as the process lives.
+    pub(crate) fn start(
+        name: &str,
+        first: impl FnOnce(&Runtime) + Send + 'static,
+        wakes: fn(),
+        main: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<Self> {
         let fault = |error: std::io::Error| {
             Error::new(ErrorKind::Internal, "dlock's own thread could not be started").because(error)
         };
@@ -112,11 +63,11 @@ impl Background {
             .spawn(move || {
                 let _ended = ended;
                 // Made here: a runtime that finds no thread could not be dropped inside of the caller's.
-                match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                match Builder::new_current_thread().enable_all().on_thread_unpark(wakes).build() {
                     Ok(runtime) => {
-                        foreign::learn_wakers(&runtime);
+                        first(&runtime);
                         let _ = started.send(Ok(runtime.handle().clone()));
-                        run(runtime);
+                        runtime.block_on(main);
                     }
                     Err(error) => {
                         let _ = started.send(Err(error));
@@ -129,7 +80,7 @@ impl Background {
     }
 
     /// The thread, if it is of this process and lives.
-    fn in_process(&self, pid: u32) -> Result<&Self> {
+    pub(crate) fn in_process(&self, pid: u32) -> Result<&Self> {
         if self.pid != pid {
             return Err(forked());
         }
@@ -144,14 +95,14 @@ impl Background {
         self.handle.spawn(task);
     }
 
+    /// Runs `task`, and gives the way to its output.
+    pub(crate) fn task<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.handle.spawn(task)
+    }
+
     /// Runs what blocks, on a thread of its own.
     pub fn block(&self, work: impl FnOnce() + Send + 'static) {
         self.handle.spawn_blocking(work);
-    }
-
-    /// Runs `task` here and gives its output; dropping the returned future ends the task.
-    pub fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Run<T> {
-        Run(self.handle.spawn(task))
     }
 }
 
@@ -171,27 +122,6 @@ struct Ended(Arc<AtomicBool>);
 impl Drop for Ended {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Release);
-    }
-}
-
-/// A task on our thread whose output somebody awaits.
-#[derive(Debug)]
-pub struct Run<T>(JoinHandle<T>);
-
-impl<T> Future for Run<T> {
-    type Output = Result<T>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<T>> {
-        foreign::poll_guarded(cx, |cx| Pin::new(&mut self.0).poll(cx)).map(|joined| {
-            joined
-                .map_err(|error| Error::new(ErrorKind::Internal, "a task on dlock's own thread failed").because(error))
-        })
-    }
-}
-
-impl<T> Drop for Run<T> {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
@@ -246,85 +176,4 @@ pub fn origin_and_sole_thread() -> (Option<Origin>, Option<SoleThread>) {
     let Ok(handle) = Handle::try_current() else { return (None, None) };
     let alone = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;
     (Some(Origin::of(&handle)), alone.then(|| (Origin::of(&handle), std::thread::current().id())))
-}
-
-/// Makes a clock go on with that of the present runtime, which is paused.
-#[cfg(feature = "testing")]
-pub(crate) fn follow(clock: &Clock) {
-    let Ok(handle) = Handle::try_current() else { return };
-    let clock = clock.clone();
-    handle.spawn(async move {
-        loop {
-            // Before the time is told, and after that: tokio's clock jumps as soon as this runtime has nothing to do, and
-            // knows nothing of our thread.
-            let_our_thread_run();
-            let next = clock.sleepers().wake_due(clock.now());
-            let_our_thread_run();
-            let wait = async {
-                match next {
-                    Some(next) => tokio::time::sleep(next.since(clock.now())).await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                () = clock.sleepers().earlier() => {}
-                () = wait => {}
-            }
-        }
-    });
-}
-
-/// Lets our thread run until it is idle. A task may start further tasks, so it waits several times.
-#[cfg(feature = "testing")]
-fn let_our_thread_run() {
-    for _ in 0..8 {
-        let (reached, is_reached) = std::sync::mpsc::sync_channel(1);
-        let Ok(background) = background() else { return };
-        background.spawn(async move {
-            let _ = reached.send(());
-        });
-        let _ = is_reached.recv();
-        foreign::let_it_run();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::time::Duration;
-
-    #[test]
-    fn the_system_clock_ends_a_sleep_on_any_executor() {
-        background().unwrap();
-        let clock = Clock::system();
-        let before = clock.now();
-        futures::executor::block_on(clock.sleep_until(before.after(Duration::from_millis(20))));
-        assert!(clock.now().since(before) >= Duration::from_millis(20));
-    }
-
-    #[test]
-    fn an_earlier_sleep_is_not_held_up_by_a_later_one() {
-        background().unwrap();
-        let clock = Clock::system();
-        let now = clock.now();
-        futures::executor::block_on(async {
-            let late = clock.sleep_until(now.after(Duration::from_secs(3600)));
-            let soon = clock.sleep_until(now.after(Duration::from_millis(10)));
-            futures::future::select(late, soon).await;
-        });
-    }
-
-    #[test]
-    fn a_dropped_run_ends_its_task() {
-        let (sender, receiver) = std::sync::mpsc::channel::<()>();
-        let run = background().unwrap().run(async move {
-            let _sender = sender;
-            std::future::pending::<()>().await;
-        });
-        drop(run);
-        assert_eq!(
-            receiver.recv_timeout(Duration::from_secs(10)),
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected)
-        );
-    }
 }

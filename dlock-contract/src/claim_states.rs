@@ -10,9 +10,9 @@ use std::task::Poll;
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, oneshot};
 
-use crate::background::background;
 use crate::error::{Error, Result};
 use crate::foreign::guarded;
+use crate::own_thread::background;
 use crate::owner::Owner;
 
 /// Runs a request on our thread. It goes on if its caller is dropped or not polled, so an abandon can follow it in order.

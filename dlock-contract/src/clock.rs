@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::background;
 use crate::foreign;
 use crate::instant::BootInstant;
+use crate::own_thread;
 #[cfg(feature = "testing")]
 use crate::paused::Paused;
 use crate::sleepers::Sleepers;
@@ -78,7 +78,7 @@ impl Clock {
             *kit = Some(paused);
         }
         if follows {
-            background::follow(&clock);
+            own_thread::follow(&clock);
         }
         clock
     }
@@ -234,7 +234,7 @@ impl Future for Sleep<'_> {
         if first && matches!(self.clock.0.source, Source::System) {
             // Our thread drives the sleeps; this may be the first thing that a process does with us. It looks at the
             // clock by itself, also for a sleep that is over already.
-            background::start();
+            own_thread::start();
             return Poll::Pending;
         }
         // Looked at after the entry stands, so that an advance in between is not missed.

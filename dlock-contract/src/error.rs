@@ -124,6 +124,15 @@ impl Error {
         self
     }
 
+    /// Says with which servers the opening of a store failed, unless the text says so.
+    #[must_use]
+    pub fn at(mut self, place: &str) -> Self {
+        if !self.0.message.contains(place) {
+            self.0.message = format!("{}; the URL names {place}", self.0.message).into();
+        }
+        self
+    }
+
     /// Names the backend.
     #[must_use]
     pub fn with_backend(mut self, backend: &str) -> Self {

@@ -10,7 +10,20 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
 
-use crate::background::{foreign_thread, is_ours};
+use once_cell::sync::OnceCell;
+
+use crate::background::{Background, is_ours};
+use crate::error::Result;
+
+/// The thread for code of the user's that would else run on our thread.
+///
+/// # Errors
+/// When the operating system gives no thread, when the thread has died, and in a child after `fork`.
+pub fn foreign_thread() -> Result<&'static Background> {
+    static FOREIGN: OnceCell<Background> = OnceCell::new();
+    let start = || Background::start("dlock-foreign", learn_wakers, || (), std::future::pending());
+    FOREIGN.get_or_try_init(start)?.in_process(std::process::id())
+}
 
 /// The wakers that may run on our thread, as far as we know them by now.
 static HARMLESS: OnceLock<[&RawWakerVTable; 4]> = OnceLock::new();
@@ -164,7 +177,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::background::background;
+    use crate::own_thread::background;
 
     const HANG: Duration = Duration::from_secs(20);
 

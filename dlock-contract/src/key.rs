@@ -61,6 +61,42 @@ impl Key {
         self
     }
 
+    /// A key as it is shown, or as somebody types it: `stock:<42>` has a value, and `stock:42` has none. Escapes such as `%20`
+    /// stand for their byte; what a key cannot have is escaped.
+    ///
+    /// ```
+    /// use dlock_contract::Key;
+    /// assert_eq!(Key::rendered("stock:<42>"), Key::text("stock:").value(&42));
+    /// assert_eq!(Key::rendered("stock:42"), Key::text("stock:42"));
+    /// let odd = Key::text("50% ").value("a>b");
+    /// assert_eq!(Key::rendered(&odd.to_string()), odd);
+    /// ```
+    #[must_use]
+    pub fn rendered(text: &str) -> Self {
+        let mut encoded = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(start) = rest.find('<') {
+            let value = rest[start + 1..].split_once('>').filter(|(value, _)| !value.contains('<'));
+            let (text, tail) = rest.split_at(start);
+            encode_rest(text, false, &mut encoded);
+            match value {
+                Some((value, after)) => {
+                    encoded.push('<');
+                    encode_rest(value, true, &mut encoded);
+                    encoded.push('>');
+                    rest = after;
+                }
+                None => {
+                    encode(b"<", &mut encoded);
+                    rest = &tail[1..];
+                }
+            }
+        }
+        encode_rest(rest, false, &mut encoded);
+        let template = without_names(&encoded);
+        Self { encoded, template }
+    }
+
     /// A key that the macro has built.
     pub fn of(key: &KeyBuf, template: &str) -> Self {
         Self { encoded: key.0.clone(), template: without_names(template) }
@@ -70,6 +106,29 @@ impl Key {
     #[must_use]
     pub fn template(&self) -> &str {
         &self.template
+    }
+}
+
+/// Encodes what has no escape yet.
+fn encode_rest(text: &str, is_value: bool, out: &mut String) {
+    let mut rest = text.as_bytes();
+    loop {
+        rest = match rest {
+            [] => return,
+            [b'%', high, low, tail @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                out.extend([b'%', *high, *low].map(|byte| char::from(byte.to_ascii_uppercase())));
+                tail
+            }
+            // The mark of a value that is absent.
+            [b'%', b'-', tail @ ..] if is_value => {
+                out.push_str("%-");
+                tail
+            }
+            [byte, tail @ ..] => {
+                encode(&[*byte], out);
+                tail
+            }
+        };
     }
 }
 
@@ -242,6 +301,23 @@ mod tests {
         assert_eq!(full(Key::text("a b{c}").value("x:y<z>%é\0")), "dl1:shop:a%20b%7Bc%7D<x:y%3Cz%3E%25%C3%A9%00>");
         assert_eq!(full(Key::new().value(&None::<u8>)), "dl1:shop:<%->");
         assert_eq!(full(Key::new().value(&Some("5"))), "dl1:shop:<5>");
+    }
+
+    #[test]
+    fn a_key_that_was_shown_is_read_back() {
+        for key in [
+            Key::text("a<b>c"),
+            Key::text("50%"),
+            Key::new().value("x:y<z>%é\0").and_text(" ").value(&None::<u8>),
+            Key::new().value("%-").value(&Some(None::<u8>)),
+        ] {
+            assert_eq!(full(Key::rendered(&key.to_string())), full(key));
+        }
+        for (typed, shown) in
+            [("a b", "a%20b"), ("a<b", "a%3Cb"), ("a>b", "a%3Eb"), ("<<1>", "%3C<1>"), ("%3c%", "%3C%25")]
+        {
+            assert_eq!(Key::rendered(typed).to_string(), shown);
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod key_part;
 mod key_template;
 #[cfg(feature = "testing")]
 mod kit_clock;
+mod library_lines;
 mod log;
 mod mode;
 mod names;
@@ -39,6 +40,7 @@ mod note;
 mod once_per;
 mod opener;
 mod origin;
+mod own_thread;
 mod owner;
 #[cfg(feature = "testing")]
 mod paused;
@@ -90,17 +92,17 @@ pub use url_form::{OptionRow, UrlBody, UrlForm};
 #[doc(hidden)]
 pub mod engine {
     pub use crate::background::{
-        CallerRuntime, EndsTask, Run, SoleThread, aside, background, background_of, foreign_thread, is_forked, is_ours,
-        not_forked, origin_and_sole_thread, sole_thread,
+        CallerRuntime, EndsTask, SoleThread, aside, is_ours, origin_and_sole_thread, sole_thread,
     };
     pub use crate::claim_states::{ClaimStates, StateAccess, detached, next_access};
     pub use crate::fence::{check_resource, judge};
-    pub use crate::foreign::{Guarded, caught, drop_elsewhere, guarded, poll_guarded};
+    pub use crate::foreign::{Guarded, caught, drop_elsewhere, foreign_thread, guarded, poll_guarded};
     pub use crate::hold::margin;
     pub use crate::key::{KeyBuf, KeyBuilder, check_namespace};
     pub use crate::key_template::without_names;
     pub use crate::log::line;
     pub use crate::names::Names;
+    pub use crate::own_thread::{Run, background, background_of, is_forked, not_forked};
     pub use crate::percent::decode as percent_decode;
     pub use crate::sleepers::wake;
 }

@@ -56,7 +56,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::background::background;
+    use crate::own_thread::background;
 
     const HANG: Duration = Duration::from_secs(20);
 

@@ -16,8 +16,8 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
-use crate::background::background;
 use crate::error::{Error, Result};
+use crate::own_thread::background;
 
 /// A look-up by the system's resolver, which blocks.
 type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;
@@ -69,10 +69,13 @@ impl Names {
         connect: impl Fn(SocketAddr) -> F,
     ) -> Result<T> {
         let addresses = self.addresses(host, port).await.map_err(|error| {
-            Error::outage(format!("the host name of {server} cannot be looked up: {}", error.kind()))
+            let kind = error.kind();
+            Error::outage(format!(
+                "the name {host} of {server} cannot be looked up ({kind}); check the host in the URL"
+            ))
         })?;
         let mut tries: FuturesUnordered<_> = addresses.into_iter().map(connect).collect();
-        let mut last = Error::outage(format!("the host name of {server} has no address"));
+        let mut last = Error::outage(format!("the name {host} of {server} has no address; check the host in the URL"));
         while let Some(answer) = tries.next().await {
             match answer {
                 Err(error) if error.is_retryable() => last = error,
@@ -186,6 +189,6 @@ mod tests {
         assert!(error.message().ends_with(":9 is down"), "{error}");
         let none = Names::by(|_| Ok(vec![]));
         let error = futures::executor::block_on(none.connect("the server", ("name.invalid", 9), down)).unwrap_err();
-        assert_eq!(error.message(), "the host name of the server has no address");
+        assert_eq!(error.message(), "the name name.invalid of the server has no address; check the host in the URL");
     }
 }

@@ -49,6 +49,9 @@ pub struct Profile {
     pub takeover_delay: Duration,
     /// The failures that the store's grants survive.
     pub durability: Durability,
+    /// The most holds that one client gets in a row, once another one that waits has been refused. `None`: there is no bound, but
+    /// that of [`fair`](Self::fair).
+    pub holds_in_a_row: Option<u32>,
     /// The longest key in encoded bytes.
     pub max_key_bytes: usize,
     /// Whether every key has a name there. Where not, a key that could be mistaken for another one is refused as
@@ -76,6 +79,7 @@ impl Profile {
             silent_ttls: 1,
             takeover_delay: Duration::ZERO,
             durability: Durability::Memory,
+            holds_in_a_row: None,
             max_key_bytes: MAX_KEY_BYTES,
             any_key: true,
         }

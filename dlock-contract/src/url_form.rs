@@ -27,6 +27,8 @@ pub struct UrlForm {
     pub schemes: &'static [&'static str],
     /// The part between the scheme and the options.
     pub body: UrlBody,
+    /// The port of a host without one, by the scheme.
+    pub port: Option<fn(&str) -> u16>,
     /// The options. Any other one is an error that lists these.
     pub options: &'static [OptionRow],
     /// Options of other programs and stores: the beginning of a name in lower case, and an error that says what to do.
@@ -62,11 +64,46 @@ pub struct OptionRow {
     pub schemes: &'static [&'static str],
 }
 
+/// Parameters that people bring from other programs' URLs, and what to do instead.
+const BROUGHT: &[(&str, &str)] = &[
+    ("application_name", "dlock names its sessions itself; leave it out"),
+    ("charset", "dlock sets the character set of its sessions itself; leave it out"),
+    ("connection_limit", "leave it out, or write `max_connections` where the store takes it"),
+    ("db", "the number or the name of the database is the path: write it after the host and a `/`"),
+    ("host", "the hosts stand before the path, with commas between them"),
+    ("mode", "leave it out"),
+    ("options", "dlock sets what its sessions need itself; leave it out"),
+    ("pgbouncer", "dlock finds out by itself whether there is a pooler; leave it out"),
+    ("ssl_cert_reqs", "with TLS the certificate is always checked; leave it out, and name your authority with `ca`"),
+    ("token", "write a token as the password: `:token@` before the host"),
+    ("useSSL", "write `tls=verify`, or with Redis a scheme such as rediss://"),
+];
+
+/// Whether the name is that of an option but for one slip of the finger, or two in a long one.
+fn is_near(name: &str, option: &str) -> bool {
+    let mut above: Vec<usize> = (0..=option.len()).collect();
+    for (number, letter) in name.bytes().enumerate() {
+        let mut row = vec![number + 1];
+        for (at, other) in option.bytes().enumerate() {
+            row.push((above[at] + usize::from(letter != other)).min(above[at + 1] + 1).min(row[at] + 1));
+        }
+        above = row;
+    }
+    above[option.len()] <= 1 + option.len() / 8
+}
+
 impl UrlForm {
     /// URLs without options.
     #[must_use]
     pub const fn new(what: &'static str, shape: &'static str, schemes: &'static [&'static str], body: UrlBody) -> Self {
-        Self { what, shape, schemes, body, options: &[], elsewhere: &[] }
+        Self { what, shape, schemes, body, port: None, options: &[], elsewhere: &[] }
+    }
+
+    /// The port of a host without one, by the scheme. Errors of the opening name it.
+    #[must_use]
+    pub const fn port(mut self, port: fn(&str) -> u16) -> Self {
+        self.port = Some(port);
+        self
     }
 
     /// Gives them options.
@@ -94,23 +131,33 @@ impl UrlForm {
         self.schemes.iter().map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(" or ")
     }
 
-    pub(crate) fn row(&self, scheme: &str, name: &str) -> Result<&'static OptionRow> {
+    pub(crate) fn row(&self, scheme: &str, name: &str, number: usize) -> Result<&'static OptionRow> {
         let row = self.options.iter().find(|row| row.name == name && row.is_for(scheme));
-        row.ok_or_else(|| self.unknown_option(scheme, name))
+        row.ok_or_else(|| self.unknown_option(scheme, name, number))
     }
 
-    /// The name is not repeated: it may be a part of a password.
-    pub(crate) fn unknown_option(&self, scheme: &str, name: &str) -> Error {
+    /// The name is only repeated if other programs have it too: it may be a part of a password. So the error says which of the
+    /// parameters it is.
+    pub(crate) fn unknown_option(&self, scheme: &str, name: &str, number: usize) -> Error {
         let name = name.to_ascii_lowercase();
         if let Some((_, text)) = self.elsewhere.iter().find(|(begin, _)| name.starts_with(begin)) {
             return Error::config("url", *text);
         }
-        let known: Vec<_> = self.options.iter().filter(|row| row.is_for(scheme)).map(OptionRow::shown).collect();
+        let brought = BROUGHT.iter().find(|(known, _)| known.eq_ignore_ascii_case(&name));
+        let rows = || self.options.iter().filter(|row| row.is_for(scheme));
+        let known: Vec<_> = rows().map(OptionRow::shown).collect();
+        let what = self.what;
         let text = match &known[..] {
-            [] => "takes no parameters; in a password write a `?` as %3F".to_owned(),
-            known => format!("has a parameter that it does not take; with {scheme}:// it takes {}", known.join(", ")),
+            _ if let Some((known, advice)) = brought => format!("{what} does not take `{known}`: {advice}"),
+            [] => format!("{what} takes no parameters; in a password write a `?` as %3F"),
+            known => {
+                let nearest = rows().map(|row| row.name).find(|row| is_near(&name, row));
+                let meant = nearest.map_or_else(String::new, |name| format!(" (`{name}` is near it)"));
+                let known = known.join(", ");
+                format!("parameter {number} of {what} is none that it takes{meant}; with {scheme}:// it takes {known}")
+            }
         };
-        Error::config("url", format!("{} {text}", self.what))
+        Error::config("url", text)
     }
 
     pub(crate) fn bad_value(&self, row: &OptionRow) -> Error {

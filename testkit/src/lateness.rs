@@ -19,7 +19,7 @@ const NAP: Duration = Duration::from_millis(5);
 /// The kernel's count of waits is read once in so many naps.
 const NAPS: u32 = 10;
 
-/// What an idle machine never needs. A grant passes through three processes (the server, our thread, the caller's runtime), each of
+/// An idle machine never needs that long. A grant passes through three processes (the server, our thread, the caller's runtime), each of
 /// which may wait for a core.
 const USUAL: Duration = Duration::from_millis(250);
 

@@ -151,6 +151,10 @@ impl Backend for Client {
             if self.tells(Lie::TooSlowForShortLeases) && claim.ttl < Duration::from_millis(900) {
                 return Err(Error::outage("no answer within a fraction of the ttl"));
             }
+            let quarantined_until = self.server.state().quarantined_until;
+            if quarantined_until.is_some_and(|until| self.clock.now() < until) {
+                return Err(Error::outage("locks may have been forgotten"));
+            }
             let name = self.server.name(&claim.key);
             if self.tells(Lie::Remembers) {
                 let seen = self.memory().refused.get(&name).copied();

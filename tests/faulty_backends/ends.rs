@@ -228,6 +228,9 @@ impl Server {
 
     pub(crate) fn restart(&self) {
         let mut state = self.state();
+        if self.tells(Lie::ReadyInQuarantine) {
+            state.quarantined_until = Some(Clock::system().now().after(Duration::from_secs(2)));
+        }
         if self.tells(Lie::RestartForgetsTokens) {
             state.fences.clear();
         }

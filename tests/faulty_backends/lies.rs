@@ -108,6 +108,7 @@ lies! {
     ListsByPattern POLL ["a listing has only the keys of its prefix"]
     ListsReleased POLL ["a listing has no lock that was released"]
 
+    LetsClientGoOn LINE ["a client that asks again and again leaves the lock to one that waits"]
     LastInFirstOut LINE ["waiters are served in the order in which they came"]
     NoNews LINE ["a release wakes a waiter"]
     NoTime LINE ["a waiter behind a dead holder hears when the lease has ended"]
@@ -184,7 +185,11 @@ lies! {
     ForgetsSwallowedRelease POLL ["a client's first release that is swallowed is asked for again until the lock is free"]
     AlwaysReady POLL ["a store that answers is ready, and one that is down is not"]
     ReadyWhileConnected POLL ["a store that answers is ready, and one that is down is not"]
-    NeverReady POLL ["a store that answers is ready, and one that is down is not"]
+    ReadyInQuarantine POLL ["a store that is ready after a restart grants locks"]
+    NeverReady POLL [
+        "a store that answers is ready, and one that is down is not",
+        "a store that is ready after a restart grants locks",
+    ]
     SaysNeverSent POLL ["a request that is reported as never sent leaves nothing"]
     StaysBroken POLL ["after an outage the same client works again"]
     TrustsClientClock POLL ["a client's wrong clock changes nothing"]

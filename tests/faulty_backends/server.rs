@@ -57,6 +57,10 @@ pub(crate) struct State {
     /// For lies: the names that readers cannot get, and the owners whose runs were found to be due.
     pub(crate) barred: HashSet<String>,
     pub(crate) due: HashSet<Owner>,
+    /// For lies: the client of a key's last grant, and how many it has had in a row.
+    pub(crate) in_a_row: HashMap<String, (u64, u32)>,
+    /// For lies: until then every lock is refused after a restart.
+    pub(crate) quarantined_until: Option<BootInstant>,
     /// For lies: whether somebody has waited inside of another hold.
     pub(crate) has_nested: bool,
     /// Whether the session of an owner has ended, as its holder is told.
@@ -201,6 +205,10 @@ impl Server {
             self.leave(&mut state, &name, &claim.owner);
             return Answer::AlreadyRun;
         }
+        let (last, holds) = state.in_a_row.get(&name).copied().unwrap_or_default();
+        if self.tells(Lie::LetsClientGoOn) && queue != Queue::Leave && last != client && (3..40).contains(&holds) {
+            return self.refuse(&mut state, &name, claim, queue, client, now);
+        }
         let reruns = self.tells(Lie::RerunsAtOnce) && claim.once_per.as_deref().is_some_and(|once| once.rerun);
         if self.admits(&state, &name, claim.mode) && self.is_next(&mut state, &name, claim) || reruns {
             self.leave(&mut state, &name, &claim.owner);
@@ -277,6 +285,8 @@ impl Server {
         let note: String = claim.note.as_str().to_owned();
         state.notes.insert(name.to_owned(), note.clone());
         state.released_by.remove(name);
+        let (last, holds) = state.in_a_row.get(name).copied().unwrap_or_default();
+        state.in_a_row.insert(name.to_owned(), (client, if last == client { holds + 1 } else { 1 }));
         let slot = match claim.mode {
             Mode::Permits(most) => self.free_slot(state.records(name), most.get()),
             _ => None,

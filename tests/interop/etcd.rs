@@ -24,7 +24,7 @@ struct Names {
 }
 
 const LITERAL: Names = Names { options: "?keys=literal", theirs: |id| format!("jobs/{id}") };
-/// Spelled out, as a user of these tools must: docs/backends.md has this form.
+/// Spelled out, as a user of these tools must: backends/etcd/README.md has this form.
 const OWN: Names = Names { options: "", theirs: |id| format!("dl1:default:jobs%2F<{id}>") };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -75,7 +75,10 @@ impl Server {
 
     async fn registry(&self) -> Registry {
         let registry = Registry::new();
-        registry.connect("store", &format!("{}?layout=shedlock", self.instance.url())).await.unwrap();
+        registry
+            .connect("store", &format!("{}?layout=shedlock&shedlock_create=yes", self.instance.url()))
+            .await
+            .unwrap();
         registry.set_default("store").unwrap();
         registry
     }
@@ -152,7 +155,7 @@ async fn a_late_unlock_frees_what_another_jvm_took_and_never_ours(
     late.unlocks(&theirs);
     assert!(
         is_free(registry, &theirs).await,
-        "ShedLock compares more than the host: docs/backends.md says that it does not"
+        "ShedLock compares more than the host: backends/sql/README.md says that it does not"
     );
     let guard = lock(registry, &ours).wait(Wait::UpTo(LONG)).acquire().await.unwrap();
     late.unlocks(&ours);

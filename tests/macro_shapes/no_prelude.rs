@@ -6,17 +6,15 @@
 mod core {}
 mod std {}
 mod dlock {}
-// Only there to be in the way.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "only there to be in the way")]
 struct Site;
-// Only there to be in the way.
-#[allow(dead_code)]
+#[allow(dead_code, reason = "only there to be in the way")]
 enum Option {}
 
 /// Types with the names of the primitive ones.
 mod primitive_names {
     macro_rules! in_the_way {
-        ($($name:ident)*) => { $(#[allow(dead_code, non_camel_case_types)] struct $name;)* };
+        ($($name:ident)*) => { $(#[allow(dead_code, non_camel_case_types, reason = "only there to be in the way")] struct $name;)* };
     }
     in_the_way!(bool char str u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize f32 f64);
 

@@ -1,5 +1,6 @@
 //! The other processes: this binary again, holding locks by the attribute as a user's program does.
 
+mod ends;
 mod forked;
 mod leader;
 mod passing;
@@ -37,6 +38,7 @@ pub(crate) fn play(role: &str) {
             "stopped in the body" => stopped::in_the_body().await,
             "work" => worker::work().await,
             "fork" => forked::forks().await,
+            "end" => ends::ends().await,
             "lead" => leader::lead().await,
             "sell in the transaction" => selling::sell().await,
             "pass on" => passing::pass_on().await,

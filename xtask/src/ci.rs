@@ -5,7 +5,7 @@ use dlock_testkit::servers::find_program;
 use crate::parts::Parts;
 use crate::sh::{Result, cargo, root, run};
 use crate::workspace::{FACADE, Workspace};
-use crate::{test, tidy};
+use crate::{package, test, tidy};
 
 /// Everything.
 pub(crate) fn all() -> Result {
@@ -14,6 +14,7 @@ pub(crate) fn all() -> Result {
     let _ = parts.run("deny: licenses, bans, sources", || deny(&["licenses", "bans", "sources"]));
     // By itself, since it alone needs the network: it fetches the advisory database.
     let _ = parts.run("deny: advisories", || deny(&["advisories"]));
+    let _ = parts.run("packages", package::packaged);
     let _ = test::add_to(&mut parts);
     parts.finish()
 }

@@ -1,6 +1,7 @@
 //! The parts of a task, each with its outcome and its time. They are reported on the standard error, since the standard
 //! output belongs to the result of the task, such as the table of a benchmark as JSON.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use crate::sh::Result;
@@ -12,6 +13,8 @@ pub(crate) struct Parts(Vec<Part>);
 struct Part {
     name: String,
     took: Duration,
+    /// What it and its programs have used of the processors. A busy machine makes a part longer, and this hardly.
+    used: Duration,
     failure: Option<String>,
 }
 
@@ -19,30 +22,45 @@ impl Parts {
     /// Does one part. A failure is shown here and returned, for the caller to stop at or to go on.
     pub(crate) fn run<T>(&mut self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         eprintln!("\n=== {name}");
-        let started = Instant::now();
+        let (started, before) = (Instant::now(), used());
         let done = work();
         let failure = done.as_ref().err().map(ToString::to_string);
         if let Some(failure) = &failure {
             eprintln!("FAILED: {failure}");
         }
-        self.0.push(Part { name: name.to_owned(), took: started.elapsed(), failure });
+        let used = used().saturating_sub(before);
+        self.0.push(Part { name: name.to_owned(), took: started.elapsed(), used, failure });
         done
     }
 
     /// Prints the list, and fails if a part did.
     pub(crate) fn finish(self) -> Result {
         eprintln!();
-        for Part { name, took, failure } in &self.0 {
+        for Part { name, took, used, failure } in &self.0 {
             let outcome = if failure.is_none() { "ok" } else { "FAILED" };
-            eprintln!("{outcome:>6}  {:>7.1} s  {name}", took.as_secs_f64());
+            eprintln!("{outcome:>6}  {}  {name}", times(*took, *used));
         }
-        let total: Duration = self.0.iter().map(|part| part.took).sum();
-        eprintln!("        {:>7.1} s  in all", total.as_secs_f64());
+        let sum = |time: fn(&Part) -> Duration| self.0.iter().map(time).sum();
+        eprintln!("        {}  in all", times(sum(|part| part.took), sum(|part| part.used)));
         // Once more: what came since may have moved it far up.
         let failed = self.0.iter().filter_map(|part| Some(format!("{}: {}", part.name, part.failure.as_ref()?)));
         let failed: Vec<_> = failed.collect();
         if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}", failed.join("\n")).into()) }
     }
+}
+
+fn times(took: Duration, used: Duration) -> String {
+    format!("{:>7.1} s, {:>7.1} s of processors", took.as_secs_f64(), used.as_secs_f64())
+}
+
+/// What this process and those of its programs that have ended have used of the processors. Nothing, where the kernel does not
+/// tell it.
+fn used() -> Duration {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // Behind the name, which may hold anything: the times of this process and of the others, in user and in system mode. The
+    // kernel tells them in hundredths of a second.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(4);
+    Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
 }
 
 #[cfg(test)]
@@ -62,6 +80,18 @@ mod tests {
                 assert!(!prints || line.contains("USAGE"), "{}: {line}", path.display());
             }
         }
+    }
+
+    #[test]
+    fn the_programs_of_a_part_count() {
+        let mut parts = Parts::default();
+        let works = || {
+            crate::sh::run(
+                std::process::Command::new("sh").args(["-c", "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"]),
+            )
+        };
+        parts.run("works", works).unwrap();
+        assert!(!parts.0[0].used.is_zero());
     }
 
     #[test]

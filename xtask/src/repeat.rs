@@ -124,7 +124,7 @@ mod tests {
     fn failed(names: &[&str], crashed: bool) -> Verdict {
         let tests = names.iter().map(|name| failure(name)).collect();
         let failures = Failures { status: Default::default(), command: "cargo test".to_owned(), crashed, tests };
-        Verdict { failed: vec![("the suite", failures)], passed_alone: Vec::new() }
+        Verdict { failed: vec![("the suite".to_owned(), failures)], passed_alone: Vec::new() }
     }
 
     fn tally(verdicts: &[Verdict]) -> Tally {

@@ -1,5 +1,6 @@
 //! Running programs.
 
+use std::env;
 use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,12 +20,20 @@ pub(crate) fn run(command: &mut Command) -> Result {
     if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", text(command)).into()) }
 }
 
+/// What cargo tells a program of its package, by the starts of the variables' names.
+const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
+
 /// The cargo that runs this task, with its own choice of toolchain.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new("cargo");
     command.args(arguments);
-    // Cargo sets it for this program. Build scripts look at it, and would run again each time that a plain cargo comes between.
-    command.env_remove("CARGO_MANIFEST_DIR");
+    // Cargo sets them for this program. Build scripts look at them, such as that of `ring`. They would run again each time that a
+    // plain cargo comes between, and half of the crates would be built again.
+    for (name, _) in env::vars_os() {
+        if OF_THIS_PACKAGE.iter().any(|start| name.to_string_lossy().starts_with(start)) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

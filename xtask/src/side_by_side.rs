@@ -1,30 +1,32 @@
-//! All tests once, against one set of servers: several runs of `cargo test` beside each other.
+//! All tests once, against one set of servers: several test targets beside each other.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use dlock_testkit::servers::SharedSet;
+use serde_json::Value;
 
 use crate::failures::{self, Failure, Failures};
 use crate::log::Log;
-use crate::sh::{Result, cargo, root};
-use crate::test::{ALL, ETCD};
-use crate::workspace::Workspace;
+use crate::sh::{Result, cargo, read, root};
+use crate::test::{ALL, ETCD, THOROUGH};
+use crate::workspace::FACADE;
 
-/// The test target of each store's crate that runs the conformance suite.
-const SUITE: &str = "conformance";
+/// So many targets run at once. Each waits more than it works.
+const AT_ONCE: usize = 4;
 
-/// The test target of each store's crate that asks its servers for what no other store has.
-const STORE: &str = "store";
+/// The targets that run longest, in this order, and how many tests of each run at once. They start first, since a long target
+/// that starts last ends last. On two cores the harness would run two tests at a time. With many more, tests whose servers are
+/// late fail.
+const LONG: [(&str, &str); 3] = [("process", "4"), ("store", "3"), ("conformance", "5")];
 
-/// The runs, as the log calls them.
-const THE_SUITE: &str = "the suite";
-const THE_STORES: &str = "the tests of the stores";
-const THE_OTHERS: &str = "the other tests";
-const THE_DOCS: &str = "the examples of the docs";
+/// How many tests of any other target run at once.
+const OTHERS: &str = "2";
 
 /// So many tests that a busy machine made late are run again. More of them are no accident.
 const MOST_AGAIN: usize = 5;
@@ -32,8 +34,8 @@ const MOST_AGAIN: usize = 5;
 /// How a run of all tests ended.
 #[derive(Default)]
 pub(crate) struct Verdict {
-    /// What failed, by the name of the run.
-    pub(crate) failed: Vec<(&'static str, Failures)>,
+    /// What failed, by the name of the target.
+    pub(crate) failed: Vec<(String, Failures)>,
     /// The tests that failed because the machine was late, and passed alone.
     pub(crate) passed_alone: Vec<Failure>,
 }
@@ -52,66 +54,101 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Three runs beside each other. Each waits more than it works: one after the other would take twice as long.
-pub(crate) fn side_by_side(set: &SharedSet, filter: &[&str], all: bool, log: &Log) -> Result<Verdict> {
-    let tests = |targets: &[&str], filter: &[&str], at_once: &str| {
-        let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD]);
-        command.args(targets).arg("--").args(filter).envs(set.env()).envs(all.then_some((ALL, "1")));
-        // On two cores the harness would run two at a time. With many more, tests whose servers are late fail.
+/// What runs as one process: a test target, or cargo for many that are short.
+struct Target {
+    /// As in `dlock-redis store`.
+    name: String,
+    /// The program and the folder of its package. Cargo needs neither.
+    program: Option<(PathBuf, PathBuf)>,
+    cargo: &'static [&'static str],
+    at_once: &'static str,
+}
+
+impl Target {
+    fn command(&self, set: &SharedSet, filter: &[&str], all: bool) -> Command {
+        let mut command = match &self.program {
+            Some((program, folder)) => {
+                let mut command = Command::new(program);
+                command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+                command
+            }
+            None => {
+                let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD]);
+                command.args(self.cargo).arg("--");
+                command
+            }
+        };
+        command.args(filter).envs(set.env());
+        if all {
+            command.env(ALL, "1");
+        } else {
+            command.args(["--skip", THOROUGH]);
+        }
         if std::env::var_os("RUST_TEST_THREADS").is_none() {
-            command.env("RUST_TEST_THREADS", at_once);
+            command.env("RUST_TEST_THREADS", self.at_once);
         }
-        log.takes_errors_of(&mut command)?;
-        Ok::<_, Box<dyn std::error::Error>>(command)
-    };
-    let others = targets_beside(&[SUITE, STORE])?;
-    let others = others.iter().flat_map(|name| ["--test", name.as_str()]);
-    let others: Vec<_> = ["--lib", "--bins"].into_iter().chain(others).collect();
-    let (suite, stores, docs) = (["--test", SUITE], ["--test", STORE], ["--doc"]);
+        command
+    }
+}
+
+/// What a target did: its failures, and how many tests it left to `--all`.
+type Ran<'a> = (&'a Target, Option<Failures>, usize);
+
+/// Runs all targets, several at once. The lines of each come in one piece, when it has ended.
+pub(crate) fn side_by_side(set: &SharedSet, filter: &[&str], all: bool, log: &Log) -> Result<Verdict> {
+    let targets = targets()?;
+    let queue = Mutex::new(targets.iter().collect::<VecDeque<_>>());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let started = Instant::now();
-    let ended = |name: &str| log.line(&format!("\n{name} ended after {:.0} s\n", started.elapsed().as_secs_f64()));
-    // Their lines come in one piece, and not between the lines of the others.
-    let kept = |name, mut command: Command| {
-        let mut lines = String::new();
-        let run = failures::run(&mut command, |line| lines.extend([line, "\n"]));
-        ended(name);
-        (lines, run.map_err(|error| error.to_string()))
+    let run = |target: &Target| {
+        let from = started.elapsed().as_secs_f64();
+        let mut command = target.command(set, filter, all);
+        log.takes_errors_of(&mut command)?;
+        let (mut lines, mut left) = (String::new(), 0);
+        let failed = failures::run(&mut command, |line| {
+            lines.extend([line, "\n"]);
+            left += filtered_out(line);
+        });
+        let to = started.elapsed().as_secs_f64();
+        log.line(&format!("\n=== {}: {:.0} s, from {from:.0} s to {to:.0} s\n{lines}", target.name, to - from));
+        Ok::<_, Box<dyn std::error::Error>>((failed?, left))
     };
-    let shown = |name, mut command: Command| {
-        let run = failures::run(&mut command, |line| log.line(line));
-        ended(name);
-        run
-    };
-    let [suite_tests, stores_tests] = [tests(&suite, filter, "6")?, tests(&stores, filter, "4")?];
-    let [others_tests, docs_tests] = [tests(&others, filter, "2")?, tests(&docs, filter, "2")?];
-    let runs = thread::scope(|scope| {
-        let suite_run = scope.spawn(|| kept(THE_SUITE, suite_tests));
-        let stores_run = scope.spawn(|| kept(THE_STORES, stores_tests));
-        let mut runs = vec![
-            (THE_OTHERS, &others[..], shown(THE_OTHERS, others_tests)?),
-            (THE_DOCS, &docs[..], shown(THE_DOCS, docs_tests)?),
-        ];
-        for (name, targets, run) in [(THE_STORES, &stores[..], stores_run), (THE_SUITE, &suite[..], suite_run)] {
-            let (lines, run) = run.join().map_err(|_| format!("{name} could not be run"))?;
-            log.line(&lines);
-            runs.push((name, targets, run?));
+    let work = || {
+        let mut ran: Vec<Ran<'_>> = Vec::new();
+        while let Some(target) = next() {
+            let (failed, left) = run(target).map_err(|error| format!("{}: {error}", target.name))?;
+            ran.push((target, failed, left));
         }
-        Ok::<_, Box<dyn std::error::Error>>(runs)
+        Ok::<_, String>(ran)
+    };
+    let ran = thread::scope(|scope| {
+        let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
+        let ends = workers.into_iter().map(|worker| worker.join().map_err(|_| "a thread panicked".to_owned())?);
+        ends.collect::<std::result::Result<Vec<_>, String>>()
     })?;
-    let failed = runs.into_iter().filter_map(|(name, targets, failed)| Some((name, targets, failed?)));
-    let failed: Vec<_> = failed.collect();
-    let count: usize = failed.iter().map(|(.., failures)| failures.tests.len()).sum();
+    let ran: Vec<_> = ran.into_iter().flatten().collect();
+    let left: usize = ran.iter().map(|(.., left)| left).sum();
+    if filter.is_empty() && all && left > 0 {
+        return Err(format!("{left} tests did not run, and `--all` is to run all of them").into());
+    }
+    if filter.is_empty() {
+        log.line(&format!("\n{left} tests are left to `cargo xtask test --all`.\n"));
+    }
+    let failed: Vec<_> = ran.into_iter().filter_map(|(target, failed, _)| Some((target, failed?))).collect();
+    let count: usize = failed.iter().map(|(_, failures)| failures.tests.len()).sum();
     let again = count <= MOST_AGAIN;
     let mut verdict = Verdict::default();
-    for (name, targets, failures) in failed {
+    for (target, failures) in failed {
         let mut passes = again && failures.is_late();
         for test in failures.tests.iter().take_while(|_| again && failures.is_late()) {
-            passes &= passes_alone(test, tests(targets, &["--exact", &test.name], "1")?, log);
+            let mut alone = target.command(set, &["--exact", &test.name], all);
+            log.takes_errors_of(&mut alone)?;
+            passes &= passes_alone(test, alone, log);
         }
         if passes {
             verdict.passed_alone.extend(failures.tests);
         } else {
-            verdict.failed.push((name, failures));
+            verdict.failed.push((target.name.clone(), failures));
         }
     }
     Ok(verdict)
@@ -128,10 +165,63 @@ fn passes_alone(test: &Failure, mut alone: Command, log: &Log) -> bool {
     passes
 }
 
-/// The names of the test targets that `cargo test` runs, but for these.
-fn targets_beside(others: &[&str]) -> Result<BTreeSet<String>> {
-    let mut names: BTreeSet<_> =
-        Workspace::of(root())?.packages.into_iter().flat_map(|package| package.tests).collect();
-    names.retain(|name| !others.contains(&name.as_str()));
-    Ok(names)
+/// How many tests did not run because they were not asked for, by the last line of a target.
+fn filtered_out(line: &str) -> usize {
+    let before = line.strip_prefix("test result: ").and_then(|line| line.split_once(" filtered out"));
+    before.and_then(|(before, _)| before.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+/// All that `cargo test` runs. What a program of its own runs is built already.
+fn targets() -> Result<Vec<Target>> {
+    let mut build = cargo(&["test", "--workspace", "--features", ETCD, "--no-run", "--message-format", "json"]);
+    let built = read(&mut build)?;
+    let messages = built.lines().map(serde_json::from_str).collect::<std::result::Result<Vec<Value>, _>>()?;
+    let mut targets: Vec<_> = messages.iter().filter_map(target).collect();
+    let place = |target: &Target| LONG.iter().position(|(name, _)| target.name.ends_with(&format!(" {name}")));
+    targets.sort_by_key(|target| place(target).unwrap_or(LONG.len()));
+    for (name, cargo) in [("the unit tests", &["--lib", "--bins"] as &[_]), ("the examples of the docs", &["--doc"])] {
+        targets.push(Target { name: name.to_owned(), program: None, cargo, at_once: OTHERS });
+    }
+    Ok(targets)
+}
+
+/// The test target that a message of cargo tells of. Unit tests are none.
+fn target(message: &Value) -> Option<Target> {
+    let is_test = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "test");
+    let program = message["executable"].as_str().filter(|_| is_test)?;
+    let name = message["target"]["name"].as_str()?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let package = if folder == root() { FACADE.into() } else { folder.file_name()?.to_string_lossy() };
+    let at_once = LONG.iter().find(|(long, _)| *long == name).map_or(OTHERS, |(_, at_once)| at_once);
+    let program = Some((program.into(), folder.to_path_buf()));
+    Some(Target { name: format!("{package} {name}"), program, cargo: &[], at_once })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{filtered_out, target};
+
+    #[test]
+    fn only_the_programs_of_test_targets_are_run_by_themselves() {
+        let message = |kind: &str, executable: Option<&str>| {
+            let target = json!({ "kind": [kind], "name": "store" });
+            json!({ "target": target, "executable": executable, "manifest_path": "/a/redis/Cargo.toml" })
+        };
+        let found = target(&message("test", Some("/a/target/store"))).unwrap();
+        assert_eq!((&*found.name, found.at_once), ("redis store", "3"));
+        assert_eq!(found.program.unwrap(), ("/a/target/store".into(), "/a/redis".into()));
+        for other in [message("example", Some("/a/b")), message("lib", Some("/a/b")), message("test", None)] {
+            assert!(target(&other).is_none(), "{other}");
+        }
+        assert!(target(&json!({ "reason": "build-finished", "success": true })).is_none());
+    }
+
+    #[test]
+    fn the_tests_that_are_left_are_counted() {
+        let line = "test result: ok. 3 passed; 0 failed; 0 ignored; 0 measured; 160 filtered out; finished in 0.1s";
+        assert_eq!(filtered_out(line), 160);
+        assert_eq!(filtered_out("test a ... ok"), 0);
+    }
 }

@@ -18,6 +18,9 @@ pub(crate) const ETCD: &str = "dlock-rs/etcd-tls";
 /// Set for the tests by `--all`: `dlock_testkit` reads it.
 pub(crate) const ALL: &str = "DLOCK_TEST_ALL";
 
+/// A module of this name has tests that run with `--all` alone.
+pub(crate) const THOROUGH: &str = "thorough::";
+
 /// What to run, and how often.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Words<'a> {
@@ -73,10 +76,15 @@ fn add_store_to(parts: &mut Parts, store: &str, words: &Words<'_>) -> Result {
     parts.run("build", || run(&mut cargo(&["test", "--package", &package, "--all-features", "--no-run"])))?;
     let tests = |log: &Log| {
         let mut tests = cargo(&["test", "--package", &package, "--all-features", "--no-fail-fast", "--"]);
-        tests.args(words.filter).envs(words.all.then_some((ALL, "1")));
+        tests.args(words.filter);
+        if words.all {
+            tests.env(ALL, "1")
+        } else {
+            tests.args(["--skip", THOROUGH])
+        };
         log.takes_errors_of(&mut tests)?;
         let failed = failures::run(&mut tests, |line| log.line(line))?;
-        let failed = failed.map(|failures| ("the tests", failures));
+        let failed = failed.map(|failures| ("the tests".to_owned(), failures));
         Ok(Verdict { failed: failed.into_iter().collect(), ..Verdict::default() })
     };
     match words.times {
@@ -95,8 +103,8 @@ fn add_all_to(parts: &mut Parts, words: &Words<'_>) -> Result {
     // As the tests are built later. `cargo build` would build half of it once more, since the units of a package that depends on
     // itself differ. `cargo xtask ci` compiles the benchmarks.
     parts.run("build", || run(&mut cargo(&["test", "--workspace", "--features", ETCD, "--no-run"])))?;
-    // A filter asks for some tests alone.
-    if words.filter.is_empty() {
+    // A filter asks for some tests alone. `cargo xtask ci` does it in any case.
+    if words.all && words.filter.is_empty() {
         parts.run("packages", package::packaged)?;
     }
     if let Some(times) = words.times {

@@ -21,11 +21,8 @@ const TABLE: &str = "src/openers.rs";
 /// The table of the servers that the tests need.
 const PIN_TABLE: &str = "testkit/src/servers/pins.rs";
 
-/// The page that describes the stores.
-const PAGE: &str = "docs/backends.md";
-
 /// It has the table of what each store promises.
-const README: &str = "README.md";
+const PROMISES_PAGE: &str = "docs/promises.md";
 
 /// The test that writes the tables of what each store promises.
 const PROMISES: &str = "tests/promises.rs";
@@ -50,7 +47,7 @@ pub(super) fn forgotten(workspace: &Workspace, read: &dyn Fn(&str) -> String) ->
             found.push(format!("  {place}: {what}"));
         }
     };
-    let (table, readme, page, promises) = (read(TABLE), read(README), read(PAGE), read(PROMISES));
+    let (table, promises_page, promises) = (read(TABLE), read(PROMISES_PAGE), read(PROMISES));
     let (process, secrets, lazy) = (read(PROCESS), read(SECRETS), read(LAZY));
     let facade = workspace.facade();
     let has = |of: &str, feature: &str| {
@@ -94,13 +91,11 @@ pub(super) fn forgotten(workspace: &Workspace, read: &dyn Fn(&str) -> String) ->
         }
         let is_listed = promises.contains(&format!("(\"{store}\", ")) || is_made_of_others(&table, store);
         unless(is_listed, PROMISES, format!("the table of what each store promises has no line for `{store}`"));
-        let features = readme.lines().find(|line| line.starts_with("| feature |")).unwrap_or_default();
+        let features = promises_page.lines().find(|line| line.starts_with("| feature |")).unwrap_or_default();
         let has_column = features.contains(&format!("`{store}`")) || is_made_of_others(&table, store);
-        unless(has_column, README, format!("the table of promises has no column for `{store}`"));
-        let heads = page.lines().filter(|line| line.starts_with("## "));
-        let mut heads = heads.map(str::to_lowercase);
-        let is_described = heads.any(|head| head.contains(store)) || !read(&format!("docs/{store}.md")).is_empty();
-        unless(is_described, PAGE, format!("no section describes the store `{store}`"));
+        unless(has_column, PROMISES_PAGE, format!("the table of promises has no column for `{store}`"));
+        let page = format!("backends/{store}/README.md");
+        unless(!read(&page).is_empty(), &page, format!("no page describes the store `{store}`"));
     }
     found
 }
@@ -158,8 +153,8 @@ mod tests {
                 "URLS = &[\n    \"consul://{}@host\",\n];\n in_use(|token| format!(\"consul://:{token}@host\"))",
             ),
             ("tests/lazy.rs", "servers.consul().unwrap(),"),
-            ("README.md", "| feature | `consul`, with TLS `consul-tls` |"),
-            ("docs/backends.md", "# The stores\n## Consul\n"),
+            ("docs/promises.md", "| feature | `consul`, with TLS `consul-tls` |"),
+            ("backends/consul/README.md", "# Consul\n"),
         ];
         let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
         (Workspace { packages: vec![facade, store] }, files.into())

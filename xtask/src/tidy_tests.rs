@@ -125,11 +125,3 @@ fn links_lead_somewhere() {
     assert_eq!(lines(links, "SECURITY.md", text), [1, 6]);
     assert_eq!(lines(links, "testkit/a.md", "[a](../Cargo.toml)\n[b](deny.toml)"), [2]);
 }
-
-#[test]
-fn links_of_the_front_page_name_files_of_the_repository_by_their_address_at_docs_rs() {
-    let text = format!(
-        "[a]({SOURCE_VIEW}docs/options.md#forms)\n[b]({SOURCE_VIEW}nowhere.md)\n[c](Cargo.toml) [d](#here)\n[e](https://x.y/z)"
-    );
-    assert_eq!(lines(links, "README.md", &text), [2, 3]);
-}

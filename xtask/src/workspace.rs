@@ -32,8 +32,6 @@ pub(crate) struct Package {
     pub(crate) dependencies: BTreeSet<String>,
     /// The features of the facade that its tests switch on.
     pub(crate) tested: BTreeSet<String>,
-    /// The names of its test targets that `cargo test` runs.
-    pub(crate) tests: BTreeSet<String>,
 }
 
 impl Workspace {
@@ -88,9 +86,6 @@ impl Package {
         let of_kind =
             |is_for_tests: bool| dependencies.iter().filter(move |one| (one["kind"] == "dev") == is_for_tests);
         let names = |value: &Value| list(value).iter().map(|name| text(name).to_owned()).collect::<BTreeSet<_>>();
-        let tests = list(&package["targets"])
-            .iter()
-            .filter(|target| names(&target["kind"]).contains("test") && target["test"] == true);
         let facade = of_kind(true).filter(|dependency| dependency["name"] == FACADE);
         let features = package["features"].as_object().into_iter().flatten();
         Self {
@@ -101,7 +96,6 @@ impl Package {
             features: features.map(|(feature, switched)| (feature.clone(), names(switched))).collect(),
             dependencies: of_kind(false).map(|dependency| text(&dependency["name"]).to_owned()).collect(),
             tested: facade.flat_map(|dependency| names(&dependency["features"])).collect(),
-            tests: tests.map(|target| text(&target["name"]).to_owned()).collect(),
         }
     }
 }

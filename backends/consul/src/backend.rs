@@ -67,8 +67,8 @@ impl Backend for Consul {
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        let http = self.shared.http.clone();
-        detached(async move { probe::ready(&http).await })
+        let (http, shortest) = (self.shared.http.clone(), self.profile.ttl.min);
+        detached(async move { probe::ready(&http, shortest).await })
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -9,6 +9,8 @@
 //!
 //! Flags, key layout and the protocol of permits are those of Consul's own tools. With `?keys=literal` the names are too, so
 //! those tools and dlock share locks.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

@@ -19,30 +19,19 @@ const TOO_SHORT: Duration = Duration::from_millis(1);
 /// A key that no lock has.
 const PROBE: &str = "dl1:!probe";
 
-/// The facts that a store must know about its servers.
-pub(crate) struct ProbeResult {
-    pub(crate) node: String,
-    pub(crate) shortest: Duration,
-}
-
-/// Tests the requests of an acquisition. So missing rights are reported when the store is opened.
-pub(crate) async fn open(http: &Http) -> Result<ProbeResult> {
+/// Tests the requests of an acquisition, and returns the shortest ttl. So missing rights are reported when the store is opened.
+pub(crate) async fn open(http: &Http) -> Result<Duration> {
     let shortest = shortest(http).await?;
-    let probe = new_session("dlock probe", shortest.max(SHORTEST), http);
-    let session = session::create(http, &probe).await?;
-    let tried = test_rights(http, &session).await;
-    session::destroy(http, &session).await?;
-    tried.map(|node| ProbeResult { node, shortest })
+    acquire(http, shortest).await.map(|()| shortest)
 }
 
-fn new_session<'a>(name: &'a str, ttl: Duration, http: &'a Http) -> NewSession<'a> {
-    let checks = &http.settings().checks[..];
-    NewSession { name, node: None, ttl, lock_delay: Duration::ZERO, behavior: Behavior::Delete, checks }
+const fn new_session(ttl: Duration) -> NewSession<'static> {
+    NewSession { name: "dlock probe", ttl, lock_delay: Duration::ZERO, behavior: Behavior::Delete }
 }
 
 /// The shortest ttl that the servers accept: 10 s, unless their `session_ttl_min` is set.
 async fn shortest(http: &Http) -> Result<Duration> {
-    match session::create(http, &new_session("dlock probe", TOO_SHORT, http)).await {
+    match session::create(http, &new_session(TOO_SHORT)).await {
         Ok(session) => {
             session::destroy(http, &session).await?;
             Ok(TOO_SHORT)
@@ -54,24 +43,32 @@ async fn shortest(http: &Http) -> Result<Duration> {
     }
 }
 
-/// Locks and deletes a key, and returns the node of the session.
-async fn test_rights(http: &Http, session: &str) -> Result<String> {
-    let info = session::info(http, session).await?;
-    let info = info.ok_or_else(|| Error::outage("Consul does not know the session that it has just made"))?;
-    if !http.settings().literal {
-        // Named after this session, because another process may test at the same time.
-        let key = format!("{PROBE}:{session}");
-        let ops = [Op::lock(&key, session, 0, ""), Op::delete(&key)];
-        if let TxnOutcome::Refused(_) = txn::run(http, &ops).await? {
-            return Err(Error::new(ErrorKind::Protocol, "Consul refused a lock on a key that nobody uses"));
-        }
-    }
-    Ok(info.node)
+/// Sends the requests of an acquisition and of its release.
+async fn acquire(http: &Http, shortest: Duration) -> Result<()> {
+    let session = session::create(http, &new_session(shortest.max(SHORTEST))).await?;
+    let tried = take(http, &session).await;
+    session::destroy(http, &session).await?;
+    tried
 }
 
-/// Reads a key, which the leader answers after it has confirmed its role with a majority. Also reads the version.
-pub(crate) async fn ready(http: &Http) -> Result<Health> {
-    txn::run(http, &[Op::unchanged(PROBE, 0)]).await?;
+async fn take(http: &Http, session: &str) -> Result<()> {
+    // The token needs no rights but those to the names of its locks.
+    if http.settings().literal {
+        return Ok(());
+    }
+    // Named after this session, because another process may test at the same time.
+    let key = format!("{PROBE}:{session}");
+    match txn::run(http, &[Op::lock(&key, session, 0, ""), Op::delete(&key)]).await? {
+        TxnOutcome::Done(_) => Ok(()),
+        TxnOutcome::Refused(_) => {
+            Err(Error::new(ErrorKind::Protocol, "Consul refused a lock on a key that nobody uses"))
+        }
+    }
+}
+
+/// Does what an acquisition does. Also reads the version.
+pub(crate) async fn ready(http: &Http, shortest: Duration) -> Result<Health> {
+    acquire(http, shortest).await?;
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Agent {

@@ -10,7 +10,7 @@ use dlock_contract::{
 };
 
 use crate::lock::shared::Shared;
-use crate::probe::{self, ProbeResult};
+use crate::probe;
 use crate::server::environment;
 use crate::server::http::{Http, REQUEST_TIMEOUT};
 use crate::server::settings::{FORM, Settings};
@@ -50,9 +50,8 @@ impl Consul {
             let found = time.timeout_at(end, probe::open(&asked)).await;
             found.unwrap_or_else(|| Err(Error::outage(format!("Consul did not answer within {REQUEST_TIMEOUT:?}"))))
         });
-        let ProbeResult { node, shortest } = found.await?;
-        let profile = profile(shortest, http.settings());
-        Ok(Self { shared: Arc::new(Shared::new(http, node)), profile })
+        let profile = profile(found.await?, http.settings())?;
+        Ok(Self { shared: Arc::new(Shared::new(http)), profile })
     }
 }
 
@@ -63,9 +62,15 @@ impl fmt::Debug for Consul {
     }
 }
 
-fn profile(shortest: Duration, settings: &Settings) -> Profile {
-    let ttl = TtlRange::new(shortest, LONGEST).in_steps_of(Duration::from_millis(1));
-    Profile::new("consul", ttl).with(|consul| {
+fn profile(shortest: Duration, settings: &Settings) -> Result<Profile> {
+    // A check may end the session of a holder that cannot be told. It stops by itself before the lock-delay ends.
+    let longest = if settings.checks.is_empty() { LONGEST } else { settings.lock_delay };
+    if longest < shortest {
+        let text = format!("with `checks` it must be at least the servers' shortest ttl, {shortest:?}");
+        return Err(Error::config("lock_delay", text));
+    }
+    let ttl = TtlRange::new(shortest, longest).in_steps_of(Duration::from_millis(1));
+    Ok(Profile::new("consul", ttl).with(|consul| {
         consul.fencing = Fencing::Monotonic;
         consul.permits = true;
         consul.wake = WakeStyle::Hint;
@@ -74,5 +79,5 @@ fn profile(shortest: Duration, settings: &Settings) -> Profile {
         consul.takeover_delay = settings.lock_delay + Duration::from_secs(1);
         consul.durability = Durability::Consensus;
         consul.any_key = !settings.literal;
-    })
+    }))
 }

@@ -20,11 +20,16 @@ mod three;
 use three::three;
 
 fn main() -> ExitCode {
-    let stores: [(&str, Start); 2] = [
-        ("consul", || Server::start("consul", one(), "")),
+    let stores: [(&str, Start); 1] = [("consul", || Server::start("consul", one(), ""))];
+    // Of the literal ones only the names differ.
+    let further: [(&str, Start); 3] = [
+        ("consul-as-shipped", || {
+            Server::start("consul-as-shipped", vec![servers::as_shipped(servers::Consul::default())], "")
+        }),
         ("consul-literal", || Server::start("consul-literal", one(), "&keys=literal")),
+        ("consul-cluster", || Server::start("consul-cluster", three(), "")),
     ];
-    conformance::main_and(&stores, &[("consul-cluster", || Server::start("consul-cluster", three(), ""))])
+    conformance::main_and(&stores, &further)
 }
 
 fn one() -> Vec<servers::Consul> {
@@ -48,7 +53,7 @@ struct Nodes {
 impl Server {
     fn start(
         name: &'static str,
-        recipes: Vec<servers::Consul>,
+        recipes: Vec<impl servers::Recipe>,
         options: &'static str,
     ) -> Result<Box<dyn Store>, String> {
         let instances = Instance::start_all(recipes).map_err(|error| error.to_string())?;

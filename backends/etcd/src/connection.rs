@@ -250,6 +250,13 @@ impl Connection {
         request.answered(watched.map(|()| stream))
     }
 
+    /// Watches a key for its deletion after this revision.
+    pub(super) async fn watch_after(&self, revision: i64, key: &str) -> Result<WatchStream, Fault> {
+        let options = WatchOptions::new().with_start_revision(revision + 1).with_filters([WatchFilterType::NoPut]);
+        let request = UnansweredRequest::new(self);
+        request.answered(self.watch_client().watch(key, Some(options)).await)
+    }
+
     /// Watches a range for deletions. Earlier deletions are not reported.
     pub(super) async fn watch_range(&self, range: &KeyRange) -> Result<WatchStream, Fault> {
         let options = WatchOptions::new().with_range(range.to.as_slice()).with_filters([WatchFilterType::NoPut]);

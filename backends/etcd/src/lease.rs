@@ -13,13 +13,16 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Clock, ErrorKind, Result, Validity};
 use etcd_client::{PutOptions, Txn, TxnOp};
 
-use super::connection::Connection;
+use super::connection::{Connection, Connections};
 use super::fault::Fault;
 use super::key_numbers::{KeyNumber, KeyNumbers};
 use super::names::EPOCHS;
 
 /// The most operations in a transaction that leaves by itself: half of the server's bound, which is 128 by default.
 pub(super) const MAX_TXN_KEYS: usize = 64;
+
+/// The pause before the next watch of a lease, after one that failed.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The keys that may have been left behind, by their owner's shard and their name.
 pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Orphan>;
@@ -51,12 +54,11 @@ pub(super) struct Lease {
     orphans: Mutex<Orphans>,
     /// By the prefix of a lock's keys.
     key_numbers: Mutex<HashMap<Vec<u8>, KeyNumbers>>,
-    /// The highest revision of the store that this process has seen.
-    seen: Arc<AtomicI64>,
+    connections: Arc<Connections>,
 }
 
 impl Lease {
-    fn new(id: i64, ttl: Duration, shared: bool, confirmed: BootInstant, seen: &Arc<AtomicI64>) -> Self {
+    fn new(id: i64, ttl: Duration, shared: bool, confirmed: BootInstant, connections: &Arc<Connections>) -> Self {
         Self {
             id,
             ttl,
@@ -67,12 +69,13 @@ impl Lease {
             epochs: [const { AtomicI64::new(0) }; 256],
             orphans: Mutex::default(),
             key_numbers: Mutex::default(),
-            seen: seen.clone(),
+            connections: connections.clone(),
         }
     }
 
+    /// The highest revision of the store that this process has seen.
     pub(super) fn seen(&self) -> i64 {
-        self.seen.load(Ordering::Acquire)
+        self.connections.seen.load(Ordering::Acquire)
     }
 
     /// The validity of keys on this lease. It begins at the last confirmation of the lease, which may be older than the
@@ -101,7 +104,43 @@ impl Lease {
     }
 
     pub(super) fn bump_epoch(&self, shard: u8) -> TxnOp {
-        TxnOp::put(self.epoch_key(shard), "", Some(PutOptions::new().with_lease(self.id)))
+        self.put(self.epoch_key(shard))
+    }
+
+    fn put(&self, key: impl Into<Vec<u8>>) -> TxnOp {
+        TxnOp::put(key, "", Some(PutOptions::new().with_lease(self.id)))
+    }
+
+    /// Ends when the lease may have ended. A server may revoke a lease that is renewed in time: a leader that stood still for
+    /// longer than the ttl does so on waking. Holders must not learn of that by their next renewal only.
+    pub(super) async fn ended(self: Arc<Self>) {
+        while !self.has_ended.load(Ordering::Acquire) {
+            let connection = self.connections.get().await;
+            if let Ok(connection) = connection
+                && matches!(self.watch(&connection).await, Ok(true) | Err(Fault::LeaseGone))
+            {
+                return;
+            }
+            let clock = &self.connections.clock;
+            clock.sleep_until(clock.now().after(PAUSE_AFTER_FAILURE)).await;
+        }
+    }
+
+    /// Watches a key that is on the lease for its whole life. True: it was deleted. False: the watch has ended.
+    async fn watch(&self, connection: &Connection) -> Result<bool, Fault> {
+        let key = format!("{}watched", self.epoch_prefix);
+        // Put before each watch. So a lease that ended between two watches is noticed.
+        let put = connection.txn(Txn::new().and_then([self.put(key.as_str())])).await?;
+        let mut stream = connection.watch_after(put.revision, &key).await?;
+        while let Ok(Some(message)) = stream.message().await {
+            if message.canceled() {
+                break;
+            }
+            if !message.events().is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(super) fn key_numbers(&self) -> MutexGuard<'_, HashMap<Vec<u8>, KeyNumbers>> {
@@ -148,12 +187,12 @@ impl Lease {
 pub(super) struct Leases {
     clock: Clock,
     shared: Mutex<HashMap<i64, Arc<Lease>>>,
-    seen: Arc<AtomicI64>,
+    connections: Arc<Connections>,
 }
 
 impl Leases {
-    pub(super) fn new(clock: &Clock, seen: Arc<AtomicI64>) -> Self {
-        Self { clock: clock.clone(), shared: Mutex::default(), seen }
+    pub(super) fn new(connections: &Arc<Connections>) -> Self {
+        Self { clock: connections.clock.clone(), shared: Mutex::default(), connections: connections.clone() }
     }
 
     /// The shared lease for this ttl. At least two thirds of its time remain.
@@ -239,7 +278,7 @@ impl Leases {
         if ttl == 0 || granted.id() == 0 {
             return Err(Fault::Refused(ErrorKind::Protocol, "etcd granted a lease without a time or an id".into()));
         }
-        Ok(Arc::new(Lease::new(granted.id(), Duration::from_secs(ttl), shared, sent, &self.seen)))
+        Ok(Arc::new(Lease::new(granted.id(), Duration::from_secs(ttl), shared, sent, &self.connections)))
     }
 
     fn fresh(&self, seconds: i64) -> Option<Arc<Lease>> {

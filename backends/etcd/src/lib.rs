@@ -11,6 +11,8 @@
 //! | ttl | whole seconds; the shortest is the server's own (2 s by default) and is measured when the store is opened |
 //!
 //! Holds of one process with the same ttl share a lease. So the server frees them together.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

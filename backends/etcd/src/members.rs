@@ -14,6 +14,7 @@ pub(super) const FORM: UrlForm = UrlForm::new(
     &["etcd"],
     UrlBody::HostsAfterLastAt,
 )
+.port(|_| DEFAULT_PORT)
 .options(&[
     OptionRow::one_of("keys", &["literal"]),
     // There is no `require`: the client library always checks the server's certificate.

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result, Session};
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 
 use super::answers::TxnAnswers;
 use super::connection::Connection;
@@ -97,6 +99,11 @@ pub(super) enum Blocker {
 impl Session for Place {
     fn group(&self) -> Option<u64> {
         Some(self.lease.id as u64)
+    }
+
+    /// A lease of one hold is never renewed, so no server ends it early.
+    fn ended(&self) -> Option<BoxFuture<'static, ()>> {
+        self.lease.shared.then(|| self.lease.clone().ended().boxed())
     }
 }
 

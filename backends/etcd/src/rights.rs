@@ -11,6 +11,9 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::names::{EPOCHS, Layout};
 
+/// The server's default for the most operations of one transaction.
+const USUAL_MAX_OPERATIONS: usize = 128;
+
 /// The prefix of the keys of all locks.
 pub(super) const LOCKS: &str = "dl1:";
 
@@ -25,6 +28,9 @@ pub(super) async fn probe(connection: &Connection, layout: Layout) -> Result<Dur
         if tried.is_ok() {
             tried = try_prefix(connection, prefix, lease.id()).await;
         }
+    }
+    if tried.is_ok() {
+        tried = try_many_operations(connection).await;
     }
     // Revoking the lease deletes the keys. If this fails, the lease ends by itself.
     let _ = connection.revoke(lease.id()).await;
@@ -46,6 +52,18 @@ async fn try_prefix(connection: &Connection, prefix: &str, lease: i64) -> Result
     check_answer(written.map(drop), prefix, "write")?;
     let deleted = connection.txn(Txn::new().and_then([TxnOp::delete(key.as_bytes(), None)])).await;
     check_answer(deleted.map(drop), prefix, "delete")
+}
+
+/// A renewal reads the keys of many holds at once.
+async fn try_many_operations(connection: &Connection) -> Result<()> {
+    let read = || TxnOp::get(format!("{EPOCHS}probe"), Some(GetOptions::new().with_keys_only()));
+    match connection.txn(Txn::new().and_then((0..USUAL_MAX_OPERATIONS).map(|_| read()).collect::<Vec<_>>())).await {
+        Err(Fault::Refused(_, text)) if text.contains("too many operations") => Err(Error::config(
+            "max-txn-ops",
+            format!("dlock needs the server's default `--max-txn-ops={USUAL_MAX_OPERATIONS}` or more: {text}"),
+        )),
+        answer => Ok(answer.map(drop)?),
+    }
 }
 
 /// Reads a key that no lock has. A majority of the members must answer.

@@ -53,7 +53,7 @@ impl Etcd {
         let probe = clock.timeout_at(end, rights::probe(&connection, layout));
         let shortest = probe.await.ok_or_else(|| Error::outage("etcd did not grant a lease in time"))??;
         let profile = profile(shortest, layout);
-        let leases = Arc::new(Leases::new(clock, connections.seen.clone()));
+        let leases = Arc::new(Leases::new(&connections));
         Ok(Self { connections, leases, layout, places: Mutex::default(), profile })
     }
 

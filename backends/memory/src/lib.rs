@@ -2,6 +2,8 @@
 //!
 //! Leases, fencing tokens, every mode, and a wait queue in order of arrival, on the suspend-proof clock. Nothing is
 //! kept for a key that nobody holds or waits for, but the record of its runs. Clones share one store.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

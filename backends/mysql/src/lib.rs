@@ -1,5 +1,7 @@
 //! Locks in MySQL and MariaDB, in one of three ways: a [lease row](lease), which is the default, a named lock
 //! ([`GET_LOCK`](named)), or a [row lock](row) (`SELECT … FOR UPDATE`).
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

@@ -17,12 +17,14 @@ use futures::future::{BoxFuture, join_all};
 use members::{file, memory, mysql, of_redis, postgres, redis};
 
 fn main() -> ExitCode {
-    conformance::main(&[
-        ("redis+mysql", || two("redis+mysql", pair, redis()?, mysql()?)),
+    let stores: [(&str, conformance::Start); 3] = [
+        ("redis+mysql", || two("redis+mysql", [pair, pair_or_authority], redis()?, mysql()?)),
         ("redis+postgres", redis_or_postgres),
-        ("memory+sqlite", || two("memory+sqlite", pair, memory(), file()?)),
-        ("sqlite->redis", || two("sqlite->redis", migration, file()?, redis()?)),
-    ])
+        ("sqlite->redis", || two("sqlite->redis", [migration; 2], file()?, redis()?)),
+    ];
+    let thorough: [(&str, conformance::Start); 1] =
+        [("memory+sqlite", || two("memory+sqlite", [pair, pair_or_authority], memory(), file()?))];
+    conformance::main_and(&stores, &thorough)
 }
 
 type Make = fn([Arc<dyn Backend>; 2], &Clock) -> Result<Arc<dyn Backend>>;
@@ -42,7 +44,7 @@ fn migration([old, new]: [Arc<dyn Backend>; 2], clock: &Clock) -> Result<Arc<dyn
 
 fn two(
     name: &'static str,
-    make: Make,
+    make: [Make; 2],
     first: Box<dyn Store>,
     second: Box<dyn Store>,
 ) -> Result<Box<dyn Store>, String> {
@@ -53,13 +55,14 @@ fn redis_or_postgres() -> Result<Box<dyn Store>, String> {
     let gate = Arc::new(Served::start(Redis::default())?);
     let passed_over = Some(PassedOver { gate: gate.clone(), cut: Mutex::default() });
     let members = [of_redis(gate), postgres()?];
-    Ok(Box::new(Two { name: "redis+postgres", make: pair_or_authority, members, passed_over }))
+    Ok(Box::new(Two { name: "redis+postgres", make: [pair_or_authority, pair], members, passed_over }))
 }
 
 /// Two stores. What happens to one of them happens to both.
 struct Two {
     name: &'static str,
-    make: Make,
+    /// Of the clients, and of clients with other settings.
+    make: [Make; 2],
     members: [Box<dyn Store>; 2],
     passed_over: Option<PassedOver>,
 }
@@ -79,8 +82,20 @@ impl Store for Two {
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
         Box::pin(async move {
             let [first, second] = &self.members;
-            (self.make)([first.open(clock.clone()).await?, second.open(clock.clone()).await?], &clock)
+            (self.make[0])([first.open(clock.clone()).await?, second.open(clock.clone()).await?], &clock)
         })
+    }
+
+    /// Those of the pair, and those of its members.
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(Box::pin(async move {
+            let open = async |member: &dyn Store| match member.open_with_other_settings(clock.clone()) {
+                Some(opening) => opening.await,
+                None => member.open(clock.clone()).await,
+            };
+            let [first, second] = &self.members;
+            (self.make[1])([open(&**first).await?, open(&**second).await?], &clock)
+        }))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
@@ -117,7 +132,7 @@ impl Store for Two {
         Some(Box::pin(async move {
             let (proxy, url) = gate.another_way()?;
             let gate: Arc<dyn Backend> = Arc::new(dlock_redis::Redis::connect(&url, &clock).await?);
-            let client = (self.make)([gate, self.members[1].open(clock.clone()).await?], &clock)?;
+            let client = (self.make[0])([gate, self.members[1].open(clock.clone()).await?], &clock)?;
             proxy.set(Mode::Refuse);
             cut.lock().unwrap_or_else(PoisonError::into_inner).push(proxy);
             Ok(client)

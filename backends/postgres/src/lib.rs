@@ -2,6 +2,8 @@
 //! [row locks](row) (`SELECT … FOR UPDATE`).
 //!
 //! The algorithms are in `dlock-sql`. This crate has the parts that are specific to PostgreSQL.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -17,7 +19,7 @@ pub mod versioned;
 use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
-use dlock_sql::{LeaseRow, Product, Settings, Source, Way, shedlock_table};
+use dlock_sql::{LeaseRow, Product, Settings, ShedlockTable, Source, Way};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnectOptions;
 
@@ -54,7 +56,7 @@ pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<Postgres>> {
 }
 
 async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<LeaseRow<Postgres>> {
-    let dialect = Postgres::new(server, clock).in_shedlock(shedlock_table(address)?);
+    let dialect = Postgres::new(server, clock).in_shedlock(ShedlockTable::of(address, address.option("schema"))?);
     LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use dlock_conformance::{Outage, Store};
 use dlock_contract::{Backend, Clock, LockKey, Result};
 use dlock_testkit::conformance::{self, Served};
-use dlock_testkit::servers::Postgres;
 use dlock_testkit::servers::PostgresRelease::{self, Eighteen, Fifteen};
+use dlock_testkit::servers::{Postgres, as_shipped};
 use futures::future::BoxFuture;
 use row::Rows;
 
@@ -22,7 +22,8 @@ fn main() -> ExitCode {
         ("postgres-named", || Ok(Box::new(Named { served: serve(Fifteen)? }))),
         ("postgres-row", || Ok(Box::new(Rows { served: serve(Fifteen)? }))),
     ];
-    let further: [(&str, conformance::Start); 3] = [
+    let further: [(&str, conformance::Start); 4] = [
+        ("postgres-as-shipped", || Ok(Box::new(Leases { served: Served::start(as_shipped(Postgres::default()))? }))),
         ("postgres-18", || Ok(Box::new(Leases { served: serve(Eighteen)? }))),
         ("postgres-18-named", || Ok(Box::new(Named { served: serve(Eighteen)? }))),
         ("postgres-18-row", || Ok(Box::new(Rows { served: serve(Eighteen)? }))),
@@ -87,12 +88,12 @@ impl Store for Shedlock {
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let url = format!("{}?layout=shedlock", self.served.url());
+        let url = format!("{}?layout=shedlock&shedlock_create=yes", self.served.url());
         Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
     fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
-        let url = format!("{}?layout=shedlock&max_connections=3", self.served.url());
+        let url = format!("{}?layout=shedlock&shedlock_create=yes&max_connections=3", self.served.url());
         Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
@@ -137,6 +138,13 @@ impl Store for Named {
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
         let url = self.served.url();
         Box::pin(async move { Ok(Arc::new(dlock_postgres::named::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = format!("{}?sweep_every=1m&connect_timeout=4s", self.served.url());
+        Some(Box::pin(
+            async move { Ok(Arc::new(dlock_postgres::named::open(&url, &clock).await?) as Arc<dyn Backend>) },
+        ))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

@@ -52,7 +52,12 @@ impl Backend for Redis {
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        Box::pin(check(&self.connections))
+        Box::pin(async move {
+            let mut health = check(&self.connections).await?;
+            health.findings.extend(self.connections.note_form().await?);
+            self.probe().await?;
+            Ok(health)
+        })
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

@@ -18,6 +18,8 @@
 //!
 //! If the server loses its data (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it loses locks
 //! too: use the fencing token where that matters. Leases run by the server's wall clock.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -77,11 +79,12 @@ pub mod internal {
         pub use crate::scripts::clock::CLOCK;
         pub use crate::scripts::exclusive::SCRIPTS;
         pub use crate::scripts::lua::Lua;
-        pub use crate::scripts::queue::ADVANCE;
+        pub use crate::scripts::queue::{ADVANCE, BESIDE};
     }
     pub use crate::layout::units::millis;
     pub use crate::lock::inspect::{LEAST, listed_key, lock_pattern, owner_of, record_name, scan_command, scanned};
     pub use crate::lock::renew::in_batches;
+    pub use crate::lock::store::probe_claim;
     pub use crate::reply::read::released;
     pub use crate::scripts::try_once::LOOK;
     pub use crate::topology::target::Target;

@@ -16,17 +16,31 @@ use dlock_testkit::servers::{self, Make, RedisCluster, RedisSentinels, RedisTls}
 use futures::future::BoxFuture;
 
 fn main() -> ExitCode {
-    let stores: [(&str, conformance::Start); 7] = [
+    // Each layout once, and the cluster, whose client is another one.
+    let stores: [(&str, conformance::Start); 4] = [
         ("redis", || server("redis", Layout::Plain, Make::default())),
-        // It deletes a lock by a command of its own, and so does Valkey.
-        ("redis-8", || server("redis-8", Layout::Plain, Make::Redis8)),
         ("redis-literal", || server("redis-literal", Layout::Literal, Make::default())),
         ("redisson", || server("redisson", Layout::Redisson, Make::default())),
+        ("redis-cluster", || cluster("redis-cluster", 0, &[])),
+    ];
+    // The same scripts on other servers and over other sockets. What differs has tests in `store/topologies`: the command by which
+    // Redis 8 and Valkey delete a lock, TLS, and the failover by sentinels.
+    let further: [(&str, conformance::Start); 6] = [
+        ("redis-as-shipped", || {
+            let served = Served::start(servers::as_shipped(servers::Redis::default()))?;
+            Ok(Box::new(Server { name: "redis-as-shipped", layout: Layout::Plain, served }))
+        }),
+        // What Redis has by default, and our clusters do not.
+        ("redis-cluster-as-shipped", || {
+            let defaults = ["--cluster-node-timeout", "15000", "--repl-diskless-sync-delay", "5"];
+            cluster("redis-cluster-as-shipped", 1, &defaults)
+        }),
+        ("redis-8", || server("redis-8", Layout::Plain, Make::Redis8)),
         ("redis-tls", tls),
         ("redis-sentinel", sentinel),
-        ("redis-cluster", cluster),
+        ("valkey", || server("valkey", Layout::Plain, Make::Valkey)),
     ];
-    conformance::main_and(&stores, &[("valkey", || server("valkey", Layout::Plain, Make::Valkey))])
+    conformance::main_and(&stores, &further)
 }
 
 fn server(name: &'static str, layout: Layout, make: Make) -> Result<Box<dyn Store>, String> {
@@ -118,9 +132,9 @@ fn sentinel() -> Result<Box<dyn Store>, String> {
     Ok(Box::new(Set { name: "redis-sentinel", kind: Arc::new(Kind::Sentinel(set)) }))
 }
 
-fn cluster() -> Result<Box<dyn Store>, String> {
-    let set = RedisCluster::start(3, 0, true, &[]).map_err(|error| error.to_string())?;
-    Ok(Box::new(Set { name: "redis-cluster", kind: Arc::new(Kind::Cluster(set)) }))
+fn cluster(name: &'static str, replicas: usize, options: &[&str]) -> Result<Box<dyn Store>, String> {
+    let set = RedisCluster::start(3, replicas, true, options).map_err(|error| error.to_string())?;
+    Ok(Box::new(Set { name, kind: Arc::new(Kind::Cluster(set)) }))
 }
 
 fn tls() -> Result<Box<dyn Store>, String> {
@@ -162,6 +176,16 @@ impl Kind {
 }
 
 impl Set {
+    fn open_with(&self, options: &str, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let url = match &*self.kind {
+            Kind::Tls(tls, proxy) => tls.url_at(proxy.port()),
+            Kind::Sentinel(set) => set.url(),
+            Kind::Cluster(set) => set.url(),
+        };
+        let url = format!("{url}{}{options}", if url.contains('?') { '&' } else { '?' });
+        Box::pin(async move { Ok(Arc::new(Redis::connect(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
     async fn ask(&self, key: &LockKey, request: impl FnOnce(&str) -> String + Send + 'static) -> Result<String> {
         let (kind, name) = (self.kind.clone(), name_in_redis(key));
         blocking(move || kind.ask(&name, &request(&name))).await
@@ -174,12 +198,11 @@ impl Store for Set {
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let url = match &*self.kind {
-            Kind::Tls(tls, proxy) => tls.url_at(proxy.port()),
-            Kind::Sentinel(set) => set.url(),
-            Kind::Cluster(set) => set.url(),
-        };
-        Box::pin(async move { Ok(Arc::new(Redis::connect(&url, &clock).await?) as Arc<dyn Backend>) })
+        self.open_with("restart_guard=auto", clock)
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_with("restart_guard=off&failover_guard=off", clock))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

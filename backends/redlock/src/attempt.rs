@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::redis::Value;
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Result, Session, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue, Result, Session, Validity, Wake};
 
 use super::round::{Patience, ask};
+use super::rows::REMEMBERED;
 use super::scripts::SCRIPTS;
 use super::tally::{Count, Short, Tally, Verdict, Vote, majority, shortage};
 use super::{Redlock, millis};
@@ -43,20 +44,27 @@ impl Round {
 impl Redlock {
     /// Asks for the lock, and for a moment again and again where silent nodes are what is missing: each is waited for
     /// shortly only, and a moment's silence is no outage.
-    pub(super) async fn attempt(&self, claim: &Arc<Claim>) -> Result<Attempt> {
+    pub(super) async fn attempt(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
+        let waits = matches!(queue, Queue::Join { .. });
         let patience = Patience::of(claim.ttl);
         let until = self.clock.now().after(patience.in_all);
         loop {
             let round = Round::begin(claim, self.clock.now());
-            let tally = self.vote(claim, &round, patience).await?;
+            let tally = self.vote(claim, &round, waits, patience).await?;
             let outcome = match tally.verdict() {
                 Verdict::Won(token) => match self.confirm(claim, &round, token, patience).await {
-                    Ok(hold) => return Ok(Attempt::Acquired(hold)),
+                    Ok(hold) => {
+                        self.rows.held(&claim.key, self.clock.now());
+                        return Ok(Attempt::Acquired(hold));
+                    }
                     Err(short) => Err(short),
                 },
-                Verdict::Held(left) => {
+                Verdict::Held(holder, left) => {
+                    let holder = Some(&*holder).filter(|holder| !holder.is_empty());
+                    let soon = self.rows.refused(&claim.key, holder, waits, self.clock.now());
                     let later = round.sent.after(left + Duration::from_millis(fastrand::u64(..AFTER_LEASE)));
-                    Ok(Wake::poll().ask_by(later).lease_left(left))
+                    let wake = Wake::poll().lease_left(left);
+                    Ok(wake.ask_by(if holder.is_some() { later.min(soon) } else { soon }))
                 }
                 Verdict::Split => Ok(Wake::poll()),
                 Verdict::Short(short) => Err(short),
@@ -80,14 +88,19 @@ impl Redlock {
         }
     }
 
-    async fn vote(&self, claim: &Arc<Claim>, round: &Arc<Round>, patience: Patience) -> Result<Tally> {
+    async fn vote(&self, claim: &Arc<Claim>, round: &Arc<Round>, waits: bool, patience: Patience) -> Result<Tally> {
+        let (had_share, is_noted) = self.rows.state(&claim.key, self.clock.now());
+        // A caller that does not wait would hear that a free lock is taken.
+        let gives_way = waits && had_share;
+        let remembered = if waits { REMEMBERED.as_micros() } else { 0 };
         let request = {
-            let (claim, round) = (claim.clone(), round.clone());
+            let (claim, round, process) = (claim.clone(), round.clone(), self.process.clone());
             move |node: Arc<super::Node>, link: Arc<super::Link>| {
-                let (claim, round) = (claim.clone(), round.clone());
+                let (claim, round, process) = (claim.clone(), round.clone(), process.clone());
                 async move {
                     let take = node.script(&link, &SCRIPTS.take, |command| {
                         on(command, LockName(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
+                        command.arg(&*process).arg(remembered).arg(gives_way).arg(is_noted);
                     });
                     read_vote(&take.await?, link.votes(round.sent))
                 }

@@ -24,12 +24,12 @@ impl Backend for Redlock {
         if self.is_literal { Ok(Identity::of(&key.literal()?)) } else { Ok(Identity::of(key).named(in_redis(key))) }
     }
 
-    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, _: Queue) -> BoxFuture<'a, Result<Attempt>> {
+    fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             if !self.is_literal {
-                return self.attempt(claim).await;
+                return self.attempt(claim, queue).await;
             }
-            self.attempt(&under_its_name(claim)?).await.map(|attempt| for_claim(attempt, claim))
+            self.attempt(&under_its_name(claim)?, queue).await.map(|attempt| for_claim(attempt, claim))
         })
     }
 

@@ -24,6 +24,7 @@ pub(super) const FORM: UrlForm = UrlForm::new(
     &["redlock"],
     UrlBody::Hosts,
 )
+.port(|_| 6379)
 .options(&[
     OptionRow::new("max_ttl", "a duration from 1s to 1day such as 60s or 10m"),
     OptionRow::one_of("eviction", &["allow"]),

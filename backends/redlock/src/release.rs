@@ -51,7 +51,7 @@ impl Redlock {
         let nodes = self.nodes.len();
         // A minority may be unreachable for long. The claim's value there blocks nobody, and ends with the ttl.
         let is_majority = |count: &Count| count.heard() >= majority(nodes);
-        let owner = claim.owner.to_hex();
+        let owner = format!("{}{}", claim.owner.to_hex(), self.process);
         let (count, unable) =
             self.undo(claim, &SCRIPTS.abandon, owner, 0..nodes, is_majority, BootInstant::NEVER).await?;
         if is_majority(&count) { Ok(()) } else { Err(shortage(nodes, &unable).error) }

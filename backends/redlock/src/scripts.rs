@@ -6,7 +6,7 @@
 use std::sync::LazyLock;
 
 use dlock_redis::internal::LOOK;
-use dlock_redis::internal::scripts::{ADVANCE, CLOCK, Lua};
+use dlock_redis::internal::scripts::{ADVANCE, BESIDE, CLOCK, Lua};
 
 /// With [`CLOCK`]: a token is never below this server's clock, so one that was restarted without its data soon counts
 /// above what it gave before, whatever the others' clocks say.
@@ -45,8 +45,30 @@ if old and string.sub(old,1,33)==string.sub(ARGV[1],1,33) then
 end
 ";
 
+/// After [`BESIDE`] and [`LOOK`]; process, for how many µs a waiter is remembered or 0 if the asker does not wait, whether
+/// the process has had its share of holds, whether it may be noted as a waiter. `:o` beside the name has the processes that
+/// wait, each with the time until which that counts. It is part of no decision about the lock but this: a process that had
+/// its share does not take a free lock from them.
+const OTHERS: &str = r"
+local W,P,remembered=beside(L)..':o',ARGV[3],tonumber(ARGV[4])
+local function waits()
+  if remembered>0 then
+    redis.pcall('ZADD',W,us+remembered,P)
+    redis.pcall('PEXPIRE',W,math.floor(remembered/1000))
+  end
+end
+if not v and ARGV[5]=='1' then
+  local others=redis.call('ZRANGE',W,us,'+inf','BYSCORE','LIMIT',0,2)
+  if others[1] and others[1]~=P or others[2] then
+    waits()
+    return {0,0,us,''}
+  end
+end
+if v then waits() elseif ARGV[6]=='1' then redis.pcall('ZREM',W,P) end
+";
+
 /// Gives 1 and the token drawn; 0, the lease left, the time, and who has it without saying whose owner that is; 2 for a
-/// foreign value without a lease, 3 for one of ours; and [`SAME_OWNER`]'s 4.
+/// foreign value without a lease, 3 for one of ours; and [`SAME_OWNER`]'s 4. [`OTHERS`]' 0 names nobody.
 const TAKE: &str = r"
 if v then return {0,left,us,redis.sha1hex(string.sub(v,1,32))} end
 redis.call('SET',L,me,'PX',ttl)
@@ -62,10 +84,12 @@ if f<tonumber(ARGV[2]) then redis.call('SET',KEYS[2],ARGV[2]) end
 return 1
 ";
 
-/// `l`; owner. For any round. A wait queue that other clients have made is served.
+/// `l`; owner and process. For any round. A wait queue that other clients have made is served.
 const ABANDON: &str = r"
+local owner=string.sub(ARGV[1],1,32)
+redis.call('ZREM',B..':o',string.sub(ARGV[1],33))
 local v=redis.call('GET',L)
-if not v or string.sub(v,1,33)~=ARGV[1]..' ' then return 0 end
+if not v or string.sub(v,1,33)~=owner..' ' then return 0 end
 if string.sub(v,-6)==' +line' then hand_on() else redis.call('DEL',L) end
 return 1
 ";
@@ -77,7 +101,7 @@ pub(super) struct Scripts {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    take: Lua::new(&["local L=KEYS[1]", CLOCK, ABOVE_THE_CLOCK, ANY_LEASE, SAME_OWNER, LOOK, TAKE]),
+    take: Lua::new(&["local L=KEYS[1]", CLOCK, ABOVE_THE_CLOCK, ANY_LEASE, SAME_OWNER, BESIDE, LOOK, OTHERS, TAKE]),
     confirm: Lua::new(&[CONFIRM]),
     abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]),
 });

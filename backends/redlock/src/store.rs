@@ -5,19 +5,31 @@ use std::time::Duration;
 
 use ::redis::cmd;
 use dlock_contract::engine::line;
-use dlock_contract::{Address, Clock, Durability, Fencing, Health, LockKey, Profile, Result, TtlRange, WakeStyle};
+use dlock_contract::{
+    Address, Attempt, Clock, Durability, Error, ErrorKind, Fencing, Health, LockKey, Owner, Profile, Queue, Result,
+    TtlRange, WakeStyle,
+};
+
+use dlock_redis::internal::probe_claim;
 
 use super::identity::Roster;
 use super::node::{Link, Node};
 use super::nodes::{FORM, MIN_TTL, Nodes};
 use super::round;
 use super::round::Patience;
+use super::rows::{MOST_HOLDS, Rows};
 use super::tally::{majority, shortage};
+
+/// The ttl of the lock that a readiness probe takes. In a shorter one a busy node has no time to answer.
+const PROBE_TTL: Duration = Duration::from_secs(30);
 
 /// Locks in a majority of several Redis servers.
 pub struct Redlock {
     pub(super) nodes: Vec<Arc<Node>>,
     pub(super) is_literal: bool,
+    /// This process, among those that wait for a lock.
+    pub(super) process: Arc<str>,
+    pub(super) rows: Rows,
     pub(super) profile: Profile,
     pub(super) clock: Clock,
 }
@@ -47,7 +59,8 @@ impl Redlock {
         let node = |(number, target)| Arc::new(Node::new(number, target, clock, &roster));
         let nodes = targets.into_iter().enumerate().map(node).collect();
         let profile = profile(max_ttl).with(|redlock| redlock.any_key = !is_literal);
-        let redlock = Self { nodes, is_literal, profile, clock: clock.clone() };
+        let process = Owner::fresh()?.to_hex().get(..16).unwrap_or_default().into();
+        let redlock = Self { nodes, is_literal, process, rows: Rows::default(), profile, clock: clock.clone() };
         redlock.meet().await?;
         redlock.open_for_renewals().await?;
         Ok(redlock)
@@ -84,7 +97,17 @@ impl Redlock {
                 unable.push(why);
             }
         }
-        if nodes - unable.len() < majority(nodes) { Err(shortage(nodes, &unable).error) } else { Ok(health) }
+        if nodes - unable.len() < majority(nodes) {
+            return Err(shortage(nodes, &unable).error);
+        }
+        // They answer, but they may be without votes.
+        let claim = Arc::new(probe_claim(self.profile.ttl.max.min(PROBE_TTL))?);
+        match self.attempt(&claim, Queue::Leave).await? {
+            Attempt::Acquired(hold) => self.free(&hold).await.map(|_| health),
+            other => {
+                Err(Error::new(ErrorKind::Protocol, format!("a lock that nobody else wants was refused: {other:?}")))
+            }
+        }
     }
 
     /// Looks at all nodes once: what is wrong with one of them is said now, and not when the others fail.
@@ -114,6 +137,7 @@ fn profile(max_ttl: Duration) -> Profile {
         redlock.fencing = Fencing::MonotonicUnlessFailover;
         // Each question goes to all nodes, so less often than to one; the end of a lease is known besides.
         redlock.wake = WakeStyle::Poll { from: Duration::from_millis(50), to: Duration::from_secs(2) };
+        redlock.holds_in_a_row = Some(MOST_HOLDS);
         // Some rounds of split votes, among those who waited for the end.
         redlock.takeover_delay = Duration::from_secs(1);
         // One node may restart; all of them together forget.

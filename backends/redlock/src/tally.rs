@@ -32,8 +32,9 @@ pub(super) enum Vote {
 pub(super) enum Verdict {
     /// A majority has granted it; with the highest token that was drawn.
     Won(u64),
-    /// One other owner has the lock on a majority, at least for this time unless it is renewed.
-    Held(Duration),
+    /// One other owner has the lock on a majority, at least for this time unless it is renewed. The owner has no name if the
+    /// lock is free, and left to others.
+    Held(String, Duration),
     /// No owner has a majority: several have asked at once, or an owner has gone half way.
     Split,
     /// A majority cannot vote.
@@ -131,7 +132,7 @@ impl Tally {
         let holder = refusals.chunk_by(|one, other| one.0 == other.0).find(|of_one| of_one.len() >= majority);
         match holder {
             // When so many of its leases have ended that it has no majority any more; those of one are sorted by time.
-            Some(leases) => Verdict::Held(leases[leases.len() - majority].1),
+            Some(leases) => Verdict::Held(leases[0].0.clone(), leases[leases.len() - majority].1),
             None => Verdict::Split,
         }
     }
@@ -290,12 +291,12 @@ mod tests {
     #[test]
     fn a_holder_is_told_from_a_split_vote() {
         let (taken, verdict) = count(&[no("a", 3), no("a", 1), no("a", 2), yes(1), yes(1)]);
-        assert!(matches!((taken, verdict), (3, Verdict::Held(left)) if left == SECOND));
+        assert!(matches!((taken, verdict), (3, Verdict::Held(_, left)) if left == SECOND));
         let held = [no("a", 3), no("a", 1), no("a", 2), no("b", 1), no("a", 9)];
         let mut tally = Tally::new(5);
         held.iter().enumerate().for_each(|(node, vote)| tally.count(node, vote.clone()));
         // Of its four leases two may end, and then it has no majority.
-        assert!(matches!(tally.verdict(), Verdict::Held(left) if left == 2 * SECOND));
+        assert!(matches!(tally.verdict(), Verdict::Held(_, left) if left == 2 * SECOND));
         assert_eq!(tally.refusing, [0, 1, 2, 3, 4]);
         assert!(matches!(count(&[no("a", 3), no("b", 1), yes(1), yes(1), no("c", 1)]).1, Verdict::Split));
     }

@@ -39,7 +39,11 @@ impl Store for Nodes {
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        Box::pin(async move { Ok(Arc::new(Redlock::connect(&self.url, &clock).await?) as Arc<dyn Backend>) })
+        self.open_at(self.url.clone(), clock)
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_at(format!("{}&eviction=allow", self.url), clock))
     }
 
     /// The names on any node, each once.
@@ -68,6 +72,10 @@ impl Store for Nodes {
 }
 
 impl Nodes {
+    fn open_at(&self, url: String, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        Box::pin(async move { Ok(Arc::new(Redlock::connect(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
     async fn ask_all(&self, request: String) -> Result<Vec<String>> {
         let nodes = self.nodes.clone();
         blocking(move || nodes.iter().map(|node| node.ask(&request)).collect()).await

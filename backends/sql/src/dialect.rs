@@ -8,6 +8,7 @@ use dlock_contract::{Error, Health, Result};
 use futures::future::BoxFuture;
 
 use crate::room_name::RoomName;
+use crate::session_mark::SessionMark;
 use crate::shedlock::ShedlockWords;
 use crate::words::Words;
 
@@ -28,8 +29,18 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// any text that a restart does not change and a failover does.
     fn connect(&self) -> BoxFuture<'_, Result<(Self::Conn, String)>>;
 
-    /// Makes the tables if they are missing, and looks at what is there.
-    fn prepare<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<()>>;
+    /// Makes the tables if they are missing, and looks at what is there. Returns the full name of ShedLock's table, or nothing.
+    fn prepare<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<String>>;
+
+    /// What proves to other sessions that it is this one. `None` if a connection is not a session, as behind some poolers.
+    fn mark<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>>;
+
+    /// Ends another session of this account, if it lives and has its proof. False: there is none.
+    fn end_marked<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        session: &'a SessionMark,
+    ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
     /// Runs one statement, in a transaction of its own.
     fn run<'a>(

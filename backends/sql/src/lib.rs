@@ -6,6 +6,8 @@
 //! `versioned` locks nothing: it compares and sets a version column of the user's own table.
 //!
 //! This crate is no store. It knows no client of a server; a dialect runs the statements.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
@@ -29,6 +31,7 @@ mod schema_version;
 mod server_table;
 mod server_tables;
 mod session;
+mod session_mark;
 mod settings;
 mod shedlock;
 mod statements;
@@ -50,13 +53,14 @@ pub use named::{
 };
 pub use room_name::RoomName;
 pub use row_lock::{
-    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind,
-    RowLock, RowTable, RowTransaction, RowWords, Taken,
+    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowActivity, RowAsk, RowConnection, RowDialect, RowId, RowKey,
+    RowKind, RowLock, RowTable, RowTransaction, RowWords, Taken,
 };
 pub use server_table::ServerTable;
 pub use server_tables::{TableServer, TableSet, check_tables, prepare_tables};
+pub use session_mark::SessionMark;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
-pub use shedlock::{ShedlockWords, shedlock_table};
+pub use shedlock::{ShedlockTable, ShedlockWords};
 pub use statements::{BREAKS, LOCKS, META};
 pub use table_names::{TABLE_PREFIX, TableNames};
 pub use versioned::{ReadRow, Versioned, VersionedServer};

@@ -9,10 +9,10 @@ use futures::future::BoxFuture;
 use crate::collisions::Collisions;
 use crate::dialect::{Answer, Dialect, Refusal, Statement, Value};
 use crate::row::{RowName, row_name};
+use crate::session_mark::{LeftSessions, SessionMark};
 use crate::settings::Settings;
 use crate::shedlock;
 use crate::statements::LeaseStatements;
-use crate::ways::Way;
 
 /// How long the server may take for one statement.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -28,6 +28,7 @@ pub(crate) struct StoreContext<D> {
     pub(crate) settings: Settings,
     pub(crate) statements: LeaseStatements,
     pub(crate) collisions: Collisions,
+    pub(crate) left_sessions: LeftSessions,
 }
 
 impl<D: Dialect> StoreContext<D> {
@@ -37,11 +38,6 @@ impl<D: Dialect> StoreContext<D> {
             Some(_) => shedlock::row_name(key),
             None => Ok(row_name(key)),
         }
-    }
-
-    /// In which way locks are taken.
-    pub(crate) fn way(&self) -> Way {
-        if self.dialect.shedlock().is_some() { Way::Shedlock } else { Way::Lease }
     }
 }
 
@@ -60,6 +56,7 @@ pub(crate) struct StatementSession<D: Dialect> {
     /// The server at the other end, which the holds that it grants live in.
     pub(crate) granting_server: Arc<GrantingServer>,
     conn: D::Conn,
+    mark: Option<SessionMark>,
     opened: BootInstant,
     /// When it last had an answer.
     used: BootInstant,
@@ -80,12 +77,19 @@ pub(crate) struct RetriedAnswer {
 /// request that fails by it would look as if its outcome were unknown.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// How often the server is asked whether a session that it should end has ended.
+const ENDS: Duration = Duration::from_millis(5);
+
 impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn open(context: &Arc<StoreContext<D>>) -> Result<Self> {
         let timeout = context.settings.connect_timeout;
         let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
-        let opening = context.dialect.connect();
-        let (conn, server) =
+        let opening = async {
+            let (mut conn, server) = context.dialect.connect().await?;
+            let mark = context.dialect.mark(&mut conn).await.map_err(|error| context.dialect.fault(error))?;
+            Ok((conn, server, mark))
+        };
+        let (conn, server, mark) =
             context.clock.timeout_at(context.clock.now().after(timeout), opening).await.ok_or_else(late)??;
         let now = context.clock.now();
         let granting_server = Arc::new(GrantingServer { server });
@@ -93,6 +97,7 @@ impl<D: Dialect> StatementSession<D> {
             context: context.clone(),
             granting_server,
             conn,
+            mark,
             opened: now,
             used: now,
             broken: false,
@@ -157,12 +162,36 @@ impl<D: Dialect> StatementSession<D> {
         match self.run(statement, values).await {
             Err(error) if self.broken && !self.is_bound => {
                 // If that fails too, the first request may have left all the same, and its error says so.
-                let Ok(fresh) = Self::open(&self.context).await else { return Err(error) };
+                let Ok(mut fresh) = Self::open(&self.context).await else { return Err(error) };
+                // It must not be done after the second one and its end.
+                if fresh.end_left().await.is_err() {
+                    return Err(error);
+                }
                 *self = fresh;
                 Ok(RetriedAnswer { answer: self.run(statement, values).await?, again: Some(error) })
             }
             answer => Ok(RetriedAnswer { answer: answer?, again: None }),
         }
+    }
+
+    /// Ends the sessions in the server that were left in the middle of a statement, so that nothing of them comes later.
+    pub(crate) async fn end_left(&mut self) -> Result<()> {
+        let context = self.context.clone();
+        let until = context.clock.now().after(FRESH);
+        while let Some(left) = context.left_sessions.first() {
+            let asked = left.clone();
+            if !self
+                .request(move |dialect, conn| Box::pin(async move { dialect.end_marked(conn, &asked).await }))
+                .await?
+            {
+                context.left_sessions.remove(&left);
+            } else if context.clock.now() >= until {
+                return Err(Error::outage("the server has not ended a session yet whose last statement had no answer"));
+            } else {
+                context.clock.sleep_until(context.clock.now().after(ENDS)).await;
+            }
+        }
+        Ok(())
     }
 
     async fn run(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Answer> {
@@ -171,10 +200,14 @@ impl<D: Dialect> StatementSession<D> {
         loop {
             // If this future is dropped in the middle of the statement, nothing is known of the connection.
             self.broken = true;
+            let under_way = context.left_sessions.begin(self.mark.as_ref());
             let answer = context.dialect.run(&mut self.conn, statement, values).await;
             let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));
             refusal.into_iter().for_each(|refusal| context.collisions.note(refusal));
             self.broken = refusal == Some(Refusal::SessionEnded);
+            if !self.broken {
+                under_way.answered();
+            }
             self.used = context.clock.now();
             if refusal != Some(Refusal::Undone) || left == 0 {
                 return answer;
@@ -199,13 +232,13 @@ impl<D: Dialect> StatementSession<D> {
         answer.map_err(|error| context.dialect.fault(error))
     }
 
-    /// Makes the tables that are missing.
-    pub(crate) async fn prepare(&mut self) -> Result<()> {
+    /// Makes the tables that are missing, and says in which table of somebody else's locks are taken.
+    pub(crate) async fn prepare(&mut self) -> Result<String> {
         let context = self.context.clone();
         self.broken = true;
-        context.dialect.prepare(&mut self.conn).await?;
+        let place = context.dialect.prepare(&mut self.conn).await?;
         self.has_answered();
-        Ok(())
+        Ok(place)
     }
 
     /// Asks for the server's version, role and settings.

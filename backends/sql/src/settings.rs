@@ -37,16 +37,18 @@ pub const OPTIONS: [OptionRow; 6] = [
 ];
 
 /// The options of a URL for locks in ShedLock's table.
-pub const LAYOUT: [OptionRow; 2] = [
+pub const LAYOUT: [OptionRow; 3] = [
     OptionRow::one_of("layout", &["shedlock"]),
     OptionRow::new(
         "shedlock_table",
-        "the name of ShedLock's table, in small letters, digits and underscores; `shedlock` by default",
+        "the name of ShedLock's table as in the database, in letters, digits and underscores, or schema.name; `shedlock` by default",
     ),
+    OptionRow::one_of("shedlock_create", &["yes"]),
 ];
 
 /// Those of them that belong to lease rows.
-const OF_ROWS: [&str; 5] = ["max_connections", "idle_timeout", "max_lifetime", "layout", "shedlock_table"];
+const OF_ROWS: [&str; 6] =
+    ["max_connections", "idle_timeout", "max_lifetime", "layout", "shedlock_table", "shedlock_create"];
 
 /// Whether a name can stand in a statement without quotes: small letters, digits and underscores.
 #[must_use]

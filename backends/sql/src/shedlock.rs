@@ -7,12 +7,12 @@
 //! ShedLock compares `locked_by` before it frees a row, and writes the host's name there. Ours is `<host>#<hold id>`, so no
 //! unlock of a Java node frees it, and the hold id tells whose of ours it is.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use dlock_contract::{Address, Claim, Error, ErrorKind, HoldId, Listing, LockKey, Note, Result, TtlRange};
 
 use crate::row::{RowName, end_of};
+use crate::row_lock::is_name;
 use crate::settings::is_identifier;
 use crate::statements::{
     ABANDON, ACQUIRE, BOUNDARY, BREAK, END, LeaseStatements, RELEASE, RENEW, START, in_period, of_many, statement,
@@ -29,8 +29,10 @@ pub(crate) const TTL: TtlRange = TtlRange::new(Duration::from_millis(10), Durati
 /// The server's words for ShedLock's table.
 #[derive(Clone, Debug)]
 pub struct ShedlockWords {
-    /// The table's name, as it stands in statements. It is checked where it is read.
-    pub table: Cow<'static, str>,
+    /// The table.
+    pub table: ShedlockTable,
+    /// What stands around a name with large letters.
+    pub quote: char,
     /// One statement that changes both rows. It has `{set_theirs}`, `{set_ours}`, `{own}` (which of our rows), `{theirs}` (which of
     /// ShedLock's) and `{if}`.
     pub change: &'static str,
@@ -110,16 +112,64 @@ const MAKE_THEIRS: &str = "\
     INSERT INTO {theirs_table} (name, lock_until, locked_at, locked_by) \
     VALUES ($1, '2000-01-01 00:00:00', '2000-01-01 00:00:00', 'dlock'){unless_there}";
 
-/// The name of ShedLock's table, if the URL asks for locks there.
-///
-/// # Errors
-/// For a name that would need quotes, and for one without the layout.
-pub fn shedlock_table(address: &Address) -> Result<Option<String>> {
-    let table = address.read("shedlock_table", |text| text.split('.').all(is_identifier).then(|| text.to_owned()))?;
-    match (address.option("layout"), table) {
-        (None, Some(_)) => Err(address.wrong("`shedlock_table` is only allowed with layout=shedlock")),
-        (None, None) => Ok(None),
-        (Some(_), table) => Ok(Some(table.unwrap_or_else(|| "shedlock".into()))),
+/// ShedLock's table, as the URL names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShedlockTable {
+    /// Its schema, if that is said.
+    pub schema: Option<String>,
+    /// Its name.
+    pub name: String,
+    /// Whether the URL names it.
+    pub is_named: bool,
+    /// Whether it is made if it is missing.
+    pub is_made: bool,
+}
+
+impl ShedlockTable {
+    /// The table, if the URL asks for locks there. `schema` is that of dlock's tables, if that is said.
+    ///
+    /// # Errors
+    /// For a name with other characters, and for one without the layout.
+    pub fn of(address: &Address, schema: Option<&str>) -> Result<Option<Self>> {
+        let parts =
+            |text: &str| (text.split('.').count() <= 2 && text.split('.').all(is_name)).then(|| text.to_owned());
+        let table = address.read("shedlock_table", parts)?;
+        let is_made = address.option("shedlock_create").is_some();
+        if address.option("layout").is_none() {
+            return match table.is_some() || is_made {
+                true => {
+                    Err(address.wrong("`shedlock_table` and `shedlock_create` are only allowed with layout=shedlock"))
+                }
+                false => Ok(None),
+            };
+        }
+        let is_named = table.is_some();
+        let table = table.unwrap_or_else(|| "shedlock".into());
+        let (schema, name) = match table.split_once('.') {
+            Some((schema, name)) => (Some(schema), name),
+            None => (schema, table.as_str()),
+        };
+        Ok(Some(Self { schema: schema.map(str::to_owned), name: name.to_owned(), is_named, is_made }))
+    }
+
+    /// As it stands in statements. Names without large letters need no quotes.
+    #[must_use]
+    pub fn in_statement(&self, quote: char) -> String {
+        let quoted = |name: &str| if is_identifier(name) { name.to_owned() } else { format!("{quote}{name}{quote}") };
+        let schema = self.schema.iter().map(String::as_str);
+        schema.chain([self.name.as_str()]).map(quoted).collect::<Vec<_>>().join(".")
+    }
+
+    /// The error for tables whose names differ from it in case or schema alone: one of them is the Java nodes'.
+    #[must_use]
+    pub fn other_than(&self, twins: &[String]) -> Error {
+        let text = format!(
+            "ShedLock's table `{}`: there is `{}` too, and locks of two tables do not exclude each other: write shedlock_table= \
+             with the name that the Java nodes use, as it stands in the database, with its schema if it has one",
+            self.name,
+            twins.join("`, `")
+        );
+        Error::new(ErrorKind::SchemaMismatch, text)
     }
 }
 
@@ -194,7 +244,7 @@ fn with_words(text: &str, shed: &ShedlockWords) -> String {
         .replace("{of_hold}", shed.of_hold)
         .replace("{name_bytes}", shed.name_bytes)
         .replace("{another_tool}", &Note::ANOTHER_TOOL.replace('\'', "''"))
-        .replace("{theirs_table}", &shed.table)
+        .replace("{theirs_table}", &shed.table.in_statement(shed.quote))
 }
 
 /// The name of a lock in ShedLock's table, and of its row in ours: what a Java program calls it.

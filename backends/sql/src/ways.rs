@@ -1,10 +1,11 @@
-//! The way in which each namespace is locked. Two programs with two ways do not exclude each other, so the second one
-//! is refused.
+//! The way in which each namespace is locked, and in which table of the user's or whose names. Two programs with two ways do not
+//! exclude each other, so the second one is refused.
 
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
 
 use dlock_contract::{Address, Error, ErrorKind, LockKey, Result};
+use sha2::{Digest, Sha256};
 
 use crate::dialect::{Dialect, Value};
 use crate::row::namespace;
@@ -47,9 +48,15 @@ impl Way {
     }
 }
 
-/// The namespaces whose way was looked up, and found right.
-#[derive(Debug, Default)]
-pub struct Ways(RwLock<HashSet<Box<str>>>);
+/// The longest word that the table takes.
+const LONGEST: usize = 128;
+
+/// How the locks of a store are taken, and the namespaces whose word was looked up, and found right.
+#[derive(Debug)]
+pub struct Ways {
+    word: Box<str>,
+    right: RwLock<HashSet<Box<str>>>,
+}
 
 /// The name of the row of [`META`](crate::META) that has the way of a key's namespace as its word.
 #[must_use]
@@ -58,50 +65,66 @@ pub fn way_name(key: &LockKey) -> String {
 }
 
 impl Ways {
+    /// Locks of this way. `place` is all else that decides which lock a key is: a table of the user's, by its full name in the
+    /// server, or the names of other programs. Nothing: dlock's own.
+    #[must_use]
+    pub fn new(way: Way, place: &str) -> Self {
+        let mut word = way.word().to_owned();
+        if !place.is_empty() {
+            word = format!("{word}:{place}");
+        }
+        if word.len() > LONGEST {
+            let hash: String = Sha256::digest(word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
+            word = format!("{}~{hash}", &word[..word.floor_char_boundary(LONGEST - 1 - hash.len())]);
+        }
+        Self { word: word.into(), right: RwLock::default() }
+    }
+
+    /// What stands in the table.
+    pub(crate) fn word(&self) -> &str {
+        &self.word
+    }
+
     /// Whether this namespace needs no look any more.
     #[must_use]
     pub fn has(&self, key: &LockKey) -> bool {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).contains(namespace(key))
+        self.right.read().unwrap_or_else(PoisonError::into_inner).contains(namespace(key))
     }
 
-    /// Compares the word that stands in the table with the way that locks are taken here.
+    /// Compares the word that stands in the table with that of the locks here.
     ///
     /// # Errors
     /// If they differ.
-    pub fn compare(&self, key: &LockKey, found: &str, way: Way) -> Result<()> {
-        if found != way.word() {
-            return Err(other_way(key, found, way));
+    pub fn compare(&self, key: &LockKey, found: &str) -> Result<()> {
+        if found != &*self.word {
+            return Err(self.other_way(key, found));
         }
-        self.0.write().unwrap_or_else(PoisonError::into_inner).insert(namespace(key).into());
+        self.right.write().unwrap_or_else(PoisonError::into_inner).insert(namespace(key).into());
         Ok(())
     }
 
     /// Notes the way of the key's namespace in the table, or fails if another one stands there.
-    pub(crate) async fn agree<D: Dialect>(
-        &self,
-        session: &mut StatementSession<D>,
-        key: &LockKey,
-        way: Way,
-    ) -> Result<()> {
+    pub(crate) async fn agree<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<()> {
         let (name, context) = (way_name(key), session.context.clone());
-        let values = [Value::Text(&name), Value::Text(way.word())];
+        let values = [Value::Text(&name), Value::Text(self.word())];
         let mut rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;
         if rows.is_empty() {
             session.insert(&context.statements.write_meta, &values).await?;
             rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;
         }
         let found = rows.first().and_then(|row| row.first()).map_or("", |word| word.text());
-        self.compare(key, found, way)
+        self.compare(key, found)
     }
-}
 
-fn other_way(key: &LockKey, found: &str, way: Way) -> Error {
-    let text = format!(
-        "the locks of this namespace are taken by way={found} in this database, and here by way={}. Locks of the two ways do not \
-         exclude each other: use one way everywhere, or another namespace. To change it, stop all programs that use the \
-         namespace, and delete the row `{}` of dlock_meta, whose name begins with the URL's `table_prefix` if it has one",
-        way.word(),
-        way_name(key)
-    );
-    Error::new(ErrorKind::SchemaMismatch, text).never_sent()
+    fn other_way(&self, key: &LockKey, found: &str) -> Error {
+        let text = format!(
+            "the locks of this namespace are taken by way={found} in this database, and here by way={}. Locks of the two ways do \
+             not exclude each other: use one way, with one table, everywhere, or another namespace. To change it, stop all programs \
+             that use the namespace, and delete the row `{}` of dlock_meta, whose name begins with the URL's `table_prefix` if it has \
+             one",
+            self.word,
+            way_name(key)
+        );
+        Error::new(ErrorKind::SchemaMismatch, text).never_sent()
+    }
 }

@@ -9,8 +9,12 @@ use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, UrlBody, UrlF
 use super::filesystem::not_local;
 
 /// `sqlite://path[?network=allow][&shared=allow]`.
-pub(super) const FORM: UrlForm = UrlForm::new("a SQLite URL", "sqlite://path", &["sqlite"], UrlBody::File)
-    .options(&[OptionRow::one_of("network", &["allow"]), OptionRow::one_of("shared", &["allow"])]);
+pub(super) const FORM: UrlForm = UrlForm::new("a SQLite URL", "sqlite://path", &["sqlite"], UrlBody::File).options(&[
+    OptionRow::one_of("network", &["allow"]),
+    OptionRow::one_of("shared", &["allow"]),
+    // As sqlx writes it. A file that is missing is made in any case.
+    OptionRow::one_of("mode", &["rwc"]),
+]);
 
 /// The file that a URL names.
 #[derive(Debug)]

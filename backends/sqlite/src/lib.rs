@@ -22,6 +22,8 @@
 //! starts once in a period (`runs`) and what stays taken after its end go by the same row: triggers put it there and
 //! take it away, so that each of them is still one statement, and each sees the others. Only starts of periods wait
 //! for the disk, since they count beyond a restart of the host.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

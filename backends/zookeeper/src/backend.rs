@@ -92,7 +92,7 @@ impl Backend for ZooKeeper {
                 // An account that may not read this node may still take locks.
                 Ok(_)
                 | Err(MultiWriteError::OperationFailed { source: ClientError::NoAuth | ClientError::NoNode, .. }) => {
-                    Ok(shared.leases.health().await)
+                    shared.leases.health().await
                 }
                 Err(error) => Err(fault(&error.into())),
             }

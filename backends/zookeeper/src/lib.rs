@@ -11,6 +11,8 @@
 //! | ttl | the session timeouts that the servers grant, measured when the store is opened: 3 to 39 s with a tick of 2 s |
 //!
 //! Holds of one process with the same ttl share a session. So the servers free them together.
+//!
+#![doc = include_str!("../README.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

@@ -30,7 +30,7 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Opens `zk://[user:password@]host[:port][,host[:port]…][/chroot]`; see `docs/backends.md` for the options.
+    /// Opens `zk://[user:password@]host[:port][,host[:port]…][/chroot]`; see `backends/zookeeper/README.md` for the options.
     ///
     /// # Errors
     /// A URL that cannot be read (the error never repeats it); no server that answers within 4 s; an account that is refused

@@ -15,23 +15,32 @@ use futures::future::BoxFuture;
 
 fn main() -> ExitCode {
     conformance::main(&[
-        ("zookeeper", || start("zookeeper", [servers::ZooKeeper::default()].into(), "")),
-        ("zookeeper-ensemble", || start("zookeeper-ensemble", servers::ZooKeeper::ensemble(3), "/app?layout=kazoo")),
+        ("zookeeper", || start("zookeeper", [servers::ZooKeeper::default()].into(), "", ["curator", "kazoo"])),
+        ("zookeeper-ensemble", || {
+            start("zookeeper-ensemble", servers::ZooKeeper::ensemble(3), "/app", ["kazoo", "curator"])
+        }),
     ])
 }
 
-fn start(name: &'static str, recipes: Vec<servers::ZooKeeper>, rest: &'static str) -> Result<Box<dyn Store>, String> {
+fn start(
+    name: &'static str,
+    recipes: Vec<servers::ZooKeeper>,
+    root: &'static str,
+    layouts: [&'static str; 2],
+) -> Result<Box<dyn Store>, String> {
     let instances = Instance::start_all(recipes).map_err(|error| error.to_string())?;
     let proxies = instances.iter().map(|instance| Proxy::start(instance.addr()));
     let proxies = proxies.collect::<dlock_testkit::Result<_>>().map_err(|error| error.to_string())?;
-    Ok(Box::new(Servers { name, nodes: Arc::new(Nodes { instances, proxies }), rest }))
+    Ok(Box::new(Servers { name, nodes: Arc::new(Nodes { instances, proxies }), root, layouts }))
 }
 
 struct Servers {
     name: &'static str,
     nodes: Arc<Nodes>,
-    /// The part of the URL after the hosts.
-    rest: &'static str,
+    /// The chroot.
+    root: &'static str,
+    /// That of the clients, and that of clients with other settings.
+    layouts: [&'static str; 2],
 }
 
 /// The servers, and a proxy in front of each.
@@ -46,9 +55,11 @@ impl Store for Servers {
     }
 
     fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let hosts: Vec<_> = self.nodes.proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
-        let url = format!("zk://{}{}", hosts.join(","), self.rest);
-        Box::pin(async move { Ok(Arc::new(ZooKeeper::open(&url, &clock).await?) as Arc<dyn Backend>) })
+        self.open_with(self.layouts[0], clock)
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        Some(self.open_with(self.layouts[1], clock))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
@@ -80,14 +91,19 @@ impl Store for Servers {
 }
 
 impl Servers {
+    fn open_with(&self, layout: &str, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let hosts: Vec<_> = self.nodes.proxies.iter().map(|proxy| proxy.addr().to_string()).collect();
+        let url = format!("zk://{}{}?layout={layout}", hosts.join(","), self.root);
+        Box::pin(async move { Ok(Arc::new(ZooKeeper::open(&url, &clock).await?) as Arc<dyn Backend>) })
+    }
+
     /// The nodes under the lock's name, read around the proxies.
     async fn children(&self, key: &LockKey) -> Result<(Client, Vec<String>)> {
         let client = Client::connect(&self.nodes.instances[0].addr().to_string()).await.map_err(failed)?;
         // It may be behind the others.
         client.sync("/").await.map_err(failed)?;
         let name = key.as_str().rsplit_once("conformance:").map_or("", |(_, name)| name).replace('/', "%2F");
-        let root = self.rest.split('?').next().unwrap_or_default();
-        let namespace = format!("{root}/dlock/conformance");
+        let namespace = format!("{}/dlock/conformance", self.root);
         let mut found = Vec::new();
         let buckets =
             children(&client, &namespace).await?.into_iter().map(|bucket| format!("{namespace}/{bucket}/{name}"));

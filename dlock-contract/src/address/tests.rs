@@ -140,6 +140,31 @@ fn an_option_that_is_unknown_lists_the_known_ones() {
 }
 
 #[test]
+fn an_unknown_option_is_found_without_showing_a_word_that_may_be_a_secret() {
+    // Others know these names, so they are no secrets.
+    for (name, advice) in
+        [("charset", "leave it out"), ("usessl", "`useSSL`: write `tls=verify`"), ("token", ":token@")]
+    {
+        let told = text(read(&format!("cupboard://h?{name}=1")));
+        assert!(told.contains("does not take `") && told.contains(advice), "{told}");
+    }
+    let told = text(read("cupboard://h?tls=off&door=open"));
+    assert!(
+        told.contains("parameter 2 of") && told.contains("`doors` is near it") && !told.contains("`door`"),
+        "{told}"
+    );
+    assert!(!text(read("cupboard://h?qzj=1")).contains("qzj"));
+}
+
+#[test]
+fn the_place_has_hosts_and_ports_and_no_half_of_a_password() {
+    let place = |url: &str| read(url).unwrap().place();
+    assert_eq!(place("cupboard://h:7,[::1]:8/p").as_deref(), Some("h:7, [::1]:8"));
+    assert_eq!(place("cupboard://h").as_deref(), Some("h"));
+    assert_eq!(place("cupboard://pass/word%40h"), None);
+}
+
+#[test]
 fn an_option_that_cannot_be_is_named_with_what_it_takes() {
     let field = |url: &str| match read(url).unwrap_err().kind() {
         crate::ErrorKind::ConfigInvalid { field } => field.clone(),
@@ -170,6 +195,7 @@ fn a_file_is_a_path_and_has_no_account() {
         ("shelf://a@b", "a@b"),
         ("shelf:///a:b@c?shared=allow", "/a:b@c"),
         ("shelf://a ", "a "),
+        ("shelf:a/b", "a/b"),
         ("shelf://", ""),
     ] {
         assert_eq!(path(url).unwrap(), [is], "{url}");

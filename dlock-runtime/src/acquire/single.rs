@@ -227,16 +227,26 @@ mod tests {
     use crate::acquire::context::Context;
     use crate::site::{CallSite, Named};
 
-    #[test]
-    fn the_futures_of_an_uncontended_call_stay_small() {
+    fn asks(options: Options) -> Acquisition {
         let call_site = CallSite::Builder(Named::new("", ""));
-        let request =
-            Request::new(Context::with_clock(&dlock_contract::Clock::system()), call_site, Options::DEFAULT, None);
+        let request = Request::new(Context::with_clock(&dlock_contract::Clock::system()), call_site, options, None);
         request.context.install("memory", Arc::new(dlock_memory::Memory::new())).unwrap();
         request.context.set_default("memory").unwrap();
         let key = crate::Key::text("k").into();
         let Prepared::Asks(acquisition) = prepare(request, &key, None).unwrap() else { panic!("nothing is held") };
-        let future = acquisition.run();
+        acquisition
+    }
+
+    /// A store may grant a lock that is renewed for less than its ttl at first, or let it share a lease.
+    #[test]
+    fn a_claim_says_whether_its_hold_will_be_renewed() {
+        assert!(asks(Options::DEFAULT).claim.renewed);
+        assert!(!asks(Options { renew: Some(crate::options::Renew::Off), ..Options::DEFAULT }).claim.renewed);
+    }
+
+    #[test]
+    fn the_futures_of_an_uncontended_call_stay_small() {
+        let future = asks(Options::DEFAULT).run();
         // Beyond 1 KiB glibc's allocator takes a lock that all threads share.
         let size = std::mem::size_of_val(&future);
         assert!(size <= 1024, "{size}");

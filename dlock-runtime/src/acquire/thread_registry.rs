@@ -18,7 +18,7 @@ pub(crate) fn here() -> Context {
     Context::global().clone()
 }
 
-// What the thread has entered and not left, the innermost last. A registry may be there twice, so each entry has a number.
+// The registries that the thread has entered and not left, the innermost last. A registry may be there twice, so each entry has a number.
 #[cfg(feature = "testing")]
 thread_local!(static ENTERED: RefCell<Vec<(u64, Context)>> = const { RefCell::new(Vec::new()) });
 

@@ -76,9 +76,9 @@ pub struct LocksPage {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is listed before `page`"]
 pub struct Locks {
-    registry: Registry,
-    backend: Option<String>,
-    listing: Listing,
+    pub(super) registry: Registry,
+    pub(super) backend: Option<String>,
+    pub(super) listing: Listing,
 }
 
 impl Locks {
@@ -132,10 +132,10 @@ impl Locks {
         });
         let page = listed.await.map_err(named)?;
         let states = page.locks.into_iter().map(|key| {
-            let store = &store;
+            let (store, registry) = (&store, &self.registry);
             async move {
                 match store.ask(bound, &key, state_of).await {
-                    Ok(state) => Ok(Some(ListedLock { key, state })),
+                    Ok(state) => Ok(Some(ListedLock { key, state: registry.with_own_ids(state) })),
                     // Under literal names: a value of a program that is no lock.
                     Err(error) if *error.kind() == ErrorKind::KeyConflict => Ok(None),
                     Err(error) => Err(error),
@@ -152,11 +152,13 @@ impl Locks {
 
 /// Ends another owner's hold of a lock. Made by [`break_lock`](crate::break_lock) and [`Lock::break_hold`]; await it.
 ///
-/// It ends only the hold with this id, never the hold of a later holder. A hold that callers of one process pass on among
-/// themselves (`cohort`) is one hold in the store, with one id, so this ends it whichever of them has it now. **The holder does not stop at once**: it hears
+/// It ends only the hold with this id, never the hold of a later holder. **The holder does not stop at once**: it hears
 /// of the loss at its next renewal, after a third of its ttl at the latest, and until then two callers may work under
 /// the lock. Fencing tokens keep the old one from writing. Its error then is `Lost` with the cause
 /// [`Broken`](crate::LossCause::Broken), and names who broke the hold, when and why.
+///
+/// A hold that callers of one process pass on among themselves (`cohort`) has another id for each of them there. Other
+/// processes see the one id that it has in the store, and end the hold with it whichever caller has it now.
 ///
 /// Gives false if no hold of this id holds the lock.
 ///
@@ -212,6 +214,7 @@ impl IntoFuture for BreakHold {
                 format!("{}:{}", here.host().unwrap_or("unknown"), std::process::id())
             });
             let record = BreakRecord::new(&operator, at_ms, &reason);
+            let Some(id) = lock.registry().id_in_store(id) else { return Ok(false) };
             lock.look(move |backend, key| match backend.inspect() {
                 Some(inspect) => break_hold(inspect, key, id, record),
                 None => unsupported(),
@@ -222,7 +225,7 @@ impl IntoFuture for BreakHold {
 }
 
 /// The state of a lock, with its names in the store.
-fn state_of<'a>(backend: &'a dyn Backend, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
+pub(super) fn state_of<'a>(backend: &'a dyn Backend, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>> {
     Box::pin(async move {
         let mut state = backend.look(key).await?;
         state.names = backend.identify(key)?.names();
@@ -273,7 +276,8 @@ impl Lock {
     /// # Errors
     /// The same as [`acquire`](Self::acquire), without waiting.
     pub async fn holders(self) -> Result<LockState> {
-        self.look(state_of).await
+        let registry = self.registry().clone();
+        Ok(registry.with_own_ids(self.look(state_of).await?))
     }
 
     /// Whether anybody holds the lock, in this process or in another.
@@ -318,7 +322,7 @@ impl Registry {
                 key: claim.key.clone(),
                 backend: tenure.store.name.to_string(),
                 note: claim.note.clone(),
-                id: HoldId::of(&claim.owner),
+                id: tenure.id(),
                 token: tenure.hold.token.map(std::num::NonZeroU64::get),
                 held: now.since(tenure.since),
             }
@@ -327,5 +331,27 @@ impl Registry {
             shared.renewals.holds().into_iter().filter(|tenure| tenure.is_held()).map(held_lock).collect();
         held.sort_by_key(|lock| Reverse(lock.held));
         held
+    }
+
+    /// The id in the store of the hold that this id names; `None` if it names an earlier caller of a hold that is passed on
+    /// (`cohort`). A hold that is about to be broken is passed on no more.
+    fn id_in_store(&self, id: HoldId) -> Option<HoldId> {
+        let shared = self.context().shared();
+        match shared.renewals.holds().iter().find(|tenure| tenure.id() == id) {
+            Some(tenure) => tenure.stays().then(|| HoldId::of(&tenure.hold.claim.owner)),
+            None => (!shared.cohorts.has(id)).then_some(id),
+        }
+    }
+
+    /// Replaces the store's ids of holds that are passed on here by those of their present callers.
+    fn with_own_ids(&self, mut state: LockState) -> LockState {
+        let shared = self.context().shared();
+        for id in state.holders.iter_mut().filter_map(|holder| holder.id.as_mut()).filter(|id| shared.cohorts.has(**id))
+        {
+            let holds = shared.renewals.holds();
+            let present = holds.iter().find(|tenure| HoldId::of(&tenure.hold.claim.owner) == *id);
+            *id = present.map_or(*id, |tenure| tenure.id());
+        }
+        state
     }
 }

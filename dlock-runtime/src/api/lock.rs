@@ -111,7 +111,7 @@ impl Lock {
     /// See [`ErrorKind`](crate::ErrorKind): busy, wait timeout, outage, would-deadlock, and misuse of every kind.
     pub async fn acquire(self) -> Result<Guard> {
         let request = self.request_for(self.key.template());
-        acquire(request, &self.key.into()).await
+        acquire(request, &self.key.into()).await.inspect(Guard::got)
     }
 
     /// Acquires the lock if nobody holds it now; otherwise [`ErrorKind::Busy`](crate::ErrorKind::Busy).
@@ -137,7 +137,7 @@ impl Lock {
     /// multi-thread runtime drives).
     pub fn acquire_blocking(self) -> Result<Guard> {
         let request = self.request_for(self.key.template()).parking();
-        acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first)
+        acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first).inspect(Guard::got)
     }
 
     /// Acquires, runs the body, releases. The body is dropped at its next await if the lock is lost.
@@ -245,7 +245,7 @@ impl LockAll {
     /// or more than 10 000, is [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
     pub async fn acquire(self) -> Result<Guards> {
         let request = self.request();
-        acquire_all(request, self.keys()).await
+        acquire_all(request, self.keys()).await.inspect(Guards::got)
     }
 
     /// As [`acquire`](Self::acquire), for code that is not async.
@@ -254,7 +254,7 @@ impl LockAll {
     /// As [`acquire`](Self::acquire) and [`Lock::acquire_blocking`].
     pub fn acquire_blocking(self) -> Result<Guards> {
         let request = self.request().parking();
-        acquire_sync(request, self.keys())
+        acquire_sync(request, self.keys()).inspect(Guards::got)
     }
 
     fn request(&self) -> Request {

@@ -13,6 +13,7 @@ pub(crate) mod inspect;
 pub(crate) mod key_of;
 pub(crate) mod lazy_return;
 pub(crate) mod lock;
+pub(crate) mod lookalikes;
 pub(crate) mod optimistic;
 pub(crate) mod outcome;
 pub(crate) mod registry;

@@ -27,9 +27,10 @@ pub struct ShutdownReport {
     /// Holds that had not ended by the deadline. Their bodies were told `Lost`; a body that ended then has released its
     /// lock.
     pub cut_off: usize,
-    /// Of these, the holds whose body still ran, or whose guard was still alive, when the shutdown ended: functions that
-    /// are not async, bodies that are not polled, and bodies with `on_lost = continue`. Each lock is free when its body
-    /// ends, and when its ttl ends at the latest. It is not given away before, because the body may work under it.
+    /// Holds whose body still ran, or whose guard was still alive, when the shutdown ended: functions that are not async,
+    /// bodies that are not polled, and bodies with `on_lost = continue`. Some of them may be lost by `max_hold` since before
+    /// the shutdown; the others are counted in `cut_off`. Each lock is free when its body ends, and when its ttl ends at the
+    /// latest. It is not given away before, because the body may work under it.
     pub left_to_ttl: usize,
     /// Releases that the stores had not confirmed when the shutdown ended; their locks end with their ttl.
     pub unconfirmed: usize,
@@ -220,28 +221,29 @@ impl Registry {
         shared.shutdown.close(&shared.clock);
         // In this order: an acquisition that has ended by now has its hold in the schedule.
         shared.until(until, || shared.jobs.none() && shared.renewals.holds().is_empty()).await;
-        let mut held = shared.renewals.holds();
-        held.retain(|tenure| tenure.lose(LossCause::Shutdown));
-        let cut_off = held.len();
+        let cut_off = shared.renewals.holds().iter().filter(|tenure| tenure.lose(LossCause::Shutdown)).count();
+        // Also those that `max_hold` has ended before.
+        let mut left = shared.left_to_lease();
+        left.retain(|tenure| shared.clock.now() < tenure.validity().deadline());
         // The last bodies and releases get a moment, even if the deadline is zero.
         let grace = shared.clock.now().after(Duration::from_millis(500)).max(until);
         // In this order: a release that has begun is among the jobs.
-        let all_are_released = || held.iter().all(|tenure| tenure.is_being_released()) && shared.jobs.none();
+        let all_are_released = || left.iter().all(|tenure| tenure.is_being_released()) && shared.jobs.none();
         shared.until(grace, all_are_released).await;
-        held.retain(|tenure| !tenure.is_being_released());
-        for tenure in &held {
+        left.retain(|tenure| !tenure.is_being_released());
+        for tenure in &left {
             let (key, site) = (tenure.hold.claim.key.as_str().to_owned(), tenure.label.name().to_owned());
             line(move || {
                 tracing::warn!(target: "dlock", key, site, "the lock is left to its ttl: its body or its guard outlives the shutdown");
             });
         }
         let unconfirmed = shared.jobs.give_up();
-        let in_use = |store: &Arc<Store>| held.iter().any(|tenure| Arc::ptr_eq(&tenure.store, store));
+        let in_use = |store: &Arc<Store>| left.iter().any(|tenure| Arc::ptr_eq(&tenure.store, store));
         // Where a lock lives in a connection, closing the store would give it away under its body.
         for store in self.0.take_stores().into_iter().filter(|store| !in_use(store)) {
             close(&store).await;
         }
-        ShutdownReport { cut_off, left_to_ttl: held.len(), unconfirmed }
+        ShutdownReport { cut_off, left_to_ttl: left.len(), unconfirmed }
     }
 }
 

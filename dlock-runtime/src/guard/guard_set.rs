@@ -9,6 +9,8 @@ use dlock_contract::{Batch, Error, LossCause, Result};
 
 use crate::guard::holds::Holds;
 use crate::guard::{Guard, Held, finish, scope};
+use crate::hold::renewal::confirm;
+use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
 
 /// Several locks that were acquired together; made by [`LockAll`](crate::LockAll). Dropping it releases them all,
@@ -71,6 +73,11 @@ impl Guards {
         self
     }
 
+    /// The caller gets them now. The last one is dropped first.
+    pub(crate) fn got(&self) {
+        self.later().last().unwrap_or(&self.first).got();
+    }
+
     fn later(&self) -> &[Guard] {
         self.more.as_ref().map_or(&[], |more| &more.later)
     }
@@ -108,6 +115,14 @@ impl Guards {
     pub fn check(&self) -> Result<()> {
         self.all().try_for_each(|guard| guard.0.check())?;
         self.check_inside()
+    }
+
+    /// Asks the store whether all locks are still held. It waits no longer than for any request, since an outage is no loss.
+    pub(crate) async fn confirm(&self) {
+        let Held(first) = &*self.first;
+        let clock = &first.shared.clock;
+        let answered = confirm(clock, self.all().map(|guard| guard.0.clone()).collect());
+        clock.timeout_at(clock.now().after(request_bound(first.hold.claim.ttl)), answered).await;
     }
 
     /// Checks that the present caller is inside of the enclosing holds that this call has joined. Those that have ended are no

@@ -5,6 +5,8 @@
 //!
 //! May know holds; nothing of how they are acquired.
 
+#[cfg(debug_assertions)]
+mod dropped_at_once;
 pub(crate) mod guard_set;
 pub(crate) mod holds;
 #[cfg(debug_assertions)]
@@ -33,7 +35,8 @@ use crate::hold::tenure::Tenure;
 /// At the end of a program [`shutdown`](crate::shutdown) waits for that; without it, the lock of a guard that was dropped
 /// just before may stay until its ttl ends.
 ///
-/// Bind it to a name: `let _guard = …`. With `let _ = …`, which the compiler may propose, the lock is released at once.
+/// Bind it to a name: `let _guard = …`. With `let _ = …`, which the compiler may propose, the lock is released at once. Debug
+/// builds warn of that in the log.
 ///
 /// Not `Clone`: there is one owner. It may be moved to another task.
 #[must_use = "the lock is released when the guard is dropped: write `let _guard = …`, because `let _ = …` releases it at once"]
@@ -43,16 +46,32 @@ pub struct Guard {
     handed_over: bool,
     /// Present if the enclosing call owns the hold. Listens for its loss.
     joined: Option<Box<LossListener>>,
+    #[cfg(debug_assertions)]
+    use_seen: dropped_at_once::Use,
 }
 
 impl Guard {
-    pub(crate) const fn new(tenure: Arc<Tenure>) -> Self {
-        Self { held: Held(tenure), handed_over: false, joined: None }
+    pub(crate) fn new(tenure: Arc<Tenure>) -> Self {
+        Self {
+            held: Held(tenure),
+            handed_over: false,
+            joined: None,
+            #[cfg(debug_assertions)]
+            use_seen: dropped_at_once::Use::default(),
+        }
     }
 
     /// A further use of the enclosing call's hold, which that call releases.
     pub(crate) fn joined(tenure: Arc<Tenure>) -> Self {
-        Self { joined: Some(Box::new(LossListener::new(tenure.clone()))), held: Held(tenure), handed_over: true }
+        let mut guard = Self::new(tenure.clone());
+        (guard.joined, guard.handed_over) = (Some(Box::new(LossListener::new(tenure))), true);
+        guard
+    }
+
+    /// The caller gets it now.
+    pub(crate) fn got(&self) {
+        #[cfg(debug_assertions)]
+        self.use_seen.begin();
     }
 
     pub(crate) fn is_joined(&self) -> bool {
@@ -65,7 +84,7 @@ impl Guard {
     /// # Errors
     /// [`ErrorKind::Lost`].
     pub fn check(&self) -> Result<()> {
-        self.held.check()?;
+        Held::check(self)?;
         if self.is_joined() && !scope::chain().any(|held| Arc::ptr_eq(&held, &self.held.0)) {
             return Err(self.held.0.loss(LossCause::LeftBody));
         }
@@ -150,6 +169,8 @@ impl Drop for Guard {
             if std::thread::panicking() {
                 self.held.0.ran(false);
             }
+            #[cfg(debug_assertions)]
+            self.use_seen.end(&self.held.0.label);
             release::later(self.held.0.clone());
         }
     }
@@ -159,6 +180,8 @@ impl Deref for Guard {
     type Target = Held;
 
     fn deref(&self) -> &Held {
+        #[cfg(debug_assertions)]
+        self.use_seen.is_used();
         &self.held
     }
 }

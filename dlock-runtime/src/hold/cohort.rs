@@ -77,7 +77,6 @@ async fn reserve(
         // then on, which is longer.
         Ok(Reserved::Awaited | Reserved::Lost) | Err(_) => return None,
     };
-    tenure.prolong(validity);
     if used_up {
         cohort.tokens = token..token.checked_add(u64::from(tokens))?;
         cohort.block = tokens;

@@ -45,6 +45,9 @@ impl Tenure {
         self.shared.events.send(&self.label, Event::Lost { cause, held });
         let is_left_to_its_lease = matches!(cause, LossCause::MaxHold | LossCause::Shutdown);
         let expires_alone = self.store.backend.profile().expires_alone;
+        if is_left_to_its_lease {
+            self.shared.leave_to_lease(self);
+        }
         if expires_alone || is_left_to_its_lease {
             self.shared.renewals.remove(self);
             // The guard of a lost hold may live on for long. Its neighbours need not wait for it, and other processes

@@ -55,7 +55,11 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
         Work::Done(_) if !was_held => return ReleaseOutcome::NotOwner,
         work => Some(Box::pin(settling::settle(tenure, work)).await),
     };
+    let is_watched = tenure.watch_release();
     let answer = once(tenure).await;
+    if is_watched {
+        tenure.shared.renewals.remove(tenure);
+    }
     let outcome = match &answer {
         _ if matches!(settled, Some(Ok(()))) => ReleaseOutcome::Released,
         Ok(Released::Released) => ReleaseOutcome::Released,
@@ -99,7 +103,6 @@ pub(crate) fn later(tenure: Arc<Tenure>) {
     tenure.release_begins();
     // In this order: a hold that has ended is not put back into the renewal schedule.
     let was_held = tenure.end();
-    tenure.shared.renewals.remove(&tenure);
     release_on_our_thread(tenure, job, if was_held { ReleaseReport::First } else { ReleaseReport::Nothing });
 }
 
@@ -117,6 +120,7 @@ enum ReleaseReport {
 
 fn release_on_our_thread(tenure: Arc<Tenure>, job: Job, report: ReleaseReport) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
+    tenure.shared.renewals.remove(&tenure);
     let store = tenure.store.clone();
     let now = store.clock.now();
     // The store may keep the lock for longer than the hold was valid here: after `max_hold`, or after a renewal without
@@ -169,13 +173,25 @@ fn report_end(tenure: &Tenure, report: ReleaseReport, held: Duration, tried: boo
     }
 }
 
+/// Releases a hold whose caller does not poll its release, which may not have been sent.
+pub(super) fn unpolled(tenure: Arc<Tenure>) {
+    let job = tenure.shared.jobs.begin();
+    release_on_our_thread(tenure, job, ReleaseReport::Nothing);
+}
+
+/// The caller waits for a release, so this is shorter than the bound of an acquisition.
+pub(super) fn release_bound(tenure: &Tenure) -> Duration {
+    request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2))
+}
+
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
-    // The caller waits for this, so the bound is shorter than that of an acquisition.
-    let mut bound = request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2));
-    if let Some(cohort) = tenure.take_cohort()
-        && tenure.ending().is_none()
-    {
+    let mut bound = release_bound(tenure);
+    let _listed;
+    // Its store has nothing more to do at the end than to free the lock.
+    if let Some(cohort) = tenure.take_cohort() {
         tenure.turn_releases();
+        // Until the store has answered, no earlier caller's id may end the hold.
+        _listed = cohort.listed.clone();
         let until = tenure.shared.clock.now().after(bound);
         if Box::pin(cohort::pass_on(tenure, *cohort, bound)).await {
             return Ok(Released::Released);

@@ -16,9 +16,11 @@ use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result, Standing, Validity};
 use futures::FutureExt;
 use futures::future::{join, join_all};
+use tokio::sync::oneshot;
 
 use crate::events::observe::Event;
 use crate::hold::loss_cause::cause_of_loss;
+use crate::hold::release;
 use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
 use crate::hold::tenure::Tenure;
 
@@ -76,6 +78,11 @@ impl RenewalSchedule<Tenure> {
             let mut duties = tenure.duties();
             // Under this mutex: a release looks here whether a renewal is under way.
             if !tenure.is_held() {
+                let release_ends = std::mem::replace(&mut duties.release_ends, BootInstant::NEVER);
+                drop(duties);
+                if release_ends <= now {
+                    release::unpolled(tenure);
+                }
                 continue;
             }
             if !duties.near_told && now >= tenure.near_expiry() {
@@ -116,13 +123,19 @@ impl RenewalSchedule<Tenure> {
 }
 
 /// Renews holds of one store now, ahead of their schedule and beside a renewal that is under way: that one may have
-/// left too early, and its answer may be long in coming.
-pub(super) fn confirm(clock: &Clock, mut holds: Vec<Arc<Tenure>>) {
-    let Ok(background) = background() else { return };
-    holds.retain(|tenure| tenure.begin_renewal());
-    for batch in holds.chunks(BATCH) {
-        background.spawn(renew(clock.clone(), batch.to_vec()));
+/// left too early, and its answer may be long in coming. The returned future ends when the store has answered, or when that
+/// no longer matters.
+pub(crate) fn confirm(clock: &Clock, mut holds: Vec<Arc<Tenure>>) -> impl Future<Output = ()> + use<> {
+    let mut answered = Vec::new();
+    if let Ok(background) = background() {
+        holds.retain(|tenure| tenure.begin_renewal());
+        for batch in holds.chunks(BATCH) {
+            let (renewal, (sender, receiver)) = (renew(clock.clone(), batch.to_vec()), oneshot::channel::<()>());
+            background.spawn(renewal.map(|()| drop(sender)));
+            answered.push(receiver);
+        }
     }
+    join_all(answered).map(drop)
 }
 
 async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
@@ -183,8 +196,8 @@ async fn use_late_answers(tenures: &[Arc<Tenure>], answers: Vec<Result<Standing>
 async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
         Ok(Standing::Renewed(validity)) if tenure.cadence().is_some() => {
+            // The schedule looks at it too early now, and sees that.
             tenure.prolong(validity);
-            tenure.shared.renewals.put(tenure);
         }
         Ok(Standing::Lost) => {
             tenure.lose(cause_of_loss(tenure).await);

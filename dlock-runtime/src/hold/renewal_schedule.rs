@@ -57,6 +57,8 @@ pub(crate) struct Duties {
     /// The renewals that are under way: one by the schedule, and those that confirm it beside.
     pub(crate) renewals: u32,
     pub(crate) near_told: bool,
+    /// When its release must have ended; [`BootInstant::NEVER`] if nobody looks.
+    pub(crate) release_ends: BootInstant,
 }
 
 impl<H> RenewalSchedule<H> {

@@ -50,7 +50,7 @@ async fn listen(clock: Clock, watch: Weak<SessionWatch<Tenure>>, mut ended: BoxF
         let hinted_at = clock.now();
         pause = if hinted_at.since(listens_since) < pause { (pause * 2).min(LONGEST) } else { SHORTEST };
         let Some(holds) = watch.upgrade().map(|watch| watch.holds()) else { return };
-        confirm(&clock, holds);
+        drop(confirm(&clock, holds));
         clock.sleep_until(hinted_at.after(pause)).await;
         // Some hold's session: the first one's may be gone with its hold.
         let holds = watch.upgrade().map(|watch| watch.holds()).unwrap_or_default();

@@ -1,6 +1,6 @@
 //! The parts of a registry that all of its holds share.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Clock};
@@ -8,6 +8,7 @@ use dlock_contract::{BootInstant, Clock};
 use crate::events::observe::Events;
 use crate::events::shutdown::{Jobs, ShutdownSignal};
 use crate::hold::renewal_schedule::RenewalSchedule;
+use crate::queue::CohortHolds;
 
 /// The parts that every hold needs. Generic over the hold, because a hold knows this type.
 ///
@@ -20,7 +21,10 @@ pub(crate) struct Shared<H> {
     pub(crate) renewals: Arc<RenewalSchedule<H>>,
     pub(crate) events: Arc<Events>,
     pub(crate) jobs: Arc<Jobs>,
+    pub(crate) cohorts: Arc<CohortHolds>,
     pub(crate) shutdown: ShutdownSignal,
+    /// Holds that this process has declared lost while the store still had their lock, because the body may run on.
+    left_to_lease: Mutex<Vec<Weak<H>>>,
 }
 
 impl<H> Shared<H> {
@@ -40,6 +44,22 @@ impl<H> Shared<H> {
     }
 }
 
+impl<H> Shared<H> {
+    pub(crate) fn leave_to_lease(&self, hold: &Arc<H>) {
+        let mut left = self.left_to_lease.lock().unwrap_or_else(PoisonError::into_inner);
+        // Only when it is full, so that many losses at once stay cheap.
+        if left.len() == left.capacity() {
+            left.retain(|hold| hold.strong_count() > 0);
+        }
+        left.push(Arc::downgrade(hold));
+    }
+
+    pub(crate) fn left_to_lease(&self) -> Vec<Arc<H>> {
+        let left = self.left_to_lease.lock().unwrap_or_else(PoisonError::into_inner);
+        left.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
 impl<H> Drop for Shared<H> {
     fn drop(&mut self) {
         self.renewals.stop();
@@ -53,7 +73,9 @@ impl<H> Shared<H> {
             renewals: Arc::new(RenewalSchedule::new(clock)),
             events: Arc::default(),
             jobs: Arc::default(),
+            cohorts: Arc::default(),
             shutdown: ShutdownSignal::default(),
+            left_to_lease: Mutex::default(),
         }
     }
 }

@@ -130,7 +130,13 @@ impl Tenure {
             released: AtomicBool::new(false),
             waiting_for_loss: Mutex::default(),
             neighbours: Mutex::new(Neighbours { turn: start.turn, cohort: start.cohort }),
-            duties: Mutex::new(Duties { due: BootInstant::NEVER, next_renewal, renewals: 0, near_told: false }),
+            duties: Mutex::new(Duties {
+                due: BootInstant::NEVER,
+                next_renewal,
+                renewals: 0,
+                near_told: false,
+                release_ends: BootInstant::NEVER,
+            }),
             hold: start.hold,
             lock: start.lock,
             store: start.store,
@@ -173,9 +179,9 @@ impl Tenure {
         self.valid_until().before(Duration::from_nanos(self.granted.load(Ordering::Acquire)) / 5)
     }
 
-    /// The cause of a loss that nobody has declared yet; `None` if the hold is valid at `now` or has ended.
+    /// The cause of the loss if the hold has not ended before; `None` if it is valid at `now`.
     pub(crate) fn overdue(&self, now: BootInstant) -> Option<LossCause> {
-        if !self.is_held() || now < self.valid_until() {
+        if now < self.valid_until() {
             None
         } else if self.max_hold_ends <= BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire)) {
             Some(LossCause::MaxHold)

@@ -12,6 +12,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Hold};
 
 use crate::events::shutdown::Job;
 use crate::options::Cohort;
+use crate::queue::cohort_holds::ListedHold;
 
 /// A handover on its way to the next caller. The caller that takes it goes on with its claim.
 #[derive(Debug)]
@@ -64,6 +65,8 @@ pub(crate) struct CohortState {
     pub(crate) block: u32,
     /// Since this time other processes may wait, as far as we know.
     pub(crate) alone_at: BootInstant,
+    /// The hold in the list of those that are passed on; `None` before the grant.
+    pub(crate) listed: Option<Arc<ListedHold>>,
 }
 
 /// The most tokens of one block, whatever `passes` is. A lock that is given back leaves the rest of its block unused.
@@ -73,16 +76,17 @@ impl CohortState {
     pub(crate) fn new(bounds: Cohort, ttl: Duration) -> Self {
         let span = bounds.span.unwrap_or(ttl / 10);
         let most = bounds.passes.min(LARGEST_BLOCK);
-        Self { most, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0) }
+        Self { most, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0), listed: None }
     }
 
     /// The same bounds for another hold.
     pub(crate) fn for_next_hold(self) -> Self {
-        Self { tokens: 0..0, block: 0, ..self }
+        Self { tokens: 0..0, block: 0, listed: None, ..self }
     }
 
     /// The store has granted the lock.
-    pub(crate) fn begin(&mut self, since: BootInstant) {
+    pub(crate) fn begin(&mut self, since: BootInstant, listed: Arc<ListedHold>) {
         self.alone_at = since;
+        self.listed = Some(listed);
     }
 }

@@ -64,11 +64,8 @@ impl LocalQueue {
             Some(max) if key_queue.waiter_count() >= max => return Joined::Full,
             _ => {}
         }
-        let behind = if request.is_fair() {
-            key_queue.waiting().any(|waiter| waiter.request.is_fair())
-        } else {
-            key_queue.is_served(&request) || key_queue.first().is_some()
-        };
+        // No fair caller waits while nobody has the turn.
+        let behind = !request.is_fair() && (key_queue.is_served(&request) || key_queue.first().is_some());
         if key_queue.turn.is_none() && !behind {
             // The callers of this process that hold the lock, or wait in the store's queue, have left the turn to this
             // one.

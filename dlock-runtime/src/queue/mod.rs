@@ -5,6 +5,7 @@
 //! the next with the turn ([`Handover`]), and what callers leave that are not polled ([`Overdue`]). May know claims and holds as the contract defines them; no store
 //! and no tenure.
 
+mod cohort_holds;
 mod handover;
 mod join;
 mod key_queue;
@@ -13,6 +14,7 @@ mod overdue;
 mod turn;
 mod waiting;
 
+pub(crate) use cohort_holds::CohortHolds;
 pub(crate) use handover::{Abandon, CohortState, Content, Handover};
 pub(crate) use join::Joined;
 pub(crate) use key_queue::{LocalHold, ServedRuntime, TurnRefusal, TurnRequest, Won};

@@ -201,3 +201,17 @@ fn the_local_queue_is_bounded() {
     };
     assert!(matches!(join(&queue, &key, request(1)), Joined::Full));
 }
+
+/// Else the table would grow with each key that such a caller has waited for.
+#[test]
+fn a_waiter_that_was_passed_over_and_is_gone_leaves_no_queue() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let first = turn(&queue, &key);
+    let second = behind(&queue, &key);
+    drop(first);
+    let late = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
+    drop(queue.pass_over(&key, late(1)));
+    drop(queue.pass_over(&key, late(4)));
+    drop(second);
+    assert_eq!(queue.len(), 0);
+}

@@ -132,11 +132,11 @@ impl Turn {
         is_own
     }
 
-    /// The table with the key's queue, if this turn asks and was not lost.
+    /// The table with the key's queue, if this turn asks and was not lost: only such a turn is that of the queue's owner.
     fn own_shard(&self) -> Option<MutexGuard<'_, Table>> {
         let mut shard = self.queue.shard(&self.key);
         let is_own = shard.queues.get_mut(&self.key).is_some_and(|key_queue| key_queue.owner(self.id).is_some());
-        (self.state == State::Asks && is_own).then_some(shard)
+        is_own.then_some(shard)
     }
 
     /// From now on the turn's owner waits in the store's queue, and the next caller may ask.

@@ -1,8 +1,9 @@
 //! Several keys in one request: only if nobody else uses them, and with the same result as one after another.
 
 use dlock_contract::Backend;
-use dlock_runtime::{Clock, Cohort, Defaults, ErrorKind, Key, LockAll, Retry, Wait};
+use dlock_runtime::{Clock, Cohort, Defaults, ErrorKind, Event, Key, LockAll, Retry, Wait};
 
+use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
 
 fn all(world: &World) -> LockAll {
@@ -226,5 +227,78 @@ fn a_joint_request_cancelled_anywhere_leaves_nothing() {
                 assert!(is_free(&world, "b").await, "{step:?} after {polls} polls");
             }
         }
+    });
+}
+
+#[test]
+fn a_request_for_all_that_is_refused_leaves_nothing_to_abandon() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let held = stranger.lock("b").acquire().await.unwrap();
+        let error = all(&world).wait(Wait::None).acquire().await.unwrap_err();
+        assert_eq!((error.kind(), error.attempts()), (&ErrorKind::Busy, 2));
+        calm().await;
+        assert_eq!((asked(&world), world.store.calls(Op::Abandon)), ((1, 2), 0));
+        held.release().await.unwrap();
+    });
+}
+
+/// A request that the store does not take is no attempt.
+#[test]
+fn locks_that_are_asked_for_one_by_one_have_one_attempt_each() {
+    test(async {
+        let world = World::with(&Clock::manual(), |offers| offers.batch = false);
+        let guards = all(&world).acquire().await.unwrap();
+        let attempts = |(_, event): (String, Event)| match event {
+            Event::Acquired { attempts, .. } => Some(attempts),
+            _ => None,
+        };
+        let attempts: Vec<_> = world.events.all().into_iter().filter_map(attempts).collect();
+        assert_eq!(attempts, [1, 1, 1]);
+        guards.release().await.unwrap();
+    });
+}
+
+#[test]
+fn fair_locks_are_not_asked_for_together() {
+    test(async {
+        let world = World::new();
+        all(&world).fair(true).acquire().await.unwrap().release().await.unwrap();
+        assert_eq!(asked(&world), (0, 3));
+    });
+}
+
+#[test]
+fn a_store_that_keeps_failing_is_not_asked_for_all() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::NeverSent);
+        for _ in 0..5 {
+            world.lock("other").try_acquire().await.unwrap_err();
+            world.clock.advance(SECOND / 3);
+        }
+        let error = all(&world).wait(Wait::None).acquire().await.unwrap_err();
+        assert_eq!((error.kind(), asked(&world)), (&ErrorKind::Outage, (0, 5)));
+    });
+}
+
+/// Its error is that of the request, and comes with it.
+#[test]
+fn a_failed_request_for_all_is_told_to_the_callers_behind_it() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Together, [Step::Hang]);
+        world.store.always(Op::Abandon, Step::Hang);
+        let together = tokio::spawn(all(&world).wait(Wait::None).acquire());
+        calm().await;
+        let behind = tokio::spawn(world.lock("b").wait(Wait::None).acquire());
+        let error = world.pass_until(SECOND / 10, together).await.unwrap().unwrap_err();
+        let told = behind.await.unwrap().unwrap_err();
+        assert_eq!(
+            (error.kind(), told.kind(), told.message()),
+            (&ErrorKind::Outage, &ErrorKind::Outage, error.message())
+        );
+        assert_eq!(asked(&world), (1, 0));
+        world.store.always(Op::Abandon, Step::Pass);
     });
 }

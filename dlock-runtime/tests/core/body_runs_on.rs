@@ -68,6 +68,27 @@ fn a_shutdown_leaves_the_locks_of_other_bodies_that_run_on_to_their_ttl() {
     });
 }
 
+/// The loss has come before the shutdown, so these holds are in no schedule.
+#[test]
+fn a_shutdown_tells_of_a_body_that_runs_on_after_max_hold_until_its_lease_is_over() {
+    for (since_the_loss, left, closed) in [(SECOND, 1, 0), (31 * SECOND, 0, 1)] {
+        test(async {
+            let world = World::new();
+            let lock = |key| world.lock(key).max_hold(100 * SECOND);
+            let (kept, ended) = (lock("kept").acquire().await.unwrap(), lock("ended").acquire().await.unwrap());
+            world.pass(100 * SECOND).await;
+            assert_eq!(*kept.check().unwrap_err().kind(), ErrorKind::Lost(LossCause::MaxHold));
+            drop(ended);
+            world.pass(since_the_loss).await;
+            let report = world.pass_until(50 * MS, world.registry.shutdown(SECOND)).await;
+            assert_eq!((report.cut_off, report.left_to_ttl, report.unconfirmed), (0, left, 0));
+            assert_eq!(world.store.calls(Op::Close), closed, "a connection may be the lock");
+            drop(kept);
+            world.empty().await;
+        });
+    }
+}
+
 /// Elsewhere the lease ends by itself, and no earlier.
 #[test]
 fn a_store_that_would_keep_the_lock_beyond_max_hold_is_asked_to_free_it_at_the_end_of_its_lease() {

@@ -20,6 +20,17 @@ pub(crate) fn waits(lock: Lock) -> JoinHandle<Result<Guard>> {
     tokio::spawn(lock.acquire())
 }
 
+/// The second holder of a cohort, with a token left for the third caller, which waits. The span is far off.
+pub(crate) async fn second_of_three(world: &World) -> (Guard, JoinHandle<Result<Guard>>) {
+    let lock = || member(world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
+    let first = lock().acquire().await.unwrap();
+    let (second, third) = (waits(lock()), waits(lock()));
+    calm().await;
+    // Two tokens are reserved for the two waiters.
+    first.release().await.unwrap();
+    (second.await.unwrap().unwrap(), third)
+}
+
 /// Holds once others wait, and gives the token.
 fn work(world: &World, seen: &Arc<Mutex<Vec<u64>>>) -> JoinHandle<()> {
     let (lock, seen) = (member(world), seen.clone());

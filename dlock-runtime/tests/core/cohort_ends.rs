@@ -3,9 +3,10 @@
 use std::pin::Pin;
 
 use dlock_runtime::{Backoff, Clock, Cohort, Guard, Result, Retry};
+use tokio::task::JoinHandle;
 
-use crate::acquire::stranger;
-use crate::cohort::{member, waits};
+use crate::acquire::{neighbours, stranger};
+use crate::cohort::{member, second_of_three, waits};
 use crate::support::{
     LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
 };
@@ -187,7 +188,7 @@ fn a_hold_that_is_noticed_too_late_is_cleared_away() {
 
 /// One that has the turn, and has not looked at the hold that came with it until it was too late for its clock, and not
 /// yet for the store's.
-async fn late(world: &World) -> Pin<Box<impl Future<Output = Result<Guard>> + use<>>> {
+pub(crate) async fn late(world: &World) -> Pin<Box<impl Future<Output = Result<Guard>> + use<>>> {
     let first = member(world).acquire().await.unwrap();
     let mut second = Box::pin(member(world).acquire());
     assert!(poll_once(&mut second).is_pending());
@@ -272,13 +273,7 @@ fn a_renewal_under_way_is_not_passed_over() {
     test(async {
         let world = World::new();
         world.store.always(Op::Renew, Step::Hang);
-        let lock = || member(&world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
-        let first = lock().acquire().await.unwrap();
-        let (second, third) = (waits(lock()), waits(lock()));
-        calm().await;
-        // Two tokens are reserved for the two waiters.
-        first.release().await.unwrap();
-        let second = second.await.unwrap().unwrap();
+        let (second, third) = second_of_three(&world).await;
         world.pass(11 * SECOND).await;
         assert!(world.store.calls(Op::Renew) > 0);
         second.release().await.unwrap();
@@ -306,5 +301,47 @@ fn a_release_is_tried_for_as_long_as_the_lock_may_last() {
         world.store.always(Op::Release, Step::Pass);
         world.pass(10 * SECOND).await;
         assert!(world.memory.is_empty());
+    });
+}
+
+/// The first block may be reserved although others wait. It says nothing about whether they do, so their time goes on.
+#[test]
+fn the_time_of_other_processes_does_not_begin_anew_with_the_first_block() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let first = member(&world).acquire().await.unwrap();
+        let (second, third) = (waits(member(&world)), waits(member(&world)));
+        let strange = waits(stranger.lock("k").wait(LONG));
+        world.pass(SECOND).await;
+        first.release().await.unwrap();
+        let second = second.await.unwrap().unwrap();
+        // A tenth of the ttl since the grant.
+        world.pass(2 * SECOND + 100 * MS).await;
+        second.release().await.unwrap();
+        let strange = strange.await.unwrap().unwrap();
+        assert!(!third.is_finished());
+        strange.release().await.unwrap();
+        third.await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// Once the store has said that nobody else waits, it is not asked again for a while.
+#[test]
+fn the_store_is_asked_once_in_a_span_whether_others_wait() {
+    test(async {
+        let world = World::new();
+        let mut held = member(&world).acquire().await.unwrap();
+        let mut members: std::collections::VecDeque<_> = (0..8).map(|_| waits(member(&world))).collect();
+        calm().await;
+        let mut asked = Vec::new();
+        for pause in [0, 4, 1, 1, 4, 1] {
+            world.pass(pause * SECOND).await;
+            held.release().await.unwrap();
+            held = members.pop_front().unwrap().await.unwrap().unwrap();
+            asked.push(world.store.calls(Op::Reserve));
+        }
+        assert_eq!(asked, [1, 2, 2, 2, 3, 3]);
+        members.iter().for_each(JoinHandle::abort);
+        held.release().await.unwrap();
     });
 }

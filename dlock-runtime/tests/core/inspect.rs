@@ -5,12 +5,12 @@ use dlock_runtime::{Clock, ErrorKind, HoldId, Key, LossCause, Registry, Wait};
 
 use crate::support::{MS, Op, SECOND, Step, World, calm, full, held_and_awaited, test};
 
-async fn id_of(world: &World, key: &'static str) -> HoldId {
+pub(crate) async fn id_of(world: &World, key: &'static str) -> HoldId {
     world.lock(key).holders().await.unwrap().holders[0].id.unwrap()
 }
 
 /// Another one with the same store. Neighbours of a holder in its process wait for it, and not for the store.
-fn another_process(world: &World) -> Registry {
+pub(crate) fn another_process(world: &World) -> Registry {
     let registry = Registry::with_clock(&world.clock);
     registry.install("m", world.memory.clone()).unwrap();
     registry

@@ -160,3 +160,17 @@ fn options_that_a_joined_hold_does_not_have_are_named_with_both_calls() {
         assert_eq!(join(world.lock("k").mode(Mode::Read)).await, named("mode"));
     });
 }
+
+/// The enclosing call says how its run has ended.
+#[test]
+fn a_joined_guard_that_is_released_says_nothing_of_the_run() {
+    test(async {
+        let world = World::new();
+        let call = world.lock("k").record(true).run_fallible(async |_| {
+            world.lock("k").reentrant(true).acquire().await.unwrap().release().await.unwrap();
+            Err::<(), _>(dlock_runtime::Error::outage("of the body"))
+        });
+        call.await.unwrap_err();
+        assert!(world.lock("k").last_success().await.unwrap().is_none());
+    });
+}

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_runtime::{Backoff, ErrorKind, Mode, Retry, Wait};
+use dlock_runtime::{Backoff, Cohort, ErrorKind, Mode, Retry, Wait};
 
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, poll_once, test};
 
 /// The second caller must not get an error that names a holder, because nobody can hold the lock.
 #[test]
@@ -185,5 +185,64 @@ fn a_caller_that_does_not_wait_hears_of_a_shutdown_as_a_shutdown() {
         }
         world.pass(10 * SECOND).await;
         ends.await.unwrap();
+    });
+}
+
+/// Opening a connection takes time, so a request has a quarter of a second, and so have the callers behind it.
+#[test]
+fn a_wait_that_is_shorter_than_a_request_ends_with_its_answer() {
+    test(async {
+        let world = World::new();
+        world.store.next(Op::Acquire, [Step::Late(200 * MS)]);
+        let short = || world.lock("k").wait(Wait::UpTo(50 * MS));
+        let asks = tokio::spawn(short().acquire());
+        calm().await;
+        let behind = tokio::spawn(short().acquire());
+        world.pass(210 * MS).await;
+        assert!(asks.is_finished() && behind.is_finished());
+        let held = asks.await.unwrap().unwrap();
+        assert_eq!(behind.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        held.release().await.unwrap();
+    });
+}
+
+/// The store has answered since, although not to the caller that has the turn now.
+#[test]
+fn a_waiter_behind_a_caller_that_was_passed_a_lock_hears_of_no_outage() {
+    for cohort in [false, true] {
+        test(async move {
+            let world = World::new();
+            let lock = || {
+                let lock = world.lock("k").wait(LONG);
+                if cohort { lock.cohort(Some(Cohort { passes: 8, span: None })) } else { lock }
+            };
+            let held = lock().acquire().await.unwrap();
+            let mut next = Box::pin(lock().acquire());
+            assert!(poll_once(&mut next).is_pending());
+            let behind = tokio::spawn(lock().wait(Wait::UpTo(SECOND)).acquire());
+            calm().await;
+            held.release().await.unwrap();
+            world.pass(1100 * MS).await;
+            assert_eq!(behind.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+            next.await.unwrap().release().await.unwrap();
+        });
+    }
+}
+
+/// The failure is over: the store has answered since, and said that others hold the lock.
+#[test]
+fn a_waiter_at_a_store_that_has_failed_before_hears_of_contention() {
+    test(async {
+        let (world, stranger) = crate::acquire::polled();
+        let held = stranger.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Acquire, [Step::Fail]);
+        let retry = Retry { times: 100, backoff: Some(Backoff::new(SECOND, SECOND)) };
+        let asks = tokio::spawn(world.lock("k").wait(LONG).retry(retry).acquire());
+        calm().await;
+        let behind = tokio::spawn(world.lock("k").wait(Wait::UpTo(10 * SECOND)).acquire());
+        world.pass(11 * SECOND).await;
+        assert_eq!(behind.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
+        asks.abort();
+        held.release().await.unwrap();
     });
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use dlock_runtime::{Backoff, ErrorKind, Retry, Wait};
+use dlock_runtime::{Backoff, ErrorKind, OncePer, Retry, Wait};
 use futures::FutureExt;
 
 use crate::acquire::neighbours;
@@ -16,8 +16,10 @@ fn a_release_also_asks_for_the_next_caller() {
         let world = World::new();
         let mut guard = world.lock("k").acquire().await.unwrap();
         for carried in 1..=10 {
+            assert_eq!(world.store.calls(Op::Expects), carried - 1);
             let next = tokio::spawn(world.lock("k").wait(LONG).acquire());
             calm().await;
+            assert_eq!(world.store.calls(Op::Expects), carried, "the store may prepare for it");
             let token = guard.fence().unwrap();
             guard.release().await.unwrap();
             assert_eq!(world.store.calls(Op::Carry), carried);
@@ -96,8 +98,8 @@ fn the_next_caller_stands_behind_waiters_of_other_processes() {
 fn callers_with_other_options_ask_for_themselves() {
     test(async {
         let world = World::new();
-        let ways: [fn(dlock_runtime::Lock) -> dlock_runtime::Lock; 2] =
-            [|lock| lock.fair(true), |lock| lock.attempts(1000)];
+        let ways: [fn(dlock_runtime::Lock) -> dlock_runtime::Lock; 3] =
+            [|lock| lock.fair(true), |lock| lock.attempts(1000), |lock| lock.once_per(OncePer::new(3600 * SECOND))];
         for with in ways {
             let held = world.lock("k").acquire().await.unwrap();
             let before = world.store.calls(Op::Acquire);

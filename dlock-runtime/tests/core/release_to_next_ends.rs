@@ -1,7 +1,7 @@
 //! A release that asks for the next caller, while something else ends: the registry, the runtime, the time of the
 //! grant.
 
-use dlock_runtime::{ErrorKind, Event, LossCause, Renew};
+use dlock_runtime::{Clock, ErrorKind, Event, LossCause, Renew};
 
 use crate::acquire::neighbours;
 use crate::support::{
@@ -291,5 +291,17 @@ fn a_run_with_a_record_asks_for_no_next_caller() {
         next.await.unwrap().unwrap().release().await.unwrap();
         assert_eq!(world.store.calls(Op::Carry), 0);
         assert!(world.lock("k").last_success().await.unwrap().is_some());
+    });
+}
+
+#[test]
+fn callers_wait_in_the_stores_queue_where_no_release_can_ask_for_them() {
+    test(async {
+        let world = World::with(&Clock::manual(), |store| store.exchange = false);
+        let (held, next) = held_and_awaited(world.lock("k"), world.lock("k").wait(LONG)).await;
+        assert_eq!(world.store.calls(Op::Acquire), 2);
+        held.release().await.unwrap();
+        next.await.unwrap().unwrap().release().await.unwrap();
+        world.empty().await;
     });
 }

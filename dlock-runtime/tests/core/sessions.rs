@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use dlock_contract::{BreakRecord, Expiry, Inspect};
-use dlock_runtime::{Clock, Cohort, ErrorKind, HoldId, LossCause, Renew};
+use dlock_runtime::{Clock, ErrorKind, HoldId, LossCause, Renew};
 
-use crate::cohort::{member, waits};
+use crate::cohort::second_of_three;
 use crate::support::{MS, Op, SECOND, Step, World, calm, full, poll_once, test, until};
 
 fn in_sessions() -> World {
@@ -128,13 +128,7 @@ fn a_hold_that_was_confirmed_during_a_renewal_is_renewed_on_schedule() {
 fn a_hold_is_renewing_until_both_renewals_are_answered() {
     test(async {
         let world = in_sessions();
-        let lock = || member(&world).cohort(Some(Cohort { passes: 8, span: Some(60 * SECOND) }));
-        let first = lock().acquire().await.unwrap();
-        let (second, third) = (waits(lock()), waits(lock()));
-        calm().await;
-        // Two tokens are reserved for the two waiters.
-        first.release().await.unwrap();
-        let second = second.await.unwrap().unwrap();
+        let (second, third) = second_of_three(&world).await;
         world.store.next(Op::Renew, [Step::Hang]);
         world.pass(10 * SECOND).await;
         world.store.session().hint();
@@ -149,13 +143,20 @@ fn a_hold_is_renewing_until_both_renewals_are_answered() {
 fn a_wrong_hint_does_not_prolong_a_hold_without_renewals() {
     test(async {
         let world = in_sessions();
-        let guard = world.lock("k").renew(Renew::Off).acquire().await.unwrap();
-        world.pass(20 * SECOND).await;
-        world.store.session().hint();
-        heard(&world, 1).await;
-        guard.check().unwrap();
-        world.pass(10 * SECOND).await;
-        assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Deadline));
+        // However late the answer to it comes.
+        for late in [Step::Pass, Step::Late(7 * SECOND)] {
+            let before = world.store.calls(Op::Renew);
+            let guard = world.lock("k").renew(Renew::Off).acquire().await.unwrap();
+            world.pass(20 * SECOND).await;
+            world.store.next(Op::Renew, [late]);
+            world.store.session().hint();
+            heard(&world, before + 1).await;
+            guard.check().unwrap();
+            world.pass(10 * SECOND).await;
+            assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Deadline));
+            drop(guard);
+            world.pass(60 * SECOND).await;
+        }
     });
 }
 

@@ -4,7 +4,7 @@ use dlock_runtime::{Clock, ErrorKind, Key, Lock, LockAll, LossCause, Renew, Wait
 use futures::FutureExt;
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, poll_once, test};
 
 fn all(world: &World, keys: &[&'static str]) -> LockAll {
     world.registry.lock_all(keys.iter().copied().map(Key::text).collect::<Vec<_>>())
@@ -243,5 +243,25 @@ fn the_drop_of_very_many_holds_needs_little_stack() {
         let small = std::thread::Builder::new().stack_size(64 * 1024);
         small.spawn(move || drop(guards)).unwrap().join().unwrap();
         world.empty().await;
+    });
+}
+
+/// Its release does not tell a second end, also if nobody waits for it.
+#[test]
+fn the_release_of_a_lost_lock_that_is_given_up_tells_no_end() {
+    test(async {
+        let world = World::new();
+        let guards = world.registry.lock_all(["j", "k"]).acquire().await.unwrap();
+        world.memory.forget(&full("k"));
+        guards.held().nth(1).unwrap().confirm().await.unwrap_err();
+        world.events.expect("Lost", 1).await;
+        world.store.next(Op::Release, [Step::Hang, Step::Hang]);
+        let mut release = Box::pin(guards.release());
+        assert!(poll_once(&mut release).is_pending());
+        drop(release);
+        world.empty().await;
+        world.events.expect("Released", 1).await;
+        calm().await;
+        assert_eq!((world.events.count("Released"), world.events.count("Lost")), (1, 1));
     });
 }

@@ -1,14 +1,17 @@
 //! The end of it all.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_contract::Backend;
 use dlock_memory::Memory;
-use dlock_runtime::{ErrorKind, LossCause, Registry};
+use dlock_runtime::{ErrorKind, LossCause, Registry, Result};
+use futures::TryFutureExt;
+use futures::future::BoxFuture;
 use tokio::sync::Notify;
 
 use crate::acquire::neighbours;
+use crate::periods::{once, to_next_period};
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
 
 #[test]
@@ -222,5 +225,83 @@ fn a_store_that_opens_after_the_shutdown_is_closed() {
             tokio::time::sleep(MS).await;
         }
         assert_eq!(*registry.lock("k").acquire().await.unwrap_err().kind(), ErrorKind::ShutDown);
+    });
+}
+
+/// The grant comes in the same moment as the shutdown. Its begin was not told, so no end is told, and it is undone once:
+/// by an abandon, since a release would leave a period started in which no body has run.
+#[test]
+fn a_grant_that_a_shutdown_overtakes_is_abandoned() {
+    type Way = fn(&World) -> BoxFuture<'static, Result<()>>;
+    let ways: [Way; 3] = [
+        |world| Box::pin(once(world).acquire().map_ok(drop)),
+        |world| Box::pin(world.lock("k").acquire().map_ok(drop)),
+        |world| Box::pin(world.registry.lock_all(["j", "k"]).acquire().map_ok(drop)),
+    ];
+    for acquire in ways {
+        test(async move {
+            let (world, stranger) = neighbours();
+            to_next_period(&world);
+            let registry = world.registry.clone();
+            let shutdown = Arc::new(Mutex::new(None));
+            let begun = shutdown.clone();
+            world.store.meanwhile(move || {
+                let mut shutdown: BoxFuture<'static, _> = Box::pin(async move { registry.shutdown(SECOND).await });
+                assert!(poll_once(&mut shutdown).is_pending());
+                *begun.lock().unwrap() = Some(shutdown);
+            });
+            let error = acquire(&world).await.unwrap_err();
+            assert_eq!(error.kind(), &ErrorKind::ShutDown);
+            let shutdown = shutdown.lock().unwrap().take().unwrap();
+            let report = world.pass_until(10 * MS, shutdown).await;
+            assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+            assert!(world.memory.is_empty());
+            once(&stranger).acquire().await.unwrap().release().await.unwrap();
+            assert_eq!(world.store.calls(Op::Release), 0);
+            assert!(!world.events.names().contains(&"Released".to_owned()), "{:?}", world.events.names());
+        });
+    }
+}
+
+/// Its caller is not polled, so nobody knows yet what it leaves in the store.
+#[test]
+fn a_shutdown_waits_for_a_caller_in_the_middle_of_an_attempt() {
+    for keys in [&["k"][..], &["j", "k"]] {
+        test(async move {
+            let world = World::new();
+            for op in [Op::Acquire, Op::Together] {
+                world.store.always(op, Step::LostReply);
+            }
+            let mut asks = Box::pin(world.registry.lock_all(keys.iter().copied()).wait(LONG).acquire());
+            assert!(poll_once(&mut asks).is_pending());
+            let registry = world.registry.clone();
+            let shutdown = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+            world.pass(SECOND).await;
+            assert!(!shutdown.is_finished());
+            drop(asks);
+            let report = world.pass_until(10 * MS, shutdown).await.unwrap();
+            assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
+            assert!(world.memory.is_empty());
+        });
+    }
+}
+
+/// While others may finish, nothing new begins: no request, and no further use of a hold.
+#[test]
+fn a_call_during_a_shutdown_is_refused_at_once() {
+    test(async {
+        let world = World::new();
+        let shutdown = world.lock("k").run(|_| async {
+            let registry = world.registry.clone();
+            let shutdown = tokio::spawn(async move { registry.shutdown(60 * SECOND).await });
+            calm().await;
+            for key in ["k", "other"] {
+                let error = world.lock(key).reentrant(true).acquire().await.unwrap_err();
+                assert_eq!((error.kind(), error.attempts()), (&ErrorKind::ShutDown, 0));
+            }
+            shutdown
+        });
+        world.pass_until(10 * MS, shutdown.await.unwrap()).await.unwrap();
+        assert_eq!(world.store.calls(Op::Acquire), 1);
     });
 }

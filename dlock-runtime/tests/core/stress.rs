@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, Cohort, ErrorKind, Held, Registry, Renew, Wait};
 
-use crate::support::MS;
+use crate::support::{MS, unless_it_hangs, until};
 
 const KEYS: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
 const TASKS: u64 = 64;
@@ -63,18 +63,16 @@ fn many_tasks_that_fail_in_every_way_never_meet() {
         assert_eq!(value, entered, "two were inside {key} at once");
         assert!(entered > 0, "nobody ever got {key}");
     }
-    runtime.block_on(async {
-        crate::support::until("the store is empty", || memory.is_empty()).await;
+    runtime.block_on(unless_it_hangs(async {
+        until("the store is empty", || memory.is_empty()).await;
         // A local queue without work lets others ask, a moment after the store is empty.
-        let turn = Wait::UpTo(Duration::from_secs(10));
         for key in KEYS {
-            registry.lock(key).wait(turn).acquire().await.unwrap().release().await.unwrap();
+            registry.lock(key).wait(Wait::Forever).acquire().await.unwrap().release().await.unwrap();
         }
-        let begin = Instant::now();
-        let report = registry.shutdown(Duration::from_secs(30)).await;
+        // Something that has ended and is still waited for would be waited for as long.
+        let report = registry.shutdown(Duration::MAX).await;
         assert_eq!((report.cut_off, report.unconfirmed), (0, 0));
-        assert!(begin.elapsed() < Duration::from_secs(10), "something that had ended was still waited for");
-    });
+    }));
 }
 
 async fn worker(registry: Registry, protected: Arc<[Protected; 8]>, mut random: Random, until: Instant) {

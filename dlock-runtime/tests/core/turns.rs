@@ -6,7 +6,7 @@ use dlock_contract::WakeStyle;
 use dlock_runtime::{ErrorKind, Mode};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, Step, World, calm, held_and_awaited, is_free, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, test};
 
 #[test]
 fn neighbours_are_served_in_the_order_in_which_they_came() {
@@ -185,5 +185,21 @@ fn another_mode_is_a_conflict_while_a_neighbour_holds() {
         calm().await;
         held.release().await.unwrap();
         world.pass_until(SECOND / 10, next).await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// Another caller of this process holds the lock, so it waits from the beginning, and not only since the store has said so.
+#[test]
+fn a_caller_that_asks_beside_a_hold_counts_as_a_waiter() {
+    test(async {
+        let world = World::new();
+        let held = world.lock("k").acquire().await.unwrap();
+        let counts = || world.lock("k").attempts(1000).max_waiters(1).wait(LONG);
+        world.store.next(Op::Acquire, [Step::Late(SECOND)]);
+        let asks = tokio::spawn(counts().acquire());
+        calm().await;
+        assert_eq!(*counts().acquire().await.unwrap_err().kind(), ErrorKind::QueueFull { max: 1 });
+        held.release().await.unwrap();
+        world.pass_until(100 * MS, asks).await.unwrap().unwrap().release().await.unwrap();
     });
 }

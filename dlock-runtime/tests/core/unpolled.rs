@@ -11,14 +11,14 @@ use crate::support::{
     LONG, MS, Offers, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
 };
 
-type Acquiring = Pin<Box<dyn Future<Output = Result<Guard>>>>;
+pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<Guard>>>>;
 
 /// The longest that an unpolled caller delays the callers behind it; and those that must ask the store beside it.
-const LONGEST: Duration = Duration::from_secs(9);
+pub(crate) const LONGEST: Duration = Duration::from_secs(9);
 const LONGEST_IN_STORE: Duration = Duration::from_secs(14);
 
 /// A call that is polled once, and then no more.
-fn polled_once(lock: Lock) -> Acquiring {
+pub(crate) fn polled_once(lock: Lock) -> Acquiring {
     let mut calling: Acquiring = Box::pin(lock.acquire());
     assert!(poll_once(&mut calling).is_pending());
     calling
@@ -35,7 +35,7 @@ fn stores() -> [fn(&mut Offers); 4] {
 }
 
 /// Another caller of the process gets the lock within the promised time, also if the unpolled call was leaked.
-async fn goes_on(world: &World, unpolled: Acquiring, leak: bool) {
+pub(crate) async fn goes_on(world: &World, unpolled: Acquiring, leak: bool) {
     goes_on_within(LONGEST, world, unpolled, leak).await;
 }
 

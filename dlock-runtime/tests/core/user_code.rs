@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
+use dlock_contract::engine::background;
 use dlock_contract::{Backend, RunsOn};
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, Event, Guard, Held, Label, Observer, Registry};
@@ -16,7 +17,7 @@ use self::layer::{Does, Layer};
 use crate::support::{Faulty, LONG, MS, Offers, Op, SECOND, Step, World, calm, full, test, until};
 
 /// The layer of the whole program. Each test tells it what to do with the lines about one store.
-mod layer {
+pub(crate) mod layer {
     use std::collections::HashMap;
     use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -24,27 +25,28 @@ mod layer {
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
 
-    pub(super) enum Does {
+    pub(crate) enum Does {
+        Nothing,
         Panic,
         /// Blocks until the other end is dropped.
         Block(std::sync::Arc<Mutex<std::sync::mpsc::Receiver<()>>>),
     }
 
-    type Lines = Vec<(String, String)>;
+    pub(crate) type Lines = Vec<(String, String)>;
 
     static STORES: LazyLock<Mutex<HashMap<&'static str, (Does, Lines)>>> = LazyLock::new(Mutex::default);
 
-    pub(super) struct Layer;
+    pub(crate) struct Layer;
 
     impl Layer {
-        pub(super) fn meets(store: &'static str, does: Does) {
+        pub(crate) fn meets(store: &'static str, does: Does) {
             static SET: LazyLock<()> = LazyLock::new(|| tracing::subscriber::set_global_default(Layer).unwrap());
             LazyLock::force(&SET);
             STORES.lock().unwrap().insert(store, (does, Lines::new()));
         }
 
         /// The texts of the lines about a store, and the threads on which they came.
-        pub(super) fn lines(store: &str) -> Lines {
+        pub(crate) fn lines(store: &str) -> Lines {
             STORES.lock().unwrap()[store].1.clone()
         }
     }
@@ -57,7 +59,7 @@ mod layer {
 
     impl Visit for Fields {
         fn record_str(&mut self, field: &Field, value: &str) {
-            if field.name() == "backend" {
+            if ["backend", "library"].contains(&field.name()) {
                 value.clone_into(&mut self.backend);
             }
         }
@@ -70,7 +72,7 @@ mod layer {
 
     impl Subscriber for Layer {
         fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            metadata.target() == "dlock"
+            metadata.target() == "dlock" || metadata.target().starts_with("a library")
         }
         fn new_span(&self, _: &Attributes<'_>) -> Id {
             Id::from_u64(1)
@@ -86,13 +88,15 @@ mod layer {
                 let thread = std::thread::current().name().unwrap_or_default().to_owned();
                 lines.push((fields.message, thread));
                 match does {
+                    Does::Nothing => return,
                     Does::Panic => None,
                     Does::Block(go) => Some(go.clone()),
                 }
             };
             match blocks {
                 None => panic!("a layer that panics"),
-                Some(go) => drop(go.lock().unwrap().recv()),
+                // For so long only, because a test that fails must end.
+                Some(go) => drop(go.lock().unwrap().recv_timeout(std::time::Duration::from_secs(10))),
             }
         }
         fn enter(&self, _: &Id) {}
@@ -156,6 +160,29 @@ fn a_layer_that_panics_costs_one_line_and_no_renewal() {
         drop(world.lock("again").backend(store).acquire().await.unwrap());
         failing.release().await.unwrap();
         until("the observers hear of it", || world.events.count("Released") == 2).await;
+    });
+}
+
+/// As the task of a client library does that drives a connection there.
+#[test]
+fn a_line_that_a_library_writes_on_our_thread_delays_no_renewal() {
+    test(async {
+        let (go, blocked) = channel();
+        let store = "a library whose lines block";
+        let (world, _, kept, _) = failed(store, Does::Block(Arc::new(Mutex::new(blocked)))).await;
+        background().unwrap().spawn(async move {
+            tracing::debug!(target: "a library whose lines block", backend = store, "not of interest");
+            tracing::warn!(target: "a library whose lines block", backend = store, failures = 2, "a warning");
+        });
+        world.pass(240 * SECOND).await;
+        kept.check().unwrap();
+        drop(go);
+        lines_come(store).await;
+        let warned = |(line, thread): &(String, String)| line.starts_with("a warning ") && thread == "dlock-log";
+        until("the library's line", || Layer::lines(store).iter().any(warned)).await;
+        let all = Layer::lines(store);
+        assert!(all.iter().any(|(line, _)| line.contains("failures=2")), "{all:?}");
+        assert!(!all.iter().any(|(line, _)| line.contains("not of interest")), "{all:?}");
     });
 }
 

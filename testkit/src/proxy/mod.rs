@@ -254,7 +254,7 @@ impl Line {
         lock(&self.kept).as_mut().map(|kept| kept.extend_from_slice(bytes)).is_some()
     }
 
-    /// What is delivered next. It may be nothing when the last of it is delivered.
+    /// Waits for the next bytes that may go on. There may be none when the last of them were delivered.
     async fn delivered(&self) -> Vec<u8> {
         self.news.notified().await;
         self.take_delivered()

@@ -44,6 +44,10 @@ impl Recipe for Consul {
         "consul"
     }
 
+    fn eased(&self) -> &'static [&'static str] {
+        &["-hcl=performance{", "-hcl=limits{"]
+    }
+
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
         let mut command = Command::new(Self::program()?);
         command.args(["agent", "-server", "-bootstrap-expect=1", "-bind=127.0.0.1", "-client=127.0.0.1", "-node=n1"]);
@@ -52,9 +56,10 @@ impl Recipe for Consul {
         command.args(["-dns-port=-1", "-grpc-port=-1", "-serf-wan-port=-1", "-disable-host-node-id"]);
         command.arg(format!("-server-port={}", self.server_port));
         command.arg(format!("-serf-lan-port={}", self.gossip_port));
-        // A server alone still holds an election, and short leases make short tests.
+        // A server alone still holds an election: by default it takes five times as long. The suite runs over a server with that
+        // default too. By default the shortest session is of 10 s: short leases make short tests.
         command.args(["-hcl=performance{raft_multiplier=1}", "-hcl=session_ttl_min=\"1s\""]);
-        // All tests together come from one address.
+        // All tests together come from one address. By default it has 200 connections.
         command.args(["-hcl=limits{http_max_conns_per_client=4000}", "-hcl=disable_update_check=true"]);
         command.args(&self.extra);
         Ok(command)

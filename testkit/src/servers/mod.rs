@@ -4,6 +4,7 @@
 //! Everything else (folder, port, log, waiting, signals, the end) is written once, in [`Instance`].
 //! [`shared`] gives every test of a process the same set.
 
+mod as_shipped;
 mod certificates;
 mod changed;
 mod consul;
@@ -41,6 +42,7 @@ use std::process::Command;
 use crate::Result;
 
 pub use crate::find::{Tree, cache_folder, find_program};
+pub use as_shipped::as_shipped;
 pub use certificates::Certificates;
 pub use consul::Consul;
 pub use etcd::Etcd;
@@ -76,6 +78,12 @@ pub trait Recipe: Send + Sync + 'static {
     /// Fills the empty folder before the first start; most servers need nothing.
     fn prepare(&self, _folder: &Path) -> Result<()> {
         Ok(())
+    }
+
+    /// The options of its command that are not the server's defaults and are there for the sake of tests, by their beginnings. Their
+    /// reasons stand beside them. [`as_shipped`] leaves them out.
+    fn eased(&self) -> &'static [&'static str] {
+        &[]
     }
 
     /// How to start it in the foreground. A missing program is an error that names the command that installs it.

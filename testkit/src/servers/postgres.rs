@@ -93,12 +93,16 @@ impl Recipe for Postgres {
         Ok(())
     }
 
+    fn eased(&self) -> &'static [&'static str] {
+        &["--max_connections=", "--dynamic_shared_memory_type="]
+    }
+
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
         let mut command = Command::new(self.release.program("postgres")?);
         command.arg(data_option(folder)).current_dir(folder);
         command.arg(format!("--port={port}")).arg("--listen_addresses=127.0.0.1");
         command.arg(format!("--unix_socket_directories={}", folder.display()));
-        // Twice the default, for tests in which each hold has a connection.
+        // Twice the default, for tests in which each hold has a connection. The suite runs over a server as it is shipped too.
         command.arg("--max_connections=200");
         // In its folder, which is removed; elsewhere a killed server's would stay.
         command.arg("--dynamic_shared_memory_type=mmap");

@@ -54,6 +54,10 @@ impl Recipe for Redis {
         }
     }
 
+    fn eased(&self) -> &'static [&'static str] {
+        &["--save", "--appendfsync"]
+    }
+
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
         let mut command = match self.make {
             Make::Redis => Command::new(find_program("redis-server").ok_or_else(|| missing("redis-server"))?),

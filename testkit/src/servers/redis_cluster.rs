@@ -9,7 +9,8 @@ use super::{Certificates, Instance, free_port};
 use crate::error::Context;
 use crate::{Error, Proxy, Result, block_until};
 
-/// As long as a busy machine may let a server wait for its turn; a failover takes about two seconds more.
+/// As long as a busy machine may let a server wait for its turn; a failover takes about two seconds more. By default it is 15 s,
+/// which would be in each test of a failover. The suite runs over a cluster with the default too.
 const NODE_TIMEOUT_MS: &str = "2000";
 
 /// Servers that share the slots, and replicas of the first of them.
@@ -54,7 +55,7 @@ impl RedisCluster {
             let bus = free_port().to_string();
             let mut all = vec!["--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"];
             all.extend(["--cluster-node-timeout", NODE_TIMEOUT_MS, "--cluster-port", &bus]);
-            // By default a primary waits for 5 s for further replicas. That time is in each start, and in no test.
+            // By default a primary waits for 5 s for further replicas. That time is in each start, and in no test but one.
             all.extend(["--repl-diskless-sync-delay", "0"]);
             let announced;
             if behind_proxies {

@@ -96,6 +96,13 @@ impl SharedSet {
     }
 }
 
+impl Drop for SharedSet {
+    /// Side by side: after a run of all tests the folders of the SQL servers hold tens of thousands of files.
+    fn drop(&mut self) {
+        thread::scope(|scope| self.0.drain(..).for_each(|(_, instances)| drop(scope.spawn(|| drop(instances)))));
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Kind {
     variable: &'static str,

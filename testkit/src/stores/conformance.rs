@@ -29,8 +29,11 @@ pub fn main(stores: &[(&'static str, Start)]) -> ExitCode {
 
 /// The same, and over these stores too if `cargo xtask test --all` runs it: they repeat the proof over a further server.
 pub fn main_and(stores: &[(&'static str, Start)], others: &[(&'static str, Start)]) -> ExitCode {
-    let others = if is_thorough() { others } else { &[] };
     let mut arguments = Arguments::from_args();
+    if !is_thorough() {
+        // So the harness counts what is left.
+        arguments.skip.extend(others.iter().map(|(name, _)| format!("{name}: ")));
+    }
     // The cases wait more than they work. Beside the other tests they get fewer threads.
     let at_once = std::env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok());
     arguments.test_threads.get_or_insert(at_once.unwrap_or(6));

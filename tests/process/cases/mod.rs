@@ -9,7 +9,7 @@ mod leader;
 pub(crate) mod modes;
 mod nemesis;
 mod network;
-mod own_process;
+pub(crate) mod own_process;
 mod pairs;
 mod runtimes;
 mod server_stopped;
@@ -58,6 +58,7 @@ pub(crate) const ALL: &[Case] = cases![
     ANY Own cancelled::two_hundred_dropped_acquisitions_leave_nothing,
     ANY Shared own_process::a_panic_releases,
     ANY Shared own_process::a_blocking_body_keeps_the_lock,
+    SHARED Shared own_process::the_end_of_main_leaves_no_lock,
     SHARED Shared forked::a_forked_child_leaves_its_parents_lock_alone,
     ANY Shared runtimes::a_runtime_shut_down_during_a_hold_frees_it,
     ANY Shared runtimes::a_guard_outlives_its_runtime,

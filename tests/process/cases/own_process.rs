@@ -1,4 +1,4 @@
-//! Bodies that panic and bodies that block.
+//! Bodies that panic and bodies that block, and the end of a program.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,10 +7,21 @@ use std::time::Duration;
 
 use dlock::ErrorKind;
 
-use crate::arena::{Arena, TTL, job, tried};
+use crate::arena::{Arena, JOB, PATIENCE, TTL, job, tried};
 
 /// A ttl that no trial waits for. If the lock is free before, it was released.
-pub(super) const LONG: Duration = Duration::from_secs(300);
+pub(crate) const LONG: Duration = Duration::from_secs(300);
+
+/// The other process ends as the README shows it.
+pub(super) fn the_end_of_main_leaves_no_lock(arena: &Arena) {
+    arena.run(async {
+        arena.child("end").wait_line("ends", PATIENCE).unwrap();
+        arena.assert_nothing_left().await;
+        for key in [JOB, "one", "another", "body"] {
+            arena.near().await.lock(key).ttl(TTL).acquire().await.unwrap().release().await.unwrap();
+        }
+    });
+}
 
 pub(super) fn a_panic_releases(arena: &Arena) {
     const WORDS: &str = "the body's own panic, as this trial wants it";

@@ -9,22 +9,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::kv::{Indexed, Since, read_json};
 use crate::server::http::{ApiRequest, Http, escaped};
+use crate::server::settings::Settings;
 
 /// The request to create a session.
 #[derive(Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub(crate) struct NewSession<'a> {
     pub(crate) name: &'a str,
-    /// The node of the session. `None`: the agent's own node.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) node: Option<&'a str>,
     #[serde(rename = "TTL", serialize_with = "duration")]
     pub(crate) ttl: Duration,
     #[serde(serialize_with = "duration")]
     pub(crate) lock_delay: Duration,
     pub(crate) behavior: Behavior,
-    /// Without this field the session would end with the gossip health of its node.
-    pub(crate) checks: &'a [String],
 }
 
 /// The server's treatment of a session's keys when the session ends.
@@ -42,8 +38,6 @@ pub(crate) enum Behavior {
 pub(crate) struct SessionInfo {
     #[serde(rename = "ID")]
     id: String,
-    #[serde(default)]
-    pub(crate) node: String,
     #[serde(default, rename = "TTL")]
     ttl: String,
 }
@@ -54,18 +48,57 @@ impl SessionInfo {
     }
 }
 
-/// Creates a session and returns its id.
+/// Creates a session and returns its id. Registers its node, if the catalog does not have it.
 pub(crate) async fn create(http: &Http, new_session: &NewSession<'_>) -> Result<String> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Body<'a> {
+        #[serde(flatten)]
+        new_session: &'a NewSession<'a>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        node: Option<&'a str>,
+        /// Without this field the session would end with the gossip health of its node.
+        checks: &'a [String],
+    }
     #[derive(Deserialize)]
     struct Created {
         #[serde(rename = "ID")]
         id: String,
     }
-    let body = serde_json::to_vec(new_session)
-        .map_err(|error| Error::new(ErrorKind::Internal, "a session cannot be written as JSON").because(error))?;
-    let answer = http.send(ApiRequest::put("session/create", body)).await?;
+    let Settings { node, checks, .. } = http.settings();
+    let body = as_json(&Body { new_session, node: node.as_deref(), checks })?;
+    let request = || ApiRequest::put("session/create", body.clone());
+    let answer = match (http.send(request()).await, node) {
+        (Err(error), Some(node)) if error.message().contains("Missing node") => {
+            register(http, node).await?;
+            http.send(request()).await?
+        }
+        (answer, _) => answer?,
+    };
     let Created { id } = read_json(&answer)?;
     Ok(id)
+}
+
+/// Registers a node that no agent has. Only an operator takes it out of the catalog.
+async fn register(http: &Http, node: &str) -> Result<()> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "PascalCase")]
+    struct Node<'a> {
+        node: &'a str,
+        /// An address for documents, which leads nowhere.
+        address: &'static str,
+        /// This request does not read it from its query.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        datacenter: Option<&'a str>,
+    }
+    let datacenter = http.settings().scope.iter().find(|(name, _)| *name == "dc").map(|(_, name)| name.as_str());
+    let body = as_json(&Node { node, address: "192.0.2.1", datacenter })?;
+    http.send(ApiRequest::put("catalog/register", body)).await.map(drop)
+}
+
+fn as_json(body: &impl Serialize) -> Result<Vec<u8>> {
+    serde_json::to_vec(body)
+        .map_err(|error| Error::new(ErrorKind::Internal, "a request cannot be written as JSON").because(error))
 }
 
 /// Renews a session, and gives the time from which it lives on. `None`: it has ended.
@@ -93,9 +126,13 @@ pub(crate) async fn info(http: &Http, id: &str) -> Result<Option<SessionInfo>> {
     Ok(found.into_iter().flatten().next())
 }
 
-/// The ids of all sessions of a node.
-pub(crate) async fn of_node(http: &Http, node: &str, since: Since) -> Result<Indexed<HashSet<String>>> {
-    let request = ApiRequest::get(format!("session/node/{}", escaped(node)));
+/// The ids of all sessions of the store's node. An agent may come back under another name, so without a node of dlock's own
+/// these are all sessions of the datacenter.
+pub(crate) async fn list(http: &Http, since: Since) -> Result<Indexed<HashSet<String>>> {
+    let request = ApiRequest::get(match &http.settings().node {
+        Some(node) => format!("session/node/{node}"),
+        None => "session/list".to_owned(),
+    });
     let request = match since {
         Some((index, time)) => request.until_changed(index.max(1), time),
         None => request,

@@ -50,6 +50,10 @@ impl Shared {
             match result {
                 TryResult::Won { token, slot } => return self.won(claim, &state, session.as_ref(), token, slot),
                 TryResult::Held { awaited, index, by } if queue != Queue::Leave => {
+                    // Other tools have their session when the lock becomes free. Without one, a waiter would always be late.
+                    if self.http.settings().literal {
+                        self.live_session_id(&claim, &mut session, false).await?;
+                    }
                     return Ok(Attempt::Contended(self.wake(awaited, index, by)));
                 }
                 TryResult::Held { by, .. } => {
@@ -74,11 +78,11 @@ impl Shared {
     async fn try_once(
         &self,
         claim: &Claim,
-        state: &ClaimState,
+        state: &Arc<ClaimState>,
         session: &mut Option<ClaimSession>,
     ) -> Result<TryResult> {
         match claim.mode {
-            Mode::Exclusive => self.try_lock(claim, &state.name, session).await,
+            Mode::Exclusive => self.try_lock(claim, state, session).await,
             Mode::Permits(limit) => self.try_permit(claim, limit.get(), &state.name, session).await,
             Mode::Read | Mode::Write => {
                 Err(Error::new(ErrorKind::Internal, "readers and writers are not locked in Consul"))
@@ -86,14 +90,23 @@ impl Shared {
         }
     }
 
-    async fn try_lock(&self, claim: &Claim, name: &Name, session: &mut Option<ClaimSession>) -> Result<TryResult> {
-        let seen = kv::read(&self.http, &name.lock, None).await.map_err(|error| unsent(error, session.as_ref()))?;
+    async fn try_lock(
+        &self,
+        claim: &Claim,
+        state: &Arc<ClaimState>,
+        session: &mut Option<ClaimSession>,
+    ) -> Result<TryResult> {
+        let (name, free) = (&*state.name, state.free().take());
+        let seen = match free {
+            Some(seen) => seen,
+            None => kv::read(&self.http, &name.lock, None).await.map_err(|error| unsent(error, session.as_ref()))?,
+        };
         if let Some(entry) = &seen.found {
             check_flags(entry, LOCK)?;
             let ours = session.as_ref().is_some_and(|session| entry.is_held_by(&session.id));
             if entry.session.is_some() && !ours {
-                let by = HoldValue::read(&entry.text()).map(|hold_value| hold_value.note);
-                let awaited = Awaited::Lock(name.lock.clone());
+                let by = Some(HoldValue::note_of(&entry.text()));
+                let awaited = Awaited::Lock(state.clone());
                 return Ok(TryResult::Held { awaited, index: seen.index, by });
             }
         }
@@ -101,7 +114,7 @@ impl Shared {
             // There is a count of permits for this key, or another tool's lock has the name of that count.
             TakeResult::Counted => {
                 let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
-                permits.check_none(&claim.key)?;
+                permits.check_none(name)?;
                 let counter =
                     if permits.is_foreign() { ExpectedCount::Foreign } else { ExpectedCount::Unused(permits.index) };
                 Ok(self.take(claim, name, seen.found.as_ref(), counter, session).await?.into())

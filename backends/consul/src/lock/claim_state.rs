@@ -1,21 +1,24 @@
 //! The state of one claim: the session that it has in Consul.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, Session, engine};
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 
+use crate::api::kv::{Entry, Indexed};
 use crate::lock::name::Name;
 use crate::lock::watch::Watch;
 
 /// The state of one claim. Its requests run one after the other.
 pub(crate) struct ClaimState {
     pub(crate) name: Arc<Name>,
-    ttl: Duration,
+    pub(crate) ttl: Duration,
     pub(crate) is_permit: bool,
     pub(crate) session: Arc<Mutex<Option<ClaimSession>>>,
+    /// The free lock, as a blocking query has just shown it: the next attempt needs no look.
+    free: StdMutex<Option<Indexed<Option<Entry>>>>,
 }
 
 /// Access to the state of a claim.
@@ -23,11 +26,16 @@ pub(crate) type StateAccess = engine::StateAccess<Option<ClaimSession>>;
 
 impl ClaimState {
     pub(crate) fn new(name: Name, claim: &Claim) -> Self {
-        Self { name: Arc::new(name), ttl: claim.ttl, is_permit: claim.mode.is_shared(), session: Arc::default() }
+        let (ttl, is_permit) = (claim.ttl, claim.mode.is_shared());
+        Self { name: Arc::new(name), ttl, is_permit, session: Arc::default(), free: StdMutex::default() }
     }
 
     pub(crate) async fn next_access(&self) -> StateAccess {
         engine::next_access(&self.session).await
+    }
+
+    pub(crate) fn free(&self) -> MutexGuard<'_, Option<Indexed<Option<Entry>>>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether the servers have ended the session by now, as far as this state knows. They wait for twice the ttl.

@@ -79,7 +79,7 @@ impl Shared {
             return Ok(false);
         };
         let mut ops = vec![Op::held(&entry.key, session), Op::delete(&entry.key)];
-        ops.extend(permits.without(&name, session, is_literal));
+        ops.extend(permits.without(&name, session));
         self.end_with_record(session, ops, id, &record).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dlock_contract::{Claim, Error, ErrorKind, LockKey, Result};
+use dlock_contract::{Claim, Error, ErrorKind, Result};
 
 use crate::api::kv::{self, Entry, Indexed};
 use crate::api::txn::{self, Op, OpFailure, TxnOutcome};
@@ -47,8 +47,8 @@ impl Permits {
     }
 
     /// Fails if anybody holds a permit.
-    pub(crate) fn check_none(&self, key: &LockKey) -> Result<()> {
-        if self.living.is_empty() { Ok(()) } else { Err(other_mode(key)) }
+    pub(crate) fn check_none(&self, name: &Name) -> Result<()> {
+        if self.living.is_empty() { Ok(()) } else { Err(other_mode(name)) }
     }
 
     /// The count of the present holders, with one session more or less.
@@ -63,16 +63,17 @@ impl Permits {
         (0..).find(|slot| !taken.contains(slot)).unwrap_or(u32::MAX)
     }
 
-    /// The number of permits of the present holders; `None` without holders.
-    fn limit(&self) -> Option<u32> {
-        self.count.as_ref().map(|count| count.limit).filter(|_| !self.living.is_empty())
+    /// The number of permits that a claim must have. `None`: any. For other tools a count without holders keeps its limit.
+    fn limit(&self, keeps_count: bool) -> Option<u32> {
+        self.count.as_ref().map(|count| count.limit).filter(|_| keeps_count || !self.living.is_empty())
     }
 
-    /// The operation that removes a session from the count. Deletes the count of the last holder, unless `keeps_count`.
-    pub(crate) fn without<'a>(&self, name: &'a Name, session_id: &str, keeps_count: bool) -> Option<Op<'a>> {
+    /// The operation that removes a session from the count. Deletes the count of the last holder: left alone, it would keep out
+    /// the next claim with another number of permits.
+    pub(crate) fn without<'a>(&self, name: &'a Name, session_id: &str) -> Option<Op<'a>> {
         let limit = self.count.as_ref()?.limit;
         let count = self.with(limit, None, Some(session_id));
-        Some(if count.holders.is_empty() && !keeps_count {
+        Some(if count.holders.is_empty() {
             Op::delete_unchanged(&name.semaphore, self.index)
         } else {
             Op::write_unchanged(&name.semaphore, self.index, SEMAPHORE, &count.to_text())
@@ -98,8 +99,8 @@ impl Shared {
                 return Err(Error::new(ErrorKind::CorruptState, text).with_key(&counter.key));
             }
         }
-        if permits.limit().is_some_and(|other| other != limit) {
-            return Err(other_mode(&claim.key));
+        if permits.limit(self.http.settings().literal).is_some_and(|other| other != limit) {
+            return Err(other_mode(name));
         }
         let ours = session.as_ref().and_then(|session| permits.living.get(&session.id));
         if let Some(entry) = ours {
@@ -108,10 +109,12 @@ impl Shared {
             return Ok(if lives { TryResult::Won { token: entry.modify_index, slot } } else { TryResult::Retry });
         }
         if permits.living.len() >= limit as usize {
-            // The oldest holder that has a note. Holders of another tool have none.
-            let hold_values =
-                permits.living.values().filter_map(|entry| Some((entry.modify_index, HoldValue::read(&entry.text())?)));
-            let by = hold_values.min_by_key(|(index, _)| *index).map(|(_, hold_value)| hold_value.note);
+            // The oldest holder, of those with a note if there are any. Holders of another tool have none.
+            let oldest = permits
+                .living
+                .values()
+                .min_by_key(|entry| (HoldValue::read(&entry.text()).is_none(), entry.modify_index));
+            let by = oldest.map(|entry| HoldValue::note_of(&entry.text()));
             return Ok(TryResult::Held { awaited: Awaited::Permits(name.clone(), limit), index, by });
         }
         self.take_permit(claim, limit, name, &permits, session).await
@@ -159,16 +162,16 @@ impl Shared {
             // Another tool keeps the key of its lock when it frees the lock.
             let Some(entry) = kv::read(&self.http, &name.lock, None).await?.found else { return Ok(TryResult::Retry) };
             if entry.session.is_some() {
-                return Err(other_mode(&claim.key));
+                return Err(other_mode(name));
             }
             lock_index = entry.modify_index;
         }
     }
 }
 
-fn other_mode(key: &LockKey) -> Error {
-    let text = "the key is held in another mode, or with another number of permits";
-    Error::new(ErrorKind::KeyConflict, text).with_key(key.as_str())
+fn other_mode(name: &Name) -> Error {
+    let text = "the key is held in another mode, or has another number of permits";
+    Error::new(ErrorKind::KeyConflict, text).with_key(&name.lock)
 }
 
 #[cfg(test)]
@@ -187,7 +190,7 @@ mod tests {
             {"Key":"pool/b/.lock","Flags":2,"Value":null,"Session":"t","ModifyIndex":9}]"#;
         let entries: Vec<Entry> = serde_json::from_str(read).unwrap();
         let permits = Permits::of(&name, &entries);
-        assert_eq!((permits.index, permits.limit(), permits.living["s"].key.as_str()), (7, Some(2), "pool/s"));
+        assert_eq!((permits.index, permits.limit(false), permits.living["s"].key.as_str()), (7, Some(2), "pool/s"));
         let only_deeper = Permits::of(&name, &[entries[0].clone(), entries[1].clone(), entries[4].clone()]);
         assert!(only_deeper.counter.is_none() && only_deeper.index == 0 && only_deeper.living.is_empty());
     }

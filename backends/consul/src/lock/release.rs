@@ -125,7 +125,7 @@ impl Shared {
         for _ in 0..MAX_TRIES {
             let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
             let mut ops = vec![Op::held(&key, session_id), Op::delete(&key)];
-            ops.extend(permits.without(name, session_id, self.http.settings().literal));
+            ops.extend(permits.without(name, session_id));
             match txn::run(&self.http, &ops).await? {
                 // Only the count has changed: read it again.
                 TxnOutcome::Refused(failures) if failures.iter().all(|failure| failure.op_index == 2) => {}

@@ -14,8 +14,9 @@ use crate::lock::name::Name;
 use crate::lock::watch::Watch;
 use crate::server::http::Http;
 
-/// The most waiters that have a blocking query each. Beyond this, a waiter asks again after a pause.
-const MAX_WAITERS: usize = 64;
+/// The most blocking queries of waiters. Beyond this, a waiter asks again after a pause. With the other requests, two processes
+/// stay below the 200 connections that an agent accepts from one address by default.
+const MAX_WAITERS: usize = 32;
 
 /// The longest name of a session, in bytes.
 const LONGEST_SESSION_NAME: usize = 128;
@@ -26,8 +27,6 @@ const MIN_STATES_LIMIT: usize = 256;
 /// The parts that all requests of a store share.
 pub(crate) struct Shared {
     pub(crate) http: Arc<Http>,
-    /// The node of all sessions, so that one query lists them all.
-    node: String,
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiters: Arc<Semaphore>,
     /// The state of each claim that may have something in the store.
@@ -37,11 +36,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(http: Arc<Http>, node: String) -> Self {
-        let watch = Arc::new(Watch::new(&http, node.clone()));
+    pub(crate) fn new(http: Arc<Http>) -> Self {
+        let watch = Arc::new(Watch::new(&http));
         let states_limit = AtomicUsize::new(MIN_STATES_LIMIT);
         let waiters = Arc::new(Semaphore::new(MAX_WAITERS));
-        Self { http, node, watch, waiters, states: ClaimStates::default(), states_limit }
+        Self { http, watch, waiters, states: ClaimStates::default(), states_limit }
     }
 
     pub(crate) fn name(&self, key: &LockKey) -> Result<Name> {
@@ -91,8 +90,7 @@ impl Shared {
         lock_delay: Duration,
         behavior: Behavior,
     ) -> Result<String> {
-        let (node, checks) = (Some(self.node.as_str()), &self.http.settings().checks[..]);
-        session::create(&self.http, &NewSession { name, node, ttl, lock_delay, behavior, checks }).await
+        session::create(&self.http, &NewSession { name, ttl, lock_delay, behavior }).await
     }
 
     /// Keeps a session alive. False: it has ended.
@@ -116,7 +114,7 @@ mod tests {
         let clock = Clock::manual();
         let address = Address::parse("consul://127.0.0.1:1", &FORM).unwrap();
         let http = Http::new(Settings::of(&address, |_| None).unwrap(), &clock).unwrap();
-        let shared = Shared::new(Arc::new(http), "n1".into());
+        let shared = Shared::new(Arc::new(http));
         let ask = |count| {
             for _ in 0..count {
                 let state = shared.state(&claim("many", Duration::from_secs(1))).unwrap();

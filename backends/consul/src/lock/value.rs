@@ -23,6 +23,11 @@ impl HoldValue {
         Self { id: HoldId::of(&claim.owner), slot, note: claim.note.clone() }
     }
 
+    /// The note in a held key.
+    pub(crate) fn note_of(text: &str) -> Note {
+        Self::read(text).map_or_else(|| Note::from_stored(Note::ANOTHER_TOOL), |hold_value| hold_value.note)
+    }
+
     /// `dlock 0123456789abcdef - NOTE`, with the slot of a permit in the place of the hyphen.
     pub(crate) fn to_text(&self) -> String {
         let slot = self.slot.map_or_else(|| "-".to_owned(), |slot| slot.to_string());

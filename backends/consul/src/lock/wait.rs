@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Note, Result, Signal, Wake};
-use tokio::sync::OwnedSemaphorePermit;
+use dlock_contract::{BootInstant, Error, Note, Result, Signal, Wake};
+use tokio::sync::oneshot;
 
 use crate::api::kv;
+use crate::lock::claim_state::ClaimState;
 use crate::lock::name::Name;
 use crate::lock::permits::Permits;
 use crate::lock::shared::Shared;
@@ -18,7 +19,7 @@ const WAIT: Duration = Duration::from_secs(10);
 /// The event that a waiter waits for.
 pub(crate) enum Awaited {
     /// No session holds this key.
-    Lock(String),
+    Lock(Arc<ClaimState>),
     /// Fewer holders than this number of permits.
     Permits(Name, u32),
 }
@@ -31,8 +32,16 @@ impl Shared {
             return self.ask_again_soon().held_by(held_by);
         };
         let shared = self.clone();
-        Wake::on(async move { background()?.run(shared.wait_for_change(awaited, index, query_slot)).await? })
-            .held_by(held_by)
+        let news = async move {
+            let (sender, news) = oneshot::channel();
+            background()?.spawn(async move {
+                let signal = shared.wait_for_change(awaited, index, &sender).await;
+                drop(query_slot);
+                let _ = sender.send(signal);
+            });
+            news.await.unwrap_or_else(|_| Err(Error::outage("dlock's own thread has ended")))
+        };
+        Wake::on(news).held_by(held_by)
     }
 
     /// A wake without news: the caller asks again after a random pause of up to a second.
@@ -49,16 +58,29 @@ impl Shared {
         self: Arc<Self>,
         awaited: Awaited,
         mut index: u64,
-        _query_slot: OwnedSemaphorePermit,
+        caller: &oneshot::Sender<Result<Signal>>,
     ) -> Result<Signal> {
-        loop {
-            let since = Some((index, WAIT));
+        // A query goes on when its caller has gone: the agent would count its connection until then, whoever closes it.
+        while !caller.is_closed() {
             let (is_free, now) = match &awaited {
-                Awaited::Lock(key) => {
-                    let seen = kv::read(&self.http, key, since).await?;
-                    (seen.found.is_none_or(|entry| entry.session.is_none()), seen.index)
+                Awaited::Lock(state) => {
+                    let mut session = state.session.lock().await;
+                    if let Some(present) = &mut *session
+                        && !self.keep(present).await?
+                    {
+                        *session = None;
+                    }
+                    drop(session);
+                    // So the session is fresh when the lock becomes free, and the attempt is one request.
+                    let since = Some((index, WAIT.min(state.ttl / 4)));
+                    let seen = kv::read(&self.http, &state.name.lock, since).await?;
+                    let now = seen.index;
+                    let is_free = seen.found.as_ref().is_none_or(|entry| entry.session.is_none());
+                    *state.free() = Some(seen).filter(|_| is_free);
+                    (is_free, now)
                 }
                 Awaited::Permits(name, limit) => {
+                    let since = Some((index, WAIT));
                     let seen = kv::read_all(&self.http, &name.below, since).await?;
                     (Permits::of(name, &seen.found).living.len() < *limit as usize, seen.index)
                 }
@@ -69,5 +91,6 @@ impl Shared {
             }
             index = now;
         }
+        Ok(Signal::Ask)
     }
 }

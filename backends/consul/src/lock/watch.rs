@@ -1,7 +1,6 @@
 //! Reports to holds that their sessions have ended, by one blocking query for all holds of the store.
 //!
-//! The query lists the sessions of the node to which all sessions of the store belong. It runs only while a hold listens. A
-//! missing session is a hint: the answer to a renewal decides.
+//! The query lists the sessions of the store's node. It runs only while a hold listens. A missing session is a hint: the answer to a renewal decides.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +29,6 @@ const SHARE: u32 = 10;
 /// The listeners of a store, and the query that serves them.
 pub(crate) struct Watch {
     http: Arc<Http>,
-    node: String,
     listeners: Mutex<Listeners>,
 }
 
@@ -49,8 +47,8 @@ struct Listener {
 }
 
 impl Watch {
-    pub(crate) fn new(http: &Arc<Http>, node: String) -> Self {
-        Self { http: http.clone(), node, listeners: Mutex::default() }
+    pub(crate) fn new(http: &Arc<Http>) -> Self {
+        Self { http: http.clone(), listeners: Mutex::default() }
     }
 
     /// A future that ends when the session may have ended.
@@ -74,7 +72,7 @@ impl Watch {
         let mut index = None;
         while self.has_listeners() {
             let asked = clock.now();
-            let pause = match session::of_node(&self.http, &self.node, index).await {
+            let pause = match session::list(&self.http, index).await {
                 Ok(seen) => {
                     // The answer begins to come when something has changed, so its transfer is the least of this time.
                     let began = clock.now();

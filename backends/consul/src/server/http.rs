@@ -262,7 +262,7 @@ fn refusal(status: StatusCode, body: &[u8]) -> Error {
 
 /// The error of a token without the needed rights.
 pub(crate) fn denied(text: &str) -> Error {
-    let needs =
-        "a lock needs `session_prefix \"\"` and `key_prefix \"dl1\"` (or the names of literal keys) with policy write";
+    let needs = "a lock needs `node_prefix \"dlock-\"`, `session_prefix \"dlock-\"` (with `checks` the agent's node instead) \
+         and `key_prefix \"dl1\"` (or the names of literal keys), all with policy write";
     Error::new(ErrorKind::PermissionDenied, format!("Consul refuses the token: {text}; {needs}"))
 }

@@ -15,6 +15,9 @@ const DEFAULT_PORT: u16 = 8500;
 const DEFAULT_LOCK_DELAY: Duration = Duration::from_secs(15);
 const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(60);
 
+/// The nodes of dlock's own are this, and one hexadecimal digit.
+pub(crate) const NODE_PREFIX: &str = "dlock-";
+
 /// `consul://[:token@]host[:port][?option=value&…]`.
 pub(crate) const FORM: UrlForm = UrlForm::new(
     "a Consul URL",
@@ -22,6 +25,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     &["consul"],
     UrlBody::Hosts,
 )
+.port(|_| DEFAULT_PORT)
 .options(&[
     OptionRow::one_of("keys", &["literal"]),
     OptionRow::new("lock_delay", "a duration from 0s to 60s"),
@@ -52,6 +56,8 @@ pub(crate) struct Settings {
     pub(crate) lock_delay: Duration,
     /// The health checks that end a session.
     pub(crate) checks: Vec<String>,
+    /// The node of all sessions, a node of dlock's own (ADR 0033). `None`: the agent's own node, which has the checks.
+    pub(crate) node: Option<String>,
 }
 
 impl Settings {
@@ -78,6 +84,7 @@ impl Settings {
             humantime::parse_duration(text).ok().filter(|delay| *delay <= LONGEST_LOCK_DELAY)
         })?;
         let checks = address.option("checks").unwrap_or_default().split(',').filter(|name| !name.is_empty());
+        let checks: Vec<_> = checks.map(str::to_owned).collect();
         Ok(Self {
             host: named.host,
             port: named.port.unwrap_or(DEFAULT_PORT),
@@ -87,16 +94,20 @@ impl Settings {
             scope: scope.into_iter().filter_map(|(name, value)| Some((name, value?))).collect(),
             literal: address.option("keys").is_some(),
             lock_delay: lock_delay.unwrap_or(DEFAULT_LOCK_DELAY),
-            checks: checks.map(str::to_owned).collect(),
+            // Several nodes, so that no process reads the sessions of all others.
+            node: checks.is_empty().then(|| format!("{NODE_PREFIX}{:x}", fastrand::u8(..16))),
+            checks,
         })
     }
 }
 
 /// The TLS settings of the URL, or else of the environment.
 fn tls(address: &Address, named: &HttpAddress, lookup: Lookup) -> Result<Option<Tls>> {
-    let wanted = match named.tls {
-        Some(tls) => Some(tls),
-        None => flag(lookup, "CONSUL_HTTP_SSL")?,
+    // As Consul's own client: TLS that was asked for once is never taken back by `http://` in the address. Otherwise the token
+    // would leave in clear text.
+    let wanted = match (named.tls, flag(lookup, "CONSUL_HTTP_SSL")?) {
+        (Some(true), _) | (_, Some(true)) => Some(true),
+        (tls, flag) => tls.or(flag),
     };
     // A URL with TLS files never means clear text, even if a variable says so.
     let has_files = ["ca", "cert", "key"].iter().any(|name| address.option(name).is_some());

@@ -8,7 +8,7 @@ use dlock::{Clock, ErrorKind};
 use dlock_contract::engine::background;
 use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{self, claim, take, token, until};
-use dlock_testkit::servers::shared;
+use dlock_testkit::servers::{self, Instance, shared};
 use dlock_testkit::{Mode, Proxy, lateness, text_of, wait_until};
 
 use crate::server::{LONG, Raw, SECOND, fresh, name, open, own, renewal};
@@ -247,4 +247,31 @@ async fn a_dead_holders_lock_is_free_after_twice_the_ttl_and_the_lock_delay() {
     assert_eq!(renewal(&store, &hold).await.unwrap(), Standing::Lost);
     other.release(&taken).await.unwrap();
     assert!(matches!(other.try_acquire(&next, until()).await.unwrap(), dlock_contract::Attempt::Acquired(_)));
+}
+
+/// With the limit of connections that agents have by default.
+#[tokio::test]
+async fn waiters_that_come_and_go_leave_connections_for_two_processes_at_one_agent() {
+    let recipe = servers::Consul {
+        extra: vec!["-hcl=limits{http_max_conns_per_client=200}".into()],
+        ..servers::Consul::default()
+    };
+    let server = Instance::start(recipe).unwrap();
+    let stores = [open(&server.url()).await.unwrap(), open(&server.url()).await.unwrap()];
+    let claims: Vec<_> = (0..64).map(|number| claim(&fresh(&format!("crowd {number}")), LONG)).collect();
+    let holds = futures::future::join_all(claims.iter().map(|claim| take(&stores[0], claim))).await;
+    for _ in 0..4 {
+        for store in &stores {
+            let waiters: Vec<_> = claims.iter().map(|held| holds::claim_on(&held.key, LONG, |_| ())).collect();
+            let wakes = futures::future::join_all(waiters.iter().map(|waiter| holds::stand(store, waiter))).await;
+            let waiting: Vec<_> =
+                wakes.into_iter().filter_map(|mut wake| wake.signal.take()).map(tokio::spawn).collect();
+            for renewed in store.renew(&holds.iter().collect::<Vec<_>>()).await {
+                assert!(matches!(renewed.unwrap(), Standing::Renewed(_)));
+            }
+            for waits in waiting {
+                waits.abort();
+            }
+        }
+    }
 }

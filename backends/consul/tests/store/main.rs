@@ -5,6 +5,7 @@ mod cluster;
 mod faults;
 mod fenced;
 mod literal;
+mod nodes;
 mod permits;
 mod rights;
 mod scripted;

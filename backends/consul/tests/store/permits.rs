@@ -40,8 +40,7 @@ async fn the_keys_are_those_of_consuls_semaphore() {
     }
     store.release(&first).await.unwrap();
     store.release(&second).await.unwrap();
-    // The count stays, as their tools leave it.
-    assert_eq!(count(raw, &prefix).0, json!({"Limit": 2, "Holders": {}}));
+    assert!(raw.entry(&format!("{prefix}/.lock")).is_null(), "the count keeps out other numbers of permits");
 }
 
 #[tokio::test]
@@ -123,4 +122,16 @@ async fn an_exclusive_claim_comes_in_after_permits_whose_holders_died() {
     assert!(token(&taken) > token(&hold));
     assert!(raw.entry(&format!("{prefix}/.lock")).is_null());
     store.release(&taken).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_empty_semaphore_of_another_tool_keeps_its_limit() {
+    let (store, raw, id) = (process("keys=literal").await, Raw::shared(), fresh("limit"));
+    let prefix = format!("pool/{id}");
+    let body = json!({"Limit": 3, "Holders": {}});
+    assert_eq!(raw.ask(&format!("PUT /v1/kv/{prefix}/.lock?cas=0&flags={SEMAPHORE} {body}")).unwrap().trim(), "true");
+    let error = store.try_acquire(&permits(&id, 2), Queue::Leave).await.unwrap_err();
+    assert!(*error.kind() == ErrorKind::KeyConflict && error.key() == Some(prefix.as_str()), "{error}");
+    assert_eq!(count(raw, &prefix).0, body);
+    take(&store, &permits(&id, 3)).await;
 }

@@ -56,12 +56,13 @@ pub(crate) fn token(raw: Raw, rules: &str) -> String {
     token["SecretID"].as_str().unwrap().to_owned()
 }
 
-pub(crate) const ENOUGH: &str = r#"session_prefix "" { policy = "write" } key_prefix "dl1" { policy = "write" }"#;
+pub(crate) const ENOUGH: &str = r#"node_prefix "dlock-" { policy = "write" } session_prefix "dlock-" { policy = "write" }
+    key_prefix "dl1" { policy = "write" }"#;
 
 static SERVER: LazyLock<(Instance, Raw)> = LazyLock::new(|| strict(Vec::new()));
 
 #[tokio::test]
-async fn two_rights_are_enough_for_everything_and_the_token_may_stand_in_a_file() {
+async fn three_rights_are_enough_for_everything_and_the_token_may_stand_in_a_file() {
     let (server, raw) = &*SERVER;
     let secret = token(*raw, ENOUGH);
     let host = server.url().replace("consul://", "");
@@ -114,8 +115,10 @@ async fn a_token_that_was_replaced_in_its_file_is_used_without_a_restart() {
 async fn a_right_that_is_missing_is_told_when_the_store_is_opened() {
     let (server, raw) = &*SERVER;
     let host = server.url().replace("consul://", "");
-    let no_keys = token(*raw, r#"session_prefix "" { policy = "write" } key_prefix "dl1" { policy = "read" }"#);
-    let no_sessions = token(*raw, r#"key_prefix "dl1" { policy = "write" }"#);
+    let write = |kind: &str, name: &str| format!(r#"{kind}_prefix "{name}" {{ policy = "write" }} "#);
+    let (nodes, sessions, keys) = (write("node", "dlock-"), write("session", "dlock-"), write("key", "dl1"));
+    let no_keys = token(*raw, &format!(r#"{nodes} {sessions} key_prefix "dl1" {{ policy = "read" }}"#));
+    let no_sessions = token(*raw, &format!("{nodes} {keys}"));
     let wrong = "11111111-2222-3333-4444-555555555555".to_owned();
     for secret in [no_keys, no_sessions, wrong] {
         let error = open(&format!("consul://:{secret}@{host}")).await.unwrap_err();
@@ -127,14 +130,30 @@ async fn a_right_that_is_missing_is_told_when_the_store_is_opened() {
 }
 
 #[tokio::test]
+async fn a_node_that_cannot_be_registered_is_told_and_one_that_is_there_needs_no_right() {
+    let (server, raw) = strict(Vec::new());
+    let secret = token(raw, &ENOUGH.replace("node_prefix", "query_prefix"));
+    let url = format!("consul://:{secret}@{}", server.url().replace("consul://", ""));
+    let error = open(&url).await.unwrap_err();
+    assert!(*error.kind() == ErrorKind::PermissionDenied && text_of(&error).contains("node_prefix"), "{error}");
+    for digit in "0123456789abcdef".chars() {
+        let node = json!({"Node": format!("dlock-{digit}"), "Address": "192.0.2.1"});
+        raw.ask(&format!("PUT /v1/catalog/register?token={MASTER} {node}")).unwrap();
+    }
+    let store = open(&url).await.unwrap();
+    take(&store, &claim(&fresh("registered"), LONG)).await;
+}
+
+#[tokio::test]
 async fn a_literal_name_outside_of_the_rights_is_refused_at_its_first_attempt() {
     let (server, raw) = &*SERVER;
-    let secret = token(*raw, r#"session_prefix "" { policy = "write" } key_prefix "jobs/" { policy = "write" }"#);
+    let secret = token(*raw, &ENOUGH.replace("dl1", "jobs/"));
     let url = format!("consul://:{secret}@{}?keys=literal", server.url().replace("consul://", ""));
     let store = open(&url).await.unwrap();
     let key = |text| dlock::LockKey::new("shop", dlock::Key::text(text)).unwrap();
     let allowed = dlock_testkit::holds::claim_on(&key("jobs/a"), LONG, |_| ());
     let hold = take(&store, &allowed).await;
+    store.ready().await.expect("a probe outside of the rights");
     store.release(&hold).await.unwrap();
     let other = dlock_testkit::holds::claim_on(&key("other/a"), LONG, |_| ());
     let error = store.try_acquire(&other, Queue::Leave).await.unwrap_err();

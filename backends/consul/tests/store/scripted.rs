@@ -5,11 +5,12 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
-use dlock_contract::Backend;
-use dlock_testkit::holds::{claim, take};
+use dlock::{Key, LockKey};
+use dlock_contract::{Backend, Note, Signal};
+use dlock_testkit::holds::{claim, claim_on, stand, take};
 use dlock_testkit::wait_until;
 
-use crate::server::{LONG, SECOND, fresh, open};
+use crate::server::{LOCK, LONG, SECOND, fresh, open};
 
 /// Answers requests as Consul does, as far as these tests send any.
 struct Script {
@@ -97,6 +98,14 @@ impl Script {
         if path.starts_with("/v1/session/node/") {
             return ("200 OK", self.list(head));
         }
+        // Another tool holds it when it is read, and frees it at once when somebody waits for that.
+        if path.contains("theirs") {
+            let (session, index) = if head.contains("index=") { ("null", 8) } else { (r#""s""#, 7) };
+            let key = path.trim_start_matches("/v1/kv/");
+            let entry =
+                format!(r#"{{"Key":"{key}","Flags":{LOCK},"Value":null,"Session":{session},"ModifyIndex":{index}}}"#);
+            return ("200 OK", format!("[{entry}]"));
+        }
         answer(path, body)
     }
 
@@ -175,6 +184,23 @@ async fn without_options_none_of_them_is_sent() {
         let head = head.to_lowercase();
         assert!(!["dc=", "ns=", "partition=", "x-consul-token"].iter().any(|word| head.contains(word)), "{head}");
     }
+}
+
+#[tokio::test]
+async fn a_waiter_beside_other_tools_takes_the_lock_with_one_request_after_the_news() {
+    let script = Script::start();
+    let store = open(&format!("consul://{}?keys=literal", script.address)).await.unwrap();
+    let key = LockKey::new("shop", Key::new().value(&fresh("theirs"))).unwrap();
+    let waiter = claim_on(&key, LONG, |_| ());
+    let mut wake = stand(&store, &waiter).await;
+    assert_eq!(wake.held_by.take().unwrap().as_str(), Note::ANOTHER_TOOL);
+    assert!(matches!(wake.signal.take().unwrap().await.unwrap(), Signal::Ask));
+    script.state().heard.clear();
+    take(&store, &waiter).await;
+    let heard = script.state().heard.clone();
+    // The end of the probe may come late.
+    let heard: Vec<_> = heard.iter().filter(|head| !head.contains("/session/")).collect();
+    assert!(heard.len() == 1 && heard[0].starts_with("PUT /v1/txn"), "{heard:?}");
 }
 
 #[tokio::test]

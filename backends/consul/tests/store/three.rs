@@ -8,8 +8,6 @@ pub(crate) fn three() -> Vec<Consul> {
     let gossip: Vec<_> = servers.iter().map(|server| server.gossip_port).collect();
     let recipes = servers.into_iter().enumerate().map(|(at, mut server)| {
         server.extra = vec!["-bootstrap-expect=3".into(), format!("-node=n{at}"), "-retry-interval=1s".into()];
-        // It would take a killed server's node away, and with it all sessions of that node.
-        server.extra.push("-hcl=autopilot{cleanup_dead_servers=false}".into());
         server.extra.extend(gossip.iter().map(|port| format!("-retry-join=127.0.0.1:{port}")));
         server
     });

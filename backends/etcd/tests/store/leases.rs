@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use dlock::Clock;
 use dlock::backends::etcd::client::GetOptions;
+use dlock::{Clock, ErrorKind, Key, LockKey, Registry, Wait};
 use dlock_contract::{Backend, Hold, Released, Standing};
 use dlock_testkit::holds::confirm;
 use dlock_testkit::wait_until;
 
-use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, soon, url};
+use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, shared, soon, url};
 
 async fn revoke(hold: &Hold) {
     raw().await.lease_client().revoke(hold.group().unwrap() as i64).await.unwrap();
@@ -203,4 +203,46 @@ async fn acquisitions_use_the_same_name_again() {
     }
     // A hold that is still in scope keeps its name for itself.
     assert!(names.len() <= 2, "{names:?}");
+}
+
+/// As a leader does that stood still for longer than the ttl, although the holder renews the lease at the next leader.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_a_server_ends_is_told_to_all_its_holders_at_once() {
+    let (registry, namespace) = (Registry::new(), format!("t{}", fastrand::u64(..)));
+    registry.configure(|defaults| defaults.namespace.clone_from(&namespace)).unwrap();
+    registry.connect("etcd", &shared()).await.unwrap();
+    registry.set_default("etcd").unwrap();
+    // Their next renewals are minutes away.
+    let take = async |name| registry.lock(name).ttl(TTL * 100).acquire().await.unwrap();
+    let guards = [take("first").await, take("second").await, take("third").await];
+    let [first, second, third] = guards;
+    let key = line(&LockKey::new(&namespace, Key::text("second")).unwrap()).await.pop().unwrap();
+    let lease = raw().await.get(key, None).await.unwrap().kvs()[0].lease();
+    // The watch goes on without the hold with which it began.
+    first.release().await.unwrap();
+    raw().await.lease_client().revoke(lease).await.unwrap();
+    for guard in [second, third] {
+        tokio::time::timeout(TTL, guard.lost()).await.expect("a holder believes in a lock that nobody has");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_whose_first_lock_ended_while_it_waited_for_the_second_is_not_begun() {
+    let (registry, namespace) = (Registry::new(), format!("t{}", fastrand::u64(..)));
+    registry.configure(|defaults| defaults.namespace.clone_from(&namespace)).unwrap();
+    registry.connect("etcd", &shared()).await.unwrap();
+    registry.set_default("etcd").unwrap();
+    let key = |name: &'static str| LockKey::new(&namespace, Key::text(name)).unwrap();
+    let holder = process().await;
+    let second = ask(&holder, &claim(&key("b"))).await.unwrap();
+    let waits = Wait::UpTo(TTL * 10);
+    let list = registry.lock_all(["a", "b"].map(Key::text)).ttl(TTL * 100).wait(waits).acquire();
+    let list = tokio::spawn(list);
+    wait_until("the list to wait", async || line(&key("b")).await.len() == 2).await.unwrap();
+    // The first lock alone ends, and no watch tells that.
+    raw().await.delete(line(&key("a")).await.pop().unwrap(), None).await.unwrap();
+    holder.release(&second).await.unwrap();
+    let error = list.await.unwrap().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Lost { .. }), "{error}");
+    wait_until("the second lock to be free", async || line(&key("b")).await.is_empty()).await.unwrap();
 }

@@ -21,12 +21,14 @@ mod streams;
 mod tls;
 mod unknown;
 
+use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::PutOptions;
 use dlock::{Clock, ErrorKind, Key, LockKey};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{SITE, token};
+use dlock_testkit::servers::{self, Instance};
 
-use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand};
+use self::server::{acquire, ask, claim, line, lock, prefix, process, raw, soon, stand, url};
 
 #[tokio::test]
 async fn a_lock_is_taken_refused_seen_and_freed() {
@@ -151,4 +153,14 @@ async fn abandon_leaves_no_trace_however_often() {
         assert!(line(&key).await.is_empty(), "an abandon frees a hold too");
     }
     assert_eq!(one.release(&hold).await.unwrap(), Released::NotOwner);
+}
+
+/// There a renewal of a few holds would be refused, and the holds would be lost.
+#[tokio::test]
+async fn a_server_that_takes_fewer_operations_than_a_renewal_needs_is_refused_by_the_name_of_its_option() {
+    let extra = ["--max-txn-ops", "4"].map(str::to_owned).into();
+    let server = Instance::start(servers::Etcd { extra, ..servers::Etcd::default() }).unwrap();
+    let error = Etcd::open(&url(&server), &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == "max-txn-ops"), "{error}");
+    assert!(error.message().contains("--max-txn-ops=128"), "{error}");
 }

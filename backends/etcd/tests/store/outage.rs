@@ -129,9 +129,9 @@ async fn an_account_that_lacks_a_right_is_refused_when_it_connects_and_told_whic
     let mut raw = Client::connect([server.addr().to_string()], None).await.unwrap();
     raw.user_add("root", "r", None).await.unwrap();
     raw.user_grant_role("root", "root").await.unwrap();
-    // As docs/backends.md lists them.
+    // As README.md lists them.
     let listed = [(LOCKS, Readwrite), (EPOCHS, Readwrite)];
-    let page = include_str!("../../../../docs/backends.md");
+    let page = include_str!("../../README.md");
     let accounts = [
         ("whole", listed.to_vec(), None),
         ("no-epochs", vec![listed[0]], Some(("read", EPOCHS))),
@@ -155,7 +155,7 @@ async fn an_account_that_lacks_a_right_is_refused_when_it_connects_and_told_whic
         let Some((what, prefix)) = lacks else {
             for (prefix, _) in rights {
                 let command = format!("role grant-permission locks --prefix=true readwrite {prefix}");
-                assert!(page.contains(&command), "docs/backends.md does not say {command}");
+                assert!(page.contains(&command), "backends/etcd/README.md does not say {command}");
             }
             let (process, key) = (opened.unwrap(), lock("rights"));
             let hold = ask(&process, &claim(&key)).await.unwrap();

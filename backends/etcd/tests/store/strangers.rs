@@ -1,4 +1,4 @@
-//! Locks of other tools, as docs/backends.md describes them: they and dlock exclude each other.
+//! Locks of other tools, as README.md describes them: they and dlock exclude each other.
 
 use std::process::Stdio;
 

@@ -23,6 +23,11 @@ impl Store for InMemory {
         Box::pin(async { Ok(Arc::new(self.0.clone()) as Arc<dyn Backend>) })
     }
 
+    /// All clients are one store.
+    fn open_with_other_settings(&self, _: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        None
+    }
+
     /// It tells no names, but each case has a store of its own and looks at one key at a time.
     fn leftovers<'a>(&'a self, _: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         Box::pin(async { Ok(vec!["a key in memory".to_owned(); self.0.len()]) })

@@ -2,8 +2,8 @@
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, TableNames, Value, Words, check_tables,
-    prepare_tables,
+    Answer, Cell, Dialect, Refusal, Rooms, SessionMark, ShedlockTable, ShedlockWords, Statement, TableNames, Value,
+    Words, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -60,7 +60,7 @@ impl MySql {
     }
 
     /// Locks in ShedLock's table of this name, if there is one.
-    pub(crate) fn in_shedlock(mut self, table: Option<String>) -> Self {
+    pub(crate) fn in_shedlock(mut self, table: Option<ShedlockTable>) -> Self {
         self.shedlock = table.map(shedlock::words);
         self
     }
@@ -81,12 +81,42 @@ impl Dialect for MySql {
         Box::pin(self.server.connect(&self.clock, SET_UP))
     }
 
-    fn prepare<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, Result<String>> {
         Box::pin(async {
             prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
             match &self.shedlock {
                 Some(shed) => shedlock::prepare(conn, &shed.table).await,
-                None => Ok(()),
+                None => Ok(String::new()),
+            }
+        })
+    }
+
+    /// A named lock that it has.
+    fn mark<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>> {
+        Box::pin(async {
+            let proof = format!("dls{:032x}", fastrand::u128(..));
+            let sql = format!("SELECT CAST(CONNECTION_ID() AS SIGNED), CAST(GET_LOCK('{proof}', 0) AS SIGNED)");
+            let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
+            Ok(Some(SessionMark { number: row.try_get_unchecked(0)?, proof }))
+        })
+    }
+
+    /// The server gives a number once, until it is restarted, and this connection does not outlive that.
+    fn end_marked<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        session: &'a SessionMark,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async {
+            let sql = format!("SELECT CAST(IS_USED_LOCK('{}') AS SIGNED)", session.proof);
+            let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut *conn).await?;
+            if row.try_get_unchecked::<Option<i64>, _>(0)? != Some(session.number) {
+                return Ok(false);
+            }
+            match sqlx::raw_sql(AssertSqlSafe(format!("KILL {}", session.number))).execute(conn).await {
+                // It has ended already.
+                Err(error) if number(&error) != Some(1094) => Err(error),
+                _ => Ok(true),
             }
         })
     }

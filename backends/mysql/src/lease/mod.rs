@@ -9,7 +9,7 @@ mod shedlock;
 pub(crate) mod tables;
 
 use dlock_contract::{Address, Clock, Result};
-use dlock_sql::{LeaseRow, Settings, shedlock_table};
+use dlock_sql::{LeaseRow, Settings, ShedlockTable};
 
 pub use self::dialect::MySql;
 use crate::server::{FORM, Server};
@@ -26,6 +26,6 @@ pub async fn open(url: &str, clock: &Clock) -> Result<LeaseRow<MySql>> {
 }
 
 pub(crate) async fn open_at(server: Server, address: &Address, clock: &Clock) -> Result<LeaseRow<MySql>> {
-    let dialect = MySql::new(server, clock).in_shedlock(shedlock_table(address)?);
+    let dialect = MySql::new(server, clock).in_shedlock(ShedlockTable::of(address, None)?);
     LeaseRow::open(dialect, Settings::of(address)?, clock).await
 }

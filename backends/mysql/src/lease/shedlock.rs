@@ -1,7 +1,7 @@
 //! ShedLock's table on MySQL and MariaDB.
 
 use dlock_contract::{Error, ErrorKind, Result};
-use dlock_sql::ShedlockWords;
+use dlock_sql::{ShedlockTable, ShedlockWords};
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Row};
 
@@ -9,13 +9,16 @@ use crate::server::fault::fault;
 
 const CREATE: &str = include_str!("../../layouts/shedlock.sql");
 
-/// The SQL of ShedLock's table, for the table with this name.
+const QUOTE: char = '`';
+
+/// The SQL of ShedLock's table, for this table.
 ///
 /// The columns of ShedLock's row are set only from that row and from bound values, because a server does not promise in which
 /// order it sets the columns of two tables.
-pub(super) fn words(table: String) -> ShedlockWords {
+pub(super) fn words(table: ShedlockTable) -> ShedlockWords {
     ShedlockWords {
-        table: table.into(),
+        table,
+        quote: QUOTE,
         change: "UPDATE {locks}{by_name} JOIN {theirs_table}{by_name} SET {set_theirs}, {set_ours} \
                  WHERE {own} AND {theirs} AND {if}{tells}",
         abandon: "UPDATE {locks}{by_name} JOIN {theirs_table}{by_name} \
@@ -34,20 +37,23 @@ pub(super) fn words(table: String) -> ShedlockWords {
     }
 }
 
-/// Creates the table if it is missing, checks its columns, and tests the rights.
-pub(super) async fn prepare(conn: &mut MySqlConnection, table: &str) -> Result<()> {
-    if !check_table(conn, table).await? {
-        let create = create(table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+/// Creates the table if it is missing and the URL asks for it, checks its columns, and tests the rights. Returns its full name.
+pub(super) async fn prepare(conn: &mut MySqlConnection, of: &ShedlockTable) -> Result<String> {
+    let table = of.in_statement(QUOTE);
+    let mut place = place_of(conn, of).await?;
+    if place.is_none() && of.is_made {
+        let create = create(&table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                return Err(missing(table, error.kind()));
+                return Err(missing(&table, error.kind()));
             }
             created => {
                 created?;
             }
         }
-        check(conn, table).await?;
+        place = place_of(conn, of).await?;
     }
+    check(conn, of).await?;
     let probe = format!("{:016x}", fastrand::u64(..));
     for sql in [
         "START TRANSACTION".to_owned(),
@@ -57,18 +63,39 @@ pub(super) async fn prepare(conn: &mut MySqlConnection, table: &str) -> Result<(
     ] {
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await.map_err(fault)?;
     }
-    Ok(())
+    Ok(place.unwrap_or_default())
 }
 
-/// Checks that the table still exists and can hold locks.
-pub(super) async fn check(conn: &mut MySqlConnection, table: &str) -> Result<()> {
-    if check_table(conn, table).await? { Ok(()) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+/// The full name of the table, if it is there.
+///
+/// # Errors
+/// For a table whose name differs in case alone, unless the URL names this one.
+async fn place_of(conn: &mut MySqlConnection, of: &ShedlockTable) -> Result<Option<String>> {
+    let (schema, name) = (schema_of(of), &of.name);
+    let sql = format!(
+        "SELECT CAST(CONCAT(table_schema, '.', table_name) AS CHAR), \
+            CAST(@@lower_case_table_names <> 0 OR CAST(table_name AS BINARY) = '{name}' AS SIGNED) \
+         FROM information_schema.tables WHERE table_schema = {schema} AND LOWER(table_name) = LOWER('{name}')"
+    );
+    let (mut found, mut twins) = (None, Vec::new());
+    for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)? {
+        let place: String = row.try_get(0).map_err(fault)?;
+        match row.try_get_unchecked::<i64, _>(1).map_err(fault)? {
+            0 => twins.push(place),
+            _ => found = Some(place),
+        }
+    }
+    let is_right = twins.is_empty() || found.is_some() && of.is_named;
+    if is_right { Ok(found) } else { Err(of.other_than(&twins)) }
 }
 
-/// Whether the table exists and can hold locks. It may have more columns than the four.
-async fn check_table(conn: &mut MySqlConnection, table: &str) -> Result<bool> {
-    let (schema, name) =
-        table.split_once('.').map_or(("DATABASE()".to_owned(), table), |(schema, name)| (format!("'{schema}'"), name));
+fn schema_of(of: &ShedlockTable) -> String {
+    of.schema.as_ref().map_or_else(|| "DATABASE()".to_owned(), |schema| format!("'{schema}'"))
+}
+
+/// Checks that the table still exists and can hold locks. It may have more columns than the four.
+pub(super) async fn check(conn: &mut MySqlConnection, of: &ShedlockTable) -> Result<()> {
+    let (schema, name) = (schema_of(of), &of.name);
     // Each view has the names as constants, or MariaDB opens every table of the server.
     let sql = format!(
         "SELECT CAST(c.column_name AS CHAR), CAST(c.data_type AS CHAR), CAST(c.column_key AS CHAR), \
@@ -79,14 +106,11 @@ async fn check_table(conn: &mut MySqlConnection, table: &str) -> Result<bool> {
          WHERE c.table_schema = {schema} AND c.table_name = '{name}' AND t.table_schema = {schema} AND t.table_name = '{name}'"
     );
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
-    if rows.is_empty() {
-        return Ok(false);
-    }
     let mut usable_columns = 0;
     for row in &rows {
         usable_columns += usize::from(is_usable(row).map_err(fault)?);
     }
-    if usable_columns == 4 { Ok(true) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+    if usable_columns == 4 { Ok(()) } else { Err(missing(&of.in_statement(QUOTE), &ErrorKind::SchemaMismatch)) }
 }
 
 /// Whether this is one of the four columns, with a type that loses nothing.
@@ -114,5 +138,11 @@ fn missing(table: &str, column_type: &ErrorKind) -> Error {
         ErrorKind::PermissionDenied => "the account sees no such table and may not make it",
         _ => "it is missing, has no such columns, or is not InnoDB",
     };
-    Error::new(column_type.clone(), format!("ShedLock's table {table}: {text}; this creates it: {}", create(table)))
+    Error::new(
+        column_type.clone(),
+        format!(
+            "ShedLock's table {table}: {text}; let shedlock_create=yes in the URL create it, or do it: {}",
+            create(table)
+        ),
+    )
 }

@@ -8,10 +8,10 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use dlock_contract::{Health, Result};
+use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::{
-    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
-    check_tables, hex, prepare_tables,
+    Committed, Dialect, NamedDialect, RowActivity, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords,
+    Taken, check_tables, hex, prepare_tables,
 };
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -45,6 +45,14 @@ const SET_UP: &str = "\
 /// Fails where there is no such savepoint. A server that is asked tells nothing else that is of one transaction only.
 const RENEW_MARK: &str = "RELEASE SAVEPOINT dlock_hold; SAVEPOINT dlock_hold";
 
+/// What a session does, and since when. MySQL answers a query of its views with an error while anybody runs a statement with bytes
+/// that are no text, so there it is all sessions of the account.
+const ACTIVITY: &str = "\
+    SELECT UNIX_TIMESTAMP(); \
+    /*M!100301 SELECT ID, COMMAND, QUERY_ID FROM information_schema.PROCESSLIST WHERE ID = {session} */ \
+    /*!80000 SHOW PROCESSLIST */; \
+    SELECT UNIX_TIMESTAMP()";
+
 impl RowDialect for MySql {
     fn row_words(&self) -> RowWords {
         RowWords {
@@ -67,9 +75,14 @@ impl RowDialect for MySql {
         })
     }
 
-    fn prepare_row<'a>(&'a self, conn: &'a mut MySqlConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
+    fn prepare_row<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        table: &'a RowTable,
+    ) -> BoxFuture<'a, Result<(RowKind, String)>> {
         Box::pin(async move {
             refuse_clusters(conn).await?;
+            refuse_log_of_statements(conn).await?;
             prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             table::kind_of(conn, table).await
         })
@@ -79,6 +92,7 @@ impl RowDialect for MySql {
         Box::pin(async move {
             writable_server(conn).await?;
             refuse_clusters(conn).await?;
+            refuse_log_of_statements(conn).await?;
             check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             tables::check_writable(conn, &self.words().tables).await?;
             table::kind_of(conn, table).await?;
@@ -101,9 +115,15 @@ impl RowDialect for MySql {
         })
     }
 
-    fn end_wait<'a>(&'a self, conn: &'a mut MySqlConnection, _: Taken) -> BoxFuture<'a, sqlx::Result<()>> {
+    fn end_wait<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        _: Taken,
+        ttl: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<()>> {
         Box::pin(async move {
-            sqlx::raw_sql("SET SESSION innodb_lock_wait_timeout = DEFAULT").execute(conn).await.map(drop)
+            let set = format!("SET SESSION innodb_lock_wait_timeout = DEFAULT, wait_timeout = {}", whole_seconds(ttl));
+            sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
         })
     }
 
@@ -182,6 +202,41 @@ impl RowDialect for MySql {
         })
     }
 
+    fn activity<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        session: i64,
+    ) -> BoxFuture<'a, sqlx::Result<Option<RowActivity>>> {
+        Box::pin(async move {
+            let sql = ACTIVITY.replace("{session}", &session.to_string());
+            let (mut times, mut seen) = (Vec::<i64>::new(), None);
+            for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await? {
+                let first = row.try_get_unchecked(0)?;
+                if row.len() == 1 {
+                    times.push(first);
+                } else if first == session {
+                    seen = Some(row);
+                }
+            }
+            let Some(row) = seen else { return Ok(None) };
+            let counts_statements = row.len() == 3;
+            let command: String = row.try_get_unchecked(if counts_statements { 1 } else { 4 })?;
+            if command != "Sleep" {
+                return Ok(Some(RowActivity::Runs));
+            }
+            Ok(match times[..] {
+                _ if counts_statements => {
+                    Some(RowActivity::Idle(row.try_get_unchecked::<i64, _>(2)?.saturating_mul(2)))
+                }
+                // The second in which its last statement began, or the one beside it: the server has two ways to round.
+                [before, after] if before == after => {
+                    Some(RowActivity::Idle(before - row.try_get_unchecked::<i64, _>(5)?))
+                }
+                _ => None,
+            })
+        })
+    }
+
     fn is_locked<'a>(
         &'a self,
         conn: &'a mut MySqlConnection,
@@ -218,6 +273,19 @@ impl RowDialect for MySql {
     }
 }
 
+/// With such a log a server takes no change in a transaction at READ COMMITTED. Only an administrator may set another one.
+async fn refuse_log_of_statements(conn: &mut MySqlConnection) -> Result<()> {
+    let sql = "SELECT CAST(@@GLOBAL.log_bin AND @@SESSION.binlog_format = 'STATEMENT' AS SIGNED)";
+    match sqlx::raw_sql(sql).fetch_one(conn).await.and_then(|row| row.try_get_unchecked::<i64, _>(0)).map_err(fault)? {
+        0 => Ok(()),
+        _ => Err(Error::new(
+            ErrorKind::Unsupported { need: "binlog_format=ROW or MIXED".into() },
+            "with binlog_format=STATEMENT the server refuses every change in the transaction of a row lock (error 1665): set \
+             binlog_format=ROW, or use way=lease",
+        )),
+    }
+}
+
 /// Locks the row and marks the hold, in one statement.
 async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) -> sqlx::Result<Taken> {
     let (name, column, key) = (table::quoted(ask.table), &ask.table.column, literal(ask.key));
@@ -226,7 +294,11 @@ async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) 
         None => (String::new(), "NOWAIT".to_owned()),
         // The other one has a setting for it.
         Some(seconds) => {
-            (format!("SET SESSION innodb_lock_wait_timeout = {seconds}; "), format!("/*M!100301 WAIT {seconds} */"))
+            let silence = whole_seconds(ask.silence);
+            (
+                format!("SET SESSION innodb_lock_wait_timeout = {seconds}, wait_timeout = {silence}; "),
+                format!("/*M!100301 WAIT {seconds} */"),
+            )
         }
     };
     let sql = format!(

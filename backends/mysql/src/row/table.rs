@@ -10,7 +10,7 @@ use crate::server::fault::fault;
 /// What the server's catalogue says of a column. An index of a part of the column, or of more columns, makes no row the only
 /// one of its key. Each view has `{schema}` and `{name}` as constants, or MariaDB opens every table of the server.
 const LOOK: &str = "\
-    SELECT CAST(LOWER(c.data_type) AS CHAR), CAST(COALESCE(t.engine, '') AS CHAR), CAST(EXISTS ( \
+    SELECT CAST(CONCAT(t.table_schema, '.', t.table_name, '.', c.column_name) AS CHAR), CAST(LOWER(c.data_type) AS CHAR), CAST(COALESCE(t.engine, '') AS CHAR), CAST(EXISTS ( \
         SELECT 1 FROM information_schema.statistics s \
         WHERE s.table_schema = {schema} AND s.table_name = {name} AND s.column_name = c.column_name \
             AND s.non_unique = 0 AND s.sub_part IS NULL AND 1 = ( \
@@ -20,22 +20,23 @@ const LOOK: &str = "\
     WHERE c.table_schema = {schema} AND c.table_name = {name} AND c.column_name = {column} \
         AND t.table_schema = {schema} AND t.table_name = {name}";
 
-/// The type of the column that names rows.
+/// The type of the column that names rows, and its full name.
 ///
 /// # Errors
 /// Where a row of it would lock nothing, or more than itself.
-pub(super) async fn kind_of(conn: &mut MySqlConnection, table: &RowTable) -> Result<RowKind> {
+pub(super) async fn kind_of(conn: &mut MySqlConnection, table: &RowTable) -> Result<(RowKind, String)> {
     if !table.is_own {
-        return Ok(RowKind::Name);
+        return Ok((RowKind::Name, String::new()));
     }
     let row = sqlx::raw_sql(AssertSqlSafe(look(table))).fetch_optional(&mut *conn).await.map_err(fault)?;
     let (name, column) = (&table.name, &table.column);
     let Some(row) = row else {
         return Err(unfit(format!("there is no table `{name}` with a column `{column}` that this account may see")));
     };
-    let data: String = row.try_get(0).map_err(fault)?;
-    let engine: String = row.try_get(1).map_err(fault)?;
-    let is_unique: i64 = row.try_get_unchecked(2).map_err(fault)?;
+    let place: String = row.try_get(0).map_err(fault)?;
+    let data: String = row.try_get(1).map_err(fault)?;
+    let engine: String = row.try_get(2).map_err(fault)?;
+    let is_unique: i64 = row.try_get_unchecked(3).map_err(fault)?;
     if !engine.eq_ignore_ascii_case("innodb") {
         return Err(unfit(format!(
             "the table `{name}` has no transactions, so its rows cannot be locked: its engine is `{engine}` and must be InnoDB"
@@ -59,7 +60,7 @@ pub(super) async fn kind_of(conn: &mut MySqlConnection, table: &RowTable) -> Res
     };
     let probe = format!("SELECT 1 FROM {} WHERE `{column}` IS NULL AND 1 = 0 FOR UPDATE", quoted(table));
     sqlx::raw_sql(AssertSqlSafe(probe)).execute(conn).await.map_err(fault)?;
-    Ok(kind)
+    Ok((kind, table.place(&place)))
 }
 
 fn look(table: &RowTable) -> String {

@@ -21,6 +21,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     &["mysql", "mariadb"],
     UrlBody::HostsAfterLastAt,
 )
+.port(|_| DEFAULT_PORT)
 .options(&[
     OptionRow::TLS,
     OptionRow::CA,
@@ -40,6 +41,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::ROW_OPTIONS[1],
     dlock_sql::LAYOUT[0],
     dlock_sql::LAYOUT[1],
+    dlock_sql::LAYOUT[2],
 ])
 .elsewhere(&[("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of ssl-mode")]);
 

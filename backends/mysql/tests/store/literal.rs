@@ -36,6 +36,9 @@ async fn a_literal_key_is_the_name_that_other_programs_use(database: Database) {
     assert!(!tries(&database, &name).await, "two holders");
     let refused = other.try_acquire(&claim(), Queue::Leave).await.unwrap();
     assert!(matches!(refused, Attempt::Contended(_)), "{refused:?}");
+    // One namespace has names of one kind: by the other one this key would be another lock.
+    let error = open(&database).await.try_acquire(&claim(), Queue::Leave).await.unwrap_err();
+    assert!(error.to_string().contains("way=named:literal"), "{error}");
     // The monitor looks at it.
     tokio::time::sleep(std::time::Duration::from_millis(600)).await;
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);

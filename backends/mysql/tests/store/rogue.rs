@@ -22,7 +22,7 @@ async fn a_rogue_server_gets_no_password_from_a_client_that_verifies() {
 }
 
 /// The fault of the client library that docs/upstream/sqlx-mysql.md describes. When this fails, the library is mended:
-/// take the page away, and say in docs/backends.md from which version on.
+/// take the page away, and say in backends/mysql/README.md from which version on.
 #[tokio::test]
 async fn the_client_library_still_gives_its_password_to_a_server_that_greets_with_clear_text() {
     assert!(heard_by_a_rogue(false, "tls=off").await);

@@ -25,6 +25,11 @@ impl Store for Rows {
         Box::pin(async move { Ok(Arc::new(row::open(&url, &clock).await?) as Arc<dyn Backend>) })
     }
 
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = format!("{}?way=row&sweep_every=1m&connect_timeout=4s", self.served.url());
+        Some(Box::pin(async move { Ok(Arc::new(row::open(&url, &clock).await?) as Arc<dyn Backend>) }))
+    }
+
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         let held = format!("SELECT CONCAT('held by ', note) FROM test.dlock_rows WHERE {}", held(key));
         let locked = format!(

@@ -71,13 +71,9 @@ impl Kind {
     }
 }
 
-impl Store for Server {
-    fn name(&self) -> String {
-        self.kind.name().into()
-    }
-
-    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
-        let (kind, url) = (self.kind, self.served.url());
+impl Server {
+    fn open_at(&self, url: String, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        let kind = self.kind;
         Box::pin(async move {
             Ok(match kind {
                 Kind::Redis => Arc::new(dlock_redis::Redis::connect(&url, &clock).await?) as Arc<dyn Backend>,
@@ -85,6 +81,24 @@ impl Store for Server {
                 Kind::Postgres => Arc::new(dlock_postgres::open(&url, &clock).await?),
             })
         })
+    }
+}
+
+impl Store for Server {
+    fn name(&self) -> String {
+        self.kind.name().into()
+    }
+
+    fn open(&self, clock: Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>> {
+        self.open_at(self.served.url(), clock)
+    }
+
+    fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let option = match self.kind {
+            Kind::Redis => "restart_guard=off",
+            Kind::MySql | Kind::Postgres => "max_connections=3",
+        };
+        Some(self.open_at(format!("{}?{option}", self.served.url()), clock))
     }
 
     /// The record of runs in Redis is meant to stay.

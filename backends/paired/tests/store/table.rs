@@ -1,4 +1,4 @@
-//! The truth table of `docs/paired.md`: each of its rows is tried, once with connections that break and once with silence.
+//! The truth table of `README.md`: each of its rows is tried, once with connections that break and once with silence.
 
 use std::sync::Arc;
 
@@ -55,9 +55,9 @@ const ROWS: [Row; 36] = [
 
 #[test]
 fn the_page_has_these_rows_and_no_others() {
-    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/paired.md");
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
     let page = std::fs::read_to_string(page).unwrap();
-    let table = page.split("| `gate_down` |").nth(1).expect("docs/paired.md has the truth table");
+    let table = page.split("| `gate_down` |").nth(1).expect("README.md has the truth table");
     let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
     let rows: Vec<Vec<&str>> = rows
         .map(|line| line.trim_matches('|').split('|').map(|cell| cell.trim().trim_matches('*')).collect())

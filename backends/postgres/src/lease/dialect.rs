@@ -1,10 +1,11 @@
 //! How PostgreSQL runs the statements of a lease row.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, Rooms, ShedlockWords, Statement, Value, Words, check_tables, prepare_tables,
+    Answer, Cell, Dialect, Refusal, Rooms, SessionMark, ShedlockTable, ShedlockWords, Statement, Value, Words,
+    check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -16,7 +17,7 @@ use crate::lease::room::AdvisoryLocks;
 use crate::lease::tables::{LEASES, Tables};
 use crate::lease::{shedlock, tables};
 use crate::server::fault::{fault, refusal};
-use crate::server::pooler;
+use crate::server::pooler::{self, Path};
 use crate::server::{Server, writable_server};
 
 /// The time at which the statement began, which is the same everywhere in it. `now()` would be the start of the transaction.
@@ -43,9 +44,9 @@ pub struct Postgres {
     clock: Clock,
     words: Words,
     rooms: AdvisoryLocks,
-    /// Whether a connection has a session of its own, so that settings stay. False until this is known: settings in a pooler's
-    /// session would affect other programs.
-    is_direct: AtomicBool,
+    /// Settings stay in a session of its own. Until it is known to be one they are not made: in a pooler's session they would
+    /// affect other programs.
+    path: Mutex<Path>,
     shedlock: Option<ShedlockWords>,
 }
 
@@ -64,11 +65,11 @@ impl Postgres {
             numbered: true,
         };
         let rooms = AdvisoryLocks::of(&words);
-        Self { server, clock: clock.clone(), words, rooms, is_direct: AtomicBool::new(false), shedlock: None }
+        Self { server, clock: clock.clone(), words, rooms, path: Mutex::new(Path::Unknown), shedlock: None }
     }
 
     /// Locks in ShedLock's table of this name, if there is one.
-    pub(crate) fn in_shedlock(mut self, table: Option<String>) -> Self {
+    pub(crate) fn in_shedlock(mut self, table: Option<ShedlockTable>) -> Self {
         self.shedlock = table.map(shedlock::words);
         self
     }
@@ -78,13 +79,37 @@ impl Postgres {
         Ok(self.server.connect(&self.clock).await?.0)
     }
 
-    /// Whether a connection is known to have a session of its own.
-    pub(crate) fn is_direct(&self) -> bool {
-        self.is_direct.load(Ordering::Relaxed)
+    /// The same with a mark in what the session begins with.
+    pub(crate) async fn connect_marked(&self, mark: &str) -> Result<PgConnection> {
+        Ok(self.server.connect_marked(&self.clock, mark).await?.0)
     }
 
-    pub(crate) fn note_direct(&self) {
-        self.is_direct.store(true, Ordering::Relaxed);
+    /// Whether a connection is known to have a session of its own.
+    pub(crate) fn keeps_session(&self) -> bool {
+        self.path().keeps_session()
+    }
+
+    /// Finds out whether a connection has a session of its own.
+    pub(crate) async fn find_path(&self, conn: &mut PgConnection) -> Result<bool> {
+        let path = pooler::find(self, conn).await?;
+        *self.path() = path;
+        Ok(path.keeps_session())
+    }
+
+    /// Says what is in between.
+    pub(crate) fn path_told_in(&self, health: Health) -> Health {
+        match *self.path() {
+            Path::SessionPooler => health.role("primary, behind a pooler that gives each connection its own session"),
+            Path::TransactionPooler | Path::Unknown => health.finding(
+                "a pooler gives each transaction another session, so each request is a transaction of four messages, and \
+                 waiters poll instead of standing in a waiting room: connect to the server itself for speed",
+            ),
+            Path::Direct => health,
+        }
+    }
+
+    fn path(&self) -> MutexGuard<'_, Path> {
+        self.path.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,25 +127,48 @@ impl Dialect for Postgres {
     fn connect(&self) -> BoxFuture<'_, Result<(PgConnection, String)>> {
         Box::pin(async {
             let (mut conn, server) = self.server.connect(&self.clock).await?;
-            if self.is_direct() {
+            if self.keeps_session() {
                 set_up(&mut conn).await?;
             }
             Ok((conn, server))
         })
     }
 
-    fn prepare<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
+    fn prepare<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<String>> {
         Box::pin(async {
-            let (other, _) = self.server.connect(&self.clock).await?;
-            if !pooler::shares_sessions(conn, other).await? {
+            if self.find_path(conn).await? {
                 set_up(conn).await?;
-                self.note_direct();
             }
             prepare_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
             match &self.shedlock {
                 Some(shed) => shedlock::prepare(conn, &shed.table).await,
-                None => Ok(()),
+                None => Ok(String::new()),
             }
+        })
+    }
+
+    fn mark<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>> {
+        Box::pin(async {
+            if !self.keeps_session() {
+                return Ok(None);
+            }
+            let sql = "SELECT pg_backend_pid()::bigint, extract(epoch FROM backend_start)::text \
+                       FROM pg_stat_get_activity(pg_backend_pid())";
+            let row = sqlx::raw_sql(sql).fetch_one(conn).await?;
+            Ok(Some(SessionMark { number: row.try_get(0)?, proof: row.try_get(1)? }))
+        })
+    }
+
+    fn end_marked<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        session: &'a SessionMark,
+    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+        Box::pin(async {
+            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_get_activity($1::bigint::int) \
+                       WHERE extract(epoch FROM backend_start)::text = $2";
+            let ending = sqlx::query(sql).bind(session.number).bind(&session.proof);
+            Ok(ending.fetch_optional(conn).await?.is_some())
         })
     }
 
@@ -135,7 +183,7 @@ impl Dialect for Postgres {
             for value in values {
                 query = bound(query, *value);
             }
-            if self.is_direct() {
+            if self.keeps_session() {
                 return answer(conn, query).await;
             }
             // A transaction has one session, even behind a pooler.
@@ -149,7 +197,7 @@ impl Dialect for Postgres {
 
     fn rooms(&self) -> Option<&dyn Rooms<PgConnection>> {
         // A Java node does not announce that it has freed a lock, so waiters ask again.
-        (self.is_direct() && self.shedlock.is_none()).then_some(&self.rooms as &dyn Rooms<_>)
+        (self.keeps_session() && self.shedlock.is_none()).then_some(&self.rooms as &dyn Rooms<_>)
     }
 
     fn ping<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<()>> {
@@ -163,14 +211,7 @@ impl Dialect for Postgres {
             if let Some(shed) = &self.shedlock {
                 shedlock::check(conn, &shed.table).await?;
             }
-            let health = tables::health(conn).await?;
-            Ok(match self.is_direct() {
-                true => health,
-                false => health.finding(
-                    "a pooler gives each transaction another session, so each request is a transaction of four messages, and \
-                     waiters poll instead of standing in a waiting room: connect to the server itself for speed",
-                ),
-            })
+            Ok(self.path_told_in(tables::health(conn).await?))
         })
     }
 

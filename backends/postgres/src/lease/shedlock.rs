@@ -1,7 +1,7 @@
 //! ShedLock's table on PostgreSQL.
 
 use dlock_contract::{Error, ErrorKind, Result};
-use dlock_sql::ShedlockWords;
+use dlock_sql::{ShedlockTable, ShedlockWords};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
@@ -9,10 +9,13 @@ use crate::server::fault::fault;
 
 const CREATE: &str = include_str!("../../layouts/shedlock.sql");
 
-/// The SQL of ShedLock's table, for the table with this name.
-pub(super) fn words(table: String) -> ShedlockWords {
+const QUOTE: char = '"';
+
+/// The SQL of ShedLock's table, for this table.
+pub(super) fn words(table: ShedlockTable) -> ShedlockWords {
     ShedlockWords {
-        table: table.into(),
+        table,
+        quote: QUOTE,
         change: "WITH own AS (SELECT * FROM {locks} WHERE {own} FOR UPDATE), \
                  shed AS (UPDATE {theirs_table} SET {set_theirs} FROM own WHERE {theirs} AND {if} RETURNING k AS found) \
                  UPDATE {locks} SET {set_ours} FROM shed WHERE k = found{tells}",
@@ -32,20 +35,24 @@ pub(super) fn words(table: String) -> ShedlockWords {
     }
 }
 
-/// Creates the table if it is missing, checks its columns, and tests the rights.
-pub(super) async fn prepare(conn: &mut PgConnection, table: &str) -> Result<()> {
-    if !check_table(conn, table).await? {
-        let create = create(table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
-        match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
+/// Creates the table if it is missing and the URL asks for it, checks its columns, and tests the rights. Returns its full name.
+pub(super) async fn prepare(conn: &mut PgConnection, of: &ShedlockTable) -> Result<String> {
+    let table = of.in_statement(QUOTE);
+    let mut place = place_of(conn, of).await?;
+    if place.is_none() && of.is_made {
+        let create = create(&table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+        let created = sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault);
+        place = place_of(conn, of).await?;
+        match created {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                return Err(missing(table, error.kind()));
+                return Err(missing(&table, error.kind()));
             }
             // If two programs create the table at once, one of them may get an error. Then only the table's columns count.
-            Err(error) if !check_table(conn, table).await? => return Err(error),
-            Ok(_) if !check_table(conn, table).await? => return Err(missing(table, &ErrorKind::SchemaMismatch)),
+            Err(error) if place.is_none() => return Err(error),
             _ => {}
         }
     }
+    check(conn, of).await?;
     let probe = format!("{:016x}", fastrand::u64(..));
     let probe = format!(
         "BEGIN; \
@@ -59,16 +66,38 @@ pub(super) async fn prepare(conn: &mut PgConnection, table: &str) -> Result<()> 
         // Without this, the transaction would stay open.
         let _ = sqlx::raw_sql("ROLLBACK").execute(conn).await;
     }
-    probe.map(drop).map_err(fault)
+    probe.map(|_| place.unwrap_or_default()).map_err(fault)
 }
 
-/// Checks that the table still exists and can hold locks.
-pub(super) async fn check(conn: &mut PgConnection, table: &str) -> Result<()> {
-    if check_table(conn, table).await? { Ok(()) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+/// The full name of the table, if it is there.
+///
+/// # Errors
+/// For a table whose name differs in case or schema alone, unless this one's schema is said.
+async fn place_of(conn: &mut PgConnection, of: &ShedlockTable) -> Result<Option<String>> {
+    let sql = format!(
+        "SELECT n.nspname::text, c.relname::text, COALESCE(c.oid = to_regclass('{}'), false) \
+         FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+         WHERE lower(c.relname) = lower('{}') AND c.relkind IN ('r', 'p') AND n.nspname !~ '^pg_'",
+        of.in_statement(QUOTE),
+        of.name
+    );
+    let (mut found, mut twins) = (None, Vec::new());
+    // As one message: a pooler could give the parts of a prepared statement to different sessions.
+    for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)? {
+        let (schema, name): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
+        if row.try_get(2).map_err(fault)? {
+            found = Some(format!("{schema}.{name}"));
+        } else if !of.is_made || of.schema.as_ref().is_none_or(|its| *its == schema) {
+            twins.push(format!("{schema}.{name}"));
+        }
+    }
+    let is_right = twins.is_empty() || found.is_some() && of.schema.is_some();
+    if is_right { Ok(found) } else { Err(of.other_than(&twins)) }
 }
 
-/// Whether the table exists and can hold locks. It may have more columns than the four.
-async fn check_table(conn: &mut PgConnection, table: &str) -> Result<bool> {
+/// Checks that the table still exists and can hold locks. It may have more columns than the four.
+pub(super) async fn check(conn: &mut PgConnection, of: &ShedlockTable) -> Result<()> {
+    let table = of.in_statement(QUOTE);
     let sql = format!(
         "SELECT a.attname::text, t.typname::text, a.atttypmod, c.relpersistence = 'p' AND c.relkind IN ('r', 'p'), \
             i.indrelid IS NOT NULL \
@@ -79,14 +108,11 @@ async fn check_table(conn: &mut PgConnection, table: &str) -> Result<bool> {
     );
     // As one message: a pooler could give the parts of a prepared statement to different sessions.
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
-    if rows.is_empty() {
-        return Ok(false);
-    }
     let mut usable_columns = 0;
     for row in &rows {
         usable_columns += usize::from(is_usable(row).map_err(fault)?);
     }
-    if usable_columns == 4 { Ok(true) } else { Err(missing(table, &ErrorKind::SchemaMismatch)) }
+    if usable_columns == 4 { Ok(()) } else { Err(missing(&table, &ErrorKind::SchemaMismatch)) }
 }
 
 /// Whether this is one of the four columns, with a type that loses nothing. A time with a zone would depend on the session.
@@ -112,5 +138,11 @@ fn missing(table: &str, column_type: &ErrorKind) -> Error {
         ErrorKind::PermissionDenied => "the account sees no such table and may not make it",
         _ => "it is missing, unlogged, or has no such columns",
     };
-    Error::new(column_type.clone(), format!("ShedLock's table {table}: {text}; this creates it: {}", create(table)))
+    Error::new(
+        column_type.clone(),
+        format!(
+            "ShedLock's table {table}: {text}; let shedlock_create=yes in the URL create it, or do it: {}",
+            create(table)
+        ),
+    )
 }

@@ -17,7 +17,7 @@ use crate::lease::dialect::{Postgres, set_up};
 use crate::lease::tables::{self, NAMED_LOCKS, Tables};
 use crate::named::tokens;
 use crate::server::fault::{fault, state};
-use crate::server::{endless_silence, pooler, refuse_endless_silence, writable_server};
+use crate::server::{endless_silence, refuse_endless_silence, writable_server};
 
 /// Whether the row's session holds the row's lock. The server shows a lock of one number as two halves in two columns. It shows a
 /// lock of two numbers as one unsigned number in each column. The end of the text is the lock mode.
@@ -86,7 +86,7 @@ impl NamedDialect for Postgres {
     fn connect_named(&self) -> BoxFuture<'_, Result<(PgConnection, SessionId)>> {
         Box::pin(async {
             let mut conn = self.connect_directly().await?;
-            if self.is_direct() {
+            if self.keeps_session() {
                 set_up_named(&mut conn).await?;
             }
             let row = sqlx::raw_sql(SESSION_ID).fetch_one(&mut conn).await.map_err(fault)?;
@@ -97,14 +97,13 @@ impl NamedDialect for Postgres {
 
     fn prepare_named<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, Result<()>> {
         Box::pin(async {
-            if pooler::shares_sessions(conn, self.connect_directly().await?).await? {
+            if !self.find_path(conn).await? {
                 return Err(Error::new(
                     ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
                     "a pooler before the server gives each transaction another session, so an advisory lock cannot be held: \
                      connect to the server itself, or use way=lease",
                 ));
             }
-            self.note_direct();
             refuse_endless_silence(conn).await?;
             set_up_named(conn).await?;
             prepare_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
@@ -118,7 +117,7 @@ impl NamedDialect for Postgres {
             refuse_endless_silence(conn).await?;
             check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
             tokens::check(conn, &self.words().tables).await?;
-            tokens::told_in(tables::health(conn).await?, conn, &self.words().tables).await
+            tokens::told_in(self.path_told_in(tables::health(conn).await?), conn, &self.words().tables).await
         })
     }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::{
-    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
-    check_tables, hex, prepare_tables,
+    Committed, Dialect, NamedDialect, RowActivity, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords,
+    Taken, check_tables, hex, prepare_tables,
 };
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
@@ -18,7 +18,7 @@ use super::table;
 use crate::lease::dialect::Postgres;
 use crate::lease::tables::{self, Tables, row_locks};
 use crate::server::fault::{fault, state};
-use crate::server::{pooler, refuse_endless_silence, writable_server};
+use crate::server::{refuse_endless_silence, writable_server};
 
 /// A number that the server has not given yet, as after the data was put back from a copy, would be an error.
 const IS_HELD: &str = "\
@@ -67,16 +67,19 @@ impl RowDialect for Postgres {
         })
     }
 
-    fn prepare_row<'a>(&'a self, conn: &'a mut PgConnection, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>> {
+    fn prepare_row<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        table: &'a RowTable,
+    ) -> BoxFuture<'a, Result<(RowKind, String)>> {
         Box::pin(async move {
-            if pooler::shares_sessions(conn, self.connect_directly().await?).await? {
+            if !self.find_path(conn).await? {
                 return Err(Error::new(
                     ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
                     "a pooler before the server gives each transaction another session, so a row lock cannot be watched: connect \
                      to the server itself, or use way=lease",
                 ));
             }
-            self.note_direct();
             refuse_endless_silence(conn).await?;
             crate::lease::dialect::set_up(conn).await?;
             prepare_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
@@ -89,7 +92,7 @@ impl RowDialect for Postgres {
             writable_server(conn).await?;
             check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             table::kind_of(conn, table).await?;
-            tables::health(conn).await
+            Ok(self.path_told_in(tables::health(conn).await?))
         })
     }
 
@@ -110,11 +113,22 @@ impl RowDialect for Postgres {
         })
     }
 
-    fn end_wait<'a>(&'a self, conn: &'a mut PgConnection, taken: Taken) -> BoxFuture<'a, sqlx::Result<()>> {
+    fn end_wait<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        taken: Taken,
+        ttl: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<()>> {
         Box::pin(async move {
-            // The body's statements have no limit of ours. A rollback takes it back by itself.
+            // The body's statements have no limit, neither ours nor the account's. A rollback takes it back by itself.
             match taken {
-                Taken::Row(_) => sqlx::raw_sql("SET LOCAL lock_timeout TO DEFAULT").execute(conn).await.map(drop),
+                Taken::Row(_) => {
+                    let set = format!(
+                        "SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {}",
+                        ttl.as_millis()
+                    );
+                    sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
+                }
                 Taken::Busy | Taken::Missing => Ok(()),
             }
         })
@@ -171,6 +185,21 @@ impl RowDialect for Postgres {
         })
     }
 
+    fn activity<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        session: i64,
+    ) -> BoxFuture<'a, sqlx::Result<Option<RowActivity>>> {
+        Box::pin(async move {
+            // Without `track_activities`, and of another account's session, nothing is told.
+            let sql = "SELECT state IN ('active', 'fastpath function call'), (extract(epoch FROM state_change) * 1000000)::bigint \
+                       FROM pg_stat_activity WHERE pid = $1 AND state <> 'disabled' AND state_change IS NOT NULL";
+            let Some(row) = sqlx::query(sql).bind(session).fetch_optional(conn).await? else { return Ok(None) };
+            let (runs, since) = (row.try_get(0)?, row.try_get(1)?);
+            Ok(Some(if runs { RowActivity::Runs } else { RowActivity::Idle(since) }))
+        })
+    }
+
     /// A transaction keeps its locks until it ends, so its number has said all.
     fn is_locked<'a>(
         &'a self,
@@ -207,10 +236,17 @@ impl RowDialect for Postgres {
 async fn locked(conn: &mut PgConnection, ask: RowAsk<'_>) -> sqlx::Result<Taken> {
     let (name, column, key) = (table::quoted(ask.table), &ask.table.column, literal(ask.key));
     let strength = if ask.is_shared { "SHARE" } else { "UPDATE" };
-    let wait = ask.wait.map(|wait| wait.as_millis()).filter(|millis| *millis > 0);
+    // The setting ends at 24.8 days. Whoever waits for longer asks again then.
+    let wait = ask.wait.map(|wait| wait.as_millis().min(i32::MAX as u128)).filter(|millis| *millis > 0);
     let (limit, patience) = match wait {
         None => (String::new(), " NOWAIT"),
-        Some(millis) => (format!("SET LOCAL lock_timeout = {millis}; "), ""),
+        Some(millis) => {
+            let silence = ask.silence.as_millis();
+            let limits = format!(
+                "SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {silence}; "
+            );
+            (limits, "")
+        }
     };
     let sql = format!(
         "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {limit}\

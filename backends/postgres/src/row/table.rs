@@ -10,33 +10,34 @@ use crate::server::fault::fault;
 /// What the server's catalogue says of a column. An index of more columns, of some rows or of an expression makes no row the only
 /// one of its key.
 const LOOK: &str = "\
-    SELECT format_type(a.atttypid, -1), c.relkind::text, EXISTS ( \
+    SELECT c.relnamespace::regnamespace || '.' || c.relname, format_type(a.atttypid, -1), c.relkind::text, EXISTS ( \
         SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
             AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum) \
     FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND NOT a.attisdropped AND a.attnum > 0 \
     WHERE c.oid = to_regclass($1) AND a.attname = $2";
 
-/// The type of the column that names rows.
+/// The type of the column that names rows, and its full name.
 ///
 /// # Errors
 /// Where a row of it would lock nothing, or more than itself.
-pub(super) async fn kind_of(conn: &mut PgConnection, table: &RowTable) -> Result<RowKind> {
+pub(super) async fn kind_of(conn: &mut PgConnection, table: &RowTable) -> Result<(RowKind, String)> {
     if !table.is_own {
-        return Ok(RowKind::Name);
+        return Ok((RowKind::Name, String::new()));
     }
     let (name, column) = (&table.name, &table.column);
     let asked = sqlx::query(LOOK).bind(quoted(table)).bind(column.as_str()).fetch_optional(&mut *conn);
     let Some(row) = asked.await.map_err(fault)? else {
         return Err(unfit(format!("there is no table `{name}` with a column `{column}` that this account may see")));
     };
-    let data: String = row.try_get(0).map_err(fault)?;
-    let kind: String = row.try_get(1).map_err(fault)?;
+    let place: String = row.try_get(0).map_err(fault)?;
+    let data: String = row.try_get(1).map_err(fault)?;
+    let kind: String = row.try_get(2).map_err(fault)?;
     if !matches!(kind.as_str(), "r" | "p") {
         return Err(unfit(format!(
             "`{name}` is no ordinary table, so its rows cannot be locked: a view or a foreign table"
         )));
     }
-    if !row.try_get::<bool, _>(2).map_err(fault)? {
+    if !row.try_get::<bool, _>(3).map_err(fault)? {
         return Err(unfit(format!(
             "the column `{column}` of `{name}` has no unique index of its own, so one key would be several rows: add one"
         )));
@@ -53,7 +54,7 @@ pub(super) async fn kind_of(conn: &mut PgConnection, table: &RowTable) -> Result
     };
     let probe = format!("SELECT 1 FROM {} WHERE false FOR UPDATE", quoted(table));
     sqlx::raw_sql(AssertSqlSafe(probe)).execute(conn).await.map_err(fault)?;
-    Ok(kind)
+    Ok((kind, table.place(&format!("{place}.{column}"))))
 }
 
 /// The names are letters, digits and underscores, so nothing in them ends the quotes.

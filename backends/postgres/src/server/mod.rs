@@ -21,6 +21,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     &["postgres", "postgresql"],
     UrlBody::HostsAfterLastAt,
 )
+.port(|_| DEFAULT_PORT)
 .options(&[
     OptionRow::TLS,
     OptionRow::CA,
@@ -41,6 +42,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     dlock_sql::ROW_OPTIONS[1],
     dlock_sql::LAYOUT[0],
     dlock_sql::LAYOUT[1],
+    dlock_sql::LAYOUT[2],
 ])
 .elsewhere(&[
     ("ssl", "write tls=verify, tls=require or tls=off, and ca, cert and key, instead of sslmode"),
@@ -120,12 +122,25 @@ impl Server {
 
     /// Connects to the first writable server, and returns its id too. Host names are looked up each time.
     pub(crate) async fn connect(&self, clock: &Clock) -> Result<(PgConnection, String)> {
+        self.connect_with(clock, Clone::clone).await
+    }
+
+    /// The same with a mark in what the session begins with.
+    pub(crate) async fn connect_marked(&self, clock: &Clock, mark: &str) -> Result<(PgConnection, String)> {
+        self.connect_with(clock, |options| options.clone().options([("dlock.mark", mark)])).await
+    }
+
+    async fn connect_with(
+        &self,
+        clock: &Clock,
+        with: impl Fn(&PgConnectOptions) -> PgConnectOptions,
+    ) -> Result<(PgConnection, String)> {
         let login = match &self.credentials {
             Some(credentials) => Some(credentials.get().await?),
             None => None,
         };
         let login = login.as_ref();
-        self.hosts.connect(clock, |options| Box::pin(self.connect_to(with_login(options, login)))).await
+        self.hosts.connect(clock, |options| Box::pin(self.connect_to(with_login(with(options), login)))).await
     }
 
     async fn connect_to(&self, options: PgConnectOptions) -> Result<(PgConnection, String)> {
@@ -138,10 +153,10 @@ impl Server {
     }
 }
 
-fn with_login(options: &PgConnectOptions, login: Option<&Login>) -> PgConnectOptions {
+fn with_login(options: PgConnectOptions, login: Option<&Login>) -> PgConnectOptions {
     match login {
-        Some(login) => login.apply(options.clone(), PgConnectOptions::username, PgConnectOptions::password),
-        None => options.clone(),
+        Some(login) => login.apply(options, PgConnectOptions::username, PgConnectOptions::password),
+        None => options,
     }
 }
 

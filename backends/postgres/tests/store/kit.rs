@@ -95,6 +95,9 @@ pub(crate) const RIGHT_SHEDLOCK: [&str; 2] = [
         locked_at TIMESTAMP(3) NOT NULL, more INT)",
 ];
 
+/// A name in large letters, as statements have it.
+pub(crate) const LARGE_SHEDLOCK: &str = "\"SHEDLOCK\"";
+
 /// How a statement makes bytes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
     format!("'\\x{hex}'::bytea")

@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Backend, Inspect, Listing, Periods, Queue, Released, RunEnd, Standing, WakeStyle};
+use dlock_contract::{
+    Attempt, Backend, Clock, Inspect, Listing, Periods, Queue, Released, RunEnd, Standing, WakeStyle,
+};
 use dlock_testkit::holds::{claim, claim_on, confirm, key, stand, take, token, wait};
 use dlock_testkit::servers::{Instance, PgBouncer, Postgres};
 use futures::future::join_all;
+use sqlx::{Connection, Executor};
 
 use crate::cases::support::is_refused;
 use crate::kit::{Store, TTL, start, try_open};
@@ -78,7 +81,9 @@ async fn a_pooler_is_told_and_a_server_without_one_is_not() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_gives_each_client_its_own_session_is_as_good_as_none() {
     let (_server, _bouncer, store) = pooled(&["pool_mode = session"]).await;
-    assert_eq!(store.ready().await.unwrap().findings, [""; 0]);
+    let health = store.ready().await.unwrap();
+    assert_eq!(health.findings, [""; 0]);
+    assert!(health.role.unwrap().contains("pooler"));
     let hold = take(&store, &claim("a", TTL)).await;
     assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
@@ -116,5 +121,47 @@ async fn nothing_of_ours_stays_set_in_a_session_of_a_pooler() {
         ("synchronous_commit", "on"),
     ] {
         assert_eq!(bouncer.ask(&format!("SHOW {setting}")).unwrap(), ordinary, "{setting}");
+    }
+}
+
+/// Other clients of the pooler take its sessions between two requests of ours.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_under_load_is_never_taken_for_a_server() {
+    let (_server, bouncer, _store) = pooled(&["default_pool_size = 4"]).await;
+    let load = (0..6).map(|_| {
+        let url = bouncer.url();
+        AbortOnDrop(tokio::spawn(async move {
+            let mut client = sqlx::PgConnection::connect(&url).await.unwrap();
+            while client.execute("SELECT 1").await.is_ok() {}
+        }))
+    });
+    let load: Vec<_> = load.collect();
+    for _ in 0..25 {
+        let findings = try_open(&bouncer.url()).await.unwrap().ready().await.unwrap().findings;
+        assert!(findings.iter().any(|finding| finding.contains("pooler")), "{findings:?}");
+        for way in ["named", "row"] {
+            let error = open_way(&bouncer.url(), way).await.unwrap_err();
+            assert!(error.to_string().contains("pooler"), "{way}: {error}");
+        }
+    }
+    drop(load);
+    for setting in ["statement_timeout", "lock_timeout", "default_transaction_read_only"] {
+        let value = bouncer.ask(&format!("SHOW {setting}")).unwrap();
+        assert!(value == "0" || value == "off", "{setting} = {value}");
+    }
+}
+
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn open_way(url: &str, way: &str) -> dlock::Result<()> {
+    match way {
+        "named" => dlock_postgres::named::open(&format!("{url}?way=named"), &Clock::system()).await.map(drop),
+        _ => crate::row_kit::open(url).await.map(drop),
     }
 }

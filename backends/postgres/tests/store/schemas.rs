@@ -14,6 +14,7 @@ row_cases! {
     two_schemas_are_two_stores
     a_schema_that_is_missing_is_told
     a_path_of_schemas_does_not_lead_astray
+    shedlock_s_table_in_another_schema_is_named_by_an_error
 }
 
 async fn a_store_has_its_tables_in_the_schema_that_its_url_names(database: Database) {
@@ -68,4 +69,22 @@ async fn a_path_of_schemas_does_not_lead_astray(database: Database) {
     is_refused(&database.store_with("schema=public").await, &database.claim("a", TTL)).await;
     database.end_sessions().await;
     assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+}
+
+async fn shedlock_s_table_in_another_schema_is_named_by_an_error(database: Database) {
+    let there = crate::kit::RIGHT_SHEDLOCK[0].replace("shedlock", "scheduler.shedlock");
+    database.change(&format!("CREATE SCHEMA scheduler; CREATE SCHEMA mine; {there}")).await;
+    let url = format!("{}?layout=shedlock", database.url());
+    for more in ["", "&shedlock_create=yes", "&schema=mine"] {
+        let error = try_open(&format!("{url}{more}")).await.unwrap_err();
+        assert!(error.to_string().contains("`scheduler.shedlock`"), "{more}: {error}");
+    }
+    for (number, more) in ["&schema=scheduler", "&shedlock_table=scheduler.shedlock"].into_iter().enumerate() {
+        let store = try_open(&format!("{url}{more}")).await.unwrap();
+        let hold = take(&store, &database.claim("a", TTL)).await;
+        assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+        let names = format!("SELECT name FROM scheduler.shedlock WHERE locked_by <> '' OFFSET {number}");
+        assert_eq!(database.lines(&names).await.len(), 1 - number, "{more}");
+    }
+    assert_eq!(database.lines("SELECT schemaname FROM pg_tables WHERE tablename = 'shedlock'").await, ["scheduler"]);
 }

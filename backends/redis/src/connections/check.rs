@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ::redis::Value;
 use dlock_contract::engine::line;
-use dlock_contract::{Error, Health, Result};
+use dlock_contract::{Health, Result};
 
 use crate::connections::pool::Connections;
 use crate::connections::rights;
@@ -14,6 +14,7 @@ use crate::reply::fault;
 use crate::reply::fault::evicts;
 use crate::reply::read::{field, is_forbidden, settings, text};
 use crate::scripts::call::words;
+use crate::topology::target::Plan;
 use crate::url::settings::GuardTime;
 
 /// Refuses a server, or a cluster with one, on which locks would not be safe.
@@ -23,13 +24,20 @@ use crate::url::settings::GuardTime;
 pub(crate) async fn check(connections: &Arc<Connections>) -> Result<Health> {
     let shared = connections.here().await?;
     let is_cluster = connections.cluster().is_some();
-    rights::judge(&connections.command(&shared, rights::question(is_cluster)).await?)?;
+    rights::judge(
+        &connections
+            .command(&shared, rights::question(is_cluster, connections.target.settings.wait_replicas > 0))
+            .await?,
+    )?;
     let infos = connections.everywhere(&shared, ::redis::cmd("INFO")).await?;
     connections.compare_and_delete.look_at(infos.iter().map(|(_, info)| info));
     // Hosted servers block CONFIG, and an account may be without INFO. Each of them reports the settings.
     let config = words(&["CONFIG", "GET", "maxmemory-policy", "appendonly"]);
     let configs = connections.everywhere(&shared, config).await?;
     let mut health = Health::new();
+    if let Plan::Sentinel(sentinels) = &connections.target.plan {
+        health.findings = sentinels.compare(&connections.clock).await?;
+    }
     for (server, info) in &infos {
         let config = configs.iter().find(|(of, _)| of == server).map_or(&Value::Nil, |(_, config)| config);
         health = with(health, connections, server, info, config)?;
@@ -104,7 +112,7 @@ fn check_info(info: &str, cluster: bool) -> Result<()> {
     }
     match (field("cluster_enabled") == Some("1"), cluster) {
         (true, false) => Err(fault::no_cluster()),
-        (false, true) => Err(Error::config("url", "this Redis is no part of a cluster: its URL begins with redis://")),
+        (false, true) => Err(fault::no_part_of_a_cluster()),
         _ => Ok(()),
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod admission;
 pub(crate) mod check;
 pub(crate) mod compare_and_delete;
 pub(crate) mod connection;
+pub(crate) mod forms;
 pub(crate) mod look_ahead;
 pub(crate) mod looks;
 pub(crate) mod open;

@@ -122,7 +122,7 @@ impl Connections {
         if let Err(error) = check_first(&answers) {
             if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }) {
                 // Inside of a script the server does not say what it was.
-                let asked = self.bounded(opened.client.send_packed_command(&rights::question(false))).await?;
+                let asked = self.bounded(opened.client.send_packed_command(&rights::question(false, false))).await?;
                 rights::judge(&asked.map_err(|error| opened.fault(&error))?)?;
             }
             return Err(self.passing(error));
@@ -181,7 +181,11 @@ impl Connections {
         self.clock
             .timeout_at(limit, future)
             .await
-            .ok_or_else(|| Error::outage(format!("Redis at {:?} did not answer within {OPEN_LIMIT:?}", self.target)))
+            .ok_or_else(|| Error::outage(format!(
+                "Redis at {:?} did not answer within {OPEN_LIMIT:?}; check the host, the port and the firewall, and whether \
+                 the port speaks TLS (rediss://) or not (redis://)",
+                self.target
+            )))
     }
 }
 
@@ -194,7 +198,7 @@ fn check_first(answers: &[Value]) -> Result<()> {
             _ => {
                 return Err(Error::new(
                     ErrorKind::NotPrimary,
-                    "this Redis is a replica or a sentinel: a lock taken there excludes nobody",
+                    "this Redis is a replica or a sentinel, and a lock there excludes nobody; name the primary, or begin the URL with redis-sentinel://",
                 ));
             }
         },

@@ -27,7 +27,7 @@ const MISSING: &str = r"
 local k=KEYS[1]
 local with={set={k,''},incrby={k,1},pexpire={k,1},zadd={k,1,''},zrem={k,''},zrange={k,0,0},hset={k,'',''},hget={k,''},
   hdel={k,''},zscore={k,''},time={},evalsha={'','0'},publish={'dl1:p:x',''},spublish={'dl1:p:x',''},
-  pubsub={ARGV[#ARGV],'dl1:p:x'}}
+  pubsub={ARGV[#ARGV],'dl1:p:x'},wait={1,0}}
 local missing={}
 if not redis.acl_check_cmd then return redis.error_reply('ERR no acl_check_cmd') end
 for i=1,#ARGV-1 do
@@ -39,13 +39,23 @@ end
 return missing
 ";
 
+/// Needed beside those by `wait_replicas`.
+const REPLICAS: &str = "wait";
+
 /// The question.
-pub(crate) fn question(is_cluster: bool) -> Cmd {
+pub(crate) fn question(is_cluster: bool, waits_for_replicas: bool) -> Cmd {
     let (push, count) =
         if is_cluster { (["spublish", "pubsub"], "shardnumsub") } else { (["publish", "pubsub"], "numsub") };
     let (key, script) = ("dl1:{dlock}", Lua::new(&[MISSING]).on(None));
     call(&script, true, &|command: &mut Cmd| {
-        command.arg(1).arg(key).arg(EXCLUSIVE).arg(SHARED).arg(&push).arg(count);
+        command
+            .arg(1)
+            .arg(key)
+            .arg(EXCLUSIVE)
+            .arg(SHARED)
+            .arg(&push)
+            .arg(waits_for_replicas.then_some(REPLICAS))
+            .arg(count);
     })
 }
 
@@ -66,16 +76,16 @@ pub(crate) fn judge(answer: &Value) -> Result<()> {
     });
     let (unknown, forbidden): (Vec<_>, Vec<_>) = names.partition(|name| name.starts_with('?'));
     let unknown: Vec<_> = unknown.into_iter().map(|name| &name[1..]).collect();
-    if let Some(needed) = unknown.iter().find(|name| EXCLUSIVE.contains(name)) {
+    let is_needed = |name: &&str| EXCLUSIVE.contains(name) || *name == REPLICAS;
+    if let Some(needed) = unknown.iter().find(|name| is_needed(name)) {
         return Err(fault::unknown_command(needed));
     }
-    let (missing_for_locks, others): (Vec<_>, Vec<_>) =
-        forbidden.into_iter().chain(unknown).partition(|name| EXCLUSIVE.contains(name));
+    let (missing_for_locks, others): (Vec<_>, Vec<_>) = forbidden.into_iter().chain(unknown).partition(is_needed);
     if !missing_for_locks.is_empty() {
         return Err(Error::new(
             ErrorKind::PermissionDenied,
             format!(
-                "the Redis user may not run {}, which locks need, on the keys dl1:*",
+                "the Redis user may not run {}, which locks need, on the keys dl1:*; grant it by ACL SETUSER",
                 missing_for_locks.iter().map(|name| fault::with_purpose(name)).collect::<Vec<_>>().join(", ")
             ),
         ));

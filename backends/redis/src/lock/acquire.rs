@@ -83,7 +83,7 @@ impl Redis {
             (QueueReply::Taken(left) | QueueReply::Behind(left) | QueueReply::Silent(left, _), _) => {
                 let soon = self.clock.now().after(poll());
                 let wake = Wake::poll().ask_by(soon).lease_left(left);
-                Ok(Attempt::Contended(wake.held_by(holder_in(&answer))))
+                Ok(Attempt::Contended(wake.held_by(holder_in(&answer, 3))))
             }
         }
     }
@@ -147,7 +147,8 @@ impl Redis {
                     _ if !self.pushes.is_up(&claim.key) => poll().min(slow_poll(left)),
                     _ => slow_poll(left),
                 };
-                Ok(Attempt::Contended(Wake::on(news).ask_by(sent.after(ask_after)).lease_left(left)))
+                let wake = Wake::on(news).ask_by(sent.after(ask_after)).lease_left(left);
+                Ok(Attempt::Contended(wake.held_by(holder_in(answer, 4))))
             }
         }
     }
@@ -256,10 +257,10 @@ fn tells_of_foreign_client(answer: &Value) -> bool {
     matches!(answer, Value::Array(parts) if matches!(parts.first(), Some(Value::Int(5 | 6))))
 }
 
-/// The note of the holder in the reply of a look. It is empty for another tool's lock, and missing if the lock was free.
-fn holder_in(answer: &Value) -> Option<Note> {
+/// The note of the holder in a reply, at this place. It is empty for another tool's lock, and missing if the lock was free.
+fn holder_in(answer: &Value, place: usize) -> Option<Note> {
     let Value::Array(parts) = answer else { return None };
-    let Some(Value::BulkString(note)) = parts.get(3) else { return None };
+    let Some(Value::BulkString(note)) = parts.get(place) else { return None };
     let note = String::from_utf8_lossy(note);
     let own_note = note.strip_suffix(MARK).unwrap_or(&note);
     Some(Note::from_stored(if own_note.is_empty() { Note::ANOTHER_TOOL } else { own_note }))

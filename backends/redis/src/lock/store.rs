@@ -3,7 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Clock, Error, Mode, Owner, Profile, Queue, Result, Signal, Wake, WakeStyle};
+use dlock_contract::{
+    Attempt, Claim, Clock, Error, ErrorKind, Key, LockKey, Mode, Owner, Profile, Queue, Result, Signal, Wake, WakeStyle,
+};
 use futures::FutureExt;
 
 use crate::connections::check;
@@ -41,7 +43,7 @@ impl Redis {
     /// `redis-sentinel://[user:password@]host[:port],…/name[/db]` leads to, or to the cluster of
     /// `redis-cluster://[user:password@]host[:port],…`; with `rediss` in the place of `redis` by TLS.
     ///
-    /// In a user or password, `@ : / % # ?` are percent-encoded. `docs/backends.md` lists the parameters: `eviction`,
+    /// In a user or password, `@ : / % # ?` are percent-encoded. `backends/redis/README.md` lists the parameters: `eviction`,
     /// `restart_guard`, `failover_guard`, `wait_replicas`, files for TLS, the sentinels' own credentials.
     ///
     /// # Errors
@@ -61,6 +63,7 @@ impl Redis {
         dlock_contract::engine::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check_and_warn(&connections).await?;
+        connections.note_form().await?;
         connections.open_for_renewals().await?;
         connections.meet_all().await;
         let mut profile = profile();
@@ -105,6 +108,23 @@ impl Redis {
         }
     }
 
+    /// Takes a lock that nobody else wants, and releases it: a server may answer, and refuse every lock.
+    pub(crate) async fn probe(&self) -> Result<()> {
+        let claim = Arc::new(probe_claim(PROBE_TTL)?);
+        match self.guarded(&claim, Queue::Leave).await {
+            Ok(Attempt::Acquired(hold)) => self.free(&hold).await.map(drop),
+            Ok(other) => {
+                Err(Error::new(ErrorKind::Protocol, format!("a lock that nobody else wants was refused: {other:?}")))
+            }
+            Err(error) => {
+                if error.may_have_left() {
+                    let _ = self.give_up(&claim).await;
+                }
+                Err(error)
+            }
+        }
+    }
+
     /// Checks an attempt again: the server may be in quarantine by now, or replicas must have the lock too.
     pub(crate) async fn checked(&self, claim: &Arc<Claim>, attempt: Attempt, high: u64) -> Result<Attempt> {
         let replicas = self.connections.target.settings.wait_replicas;
@@ -143,6 +163,16 @@ impl Redis {
     pub(crate) fn entry<'a>(&'a self, claim: &'a Claim) -> QueueEntry<'a> {
         QueueEntry { process: &self.pushes.process, grant_ms: millis(grant_of(claim)), claim }
     }
+}
+
+/// The ttl of the lock that a readiness probe takes.
+pub(crate) const PROBE_TTL: Duration = Duration::from_secs(1);
+
+/// A claim for a lock that nobody else wants. Its name is one of dlock's under each layout: an account may be without rights
+/// on other names.
+pub fn probe_claim(ttl: Duration) -> Result<Claim> {
+    let key = LockKey::new("dlock", Key::text("ready:").value(&Owner::fresh()?.to_hex()))?;
+    Claim::new(key, ttl, "ready")
 }
 
 /// How long a lock is granted to a waiter that has not confirmed it yet.

@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 
 use crate::connections::check::check;
 use crate::lock::renew::in_batches;
+use crate::lock::store::{PROBE_TTL, probe_claim};
 use crate::redisson::store::{Redisson, channel};
 
 impl Backend for Redisson {
@@ -54,7 +55,13 @@ impl Backend for Redisson {
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
-        Box::pin(check(&self.connections))
+        Box::pin(async move {
+            let mut health = check(&self.connections).await?;
+            health.findings.extend(self.connections.note_form().await?);
+            // Its names are those of other programs, so it takes no lock.
+            self.connections.admit(&probe_claim(PROBE_TTL)?.key).await?;
+            Ok(health)
+        })
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

@@ -18,7 +18,7 @@ pub(crate) fn client(error: &RedisError) -> Error {
         Kind::RESP3NotSupported => too_old(),
         Kind::Parse | Kind::UnexpectedReturnType => Error::new(
             ErrorKind::Protocol,
-            "the server's answer is not in Redis's protocol; check that the URL leads to a Redis",
+            "the server's answer is not in Redis's protocol; check that the port is one of Redis, and write rediss:// if it wants TLS",
         ),
         Kind::Io => {
             // Only the kind: the text of an I/O error may name a path or an address that came from the URL.
@@ -39,9 +39,17 @@ pub(crate) fn io(error: &io::Error) -> Error {
         return too_large();
     }
     match error.kind() {
-        io::ErrorKind::InvalidData => {
-            Error::outage("TLS with Redis failed: the certificate was not accepted, or one side does not speak TLS")
-        }
+        io::ErrorKind::InvalidData => Error::outage(
+            "TLS with Redis failed: the certificate was not accepted, or the port does not speak TLS; name the authority \
+             with `ca`, or write redis:// for a port without TLS",
+        ),
+        io::ErrorKind::ConnectionRefused => Error::outage(
+            "nobody listens for Redis there (connection refused); check the host and the port, and whether Redis runs",
+        ),
+        // A port that wants TLS ends a connection without it.
+        io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof => Error::outage(
+            "the server ended the connection to Redis; if it does so each time, write rediss:// if the port wants TLS",
+        ),
         kind => Error::outage(format!("the connection to Redis failed: {kind}")),
     }
 }
@@ -109,8 +117,13 @@ fn meaning(code: &str, detail: &str) -> Error {
         // The server was the primary when it was connected to, so there is or will be another one.
         "READONLY" => replica(),
         "NOPERM" => no_permission(detail),
-        "NOAUTH" => Error::new(ErrorKind::PermissionDenied, "Redis requires a password (NOAUTH)"),
-        "WRONGPASS" => Error::new(ErrorKind::PermissionDenied, "Redis refuses the user or the password (WRONGPASS)"),
+        "NOAUTH" => Error::new(
+            ErrorKind::PermissionDenied,
+            "Redis requires a password (NOAUTH): write user:password@ or :password@ before the host",
+        ),
+        "WRONGPASS" => {
+            Error::new(ErrorKind::PermissionDenied, "Redis refuses the user or the password in the URL (WRONGPASS)")
+        }
         "WRONGTYPE" => conflict(),
         "MOVED" | "ASK" => no_cluster(),
         "CROSSSLOT" => {
@@ -130,6 +143,18 @@ fn meaning(code: &str, detail: &str) -> Error {
             no_permission(detail)
         }
         _ if detail.contains("max number of clients") => outage("Redis takes no more connections (maxclients)"),
+        _ if detail.contains("DB index is out of range") => Error::config(
+            "url",
+            "Redis has no database with the number in the URL; use a smaller number, or set `databases` in its configuration",
+        ),
+        _ if detail.contains("cluster support disabled") => no_part_of_a_cluster(),
+        _ if detail.contains("SELECT is not allowed in cluster mode") => no_cluster(),
+        _ if detail.contains("nknown command") && named(detail, "nknown command ") == Some("SENTINEL") => {
+            Error::config(
+                "url",
+                "this server is no sentinel; name the sentinels (usually port 26379), or begin the URL with redis://",
+            )
+        }
         // In a script it has another form, and no name.
         _ if detail.contains("nknown command") || detail.contains("nknown Redis command") => {
             unknown_command(named(detail, "nknown command ").unwrap_or_default())
@@ -205,6 +230,11 @@ pub fn no_cluster() -> Error {
         ErrorKind::Unsupported { need: "a URL that begins with redis-cluster://".into() },
         "this server is part of a Redis Cluster: its URL begins with redis-cluster://",
     )
+}
+
+/// The URL is for a cluster, but the server is none of one.
+pub(crate) fn no_part_of_a_cluster() -> Error {
+    Error::config("url", "this Redis is no part of a cluster: its URL begins with redis://")
 }
 
 /// The key holds a lock of another mode, or another tool's value.

@@ -2,7 +2,8 @@
 //!
 //! Keys of one lock, in one hash slot: `l` its value (owner and note, with a lease), `l:q` its wait queue (sorted set of
 //! entries by time of joining), `l:a` its processes (hash: process → lease in ms, and `?` → the process that was handed
-//! the lock last and has not asked since, and its owner). Only `l` is passed in; the other two are made of it, so that
+//! the lock last and has not asked since, and its owner; `@` → the waiter that finds out when a foreign client has gone, and
+//! by when it asks again). Only `l` is passed in; the other two are made of it, so that
 //! the release of an uncontended lock carries one name and runs two commands.
 //!
 //! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
@@ -18,7 +19,7 @@ use crate::scripts::queue::{ADVANCE, ASKING};
 /// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
 /// value, 3 for a value without a lease, 6 and the lease left behind a foreign client or what is left of their turn, 5
 /// and the same if the asker is the first waiter, 8 and 7 for those two if no foreign client was ever seen; the server's time in µs; for the first one in how many ms to ask again,
-/// if that is soon; and in the place of that 0 if what is pushed to the asker's process from here does not arrive.
+/// if that is soon; for another holder of ours 1 and its note; and in the place of that 0 if what is pushed to the asker's process from here does not arrive.
 const ASK: &str = r"
 local told=ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
 if (told[1]==0 or told[1]>4) and hears(ARGV[3])==false then told[4]=0 end

@@ -19,7 +19,7 @@ end
 }
 
 /// The function alone.
-pub(crate) const BESIDE: &str = beside!();
+pub const BESIDE: &str = beside!();
 
 /// Shared by the scripts that may hand the lock on; after `CLOCK`, with `L`.
 pub const ADVANCE: &str = concat!(
@@ -133,6 +133,17 @@ end
 
 /// Shared by the scripts that ask for the lock or else for a place in its wait queue; after [`ADVANCE`].
 pub(crate) const ASKING: &str = r"
+-- Does the asker find out for the others when the strangers have gone? The first in line does. It asks again within 200 ms,
+-- so if it has not asked for 450 ms, the next asker takes its part: a process that was killed or stopped there would keep
+-- all others from looking. The strangers' lock is the first one's all the same, if it lives.
+local function finds_out(e)
+  local me=string.match(e,'^%x+ %d+ (%x+)')
+  local who,asks_by=string.match(redis.call('HGET',A,'@') or '','^(%x+) (%d+)$')
+  local left=tonumber(asks_by or '0')-us
+  local first=redis.call('ZRANGE',Q,0,0)[1]==e or who==me or left<0 or left>450000
+  if first then redis.pcall('HSET',A,'@',string.format('%s %.0f',me,us+450000)) end
+  return first
+end
 -- Of the lock's present value and, if it was freed just now, when the turn ends that strangers were given; value, entry,
 -- process, ttl and lease of the place of the asker.
 local function ask(v,freed,me,e,p,ttl,lease)
@@ -183,12 +194,12 @@ local function ask(v,freed,me,e,p,ttl,lease)
   redis.call('PEXPIRE',Q,'30000')
   redis.call('HSET',A,p,math.floor(us/1000)+lease)
   redis.call('PEXPIRE',A,'30000')
-  if v and own then return {0,left,us} end
+  if v and own then return {0,left,us,1,string.sub(v,34)} end
   if left then
     -- When it is not the strangers' turn, the first one has to find the moment between two of their holds, so it looks the
     -- more often the shorter the present one has been there. In a turn to find out who is there it looks all the time.
     local soon=v and (turn(ends) or math.floor((us-since)/32000))
-    local place=redis.call('ZRANGE',Q,0,0)[1]==e and 5 or 6
+    local place=finds_out(e) and 5 or 6
     -- Nobody is known to be there: a turn to find out.
     if not v and select(3,noted())==0 then
       place=place+2

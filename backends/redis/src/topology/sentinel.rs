@@ -8,15 +8,21 @@ use ::redis::{IntoConnectionInfo, RedisConnectionInfo, Value};
 use dlock_contract::engine::Names;
 use dlock_contract::{Clock, Error, ErrorKind, Result, Secret};
 use futures::StreamExt;
+use futures::future::join_all;
 use futures::stream::FuturesUnordered;
 
 use crate::reply::fault;
+use crate::reply::read::{settings, text};
+use crate::scripts::call::words;
 use crate::socket::options::{config, redis_settings, tcp, tcp_address};
 use crate::socket::server::Server;
 use crate::socket::tls::Tls;
 
 /// The time limit for the sentinels, which are all asked at once.
 const ASK_LIMIT: Duration = Duration::from_secs(2);
+
+/// The time limit for comparing the sentinels. Answers that come later are not compared.
+const COMPARE_LIMIT: Duration = Duration::from_millis(500);
 
 /// The port of a sentinel.
 const DEFAULT_PORT: u16 = 26379;
@@ -108,20 +114,83 @@ impl Sentinels {
 
     async fn ask(&self, sentinel: &Server) -> Result<Option<Address>> {
         let mut wire = sentinel.open(config()).await?;
-        let mut ask = ::redis::cmd("SENTINEL");
-        ask.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        match wire.client.send_packed_command(&ask).await.map_err(|error| wire.fault(&error))? {
-            Value::Nil => Ok(None),
-            Value::Array(parts) => match &parts[..] {
-                [Value::BulkString(host), Value::BulkString(port)] => {
-                    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
-                    let address = text(host).zip(text(port).and_then(|port| port.parse().ok()));
-                    address.map(Some).ok_or_else(|| fault::unexpected(&Value::Nil))
+        let question = words(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.name]);
+        address(&wire.client.send_packed_command(&question).await.map_err(|error| wire.fault(&error))?)
+    }
+
+    /// Compares the sentinels with each other: what is wrong with those that do not name the primary of the majority.
+    ///
+    /// # Errors
+    /// If one belongs to another group. A program whose URL names more sentinels of that group would lock elsewhere.
+    pub(crate) async fn compare(&self, clock: &Clock) -> Result<Vec<String>> {
+        let limit = clock.now().after(COMPARE_LIMIT);
+        let view = |sentinel| async move { clock.timeout_at(limit, self.view(sentinel)).await?.ok() };
+        let views = join_all(self.sentinels.iter().map(view)).await;
+        let of_majority = |view: &View| {
+            let same = views.iter().flatten().filter(|other| other.primary == view.primary);
+            view.primary.is_some() && same.count() > self.sentinels.len() / 2
+        };
+        let ids: Vec<_> =
+            views.iter().flatten().filter(|view| of_majority(view)).filter_map(|view| view.id.as_ref()).collect();
+        let mut findings = Vec::new();
+        for (sentinel, view) in self.sentinels.iter().zip(&views) {
+            let Some(view) = view.as_ref().filter(|view| !of_majority(view)) else { continue };
+            let at = sentinel.info().addr();
+            match (&view.primary, &view.knows) {
+                (None, _) => findings.push(format!("the sentinel at {at} watches no primary with the name in the URL")),
+                // One that has missed a failover still knows the others.
+                (Some(_), Some(knows)) if !ids.is_empty() && !ids.iter().any(|id| knows.contains(id)) => {
+                    return Err(Error::config(
+                        "url",
+                        format!(
+                            "the sentinel at {at} belongs to another group: it names another primary than the majority \
+                             and does not know the other sentinels. Take it out of the URL"
+                        ),
+                    ));
                 }
-                _ => Err(fault::unexpected(&Value::Nil)),
-            },
-            other => Err(fault::unexpected(&other)),
+                (Some(_), _) => findings.push(format!("the sentinel at {at} names another primary than the majority")),
+            }
         }
+        Ok(findings)
+    }
+
+    async fn view(&self, sentinel: &Server) -> Result<View> {
+        let mut wire = sentinel.open(config()).await?;
+        let mut questions = ::redis::pipe();
+        questions.add_command(words(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", &self.name]));
+        questions.add_command(words(&["SENTINEL", "MYID"]));
+        questions.add_command(words(&["SENTINEL", "SENTINELS", &self.name]));
+        let answers = wire.client.send_packed_commands(&questions, 0, questions.len()).await;
+        let answers = answers.map_err(|error| wire.fault(&error))?;
+        let [primary, id, others] = &answers[..] else { return Err(fault::unexpected(&Value::Nil)) };
+        // An account may be without the last two.
+        let id_of = |other: &Value| {
+            settings(other)?.into_iter().find_map(|(name, value)| (name == "runid").then(|| value.to_owned()))
+        };
+        let knows =
+            if let Value::Array(others) = others { Some(others.iter().filter_map(id_of).collect()) } else { None };
+        Ok(View { primary: address(primary)?, id: text(id).map(str::to_owned), knows })
+    }
+}
+
+/// The group of a sentinel, as the sentinel tells it.
+struct View {
+    primary: Option<Address>,
+    /// Its own id.
+    id: Option<String>,
+    /// The ids of the other sentinels that it knows.
+    knows: Option<Vec<String>>,
+}
+
+/// The address of the primary; `None` if the sentinel does not know its name.
+fn address(answer: &Value) -> Result<Option<Address>> {
+    match answer {
+        Value::Nil => Ok(None),
+        Value::Array(parts) if let [host, port] = &parts[..] => {
+            let address = text(host).map(str::to_owned).zip(text(port).and_then(|port| port.parse().ok()));
+            address.map(Some).ok_or_else(|| fault::unexpected(&Value::Nil))
+        }
+        other => Err(fault::unexpected(other)),
     }
 }
 

@@ -40,6 +40,10 @@ impl Target {
         Some((settings.username(), settings.password(), self.settings.eviction_allowed))
     }
 
+    pub(crate) fn db(&self) -> i64 {
+        self.db
+    }
+
     /// Without guards, for one that judges its servers by itself.
     pub fn unguarded(mut self) -> Self {
         (self.settings.restart_guard, self.settings.failover_guard) = (GuardTime::Off, GuardTime::Off);

@@ -18,6 +18,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     &["redis", "rediss", "redis+unix", "unix", "redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"],
     UrlBody::Hosts,
 )
+.port(|scheme| if SENTINEL.contains(&scheme) { 26379 } else { 6379 })
 .options(&[
     OptionRow::one_of("eviction", &["allow"]),
     OptionRow::one_of("keys", &["literal"]),

@@ -5,6 +5,7 @@ compile_error!(
     "these tests need all features: `cargo xtask test redis`, or `cargo test -p dlock-redis --all-features`"
 );
 
+mod first_contact;
 mod foreign;
 mod modes;
 mod names;

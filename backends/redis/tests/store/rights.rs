@@ -1,6 +1,6 @@
-//! The rights that docs/backends.md lists for Redis accounts: the tests use that very text.
+//! The rights that backends/redis/README.md lists for Redis accounts: the tests use that very text.
 
-const PAGE: &str = include_str!("../../../../docs/backends.md");
+const PAGE: &str = include_str!("../../README.md");
 
 /// Lines of the block, counted from 1 as the text below it does: names and channels, what every lock needs, waiting in
 /// order, modes, the look at the server.
@@ -14,7 +14,7 @@ pub(crate) fn lines(numbers: impl IntoIterator<Item = usize>) -> String {
 /// Does the page say that this is needed too, in these very words?
 #[track_caller]
 pub(crate) fn also(rights: &str) -> &str {
-    assert!(PAGE.contains(&format!("`{rights}`")), "docs/backends.md does not list {rights}");
+    assert!(PAGE.contains(&format!("`{rights}`")), "backends/redis/README.md does not list {rights}");
     rights
 }
 

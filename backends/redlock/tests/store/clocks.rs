@@ -72,7 +72,7 @@ async fn a_minority_that_jumps_back_keeps_nobody_waiting() {
     wait_until("the other nodes have freed it", elsewhere).await.unwrap();
 }
 
-/// As docs/redlock.md says: with the node whose lease has ended, and those that never had one, others are a majority.
+/// As README.md says: with the node whose lease has ended, and those that never had one, others are a majority.
 #[tokio::test]
 async fn one_clock_that_jumps_forward_is_enough_where_only_a_bare_majority_has_granted() {
     let cluster = Cluster::with_clocks();

@@ -166,3 +166,37 @@ async fn a_foreign_value_on_a_majority_is_a_conflict_and_on_a_minority_is_ignore
     assert!(!error.is_retryable());
     cluster.until_on(K, 3).await;
 }
+
+/// Four processes of four tasks each, which want the lock again at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_process_keeps_the_lock_for_its_own_callers() {
+    const HOLDS: usize = 400;
+    let cluster = Cluster::start();
+    let served = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = Vec::new();
+    for process in 0..4 {
+        let registry = cluster.registry().await;
+        for _ in 0..4 {
+            let (registry, served) = (registry.clone(), served.clone());
+            tasks.push(tokio::spawn(async move {
+                while served.lock().unwrap().len() < HOLDS {
+                    let guard = registry.lock("k").ttl(LONG).wait(Wait::Forever).acquire().await.unwrap();
+                    served.lock().unwrap().push(process);
+                    tokio::time::sleep(SECOND / 200).await;
+                    guard.release().await.unwrap();
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let served = served.lock().unwrap().clone();
+    let longest = served.chunk_by(|one, other| one == other).map(<[i32]>::len).max().unwrap();
+    let shares: Vec<_> = (0..4).map(|process| served.iter().filter(|of| **of == process).count()).collect();
+    println!("{shares:?} holds, {longest} in a row");
+    // Before the others are known to wait, a process may have a few more.
+    assert!(longest <= 12, "a process had {longest} holds in a row while others waited");
+    assert!(shares.iter().all(|holds| *holds >= HOLDS / 12), "{shares:?} holds of the processes");
+    cluster.assert_empty_within(SLACK).await;
+}

@@ -17,6 +17,18 @@ use crate::cluster::{Cluster, SECOND, SLACK, attempt, seed, win};
 const MAX_TTL: Duration = Duration::from_secs(6);
 const GUARD: Duration = Duration::from_millis(7100);
 
+/// A probe does what a caller would do.
+#[tokio::test]
+async fn nodes_without_votes_are_not_ready() {
+    let cluster = Cluster::forgetful("?max_ttl=1m");
+    let redlock = cluster.open().await;
+    let error = redlock.ready().await.unwrap_err();
+    assert!(error.is_retryable() && error.to_string().contains("max_ttl"), "{error}");
+    let cluster = Cluster::start();
+    cluster.open().await.ready().await.unwrap();
+    cluster.assert_empty_within(SLACK).await;
+}
+
 #[tokio::test]
 async fn a_node_has_no_vote_until_the_longest_ttl_after_its_start() {
     let cluster = Cluster::forgetful("?max_ttl=6s");

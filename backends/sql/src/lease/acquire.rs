@@ -77,8 +77,7 @@ impl<D: Dialect> LeaseRow<D> {
                 let given_up = pending_attempt.given_up();
                 let asking = async {
                     if !ways.has(&claim.key) {
-                        let way = session.context.way();
-                        ways.agree(session, &claim.key, way).await?;
+                        ways.agree(session, &claim.key).await?;
                     }
                     attempt::acquire(session, claim).await
                 };

@@ -15,10 +15,11 @@ use crate::lease::sweep::sweep_for_ever;
 use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
 use crate::session::{StatementSession, StoreContext};
+use crate::session_mark::LeftSessions;
 use crate::settings::Settings;
 use crate::shedlock;
 use crate::statements::LeaseStatements;
-use crate::ways::Ways;
+use crate::ways::{Way, Ways};
 
 /// The connections for renewals. One is enough; the second one serves while the first waits for a row.
 const RENEWING: usize = 2;
@@ -54,12 +55,14 @@ impl<D: Dialect> LeaseRow<D> {
             settings,
             statements,
             collisions: Collisions::default(),
+            left_sessions: LeftSessions::default(),
         });
         let at = context.clone();
         let renewals = background()?.run(async move { Pool::here(&at, RENEWING).map(Arc::new) }).await??;
-        renewals.run(|session| Box::pin(session.prepare())).await?;
+        let place = renewals.run(|session| Box::pin(session.prepare())).await?;
         let sweep = background()?.run(sweep_for_ever(context.clone(), renewals.clone()));
-        let (pending_attempts, ways, pools) = (Arc::default(), Arc::default(), PerRuntime::new());
+        let way = if context.dialect.shedlock().is_some() { Way::Shedlock } else { Way::Lease };
+        let (pending_attempts, ways, pools) = (Arc::default(), Arc::new(Ways::new(way, &place)), PerRuntime::new());
         let room = Arc::new(WaitingRoom::new(&context, &pending_attempts));
         // Known since the tables were prepared.
         let mut profile = profile(kind, room.is_open());

@@ -81,7 +81,7 @@ impl<D: NamedDialect> NamedLock<D> {
         let conn = background()?.run(preparing).await??;
         let monitor = Arc::new(SessionMonitor::new(&context, conn));
         let shared = Arc::new(NamedShared {
-            ways: Ways::default(),
+            ways: Ways::new(Way::Named, if context.settings.is_literal { "literal" } else { "" }),
             pending_attempts: Arc::default(),
             sessions: SharedSessions::new(&context),
             monitor: monitor.clone(),
@@ -227,11 +227,11 @@ impl<D: NamedDialect> NamedShared<D> {
 
     /// Notes the way of the key's namespace in the table, or fails if another one stands there.
     async fn agree(&self, key: &LockKey) -> Result<()> {
-        let name = way_name(key);
+        let (name, word) = (way_name(key), self.ways.word().to_owned());
         let found = self.look(move |context, conn| {
-            let name = name.clone();
+            let (name, word) = (name.clone(), word.clone());
             Box::pin(async move {
-                let values = [Value::Text(&name), Value::Text(Way::Named.word())];
+                let values = [Value::Text(&name), Value::Text(&word)];
                 for _ in 0..2 {
                     let rows = run(context, conn, &context.common.read_meta, &values[..1]).await?.rows;
                     if let Some(word) = rows.first().and_then(|row| row.first()) {
@@ -246,7 +246,7 @@ impl<D: NamedDialect> NamedShared<D> {
                 Ok(rows.first().and_then(|row| row.first()).map_or("", |word| word.text()).to_owned())
             })
         });
-        self.ways.compare(key, &found.await?, Way::Named)
+        self.ways.compare(key, &found.await?)
     }
 
     /// Asks the server for something that is no lock's, on any session. Again on a new one if the server has ended it.

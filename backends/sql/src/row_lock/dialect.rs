@@ -19,8 +19,13 @@ pub trait RowDialect: Dialect {
     fn connect_row(&self) -> BoxFuture<'_, Result<(Self::Conn, i64, String)>>;
 
     /// Makes dlock's tables if they are missing, and looks at what is there. Looks at the table that has the rows too, and tells
-    /// which keys it has. Refuses a connection that does not keep its session.
-    fn prepare_row<'a>(&'a self, conn: &'a mut Self::Conn, table: &'a RowTable) -> BoxFuture<'a, Result<RowKind>>;
+    /// which keys it has and, of a table of the user's, the full name of its column. Refuses a connection that does not keep its
+    /// session.
+    fn prepare_row<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        table: &'a RowTable,
+    ) -> BoxFuture<'a, Result<(RowKind, String)>>;
 
     /// The server's version, its part and its settings, if it can still be written to and the tables are as they must be.
     fn row_health<'a>(&'a self, conn: &'a mut Self::Conn, table: &'a RowTable) -> BoxFuture<'a, Result<Health>>;
@@ -33,7 +38,8 @@ pub trait RowDialect: Dialect {
 
     /// Takes back what [`take_row`](Self::take_row) has set for its wait. Of a row that was taken, it asks the server, whose answer
     /// also says that the session has outlived the answer before.
-    fn end_wait<'a>(&'a self, conn: &'a mut Self::Conn, taken: Taken) -> BoxFuture<'a, sqlx::Result<()>>;
+    fn end_wait<'a>(&'a self, conn: &'a mut Self::Conn, taken: Taken, ttl: Duration)
+    -> BoxFuture<'a, sqlx::Result<()>>;
 
     /// Whether the session is still in the transaction in which it locked the row. It may end savepoints.
     fn is_in<'a>(&'a self, conn: &'a mut Self::Conn, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>>;
@@ -52,6 +58,13 @@ pub trait RowDialect: Dialect {
 
     /// Which of these holds still live, in one statement, asked from another session.
     fn are_held<'a>(&'a self, conn: &'a mut Self::Conn, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>>;
+
+    /// What a session does now, asked from another one; `None` if the server does not tell.
+    fn activity<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        session: i64,
+    ) -> BoxFuture<'a, sqlx::Result<Option<RowActivity>>>;
 
     /// Whether somebody keeps this row locked, asked from another session.
     fn is_locked<'a>(
@@ -113,6 +126,19 @@ pub struct RowAsk<'a> {
     pub is_shared: bool,
     /// For how long to wait for it, if at all. The server may round it up to whole seconds.
     pub wait: Option<Duration>,
+    /// After so long a silence behind a wait the server ends the session, until [`end_wait`](RowDialect::end_wait) raises that to
+    /// the ttl. It may grant the row to a waiter whose host is silent, and would keep it for each of them as long as the ttl.
+    pub silence: Duration,
+}
+
+/// What a session does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowActivity {
+    /// A statement runs.
+    Runs,
+    /// Nothing, since a moment that this number stands for. With two numbers that differ by more than one, a statement has run
+    /// in between.
+    Idle(i64),
 }
 
 /// The answer to a commit.

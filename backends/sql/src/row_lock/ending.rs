@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error, ErrorKind, Released, Result};
 use tokio::sync::OwnedMutexGuard;
 
-use super::aside::ask_aside;
+use super::aside::{ask_aside, guarded};
 use super::dialect::RowDialect;
 use super::held::{HeldRow, ReleaseStatus, STATEMENT};
 use super::monitor::TransactionStatus;
@@ -18,6 +18,8 @@ use super::shared::RowShared;
 const KILLED: Duration = Duration::from_secs(1);
 /// How long the answer to a rollback may take that the server seems to have done.
 const LATE: Duration = Duration::from_millis(500);
+/// How long a renewal waits that has learned nothing new of a session in use.
+const SILENT: Duration = Duration::from_millis(250);
 /// How long a renewal waits for the hold's own session before it asks the monitor.
 const PING: Duration = Duration::from_secs(1);
 
@@ -45,7 +47,7 @@ impl<D: RowDialect> RowShared<D> {
             seen => seen,
         };
         match seen {
-            TransactionStatus::Held => Ok(Some(from)),
+            TransactionStatus::Held => Ok(Some(self.heard(held, from).await)),
             TransactionStatus::Ended => {
                 held.end();
                 Ok(None)
@@ -54,6 +56,22 @@ impl<D: RowDialect> RowShared<D> {
                 Err(Error::outage("the server did not say whether the session of the lock lives"))
             }
         }
+    }
+
+    /// From when a hold counts whose session is in use. That it lives says nothing: the server ends it after so long a silence,
+    /// however often others ask about it.
+    async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
+        let (clock, session, before) = (&self.context.clock, held.id.session, held.heard_after());
+        if let Ok((Some(activity), server)) = self.monitor.ask(move |of, conn, _| of.activity(conn, session)).await
+            && server == *held.server
+        {
+            held.note_activity(activity, from);
+        }
+        if held.heard_after() <= before {
+            // The engine asks again at once.
+            clock.sleep_until(clock.now().after(SILENT)).await;
+        }
+        held.heard_after()
     }
 
     /// `None` if the session is not there any more.
@@ -96,7 +114,7 @@ impl<D: RowDialect> RowShared<D> {
         let open = held.begin_end(clock, STATEMENT).await.and_then(|mut slot| slot.take());
         let (mut is_late, mut seen) = (false, None);
         if let Some(mut open) = open {
-            let mut undoing = self.context.dialect.undo(&mut open.conn, &held.id);
+            let mut undoing = Box::pin(guarded(self.context.dialect.undo(&mut open.conn, &held.id)));
             let mut undone = clock.timeout_at(clock.now().after(STATEMENT), undoing.as_mut()).await;
             if undone.is_none() {
                 let status = self.monitor.sees_session(held).await;
@@ -109,7 +127,7 @@ impl<D: RowDialect> RowShared<D> {
             drop(undoing);
             is_late = undone.is_none();
             if let Some(Ok(is_held)) = undone {
-                self.sessions.put(open);
+                self.sessions.give_back(open, held.has_worked());
                 held.end();
                 if held.has_late_work() {
                     return Err(refusal("a task of the body began a statement after the body's end"));
@@ -152,7 +170,9 @@ impl<D: RowDialect> RowShared<D> {
     async fn kill(&self, held: &HeldRow<D>) -> Result<KilledSession> {
         let clock = &self.context.clock;
         let until = clock.now().after(KILLED);
-        if !self.monitor.kill(held.id.session, &held.server).await? {
+        if let Some(session) = &held.mark
+            && !self.monitor.kill(session, &held.server).await?
+        {
             return Ok(KilledSession::OfAnotherServer);
         }
         while self.monitor.sees_session(held).await != TransactionStatus::Ended {

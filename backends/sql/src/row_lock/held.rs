@@ -10,13 +10,15 @@ use dlock_contract::{BootInstant, Clock, Owner, Released, Result};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
-use super::dialect::{RowDialect, RowId};
+use super::aside::guarded;
+use super::dialect::{RowActivity, RowDialect, RowId};
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
 use super::table::RowKey;
 use crate::dialect::Refusal;
 use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::session::refused;
+use crate::session_mark::SessionMark;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.
@@ -29,12 +31,14 @@ pub struct HeldRow<D: RowDialect> {
     pub(super) owner: Owner,
     pub(super) id: RowId,
     pub(super) server: Arc<str>,
+    pub(super) mark: Option<SessionMark>,
     pub(super) record: Record,
     pub(super) row: RowKey,
     pub(super) token: u64,
     pub(super) since: BootInstant,
     pub(super) ttl: Duration,
     pub(super) slot: Slot<D>,
+    heard: std::sync::Mutex<Heard>,
     ended: watch::Sender<bool>,
     /// Its end has begun, by us.
     is_ending: AtomicBool,
@@ -54,6 +58,14 @@ pub struct HeldRow<D: RowDialect> {
     seems_ended: AtomicBool,
     pub(super) sessions: Arc<RowSessions<D>>,
     pending_attempts: Arc<PendingAttempts>,
+}
+
+/// What is known of when its session was last not silent. The server counts the silence from there.
+struct Heard {
+    /// The session has answered something, or was seen at work, after this.
+    after: BootInstant,
+    /// The numbers of [`RowActivity::Idle`] that were seen since, each with when that was asked.
+    idle: Vec<(i64, BootInstant)>,
 }
 
 /// How far the release of a hold has come.
@@ -98,12 +110,14 @@ impl<D: RowDialect> HeldRow<D> {
             owner,
             id,
             server: open.server.clone(),
+            mark: open.mark.clone(),
             record,
             row,
             token,
             since,
             ttl: open.ttl,
             slot: Arc::new(Mutex::new(Some(open))),
+            heard: std::sync::Mutex::new(Heard { after: since, idle: Vec::new() }),
             ended: watch::Sender::new(false),
             is_ending: AtomicBool::new(false),
             is_committed: AtomicBool::new(false),
@@ -138,6 +152,11 @@ impl<D: RowDialect> HeldRow<D> {
         let has_work = self.has_work.load(Ordering::SeqCst);
         self.said_no_work.store(!has_work, Ordering::SeqCst);
         has_work
+    }
+
+    /// Whether the body has used its session.
+    pub(super) fn has_worked(&self) -> bool {
+        self.has_work.load(Ordering::SeqCst)
     }
 
     /// Notes that the body works, and tells whether it has worked before.
@@ -176,6 +195,33 @@ impl<D: RowDialect> HeldRow<D> {
         self.seems_ended.swap(true, Ordering::AcqRel)
     }
 
+    /// Its session has lived after this, and was not silent.
+    pub(super) fn note_heard(&self, after: BootInstant) {
+        let mut heard = self.heard();
+        heard.after = heard.after.max(after);
+        heard.idle.clear();
+    }
+
+    /// What the server says of its session to others, who asked at this time.
+    pub(super) fn note_activity(&self, activity: RowActivity, asked: BootInstant) {
+        let RowActivity::Idle(number) = activity else { return self.note_heard(asked) };
+        let mut heard = self.heard();
+        if let Some(place) = heard.idle.iter().rposition(|(before, _)| before.abs_diff(number) > 1) {
+            heard.after = heard.after.max(heard.idle[place].1);
+            heard.idle.drain(..=place);
+        }
+        heard.idle.push((number, asked));
+    }
+
+    /// From when its ttl counts.
+    pub(super) fn heard_after(&self) -> BootInstant {
+        self.heard().after
+    }
+
+    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     /// Takes its session, to end the transaction, if it is free within this time. Nobody gets it after that.
     pub(super) async fn begin_end(
         &self,
@@ -188,8 +234,13 @@ impl<D: RowDialect> HeldRow<D> {
 
     /// Whether its session is still in the transaction with the row.
     pub(super) async fn is_in(&self, conn: &mut D::Conn) -> Result<bool> {
-        let dialect = &self.sessions.context.dialect;
-        match dialect.is_in(conn, &self.id).await {
+        let context = &self.sessions.context;
+        let (dialect, asked) = (&context.dialect, context.clock.now());
+        match guarded(dialect.is_in(conn, &self.id)).await {
+            Ok(true) => {
+                self.note_heard(asked);
+                Ok(true)
+            }
             Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => Ok(false),
             answer => answer.map_err(|error| refused(dialect, error)),
         }
@@ -217,12 +268,13 @@ impl<D: RowDialect> Drop for HeldRow<D> {
         // An abandon that follows waits for it.
         let (pending_attempt, id, sessions) =
             (self.pending_attempts.begin(self.owner), self.id.clone(), self.sessions.clone());
+        let has_work = self.has_worked();
         background.spawn(async move {
             let _pending_attempt: PendingAttempt = pending_attempt;
             let clock = &sessions.context.clock;
-            let undoing = sessions.context.dialect.rollback(&mut open.conn, &id);
+            let undoing = guarded(sessions.context.dialect.rollback(&mut open.conn, &id));
             if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
-                sessions.put(open);
+                sessions.give_back(open, has_work);
             }
         });
     }

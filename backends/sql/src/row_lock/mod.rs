@@ -30,9 +30,10 @@ mod table;
 mod taking;
 mod transaction;
 
-pub use dialect::{Committed, RowAsk, RowDialect, RowId, RowWords, Taken};
+pub use dialect::{Committed, RowActivity, RowAsk, RowDialect, RowId, RowWords, Taken};
 pub use held::HeldRow;
 pub use statements::{ROW_KEYS, ROWS};
 pub use store::RowLock;
+pub(crate) use table::is_name;
 pub use table::{ROW_OPTIONS, RowKey, RowKind, RowTable};
 pub use transaction::{RowConnection, RowTransaction};

@@ -14,6 +14,7 @@ use super::held::HeldRow;
 use super::table::RowTable;
 use crate::dialect::{Statement, Value};
 use crate::session::{StoreContext, refused};
+use crate::session_mark::SessionMark;
 use crate::watched_holds::WatchedHolds;
 
 /// How old a hold's last look may be.
@@ -156,15 +157,14 @@ impl<D: RowDialect> RowMonitor<D> {
         }
     }
 
-    /// Ends a session of this server. After a failover another server answers, where the number may be somebody else's: nothing
-    /// is ended there, and this is false.
-    pub(super) async fn kill(&self, session: i64, of: &Arc<str>) -> Result<bool> {
-        let asked = of.clone();
-        let killing = self.ask(move |dialect, conn, server| match *asked == *server {
-            true => dialect.kill(conn, session),
-            false => Box::pin(async { Ok(()) }),
+    /// Ends a session of this server, if it is still the same one. False if another server answers, as after a failover.
+    pub(super) async fn kill(&self, session: &SessionMark, of: &Arc<str>) -> Result<bool> {
+        let session = session.clone();
+        let killing = self.ask(move |dialect, conn, _| {
+            let session = session.clone();
+            Box::pin(async move { dialect.end_marked(conn, &session).await })
         });
-        killing.await.map(|((), server)| *server == **of)
+        killing.await.map(|(_, server)| *server == **of)
     }
 
     /// Ends the session of a hold, if the server that is asked sees it live. The record's number alone says nothing: after a

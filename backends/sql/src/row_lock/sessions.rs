@@ -3,10 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Result};
 
 use super::dialect::RowDialect;
 use crate::session::StoreContext;
+use crate::session_mark::SessionMark;
 
 /// The most sessions without a hold that are kept.
 const MOST: usize = 16;
@@ -17,6 +19,7 @@ const GOODBYE: Duration = Duration::from_secs(1);
 pub(super) struct RowSession<D: RowDialect> {
     pub(super) conn: D::Conn,
     pub(super) number: i64,
+    pub(super) mark: Option<SessionMark>,
     /// The server at its other end.
     pub(super) server: Arc<str>,
     /// After so much silence the server ends it.
@@ -57,13 +60,14 @@ impl<D: RowDialect> RowSessions<D> {
         let opening = async {
             let (mut conn, number, server) = dialect.connect_row().await?;
             dialect.end_row_after(&mut conn, ttl).await?;
-            Ok((conn, number, server))
+            let mark = dialect.mark(&mut conn).await.map_err(|error| dialect.fault(error))?;
+            Ok((conn, number, mark, server))
         };
         let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
         let opened = clock.timeout_at(clock.now().after(timeout), opening).await.ok_or_else(late).flatten();
-        let (conn, number, server) = opened.map_err(Error::never_sent)?;
+        let (conn, number, mark, server) = opened.map_err(Error::never_sent)?;
         let now = clock.now();
-        Ok(RowSession { conn, number, server: server.into(), ttl, used: now, opened: now })
+        Ok(RowSession { conn, number, mark, server: server.into(), ttl, used: now, opened: now })
     }
 
     /// Keeps a session for the next hold. It must be in no transaction.
@@ -73,6 +77,29 @@ impl<D: RowDialect> RowSessions<D> {
         if idle.len() < MOST && self.is_fresh(&open) {
             idle.push(open);
         }
+    }
+
+    /// Keeps a session for the next hold, or replaces one that a body has used.
+    pub(super) fn give_back(self: &Arc<Self>, open: RowSession<D>, is_used: bool) {
+        if is_used {
+            self.replace(open);
+        } else {
+            self.put(open);
+        }
+    }
+
+    /// Ends a session that a body has used, and opens another one in its place, so that nothing that the body has set there is the
+    /// next body's: temporary tables, variables, modes.
+    pub(super) fn replace(self: &Arc<Self>, used: RowSession<D>) {
+        let Ok(background) = background() else { return };
+        let sessions = self.clone();
+        background.spawn(async move {
+            let ttl = used.ttl;
+            sessions.close(vec![used]).await;
+            if let Ok(fresh) = sessions.open(ttl).await {
+                sessions.put(fresh);
+            }
+        });
     }
 
     /// Ends those that were idle for so long that the server may end them soon.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_contract::{Error, ErrorKind, Hold, Result, Settle};
 use futures::future::BoxFuture;
 
-use super::aside::ask_aside;
+use super::aside::{ask_aside, guarded};
 use super::dialect::{Committed, RowDialect};
 use super::held::HeldRow;
 use super::shared::RowShared;
@@ -16,6 +16,9 @@ use crate::session::ANSWER_LIMIT;
 /// How long the server is asked what became of a commit, and how often.
 const OUTCOME: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(20);
+/// How long the session may take for what comes before the commit. It and the question together are shorter than the engine waits,
+/// so that a session which a given-up statement has made useless is told as a commit that was never sent.
+const QUESTION: Duration = Duration::from_secs(2);
 pub(super) const ENDED: &str = "a statement of the body ended the transaction, and may have committed it";
 
 impl<D: RowDialect> Settle for RowLock<D> {
@@ -37,27 +40,28 @@ impl<D: RowDialect> Settle for RowLock<D> {
 impl<D: RowDialect> RowShared<D> {
     async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
-        // As long as for an answer: a renewal of ours may be under way, on a server that is slow.
-        let Some(mut slot) = held.begin_end(clock, ANSWER_LIMIT).await else {
+        // A renewal of ours may be under way, on a server that is slow.
+        let Some(mut slot) = held.begin_end(clock, QUESTION).await else {
             return Err(refusal("its session is still in use, such as by a statement of the body on another task"));
         };
         // Behind this, a request that has not ended drops the connection.
         let Some(mut open) = slot.take() else { return Err(refusal("the transaction had ended before")) };
         let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
-        let until = clock.now().after(ANSWER_LIMIT);
-        let asking = clock.timeout_at(until, dialect.is_in(&mut open.conn, &held.id)).await;
+        let until = clock.now().after(QUESTION);
+        let asking = clock.timeout_at(until, guarded(dialect.is_in(&mut open.conn, &held.id))).await;
         match asking.ok_or_else(late).flatten() {
             Ok(true) => {}
             Ok(false) => return Err(self.ended_by_the_body(held).await),
             // No commit was sent, so the server rolls back.
             Err(error) => return Err(refusal("its session had ended").because(dialect.fault(error))),
         }
-        let committing = clock.timeout_at(until, dialect.commit(&mut open.conn, &held.id)).await;
+        let until = clock.now().after(ANSWER_LIMIT);
+        let committing = clock.timeout_at(until, guarded(dialect.commit(&mut open.conn, &held.id))).await;
         let error = match committing.ok_or_else(late).flatten() {
             Ok(committed @ (Committed::Clean | Committed::Marked)) => {
                 held.note_committed();
                 if committed == Committed::Clean {
-                    self.sessions.put(open);
+                    self.sessions.replace(open);
                 }
                 return Ok(());
             }

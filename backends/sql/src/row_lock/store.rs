@@ -24,8 +24,9 @@ use crate::collisions::Collisions;
 use crate::dialect::Value;
 use crate::pool::Pool;
 use crate::session::{ANSWER_LIMIT, StoreContext};
+use crate::session_mark::LeftSessions;
 use crate::settings::Settings;
-use crate::ways::Way;
+use crate::ways::{Way, Ways};
 
 /// How often sessions without a hold are looked at.
 const TIDY: Duration = Duration::from_secs(5);
@@ -55,6 +56,7 @@ impl<D: RowDialect> RowLock<D> {
             settings,
             statements: common,
             collisions: Collisions::default(),
+            left_sessions: LeftSessions::default(),
         });
         let preparing = {
             let (context, table) = (context.clone(), table.clone());
@@ -62,22 +64,22 @@ impl<D: RowDialect> RowLock<D> {
                 let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
                 let preparing = async {
                     let (mut conn, server) = context.dialect.connect().await?;
-                    let kind = context.dialect.prepare_row(&mut conn, &table).await?;
-                    Ok((conn, server, kind))
+                    let prepared = context.dialect.prepare_row(&mut conn, &table).await?;
+                    Ok((conn, server, prepared))
                 };
                 let until = context.clock.now().after(ANSWER_LIMIT);
-                let (conn, server, kind) = context.clock.timeout_at(until, preparing).await.ok_or_else(late)??;
-                Ok::<_, Error>((conn, server, kind, Pool::here(&context, context.settings.max_connections)?))
+                let (conn, server, prepared) = context.clock.timeout_at(until, preparing).await.ok_or_else(late)??;
+                Ok::<_, Error>((conn, server, prepared, Pool::here(&context, context.settings.max_connections)?))
             }
         };
         // On our thread: all connections live there, and must not end with the caller's runtime.
-        let (conn, server, kind, pool) = background()?.run(preparing).await??;
+        let (conn, server, (kind, place), pool) = background()?.run(preparing).await??;
         let monitor = Arc::new(RowMonitor::new(&context, &table, conn, server));
         let shared = Arc::new(RowShared {
             statements,
             table,
             kind,
-            ways: Arc::default(),
+            ways: Arc::new(Ways::new(Way::Row, &place)),
             pending_attempts: Arc::default(),
             sessions: Arc::new(RowSessions::new(&context)),
             pool,
@@ -137,7 +139,7 @@ impl<D: RowDialect> RowShared<D> {
             return Ok(());
         }
         let (ways, claim) = (self.ways.clone(), claim.clone());
-        self.pool.run(move |session| Box::pin(async move { ways.agree(session, &claim.key, Way::Row).await })).await
+        self.pool.run(move |session| Box::pin(async move { ways.agree(session, &claim.key).await })).await
     }
 
     /// Who holds a lock that was refused.

@@ -122,6 +122,13 @@ impl RowTable {
         name_of(&format!("{}{}", self.records(), row.text())).name
     }
 
+    /// What decides which lock a key is, by the full name of the column in the server. Records are named as the URL is written,
+    /// so one table that is written in two ways would have two tokens.
+    #[must_use]
+    pub fn place(&self, column: &str) -> String {
+        if self.schema.is_some() { format!("{column}, written with its schema") } else { column.to_owned() }
+    }
+
     /// The beginning of the names of its records.
     pub(super) fn records(&self) -> String {
         let schema = self.schema.as_ref().map_or_else(String::new, |schema| format!("{schema}."));
@@ -141,7 +148,7 @@ impl RowKey {
 }
 
 /// A name that may stand between quotes of any server.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
     begins && text.len() <= 63 && text.bytes().all(inner)

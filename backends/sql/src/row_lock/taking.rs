@@ -18,9 +18,13 @@ use super::shared::RowShared;
 use super::table::RowKey;
 use crate::dialect::{Refusal, Value};
 use crate::session::refused;
+use crate::session_mark::SessionMark;
 
 /// How often a row that is missing is made, and asked for again: another process may sweep it in between.
 const MADE: u32 = 3;
+
+/// How long a waiter that was granted the row may take to say that it is there.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// What a request for a row found.
 pub(super) enum Found<D: RowDialect> {
@@ -28,20 +32,20 @@ pub(super) enum Found<D: RowDialect> {
     Busy,
 }
 
-/// The session that is asked for a row now, by its number and its server.
+/// The session that is asked for a row now, and its server.
 #[derive(Default)]
-pub(super) struct AskedSession(Mutex<Option<(i64, Arc<str>)>>);
+pub(super) struct AskedSession(Mutex<Option<(SessionMark, Arc<str>)>>);
 
 impl AskedSession {
-    fn set(&self, number: i64, server: &Arc<str>) {
-        *self.place() = Some((number, server.clone()));
+    fn set(&self, session: Option<&SessionMark>, server: &Arc<str>) {
+        *self.place() = session.map(|session| (session.clone(), server.clone()));
     }
 
-    fn take(&self) -> Option<(i64, Arc<str>)> {
+    fn take(&self) -> Option<(SessionMark, Arc<str>)> {
         self.place().take()
     }
 
-    fn place(&self) -> std::sync::MutexGuard<'_, Option<(i64, Arc<str>)>> {
+    fn place(&self) -> std::sync::MutexGuard<'_, Option<(SessionMark, Arc<str>)>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -66,7 +70,7 @@ impl<D: RowDialect> RowShared<D> {
             };
             // Its connection is closed. A server that waits for a row does not see that.
             if waits && let Some((session, server)) = session.take() {
-                let _ = shared.monitor.kill(session, &server).await;
+                let _ = shared.monitor.kill(&session, &server).await;
             }
             circle.end().await;
             if let Some(found) = found {
@@ -131,9 +135,16 @@ impl<D: RowDialect> RowShared<D> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let (mut open, mut is_new) = self.sessions.get(claim.ttl).await?;
         loop {
-            let ask = RowAsk { table: &self.table, key: row, hold, is_shared: claim.mode == Mode::Read, wait };
+            let ask = RowAsk {
+                table: &self.table,
+                key: row,
+                hold,
+                is_shared: claim.mode == Mode::Read,
+                wait,
+                silence: SILENCE.min(claim.ttl),
+            };
             let asked = clock.now();
-            session.set(open.number, &open.server);
+            session.set(open.mark.as_ref(), &open.server);
             let taking = async {
                 let taken = dialect.take_row(&mut open.conn, ask).await?;
                 if wait.is_none() {
@@ -142,7 +153,7 @@ impl<D: RowDialect> RowShared<D> {
                 // After a wait the server counts the silence anew. Since when cannot be told by the time of that answer, which
                 // may come late: only this request, once it is answered, says that the session lived when it was sent.
                 let since = clock.now();
-                dialect.end_wait(&mut open.conn, taken).await?;
+                dialect.end_wait(&mut open.conn, taken, claim.ttl).await?;
                 Ok((taken, since))
             };
             match taking.await {

@@ -22,7 +22,11 @@ const LONG: Duration = Duration::from_secs(600);
 async fn a_dropped_attempt_holds_nothing_once_it_is_undone(database: Database) {
     let (one, other) = (database.store().await, database.store().await);
     let (mut dropped, mut granted) = (0, 0);
-    for round in 0..150 {
+    for round in 0.. {
+        if round >= 150 && dropped > 10 && granted > 10 {
+            break;
+        }
+        assert!(round < 5000, "{dropped} dropped, {granted} granted: nothing is proven");
         // Now and then a key without a row, which is an insert.
         let text = (round / 10).to_string();
         let claim = database.claim(&text, LONG);
@@ -35,7 +39,6 @@ async fn a_dropped_attempt_holds_nothing_once_it_is_undone(database: Database) {
         let next = attempt(&other, &database.claim(&text, LONG)).await.unwrap();
         assert_eq!(other.release(&next.expect("held by a caller that is gone")).await.unwrap(), Released::Released);
     }
-    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing is proven");
     assert_eq!(database.held().await, [""; 0]);
 }
 
@@ -58,7 +61,11 @@ async fn a_dropped_start_of_a_run_gives_its_period_back(database: Database) {
 async fn a_dropped_release_frees_the_lock_or_leaves_it_held(database: Database) {
     let store = database.store().await;
     let (mut freed, mut left) = (0, 0);
-    for round in 0..80 {
+    for round in 0.. {
+        if round >= 80 && freed > 5 && left > 5 {
+            break;
+        }
+        assert!(round < 5000, "{freed} freed, {left} left: nothing is proven");
         let hold = take(&store, &database.claim("a", LONG)).await;
         let pause = Duration::from_micros(fastrand::u64(0..1500)) * (round % 4);
         drop_after(fastrand::usize(0..6), pause, store.release(&hold)).await;
@@ -68,7 +75,6 @@ async fn a_dropped_release_frees_the_lock_or_leaves_it_held(database: Database) 
             Released::NotOwner => freed += 1,
         }
     }
-    assert!(freed > 5 && left > 5, "{freed} freed, {left} left: nothing is proven");
     assert_eq!(database.held().await, [""; 0]);
 }
 
@@ -76,11 +82,14 @@ async fn a_dropped_renewal_does_not_lose_the_lock(database: Database) {
     let store = database.store().await;
     let hold = take(&store, &database.claim("a", LONG)).await;
     let mut dropped = 0;
-    for _ in 0..60 {
+    for round in 0.. {
+        if round >= 60 && dropped > 5 {
+            break;
+        }
+        assert!(round < 5000, "{dropped} dropped: nothing is proven");
         let pause = Duration::from_micros(fastrand::u64(0..300));
         dropped += u32::from(drop_after(1, pause, store.renew(&[&hold])).await.is_none());
         assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
     }
-    assert!(dropped > 5, "{dropped} dropped: nothing is proven");
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }

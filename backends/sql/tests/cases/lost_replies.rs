@@ -2,7 +2,7 @@
 
 use dlock::ErrorKind;
 use dlock_contract::{Backend, Keeps, Released, Standing};
-use dlock_testkit::holds::{confirm, take, token};
+use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
 use super::kit::{Database, Store, TTL, try_open};
@@ -14,6 +14,8 @@ row_cases! {
     a_renewal_whose_reply_was_lost_loses_nothing
     an_acquisition_that_is_cut_off_after_the_server_did_it_is_confirmed_on_a_new_connection
     a_release_that_is_cut_off_after_the_server_did_it_is_unknown
+    an_acquisition_that_arrives_after_its_abandon_takes_nothing
+    an_acquisition_in_shedlock_s_table_that_arrives_after_its_abandon_takes_nothing
 }
 
 /// A store behind a proxy, with one connection, which has answered already.
@@ -102,4 +104,36 @@ async fn a_release_that_is_cut_off_after_the_server_did_it_is_unknown(database: 
     let error = cut_off(&proxy, store.release(&hold), is_done).await.unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Outage) && error.may_have_left(), "{error}");
     assert_eq!(store.release(&hold).await.unwrap(), Released::NotOwner);
+}
+
+async fn an_acquisition_that_arrives_after_its_abandon_takes_nothing(database: Database) {
+    arrives_late(&database, "").await;
+}
+
+async fn an_acquisition_in_shedlock_s_table_that_arrives_after_its_abandon_takes_nothing(database: Database) {
+    arrives_late(&database, "&layout=shedlock&shedlock_create=yes").await;
+}
+
+/// The network keeps the request until its call has long ended.
+async fn arrives_late(database: &Database, layout: &str) {
+    let proxy = Proxy::start(database.addr()).unwrap();
+    let url = format!("{}?max_connections=1{layout}", database.url_at(proxy.port()));
+    let store = try_open(&url).await.unwrap();
+    for once in [false, true] {
+        let claim = || {
+            let once = once.then(|| Box::new(dlock::OncePer::new(std::time::Duration::from_secs(3600))));
+            claim_on(&database.claim("a", TTL).key, TTL, |claim| claim.once_per = once)
+        };
+        // The row is there, so that one request is enough.
+        store.release(&take(&store, &database.claim("a", TTL)).await).await.unwrap();
+        proxy.keep();
+        let late = claim();
+        attempt(&store, &late).await.unwrap_err();
+        wait_until("it is undone", async || store.abandon(&late).await.is_ok()).await.unwrap();
+        proxy.deliver_all();
+        // It arrives within a moment.
+        tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+        let next = take(&store, &claim()).await;
+        assert_eq!(store.release(&next).await.unwrap(), Released::Released);
+    }
 }

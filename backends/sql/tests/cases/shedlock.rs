@@ -22,6 +22,8 @@ row_cases! {
     a_java_holder_is_shown_and_listed_and_is_nobody_s_to_break
     java_nodes_and_ours_lose_no_count
     the_table_is_shedlock_s_own_or_another_one_that_the_url_names
+    a_missing_table_is_made_only_if_the_url_says_so
+    a_table_that_differs_in_case_alone_is_named_by_an_error_and_can_be_used
     a_table_that_cannot_hold_locks_is_refused
     a_namespace_has_one_layout
     the_layout_is_off_unless_the_url_asks_for_it
@@ -37,7 +39,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 impl Database {
     async fn shed(&self) -> Store {
-        self.store_with("layout=shedlock").await
+        self.store_with("layout=shedlock&shedlock_create=yes").await
     }
 
     /// A Java node with this value of `locked_by` asks once. True if it has the lock then.
@@ -200,17 +202,40 @@ async fn java_nodes_and_ours_lose_no_count(database: Database) {
 }
 
 async fn the_table_is_shedlock_s_own_or_another_one_that_the_url_names(database: Database) {
-    let store = database.store_with("layout=shedlock&shedlock_table=jobs_of_java").await;
+    let store = database.store_with("layout=shedlock&shedlock_table=jobs_of_java&shedlock_create=yes").await;
     take(&store, &database.claim("job", TTL)).await;
     assert_eq!(database.lines("SELECT name FROM jobs_of_java").await, ["job"]);
-    drop(database.shed().await);
+    // Two tables are two locks, under the name of one namespace.
+    let other = database.shed().await;
+    let error = other.try_acquire(&database.claim("job", TTL), Queue::Leave).await.unwrap_err();
+    assert!(error.to_string().contains("jobs_of_java"), "{error}");
     assert_eq!(database.number("SELECT COUNT(*) FROM shedlock").await, 0);
-    for wrong in ["My", "a-b", "a'b", "", "a..b"] {
+    for wrong in ["a-b", "a'b", "", "a..b", "a.b.c"] {
         let url = format!("{}?layout=shedlock&shedlock_table={wrong}", database.url());
         let error = try_open(&url).await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{wrong}: {error}");
         assert!(error.to_string().contains("shedlock_table"), "{error}");
     }
+}
+
+async fn a_missing_table_is_made_only_if_the_url_says_so(database: Database) {
+    let error = try_open(&format!("{}?layout=shedlock", database.url())).await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{error}");
+    assert!(error.to_string().contains("shedlock_create=yes"), "{error}");
+    drop(database.shed().await);
+    try_open(&format!("{}?layout=shedlock", database.url())).await.unwrap();
+}
+
+async fn a_table_that_differs_in_case_alone_is_named_by_an_error_and_can_be_used(database: Database) {
+    database.change(&kit::RIGHT_SHEDLOCK[0].replace("shedlock", kit::LARGE_SHEDLOCK)).await;
+    for create in ["", "&shedlock_create=yes"] {
+        let error = try_open(&format!("{}?layout=shedlock{create}", database.url())).await.unwrap_err();
+        assert!(error.to_string().contains(".SHEDLOCK`"), "{error}");
+    }
+    let store = database.store_with("layout=shedlock&shedlock_table=SHEDLOCK").await;
+    let hold = take(&store, &database.claim("job", TTL)).await;
+    assert_eq!(database.lines(&format!("SELECT name FROM {}", kit::LARGE_SHEDLOCK)).await, ["job"]);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
 async fn a_table_that_cannot_hold_locks_is_refused(database: Database) {

@@ -18,7 +18,12 @@ named_cases! {
 async fn a_dropped_attempt_holds_nothing(database: Database) {
     let (one, other) = (open(&database).await, open(&database).await);
     let (mut dropped, mut granted, mut slowest) = (0, 0, Duration::ZERO);
-    for round in 0..200 {
+    // On a fast machine few attempts are dropped, and on a slow one few end.
+    for round in 0.. {
+        if round >= 200 && dropped > 10 && granted > 10 {
+            break;
+        }
+        assert!(round < 5000, "{dropped} dropped, {granted} granted: nothing is proven");
         let claim = database.claim("a", TTL);
         // Slow and busy machines differ by much: half of the attempts get time to end.
         let pause = Duration::from_micros(fastrand::u64(0..2000)) * (1 + round % 4);
@@ -32,7 +37,6 @@ async fn a_dropped_attempt_holds_nothing(database: Database) {
         slowest = slowest.max(after);
         other.release(&hold).await.unwrap();
     }
-    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing is proven");
     assert_eq!(session_of(&database, "a").await, None);
     eprintln!("{dropped} dropped, {granted} done; the next one had the lock after {slowest:?} at the latest");
 }

@@ -20,6 +20,7 @@ row_lock_cases! {
     a_body_without_a_statement_for_longer_than_the_ttl_goes_on
     a_statement_of_three_ttls_is_no_loss
     each_hold_has_a_higher_token_also_after_a_rollback
+    nothing_of_a_body_s_session_is_left_to_the_next_body
 }
 
 fn failure() -> Failure {
@@ -199,5 +200,22 @@ async fn each_hold_has_a_higher_token_also_after_a_rollback(database: Database) 
         world.until_free().await;
     }
     sessions.dedup();
-    assert_eq!(sessions.len(), 1, "a session that ended in order was not used again");
+    assert_eq!(sessions.len(), 4, "a body has the session of another one");
+}
+
+async fn nothing_of_a_body_s_session_is_left_to_the_next_body(database: Database) {
+    let world = World::new(database).await;
+    for commits in [true, false] {
+        let body = async |held: Held| {
+            run(&mut transaction(&held)?, "CREATE TEMPORARY TABLE secret (id INT)").await?;
+            if commits { Ok(()) } else { Err(failure()) }
+        };
+        let done = world.lock().run_fallible(body).await;
+        assert_eq!(done.is_ok(), commits, "{done:?}");
+        for _ in 0..3 {
+            let other = async |held: Held| run(&mut transaction(&held)?, "SELECT id FROM secret").await;
+            let error = world.registry.lock("other").run_fallible(other).await.unwrap_err();
+            assert!(error.downcast_ref::<sqlx::Error>().is_some(), "the table is there, or {error}");
+        }
+    }
 }

@@ -16,6 +16,7 @@ row_lock_cases! {
     a_check_at_the_start_repeats_what_was_found
     readers_share_a_row_and_keep_writers_out
     a_namespace_of_another_way_is_refused
+    a_namespace_has_the_rows_of_one_table
 }
 
 fn order(registry: &dlock::Registry, id: u32) -> Lock {
@@ -191,4 +192,23 @@ async fn a_namespace_of_another_way_is_refused(database: Database) {
     let error = world.lock().backend("lease").acquire().await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::SchemaMismatch);
     assert!(error.to_string().contains("way=row"), "{error}");
+}
+
+/// One key is one lock, whatever else the URL says.
+async fn a_namespace_has_the_rows_of_one_table(database: Database) {
+    let world = World::new(database).await;
+    world.database.change("CREATE TABLE jobs (id BIGINT PRIMARY KEY, n BIGINT NOT NULL UNIQUE)").await;
+    for table in ["data", "jobs"] {
+        world.database.change(&format!("INSERT INTO {table} VALUES (1, 1)")).await;
+    }
+    let at = async |more: &str| registry(&world.database, &format!("{}?way=row{more}", world.database.url())).await;
+    let first = at("&table=jobs&column=id").await;
+    let guard = order(&first, 1).acquire().await.unwrap();
+    for other in ["", "&table=data&column=id", "&table=jobs&column=n"] {
+        let error = order(&at(other).await, 1).try_acquire().await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{other}: {error}");
+        assert!(error.to_string().contains(".jobs.id"), "{error}");
+    }
+    assert_eq!(*order(&at("&table=jobs&column=id").await, 1).try_acquire().await.unwrap_err().kind(), ErrorKind::Busy);
+    guard.release().await.unwrap();
 }

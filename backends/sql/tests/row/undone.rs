@@ -13,6 +13,7 @@ row_lock_cases! {
     a_body_that_goes_on_after_its_own_commit_is_told_and_writes_nothing
     a_body_that_goes_on_after_its_own_rollback_is_told_although_nobody_wants_the_row
     readers_behind_a_writer_whose_transaction_has_ended_hold
+    a_statement_that_the_body_gives_up_is_no_panic_and_no_riddle
 }
 
 /// Long enough that no renewal tells of anything here by itself.
@@ -109,4 +110,31 @@ async fn readers_behind_a_writer_whose_transaction_has_ended_hold(database: Data
     assert_eq!(other.lock("a").holders().await.unwrap().holders.len(), 2);
     drop(conn);
     assert!(writer.confirm().await.unwrap_err().is_lost());
+}
+
+/// The client library may panic where an answer was half read.
+async fn a_statement_that_the_body_gives_up_is_no_panic_and_no_riddle(database: Database) {
+    let world = World::new(database).await;
+    let rows: Vec<_> = (10..2000).map(|id| format!("({id}, {id})")).collect();
+    world.database.change(&format!("INSERT INTO data VALUES {}", rows.join(", "))).await;
+    for id in 10_000..10_060 {
+        let body = async |held: dlock::Held| {
+            let mut tx = transaction(&held)?;
+            run(&mut tx, &format!("INSERT INTO data VALUES ({id}, 0)")).await?;
+            let mut conn = tx.conn().await?;
+            let pause = Duration::from_micros(fastrand::u64(0..3000));
+            let _ =
+                tokio::time::timeout(pause, conn.fetch_all("SELECT a.id, b.n FROM data a, data b LIMIT 20000")).await;
+            drop(conn);
+            if id % 2 == 0 { run(&mut tx, "SELECT 1").await } else { Ok(()) }
+        };
+        let done = world.lock().ttl(TTL).run_fallible(body).await;
+        if let Err(error) = &done {
+            let error = error.downcast_ref::<dlock::Error>().unwrap_or_else(|| panic!("{error}"));
+            let fits = error.is_lost() || *error.kind() == dlock::ErrorKind::CommitRefused;
+            assert!(fits, "{error}");
+        }
+        let stands = world.data().await.contains(&id.to_string());
+        assert_eq!(stands, done.is_ok(), "{done:?}");
+    }
 }

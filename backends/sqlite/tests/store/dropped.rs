@@ -15,7 +15,11 @@ async fn a_dropped_attempt_leaves_no_transaction_and_no_row() {
     let (one, other) = (store.open().await, store.open().await);
     take(&one, &claim("warm", TTL)).await;
     let (mut dropped, mut granted) = (0, 0);
-    for round in 0..200 {
+    for round in 0.. {
+        if round >= 200 && dropped > 10 && granted > 10 {
+            break;
+        }
+        assert!(round < 5000, "{dropped} dropped, {granted} granted: nothing is proven");
         let claim = claim("a", TTL);
         let pause = Duration::from_micros(fastrand::u64(0..400));
         if drop_after(fastrand::usize(0..8), pause, one.try_acquire(&claim, Queue::Leave)).await.is_some() {
@@ -29,7 +33,6 @@ async fn a_dropped_attempt_leaves_no_transaction_and_no_row() {
         one.abandon(&claim).await.unwrap();
         assert!(!is_held(&other, "a").await, "round {round}: a dropped attempt still holds the lock");
     }
-    assert!(dropped > 10 && granted > 10, "{dropped} dropped, {granted} granted: nothing is proven");
     assert_eq!(store.ask("SELECT count(*) FROM dlock_locks").await, 1);
 }
 

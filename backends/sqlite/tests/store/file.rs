@@ -204,3 +204,16 @@ async fn a_file_held_by_a_writer_is_an_outage_and_renewals_recover() {
     transaction.rollback().await.unwrap();
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
 }
+
+/// As sqlx writes it.
+#[tokio::test]
+async fn a_url_of_sqlx_opens_the_same_file() {
+    let store = crate::store::Store::on_real_time();
+    let registry = dlock::Registry::new();
+    registry.connect("ours", &store.url()).await.unwrap();
+    let theirs = format!("sqlite:{}?mode=rwc", store.path().display());
+    registry.connect("theirs", &theirs).await.unwrap();
+    let _held = registry.lock("a").backend("ours").acquire().await.unwrap();
+    let error = registry.lock("a").backend("theirs").try_acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), dlock::ErrorKind::Busy, "{error}");
+}

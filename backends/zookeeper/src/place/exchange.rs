@@ -41,11 +41,11 @@ impl HoldSession {
             shared.places.forget_empty(next.owner, &place);
             return Ok((Released::NotOwner, None));
         }
-        let client = self.lease.client().await?;
         state.lease = Some(self.lease.clone());
         let lease = &self.lease;
-        lease
-            .while_connected(async {
+        let exchanged = async {
+            let client = lease.client().await?;
+            let exchange = async {
                 let has_slot = self.has_slot(&client).await?;
                 let pending = self.begin_release(has_slot);
                 let replaced =
@@ -66,8 +66,14 @@ impl HoldSession {
                     shared.places.forget_empty(next.owner, &place);
                 }
                 Ok((released, answer))
-            })
-            .await
+            };
+            lease.while_connected(exchange).await
+        };
+        match exchanged.await {
+            // The next claim makes its own attempt, which knows what this one may have left.
+            Err(error) if error.is_retryable() && lease.has_ended().await => Ok((Released::NotOwner, None)),
+            exchanged => exchanged,
+        }
     }
 
     /// In one transaction, deletes the nodes of the hold and makes the node of the next claim. Then reads the queue. This

@@ -33,8 +33,14 @@ impl HoldSession {
         if !self.lease.lives() {
             return Ok(Released::NotOwner);
         }
-        let client = self.lease.client().await?;
-        self.lease.while_connected(self.delete_hold_nodes(&client, &mut state)).await
+        let released = async {
+            let client = self.lease.client().await?;
+            self.lease.while_connected(self.delete_hold_nodes(&client, &mut state)).await
+        };
+        match released.await {
+            Err(error) if error.is_retryable() && self.lease.has_ended().await => Ok(Released::NotOwner),
+            released => released,
+        }
     }
 
     async fn delete_hold_nodes(&self, client: &Client, state: &mut PlaceState) -> Result<Released> {

@@ -3,14 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
-use dlock_contract::{Address, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use zookeeper_client::{Acls, Client, Connector, Error as ClientError};
+use dlock_contract::{Address, BootInstant, Clock, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use zookeeper_client::{Acls, Client, Connector, Error as ClientError, SessionInfo};
 
 use crate::queue::Layout;
 
 const DEFAULT_PORT: u16 = 2181;
 /// A connection that has not answered for this time is given up. If two fifths of the session timeout are less, they count.
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1500);
+/// How long one host may take to say whether it knows a session.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The timeout of that session.
+const PROBE_SESSION: Duration = Duration::from_secs(20);
 /// The length of the host list that the client library gets; it repeats the hosts. The library tries the whole list in random
 /// order, and doubles its pause each time it reaches the end of the list. With a shorter list, a client that was cut off would
 /// be back too late to keep its sessions.
@@ -23,6 +27,7 @@ pub(crate) const FORM: UrlForm = UrlForm::new(
     &["zk"],
     UrlBody::HostsAfterLastAt,
 )
+.port(|_| DEFAULT_PORT)
 .options(&[
     OptionRow::one_of("keys", &["dlock", "literal"]),
     OptionRow::one_of("layout", &["curator", "kazoo"]),
@@ -126,11 +131,51 @@ impl Cluster {
     /// Opens a session with this timeout, on the first server that answers.
     pub(crate) async fn connect(&self, timeout: Duration) -> Result<Client, ConnectError> {
         let connector = self.connector(timeout).map_err(ConnectError::Wrong)?;
+        self.connect_to(connector, &self.host_list).await.map_err(ConnectError::Failed)
+    }
+
+    /// Refuses hosts of two ensembles: all servers of an ensemble know each other's sessions. A host that does not answer is not
+    /// checked.
+    pub(crate) async fn check_ensemble(&self, clock: &Clock) -> Result<()> {
+        let hosts: Vec<_> = self.hosts.split(',').collect();
+        let mut last: Option<(SessionInfo, BootInstant)> = None;
+        for (at, host) in hosts.iter().enumerate().filter(|_| hosts.len() > 1) {
+            let mut connector = self.connector(PROBE_SESSION)?;
+            if let Some((session, _)) = &last {
+                connector = connector.with_session(session.clone());
+            }
+            // The last host closes the session.
+            if at + 1 < hosts.len() {
+                connector = connector.with_detached();
+            }
+            let began = clock.now();
+            match clock.timeout_at(began.after(CHECK_TIMEOUT), self.connect_to(connector, host)).await {
+                Some(Ok(client)) => {
+                    // For less than this time the servers keep it for certain.
+                    let ends = began.after(client.session_timeout() / 2);
+                    last = Some((client.into_session(), ends));
+                }
+                Some(Err(ClientError::SessionExpired))
+                    if last.as_ref().is_some_and(|(_, ends)| clock.now() < *ends) =>
+                {
+                    let text = format!(
+                        "the hosts are servers of two ensembles, which would grant each lock twice: {host} does not know \
+                         the sessions of the others"
+                    );
+                    return Err(Error::config("url", text));
+                }
+                Some(Err(_)) | None => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn connect_to(&self, connector: Connector, hosts: &str) -> Result<Client, ClientError> {
         #[cfg(feature = "tls")]
         if self.tls.is_some() {
-            return connector.secure_connect(&self.host_list).await.map_err(ConnectError::Failed);
+            return connector.secure_connect(hosts).await;
         }
-        connector.connect(&self.host_list).await.map_err(ConnectError::Failed)
+        connector.connect(hosts).await
     }
 
     /// Why the servers give no session, if TLS with them fails.

@@ -18,6 +18,8 @@ pub(crate) fn fault(error: &ClientError) -> Error {
         ClientError::SessionExpired | ClientError::SessionMoved | ClientError::ClientClosed => {
             return Error::outage("the ZooKeeper session has ended");
         }
+        // The servers have swept a container that was empty for a moment. The next attempt makes it anew.
+        ClientError::NoNode => (ErrorKind::Outage, "a node was deleted in ZooKeeper while it was used"),
         ClientError::ConnectionLoss
         | ClientError::NoHosts
         | ClientError::Timeout
@@ -27,4 +29,15 @@ pub(crate) fn fault(error: &ClientError) -> Error {
         _ => (ErrorKind::Protocol, "ZooKeeper gave an unexpected answer"),
     };
     Error::new(kind, format!("{text}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_swept_is_worth_another_attempt() {
+        assert!(fault(&ClientError::NoNode).is_retryable());
+        assert!(!fault(&ClientError::NoAuth).is_retryable());
+    }
 }

@@ -125,15 +125,26 @@ impl Lease {
         let client = client.filter(|_| self.lives()).ok_or_else(ended)?;
         let mut state = client.state_watcher();
         if client.state() != SessionState::SyncConnected {
-            let connected = async { while state.changed().await != SessionState::SyncConnected {} };
+            let is_settled = |state: SessionState| state == SessionState::SyncConnected || state.is_terminated();
+            let settled = async { while !is_settled(state.changed().await) {} };
             let until = self.clock.now().after(RECONNECT_TIMEOUT);
             let not_connected = || Error::outage("there is no connection to ZooKeeper").never_sent();
             // Checked again, because the state may have changed before the watcher was made.
-            if client.state() != SessionState::SyncConnected {
-                self.clock.timeout_at(until, connected).await.ok_or_else(not_connected)?;
+            if !is_settled(client.state()) {
+                self.clock.timeout_at(until, settled).await.ok_or_else(not_connected)?;
+            }
+            if !self.lives() {
+                return Err(ended());
             }
         }
         Ok(client)
+    }
+
+    /// Whether the session has ended, after a request got no answer. Who closes a session from beside breaks its connection
+    /// too, and only the next connection tells why. So this waits for it.
+    pub(crate) async fn has_ended(&self) -> bool {
+        let _ = self.client().await;
+        !self.lives()
     }
 
     /// Gives a request up when the connection has been broken for 500 ms. The client library alone would keep the request

@@ -55,6 +55,7 @@ impl Leases {
             }
             Err(error) => return Err(error),
         };
+        cluster.check_ensemble(clock).await?;
         let mut shortest = SHORTEST;
         let short = loop {
             match connect(&cluster, clock, shortest).await {
@@ -145,8 +146,9 @@ impl Leases {
     }
 
     /// The version and role that a server reports.
-    pub(crate) async fn health(&self) -> Health {
-        four_letter::health(self.cluster.plain_text_hosts(), &self.clock).await
+    pub(crate) async fn health(&self) -> Result<Health> {
+        self.cluster.check_ensemble(&self.clock).await?;
+        Ok(four_letter::health(self.cluster.plain_text_hosts(), &self.clock).await)
     }
 
     fn openings(&self) -> MutexGuard<'_, HashMap<Duration, Opening>> {

@@ -3,9 +3,9 @@
 use dlock::ErrorKind;
 use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError, SessionState};
 use dlock_contract::Backend;
-use dlock_testkit::servers::{Instance, ZooKeeper};
+use dlock_testkit::servers::{self, Instance, ZooKeeper};
 
-use crate::kit::{open, opened, process, shared};
+use crate::kit::{open, opened, own, process, shared};
 
 #[tokio::test]
 async fn a_server_tells_its_version() {
@@ -38,4 +38,21 @@ async fn a_server_that_is_read_only_is_refused() {
     let error = open(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), &ErrorKind::NotPrimary, "{error}");
     assert!(error.to_string().contains("read-only"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_of_two_ensembles_are_refused() {
+    let one = own();
+    let port = servers::free_port();
+    let url = format!("{},127.0.0.1:{port}", one.url());
+    // It cannot be checked while it is down.
+    let store = opened(&url).await;
+    store.ready().await.unwrap();
+    let _other = tokio::task::spawn_blocking(move || Instance::start_on(ZooKeeper::default(), port).unwrap());
+    let _other = _other.await.unwrap();
+    let errors = [store.ready().await.unwrap_err(), open(&url).await.unwrap_err()];
+    for error in errors {
+        assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == "url"), "{error}");
+        assert!(error.message().contains("two ensembles"), "{error}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Sessions: which ttls there are, who shares one, and how it ends.
 
+use std::io::{Read, Write};
 use std::time::Duration;
 
 use dlock::backends::zookeeper::ZooKeeper;
@@ -213,4 +214,58 @@ async fn nothing_is_granted_in_a_session_that_was_given_up_while_the_store_was_a
     proxy.set(Mode::Pass);
     store.abandon(&asked).await.unwrap();
     wait_until("the session to end", async || line(&raw, &place).await.is_empty()).await.unwrap();
+}
+
+/// Closes a session as another client does, while its owner is connected. The owner may be quicker and take it back.
+fn close_from_beside(hold: &Hold, server: &Instance) {
+    let id = session_of(hold).unwrap().id().0;
+    // The password is the first output of Java's generator of random numbers for this seed.
+    let (factor, mask) = (0x5_DEEC_E66D_u64, (1_u64 << 48) - 1);
+    let mut seed = (id as u64 ^ 0xB341_5C00 ^ factor) & mask;
+    let mut message = [0, 0, 0, 45, 0, 0, 0, 0].to_vec();
+    message.extend([0; 8]);
+    message.extend(10_000_i32.to_be_bytes());
+    message.extend(id.to_be_bytes());
+    message.extend(16_i32.to_be_bytes());
+    for _ in 0..4 {
+        seed = (seed.wrapping_mul(factor) + 0xB) & mask;
+        message.extend(((seed >> 16) as u32).to_le_bytes());
+    }
+    message.push(0);
+    let mut stream = std::net::TcpStream::connect(server.addr()).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    stream.write_all(&message).unwrap();
+    let close: Vec<u8> = [8_i32, 1, -11].into_iter().flat_map(i32::to_be_bytes).collect();
+    if stream.read_exact(&mut [0; 41]).and_then(|()| stream.write_all(&close)).is_ok() {
+        // The server closes the connection after that.
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+}
+
+/// The end of the session breaks its connection, so the release gets no answer.
+#[tokio::test]
+async fn a_release_after_another_client_ended_the_session_says_that_the_lock_was_lost() {
+    let server = own();
+    let (one, raw) = (opened(&server.url()).await, raw(&server.url()).await);
+    for way in ["release", "exchange"] {
+        for _ in 0..10 {
+            let (key, long) = (lock("closed"), TTL * 10);
+            let hold = take(&one, &claim_on(&key, long, |_| ())).await;
+            let next = claim_on(&key, long, |_| ());
+            let is_closed = async || {
+                close_from_beside(&hold, &server);
+                line(&raw, &path(&one, &key)).await.is_empty()
+            };
+            wait_until("the session to be closed", is_closed).await.unwrap();
+            let released = match way {
+                "release" => one.release(&hold).await,
+                _ => {
+                    let until = hold.validity.deadline();
+                    one.exchange().unwrap().release_to(&hold, &next, until).await.map(|(released, _)| released)
+                }
+            };
+            assert_eq!(released.unwrap(), Released::NotOwner, "{way}");
+            one.abandon(&next).await.unwrap();
+        }
+    }
 }

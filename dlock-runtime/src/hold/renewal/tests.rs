@@ -7,6 +7,7 @@ use std::time::Instant;
 use futures::executor::block_on;
 
 use super::*;
+use crate::hold::session_watch::SessionWatch;
 use crate::{Guard, Registry};
 use dlock_memory::Memory;
 
@@ -71,4 +72,61 @@ fn a_hold_that_was_released_is_forgotten_at_once() {
         block_on(guard.release()).unwrap();
     }
     assert!(schedule.lock().due.is_empty());
+}
+
+/// Between the moment in which the schedule takes it out and the one in which it puts it back.
+#[test]
+fn a_hold_that_is_attended_to_is_still_listed() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    // No task attends to this one.
+    let schedule = RenewalSchedule::new(&clock);
+    guard.0.duties().next_renewal = clock.now();
+    schedule.put(&guard.0);
+    assert_eq!(schedule.take_due().0.len(), 1);
+    assert_eq!(schedule.holds().len(), 1);
+}
+
+/// A hint that its session has ended may come as soon as it is among the holds of that session.
+#[test]
+fn a_hold_that_is_lost_before_it_knows_its_watch_leaves_it() {
+    let registry = Registry::new();
+    registry.install("memory", Memory::new()).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let watch = SessionWatch::of(&guard.0);
+    assert!(guard.0.lose(dlock_contract::LossCause::Store));
+    guard.0.is_watched_by(watch.clone());
+    assert!(watch.holds().is_empty());
+}
+
+/// The answer to a renewal may come after the end.
+#[test]
+fn a_hold_that_has_ended_is_not_put_back_into_the_schedule() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let tenure = guard.0.clone();
+    block_on(guard.release()).unwrap();
+    let schedule = &registry.context().shared().renewals;
+    apply(&clock, &tenure, Ok(Validity::new(clock.now(), Duration::from_secs(30))));
+    assert!(schedule.lock().due.is_empty());
+}
+
+/// The hold may end before the task that listens is there.
+#[test]
+fn a_watch_without_holds_keeps_no_task() {
+    let registry = Registry::new();
+    registry.install("memory", Memory::new()).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let watch = SessionWatch::of(&guard.0);
+    watch.forget(&guard.0);
+    let (lives, ended) = mpsc::channel::<()>();
+    watch.run(background().unwrap().run(async move {
+        let _lives = lives;
+        std::future::pending().await
+    }));
+    ended.recv().unwrap_err();
 }

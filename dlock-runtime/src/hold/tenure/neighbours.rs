@@ -2,6 +2,8 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
+use dlock_contract::{HoldId, Owner};
+
 use super::Tenure;
 use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
 
@@ -43,8 +45,7 @@ impl Tenure {
 
     /// Whether its release can ask for the next caller of this process.
     fn release_serves_next(&self) -> bool {
-        let plainly = self.end_plan.is_none() && !self.hold.claim.mode.is_shared();
-        plainly && self.store.backend.exchange().is_some()
+        self.end_plan.is_none() && self.store.backend.exchange().is_some()
     }
 
     /// Keeps every other caller of this process from asking while this hold goes on. False if the turn was lost, because its
@@ -59,6 +60,30 @@ impl Tenure {
         let mut neighbours = self.neighbours();
         let cohort = neighbours.cohort.take();
         cohort.filter(|_| self.is_released() && neighbours.turn.is_some())
+    }
+
+    /// Whether another caller of this process had the hold before.
+    fn was_passed_on(&self) -> bool {
+        self.neighbours().cohort.as_ref().is_some_and(|cohort| cohort.block > 0)
+    }
+
+    /// The id of the hold as this process shows it. Of a hold that was passed on each caller has its own, so that nobody
+    /// breaks the hold of a later caller with it.
+    pub(crate) fn id(&self) -> HoldId {
+        let mut owner = *self.hold.claim.owner.as_bytes();
+        if let Some(token) = self.hold.token.filter(|_| self.was_passed_on()) {
+            owner.iter_mut().zip(token.get().to_be_bytes()).for_each(|(byte, other)| *byte ^= other);
+        }
+        HoldId::of(&Owner::from_bytes(owner))
+    }
+
+    /// From now on no other caller of this process gets the hold. False if this caller has it no more.
+    pub(crate) fn stays(&self) -> bool {
+        match &mut self.neighbours().cohort {
+            Some(cohort) => cohort.most = 0,
+            None => return self.is_held(),
+        }
+        true
     }
 
     /// Gives the hold to the next caller of this process. False if no waiter can have it.

@@ -5,8 +5,10 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use dlock_contract::BootInstant;
 
 use super::Tenure;
+use crate::hold::release::release_bound;
 use crate::hold::renewal_schedule::{Duties, Scheduled};
 use crate::hold::session_watch::SessionWatch;
+use crate::queue::TAKEN_UP_WITHIN;
 
 impl Tenure {
     /// Whether a renewal is under way.
@@ -20,6 +22,19 @@ impl Tenure {
         let held = self.is_held();
         duties.renewals += u32::from(held);
         held
+    }
+
+    /// Its release begins in its caller's task. That task may not be polled, and where leases do not end alone, the store
+    /// would then keep the lock as long as this process lives. There the schedule looks whether the release has ended.
+    /// Returns whether it does.
+    pub(crate) fn watch_release(self: &Arc<Self>) -> bool {
+        let is_watched = !self.store.backend.profile().expires_alone;
+        if is_watched {
+            let within = release_bound(self) + TAKEN_UP_WITHIN;
+            self.duties().release_ends = self.shared.clock.now().after(within);
+            self.shared.renewals.put(self);
+        }
+        is_watched
     }
 
     /// Notes who listens to its session.
@@ -38,9 +53,12 @@ impl Scheduled for Tenure {
     }
 
     fn next_duty(&self, duties: &Duties) -> Option<BootInstant> {
+        if !self.is_held() {
+            return Some(duties.release_ends).filter(|due| *due < BootInstant::NEVER);
+        }
         let renewal = if duties.renewals > 0 { BootInstant::NEVER } else { duties.next_renewal };
         let near = if duties.near_told { BootInstant::NEVER } else { self.near_expiry() };
-        Some(renewal.min(near).min(self.valid_until())).filter(|_| self.is_held())
+        Some(renewal.min(near).min(self.valid_until()))
     }
 
     fn is_held(&self) -> bool {

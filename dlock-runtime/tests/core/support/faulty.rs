@@ -132,6 +132,7 @@ impl Faulty {
     async fn fault<T>(&self, step: Step, call: impl Future<Output = T>) -> Result<T> {
         match step {
             Step::Fail => Err(Error::outage("scripted outage")),
+            Step::GrantsAfter(time) => Err(Error::outage("scripted start").with_retry_after(Some(time))),
             Step::NeverSent => Err(Error::outage("scripted refusal of a connection").never_sent()),
             Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
             Step::RefuseTtl => {
@@ -208,6 +209,10 @@ impl Backend for Faulty {
         })
     }
 
+    fn expects_others(&self, _: &LockKey) {
+        *self.state.lock().unwrap().calls.entry(Op::Expects).or_default() += 1;
+    }
+
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         let step = self.step(Op::Renew);
         panic_if(step);
@@ -215,9 +220,16 @@ impl Backend for Faulty {
             match self.fault(step, self.memory.renew(holds)).await {
                 Ok(mut answers) => {
                     for answer in &mut answers {
-                        if let (Step::Stale(by), Ok(Standing::Renewed(validity))) = (step, answer) {
-                            validity.from = validity.from.before(by);
+                        match (step, answer) {
+                            (Step::Stale(by), Ok(Standing::Renewed(validity))) => {
+                                validity.from = validity.from.before(by);
+                            }
+                            (Step::Short(granted), Ok(Standing::Renewed(validity))) => validity.granted = granted,
+                            _ => {}
                         }
+                    }
+                    if let Step::Fewer = step {
+                        answers.pop();
                     }
                     answers
                 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Op {
     Acquire,
+    /// The word that others wait for a key.
+    Expects,
     Together,
     Renew,
     Release,
@@ -27,6 +29,8 @@ pub(crate) enum Step {
     Pass,
     /// Fails, and a retry can help.
     Fail,
+    /// Fails, and says after which time it will grant locks again.
+    GrantsAfter(Duration),
     /// Fails before anything has left.
     NeverSent,
     /// Fails for good.
@@ -47,10 +51,10 @@ pub(crate) enum Step {
     BrokenSignal,
     /// Contended, with a signal that tells a caller with enclosing holds to give way.
     GiveWay,
-    /// It is granted for so long only, as a pushed grant is.
+    /// It is granted or renewed for so long only, as a pushed grant is.
     Short(Duration),
     /// It is done, and said to have begun so long ago. Of a look: each lease has so much less time left.
     Stale(Duration),
-    /// Of several locks in one request all are granted, and one hold fewer comes back.
+    /// Of several locks in one request all are granted or renewed, and one answer fewer comes back.
     Fewer,
 }

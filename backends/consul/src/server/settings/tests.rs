@@ -76,7 +76,9 @@ fn an_address_says_by_its_scheme_whether_it_speaks_tls() {
         "CONSUL_HTTP_SSL" => Some("1".into()),
         _ => None,
     });
-    assert!(http.unwrap().tls.is_none(), "the scheme decides");
+    assert!(http.unwrap().tls.is_some(), "TLS was asked for");
+    let plain = of("consul://", |name| (name == "CONSUL_HTTP_ADDR").then(|| "http://c.example:1".into()));
+    assert!(plain.unwrap().tls.is_none(), "nobody asked for it");
     // Without a word about TLS no token goes to another host.
     assert_eq!(
         wrong_field("consul://", |name| (name == "CONSUL_HTTP_ADDR").then(|| "c.example".into())),

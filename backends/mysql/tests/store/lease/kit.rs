@@ -87,6 +87,9 @@ pub(crate) const RIGHT_SHEDLOCK: [&str; 3] = [
         locked_by VARCHAR(255) NOT NULL) COLLATE utf8mb4_unicode_520_ci",
 ];
 
+/// A name in large letters, as statements have it.
+pub(crate) const LARGE_SHEDLOCK: &str = "SHEDLOCK";
+
 /// How many bytes a statement makes of a hexadecimal text.
 pub(crate) fn bytes(hex: &str) -> String {
     format!("X'{hex}'")

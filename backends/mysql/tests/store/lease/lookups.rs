@@ -13,7 +13,7 @@ use super::cases::sweep::in_use_but_one;
 use super::kit::{Database, TTL};
 use crate::row_kit;
 
-cases_with_own_server! {
+cases_with_own_server! { on both:
     a_locked_row_of_another_key_does_not_delay_a_renewal_of_several
     no_check_of_the_tables_reads_the_catalogue_of_all_databases
     a_sweep_reads_the_oldest_rows_and_not_those_in_use
@@ -45,7 +45,8 @@ async fn no_check_of_the_tables_reads_the_catalogue_of_all_databases(server: Ins
     // A way's own tables, since the namespace belongs to the first one.
     let rows = row_kit::open(&url("way=row&table=stock&column=sku&table_prefix=row_")).await.unwrap();
     rows.ready().await.unwrap();
-    let shared = lease::open(&url("layout=shedlock&table_prefix=java_"), &Clock::system()).await.unwrap();
+    let shared =
+        lease::open(&url("layout=shedlock&shedlock_create=yes&table_prefix=java_"), &Clock::system()).await.unwrap();
     shared.ready().await.unwrap();
     server.ask("SET GLOBAL general_log = OFF").unwrap();
     let sql = "SELECT DISTINCT argument FROM mysql.general_log WHERE command_type IN ('Query', 'Execute') \
@@ -63,7 +64,9 @@ async fn no_check_of_the_tables_reads_the_catalogue_of_all_databases(server: Ins
         {
             let extra: Option<String> = row.try_get("Extra").unwrap();
             let extra = extra.unwrap_or_default();
-            assert!(!extra.contains("Scanned all") && !extra.contains("Scanned 1"), "{sql}: {extra}");
+            // A list of the names of one database opens none of them.
+            let opens = extra.contains("Scanned 1") && !extra.contains("Skip_open_table");
+            assert!(!extra.contains("Scanned all") && !opens, "{sql}: {extra}");
         }
     }
 }

@@ -13,11 +13,12 @@ use crate::named::support::named_cycle;
 use crate::row_cases::support::row_cycle;
 use crate::{named_kit, row_kit};
 
-cases_with_own_server! {
+cases_with_own_server! { on both:
     settings_of_the_server_make_no_difference_to_a_session
     a_read_only_server_is_refused_and_told_when_it_becomes_one
     a_server_without_a_free_connection_is_an_outage_with_its_code
     a_server_that_does_not_write_its_log_at_each_commit_is_told
+    row_locks_refuse_a_log_of_statements_by_name
 }
 
 async fn settings_of_the_server_make_no_difference_to_a_session(_server: Instance, database: Database) {
@@ -206,4 +207,20 @@ async fn a_server_that_does_not_write_its_log_at_each_commit_is_told(_server: In
         assert!(health.findings.iter().all(|text| text.contains("innodb_flush_log_at_trx_commit")), "{health}");
     }
     take(&store, &database.claim("a", TTL)).await;
+}
+
+async fn row_locks_refuse_a_log_of_statements_by_name(_server: Instance, database: Database) {
+    let logs = database.lines("SELECT @@log_bin").await == ["1"];
+    let before = row_kit::open(&database.url()).await.unwrap();
+    database.change("SET GLOBAL binlog_format = 'STATEMENT'").await;
+    database.end_sessions().await;
+    match row_kit::open(&database.url()).await {
+        Err(error) if logs => assert!(error.to_string().contains("binlog_format"), "{error}"),
+        opened => assert_eq!(opened.is_ok(), !logs, "{opened:?}"),
+    }
+    assert_eq!(before.ready().await.is_ok(), !logs);
+    if !logs {
+        // Then the setting means nothing.
+        row_cycle(&database.url(), "a").await;
+    }
 }

@@ -9,7 +9,7 @@ use super::cases::foreign_tables::{
 use super::kit::{Database, try_open};
 use crate::row_kit;
 
-row_cases! {
+named_cases! {
     a_table_of_somebody_else_is_refused_and_left_as_it_is
     a_table_of_somebody_else_is_refused_by_each_way_that_has_one_of_its_name
     a_table_that_was_changed_later_is_told_by_a_question_after_the_state

@@ -32,6 +32,27 @@ async fn redisson(url: String) -> Redisson {
     Redisson::connect(&format!("{url}?layout=redisson"), &Clock::system()).await.unwrap()
 }
 
+/// Under the same key each of them is another lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_probe_tells_of_the_other_forms_and_databases_that_are_in_use() {
+    let server = dlock_testkit::servers::Instance::start(dlock_testkit::servers::Redis::default()).unwrap();
+    let registry = dlock::Registry::new();
+    registry.connect("own", &server.url()).await.unwrap();
+    assert_eq!(
+        registry.ready("own").await.unwrap().findings.iter().filter(|text| text.contains("another lock")).count(),
+        0
+    );
+    for (name, query) in [("literal", "?keys=literal"), ("redisson", "?layout=redisson"), ("second", "2")] {
+        registry.connect(name, &format!("{}{query}", server.url())).await.unwrap();
+    }
+    let findings = registry.ready("own").await.unwrap().findings.join("; ");
+    for text in ["in this database with keys=literal", "in this database with layout=redisson", "in database 2"] {
+        assert!(findings.contains(text), "{text}: {findings}");
+    }
+    let findings = registry.ready("literal").await.unwrap().findings.join("; ");
+    assert!(findings.contains("in this database without keys=literal"), "{findings}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn literal_names_need_the_listed_rights_and_the_shared_names() {
     let (bench, server) = (Bench::new(), server());

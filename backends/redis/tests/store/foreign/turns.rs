@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dlock::{Registry, Wait};
+use dlock::{Clock, Registry, Wait};
+use dlock_contract::{Attempt, Backend, Released};
+use dlock_testkit::holds::until;
 use dlock_testkit::wait_until;
 use redis::Script;
 
@@ -148,6 +150,41 @@ async fn a_polling_foreign_client_gets_its_turns_beside_fair_waiters() {
         3 * MS,
     )
     .await;
+}
+
+/// The head of a queue is killed, or stands still, while a foreign client has the lock at each look. Another waiter looks
+/// in its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_head_of_the_queue_does_not_keep_the_others_from_looking() {
+    for is_killed in [true, false] {
+        let bench = Bench::new();
+        let mut stranger = Stranger::new(&bench);
+        let () = redis::cmd("SET").arg(&bench.name).arg("Zm9yZWlnbg==").query(&mut bench.raw()).unwrap();
+        let () = redis::cmd("PEXPIRE").arg(&bench.name).arg(600_000).query(&mut bench.raw()).unwrap();
+        let (head, next) = (bench.literal().await, bench.literal().await);
+        let [first, second] = [bench.claim(LONG), bench.claim(LONG)];
+        assert!(matches!(head.try_acquire(&first, until()).await.unwrap(), Attempt::Contended(_)));
+        if is_killed {
+            // It leaves its place, and nobody listens there any more.
+            head.close().await;
+        }
+        let asks_soon = async || {
+            let sent = Clock::system().now();
+            match next.try_acquire(&second, until()).await.unwrap() {
+                Attempt::Contended(wake) => wake.ask_by.unwrap().since(sent) < SECOND / 2,
+                attempt => panic!("{attempt:?}"),
+            }
+        };
+        wait_until("the second waiter looks for both", asks_soon).await.unwrap();
+        stranger.unlocks();
+        let taken = async || match next.try_acquire(&second, until()).await.unwrap() {
+            Attempt::Acquired(hold) => next.release(&hold).await.unwrap() == Released::Released,
+            _ => false,
+        };
+        wait_until("the second waiter has the lock", taken).await.unwrap();
+        head.abandon(&first).await.unwrap();
+        bench.empty().await;
+    }
 }
 
 /// Eight strangers that hold long leave the name free for some milliseconds at a time. Ours find one of these moments

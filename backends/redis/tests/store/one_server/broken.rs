@@ -1,4 +1,4 @@
-//! An operator breaks a lock, as `docs/backends.md` says how.
+//! An operator breaks a lock, as `backends/redis/README.md` says how.
 
 use dlock::{Key, Mode, Registry, Wait};
 

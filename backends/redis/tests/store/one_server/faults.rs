@@ -193,8 +193,13 @@ async fn a_command_that_was_renamed_is_named_when_the_store_is_opened() {
             assert!(text.contains(&format!("`{command}` (")) && !error.is_retryable(), "{command}: {text}");
         }
     }
+    // Needed by an option alone.
+    let server = Database::own(&["--rename-command", "wait", "elsewhere"]);
+    let url = format!("{}?wait_replicas=1", server.url);
+    let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }) && error.to_string().contains("`wait` ("), "{error}");
     // It can do without.
-    for command in ["info", "config", "script", "publish", "zrange"] {
+    for command in ["wait", "info", "config", "script", "publish", "zrange"] {
         let server = Database::own(&["--rename-command", command, "elsewhere"]);
         let redis = server.open().await;
         let hold = take(&redis, &claim("k", 10 * SECOND)).await;

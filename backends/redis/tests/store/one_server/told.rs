@@ -55,3 +55,18 @@ async fn renewals_that_a_server_refuses_are_logged_once_however_many_holds_it_ha
     drop(guards);
     registry.shutdown(SECOND).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_that_ends_in_the_queue_names_the_holder() {
+    let database = Database::own(&[]);
+    let (holder, waiter) = (Registry::new(), Registry::new());
+    for registry in [&holder, &waiter] {
+        registry.connect("redis", &database.url).await.unwrap();
+        registry.set_default("redis").unwrap();
+    }
+    let guard = holder.lock(Key::text("named")).ttl(60 * SECOND).acquire().await.unwrap();
+    let error = waiter.lock(Key::text("named")).wait(dlock::Wait::UpTo(SECOND)).acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), dlock::ErrorKind::WaitTimeout, "{error}");
+    assert!(error.to_string().contains("told.rs"), "{error}");
+    guard.release().await.unwrap();
+}

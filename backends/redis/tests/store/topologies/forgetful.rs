@@ -91,8 +91,8 @@ async fn a_failover_keeps_only_the_slots_of_the_failed_back() {
     let bold = open(&with(&cluster.url(), "failover_guard=off")).await;
     let elsewhere = take(&redis, &claim(&other, LONGEST)).await;
     let dead = cluster.clone();
-    blocking(move || dead.nodes[0].kill9().unwrap()).await;
     let since = Instant::now();
+    blocking(move || dead.nodes[0].kill9().unwrap()).await;
     held_back(&redis, &mine).await;
     assert!(matches!(standing_soon(&redis, &elsewhere, LIMIT).await, Standing::Renewed(_)));
     redis.release(&elsewhere).await.unwrap();

@@ -84,8 +84,8 @@ async fn after_a_failover_nothing_is_granted_until_the_longest_ttl_is_over() {
     let hold = take(&redis, &claim("a", ttl)).await;
     let set = fail_over(set).await;
     // The first request that arrives there notices it; earlier holds go on.
-    let _ = standing_soon(&redis, &hold, LIMIT).await;
     let seen = tokio::time::Instant::now();
+    let _ = standing_soon(&redis, &hold, LIMIT).await;
     let error = refusal(&redis, &claim("b", SECOND)).await;
     assert_eq!(*error.kind(), ErrorKind::Outage);
     assert!(error.is_retryable() && error.to_string().contains("failover_guard"), "{error}");
@@ -172,6 +172,41 @@ async fn less_than_a_majority_of_the_sentinels_names_no_primary() {
     // A connected client needs no sentinel.
     take(&redis, &claim("k", SECOND)).await;
     drop(set);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_of_another_group_is_refused_by_its_address() {
+    let (set, other, alien) = blocking(|| {
+        let set = RedisSentinels::start(0, DOWN_AFTER_MS, false, &[]).unwrap();
+        let other = Instance::start(dlock_testkit::servers::Redis::default()).unwrap();
+        let extra = Vec::new();
+        let alien = Instance::start(Sentinel { primary: other.port(), down_after_ms: DOWN_AFTER_MS, extra }).unwrap();
+        (set, other, alien)
+    })
+    .await;
+    let [a, b, c] = [0, 1, 2].map(|number: usize| set.sentinels[number].addr());
+    let mixed = format!("redis-sentinel://{a},{b},{}/main", alien.addr());
+    let error = Redis::connect(&mixed, &Clock::system()).await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{error}");
+    assert!(error.to_string().contains(&alien.addr().to_string()), "{error}");
+    // One that has lost the name takes no part, and is named.
+    let right = open(&format!("redis-sentinel://{a},{b},{c}/main")).await;
+    let set = blocking(move || {
+        set.sentinels[2].ask("SENTINEL REMOVE main").unwrap();
+        set
+    })
+    .await;
+    let findings = right.ready().await.unwrap().findings.join("; ");
+    assert!(findings.contains(&format!("{c} watches no primary")), "{findings}");
+    // One of the same group that tells something else has missed a failover: it is no reason to refuse the others.
+    let set = blocking(move || {
+        set.sentinels[2].ask(&format!("SENTINEL MONITOR main 127.0.0.1 {} 2", set.servers[0].port())).unwrap();
+        set
+    })
+    .await;
+    let again = async || right.ready().await.unwrap().findings.iter().all(|finding| !finding.contains("sentinel"));
+    wait_until("the sentinels agree again", again).await.unwrap();
+    drop((set, other));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

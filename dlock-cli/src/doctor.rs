@@ -1,0 +1,158 @@
+//! `dlock doctor`: what a store is, how fast it is, and what its locks promise.
+//!
+//! It takes locks of its own below `dlock-doctor:`, so rights that are missing show here and not at three in the morning.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use console::style;
+use dlock::{Key, OncePer, Wait};
+use dlock_contract::{Durability, Expiry, Fencing, Profile, WakeStyle};
+use serde::Serialize;
+
+use crate::cli::{DoctorArgs, StoreArgs};
+use crate::exit::{Exit, Failure};
+use crate::output::{print, print_json, words};
+use crate::store::Store;
+
+const TTL: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    kind: &'static str,
+    version: Option<String>,
+    role: Option<String>,
+    connect_ms: f64,
+    /// One lock taken and released.
+    cycle_p50_ms: f64,
+    cycle_p99_ms: f64,
+    /// The store's clock minus that of this host; known where the store tells its time.
+    clock_difference_ms: Option<i64>,
+    promises: Vec<(&'static str, String)>,
+    /// What weakens a promise here.
+    findings: Vec<String>,
+    counts: Vec<(String, u64)>,
+}
+
+pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool) -> Result<Exit, Failure> {
+    if doctor.url.is_some() {
+        args.url = doctor.url;
+    }
+    let began = Instant::now();
+    let store = Store::open(&args).await?;
+    let mut report = Report { connect_ms: milliseconds(began.elapsed()), ..Report::default() };
+    let backend = store.registry.backend(Some(&store.backend)).await?;
+    let profile = backend.profile();
+    report.kind = profile.kind;
+    report.promises = promises(profile);
+    let health = store.registry.ready(&store.backend).await?;
+    (report.version, report.role, report.findings, report.counts) =
+        (health.version, health.role, health.findings, health.counts);
+    let mut cycles = Vec::new();
+    for _ in 0..doctor.rounds {
+        let began = Instant::now();
+        probe(&store, "latency").acquire().await?.release().await?;
+        cycles.push(began.elapsed());
+    }
+    cycles.sort_unstable();
+    let share =
+        |percent: usize| cycles.get(cycles.len().saturating_sub(1) * percent / 100).copied().unwrap_or_default();
+    (report.cycle_p50_ms, report.cycle_p99_ms) = (milliseconds(share(50)), milliseconds(share(99)));
+    report.clock_difference_ms = clock_difference(&store).await;
+    if json {
+        print_json(&report)?;
+    } else {
+        tell(&report)?;
+    }
+    store.registry.shutdown(TTL).await;
+    Ok(Exit::OK)
+}
+
+fn probe(store: &Store, part: &str) -> dlock::Lock {
+    // Two doctors do not wait for each other.
+    let key = Key::text("dlock-doctor:").value(part).and_text(":").value(&std::process::id());
+    store.registry.lock(key).backend(&store.backend).name("dlock-doctor").ttl(TTL).wait(Wait::None)
+}
+
+/// A run of a period says when it began by the store's clock, on stores that have one.
+async fn clock_difference(store: &Store) -> Option<i64> {
+    let once_per = OncePer::new(Duration::from_millis(1));
+    let began = SystemTime::now();
+    let run = probe(store, "clock").once_per(once_per).run(|_held| async {}).await;
+    let ended = SystemTime::now();
+    run.ok()?;
+    let started = probe(store, "clock").last_success().await.ok()??.started;
+    // Somewhere between the two moments the store has read its clock.
+    Some(if started < began {
+        -i64::try_from(began.duration_since(started).ok()?.as_millis()).ok()?
+    } else {
+        i64::try_from(started.duration_since(ended).unwrap_or_default().as_millis()).ok()?
+    })
+}
+
+fn promises(profile: &Profile) -> Vec<(&'static str, String)> {
+    let survives = match profile.durability {
+        Durability::Memory => "NO: a restart of the store forgets who holds what",
+        Durability::Node => "a restart of the store; NO failover",
+        Durability::Consensus => "a restart and a failover: a majority agrees on each grant",
+        _ => "unknown",
+    };
+    let tokens = match profile.fencing {
+        Fencing::None => "NO fencing tokens",
+        Fencing::Monotonic => "always rise, unless a backup is restored",
+        Fencing::MonotonicUnlessFailover => "rise, unless the store forgets at a failover or a restart",
+        _ => "unknown",
+    };
+    let waiting = match profile.wake {
+        WakeStyle::Poll { from, to } => format!("waiters ask again after {} to {}", words(from), words(to)),
+        WakeStyle::Hint => "the store wakes waiters".into(),
+        WakeStyle::Grant => "the store hands the lock over to a waiter".into(),
+        _ => "unknown".into(),
+    };
+    let dead = match profile.expiry {
+        Expiry::Lease => format!("at a ttl of {}, free after {} at most", words(TTL), words(profile.takeover(TTL))),
+        Expiry::Session { .. } => {
+            format!(
+                "free when its connection ends; if it is silent with a ttl of {}, after {} at most",
+                words(TTL),
+                words(profile.takeover(TTL))
+            )
+        }
+        _ => "unknown".into(),
+    };
+    let can = |able: bool| if able { "yes" } else { "NO" }.to_owned();
+    vec![
+        ("locks survive", survives.into()),
+        ("tokens", tokens.into()),
+        ("dead holder", dead),
+        ("waiting", waiting),
+        ("fair", can(profile.fair)),
+        ("read, write", can(profile.read_write)),
+        ("permits", can(profile.permits)),
+        ("ttl", format!("{} to {}", words(profile.ttl.min), words(profile.ttl.max))),
+    ]
+}
+
+fn tell(report: &Report) -> Result<(), Failure> {
+    let mut text = format!("{} {}\n", style(report.kind).bold(), report.version.as_deref().unwrap_or_default());
+    let mut line = |name: &str, value: String| {
+        let value = if value.starts_with("NO") { style(value).yellow() } else { style(value) };
+        text += &format!("  {name:<16} {value}\n");
+    };
+    report.role.iter().for_each(|role| line("role", role.clone()));
+    line("connected in", format!("{:.1} ms", report.connect_ms));
+    line("take and release", format!("{:.2} ms (p50), {:.2} ms (p99)", report.cycle_p50_ms, report.cycle_p99_ms));
+    report.clock_difference_ms.iter().for_each(|ms| line("its clock", format!("{ms:+} ms of this host's")));
+    report.promises.iter().for_each(|(name, value)| line(name, value.clone()));
+    report.counts.iter().filter(|(_, number)| *number > 0).for_each(|(name, number)| line(name, number.to_string()));
+    for finding in &report.findings {
+        text += &format!("  {} {finding}\n", style("weaker:").yellow().bold());
+    }
+    if report.findings.is_empty() {
+        text += &format!("  {}\n", style("no setting here weakens a promise").green());
+    }
+    print(&text)
+}
+
+fn milliseconds(length: Duration) -> f64 {
+    length.as_secs_f64() * 1000.0
+}

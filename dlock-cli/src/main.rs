@@ -1,0 +1,75 @@
+//! The program `dlock`: runs commands under a distributed lock, and shows, waits for and breaks locks, from the shell.
+//!
+//! It stands on the public interface of dlock alone.
+
+mod break_hold;
+mod cli;
+mod doctor;
+mod exit;
+mod leaders;
+mod ls;
+mod output;
+mod run;
+mod show;
+mod sites;
+mod store;
+mod wait;
+mod watch;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use cli::{Cli, Command};
+use exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    // The child of `dlock run` begins as this program: see `run::child`.
+    if let Some(code) = run::child::become_child() {
+        return code;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe is no reason to fail.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::USAGE.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    if cli.verbose {
+        let _ = tracing_subscriber::fmt().with_writer(std::io::stderr).try_init();
+    }
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Failure::new(Exit::INTERNAL, format!("no runtime: {error}")).report(),
+    };
+    // One thread: the death of the thread that starts a child ends the child on Linux, and this one lives as long as the process.
+    match runtime.block_on(command(cli)) {
+        Ok(code) => code.into(),
+        Err(failure) => failure.report(),
+    }
+}
+
+async fn command(cli: Cli) -> Result<Exit, Failure> {
+    let Cli { store, json, verbose: _, command } = cli;
+    match command {
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "dlock", &mut std::io::stdout());
+            Ok(Exit::OK)
+        }
+        Command::Man { folder } => {
+            clap_mangen::generate_to(Cli::command(), &folder)
+                .map_err(|error| Failure::new(Exit::USAGE, format!("{}: {error}", folder.display())))?;
+            Ok(Exit::OK)
+        }
+        Command::Sites { file } => sites::show(&file, json),
+        Command::Run(run) => run::run(&store, run).await,
+        Command::Ls(ls) => ls::list(&store, &ls, json).await,
+        Command::Show(show) => show::show(&store, &show, json).await,
+        Command::Watch(watch) => watch::watch(&store, &watch).await,
+        Command::Wait(wait) => wait::wait(&store, &wait).await,
+        Command::Break(order) => break_hold::break_hold(&store, &order, json).await,
+        Command::Doctor(doctor) => doctor::examine(store, doctor, json).await,
+        Command::Leaders(leaders) => leaders::show(&store, &leaders, json).await,
+    }
+}

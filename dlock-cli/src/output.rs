@@ -1,0 +1,79 @@
+//! Output: a table for people, JSON for programs. A reader that closes its pipe ends the program without a complaint.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure};
+
+/// A line on standard error.
+pub(crate) fn note(text: &str) {
+    let _ = writeln!(io::stderr(), "dlock: {text}");
+}
+
+/// Writes to standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        written => written.map_err(|error| Failure::new(Exit::INTERNAL, format!("standard output: {error}"))),
+    }
+}
+
+/// Writes JSON to standard output.
+pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(value).map_err(|error| Failure::new(Exit::INTERNAL, error.to_string()))?;
+    print(&format!("{text}\n"))
+}
+
+/// Writes a table. On a terminal its cells are wrapped to the width; in a pipe each row is one line.
+pub(crate) fn print_table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Result<(), Failure> {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(head.to_vec());
+    if io::stdout().is_terminal() {
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+    }
+    for row in rows {
+        table.add_row(row.iter().map(|cell| visible(cell)));
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    print(&format!("{}\n", table.trim_fmt()))
+}
+
+/// A note or a key of somebody else must not steer the terminal.
+fn visible(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// A duration as a person reads it: its two largest units, and no milliseconds above ten seconds.
+pub(crate) fn words(length: Duration) -> String {
+    let length = match length {
+        short if short < Duration::from_secs(10) => {
+            Duration::from_millis(u64::try_from(short.as_millis()).unwrap_or(u64::MAX))
+        }
+        long => Duration::from_secs(long.as_secs()),
+    };
+    let text = humantime::format_duration(length).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// The time since a moment of the wall clock; zero for one to come.
+pub(crate) fn since(unix_ms: u64) -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(Duration::from_millis(unix_ms))
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// A moment as text, in UTC.
+pub(crate) fn moment(unix_ms: u64) -> String {
+    let time = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms));
+    time.map(|time| humantime::format_rfc3339_seconds(time).to_string()).unwrap_or_default()
+}

@@ -1,0 +1,143 @@
+//! `dlock run`: a command that runs while the lock is held.
+//!
+//! The command ends before its lock does: when the lock is lost, when a signal or the time limit comes, and when this process
+//! is killed.
+
+pub(crate) mod child;
+mod signals;
+
+use std::future::pending;
+use std::path::Path;
+use std::time::Duration;
+
+use dlock::{Error, Guard, Key, Lock, OncePer};
+
+use crate::cli::{OnLost, RunArgs, StoreArgs};
+use crate::exit::{Exit, Failure};
+use crate::output::note;
+use crate::store::Store;
+use crate::wait::spinner;
+use child::Child;
+use signals::Signals;
+
+/// A command may take as long as it needs: `max_hold` of the registry is meant for functions.
+const LONGEST_HOLD: Duration = dlock_values::LONGEST;
+
+/// How long the store is given for the release at the end.
+const RELEASE_LIMIT: Duration = Duration::from_secs(10);
+
+pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Failure> {
+    let mut signals = Signals::new()?;
+    let acquired = async {
+        let store = Store::open(args).await.map_err(|failure| with_codes(failure, &run))?;
+        let lock = lock(&store, &run);
+        let waits = spinner(&format!("waiting for {}", run.key));
+        let guard = lock.acquire().await;
+        waits.finish_and_clear();
+        guard.map(|guard| (store, guard)).map_err(|error| ending(error, &run))
+    };
+    // A wait that a signal ends leaves nothing in the store.
+    let (store, guard) = tokio::select! {
+        acquired = acquired => match acquired {
+            Ok(held) => held,
+            Err(failure) if failure.exit() == Exit(run.busy_code) && run.quiet => return Ok(failure.exit()),
+            Err(failure) => return Err(failure),
+        },
+        signal = signals.next_deadly() => return Ok(Exit::of_signal(signal)),
+    };
+    let outcome = under_lock(&run, &guard, &mut signals).await;
+    let released = guard.release().await;
+    store.registry.shutdown(RELEASE_LIMIT).await;
+    let exit = outcome?;
+    match released {
+        // What goes on without the lock has its own end.
+        Err(error) if run.on_lost == OnLost::Cancel && error.is_lost() => Err(ending(error, &run)),
+        Err(error) => {
+            note(&error.to_string());
+            Ok(exit)
+        }
+        Ok(()) => Ok(exit),
+    }
+}
+
+fn lock(store: &Store, run: &RunArgs) -> Lock {
+    let command =
+        run.command.first().map(|command| Path::new(command).file_name().unwrap_or(command).to_string_lossy());
+    let mut lock = store
+        .registry
+        .lock(Key::rendered(store.shown(&run.key)))
+        .backend(&store.backend)
+        .name(run.name.clone().unwrap_or_else(|| command.unwrap_or_default().into_owned()))
+        .ttl(run.ttl)
+        .wait(run.wait)
+        .mode(run.mode)
+        .fair(run.fair)
+        .max_hold(run.max_hold.unwrap_or(LONGEST_HOLD));
+    if let Some(period) = run.once_per {
+        let once_per = OncePer::new(period).offset(run.offset.unwrap_or_default());
+        lock = lock.once_per(once_per.rerun(run.rerun.is_some()));
+    }
+    if let Some(min_hold) = run.min_hold {
+        lock = lock.min_hold(min_hold);
+    }
+    if let Some(retry) = run.retry {
+        lock = lock.retry(retry);
+    }
+    if let Some(attempts) = run.attempts {
+        lock = lock.attempts(attempts);
+    }
+    if let Some(backoff) = run.backoff {
+        lock = lock.backoff(backoff);
+    }
+    lock
+}
+
+/// Runs the command to its end.
+async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Result<Exit, Failure> {
+    let mut variables = vec![("DLOCK_KEY", run.key.clone())];
+    variables.extend(guard.fence().ok().map(|fence| ("DLOCK_TOKEN", fence.get().to_string())));
+    variables.extend(guard.slot().map(|slot| ("DLOCK_SLOT", slot.to_string())));
+    let mut child = Child::start(&run.command, &variables)?;
+    let limit = async {
+        match run.timeout {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => pending().await,
+        }
+    };
+    tokio::pin!(limit);
+    let mut is_lost = false;
+    loop {
+        tokio::select! {
+            ended = child.wait() => return Ok(ended?.exit()),
+            signal = signals.next() => child.signal(signal),
+            lost = guard.lost(), if !is_lost => {
+                is_lost = true;
+                if run.on_lost == OnLost::Cancel {
+                    child.stop(run.grace).await?;
+                    return Err(ending(lost, run));
+                }
+                note(&format!("{lost}; the command goes on"));
+            }
+            () = &mut limit => {
+                child.stop(run.grace).await?;
+                return Err(Failure::new(Exit::TIMEOUT, format!("the command was ended after its limit of {}", humantime::format_duration(run.timeout.unwrap_or_default()))));
+            }
+        }
+    }
+}
+
+/// The end of a call that did not run, or lost its lock.
+fn ending(error: Error, run: &RunArgs) -> Failure {
+    with_codes(Failure::from(error), run)
+}
+
+/// With the codes that this command was given.
+fn with_codes(failure: Failure, run: &RunArgs) -> Failure {
+    let exit = match failure.exit() {
+        Exit::BUSY => Exit(run.busy_code),
+        Exit::OUTAGE => Exit(run.outage_code),
+        Exit::LOST => Exit(run.lost_code),
+        other => other,
+    };
+    failure.with_exit(exit)
+}

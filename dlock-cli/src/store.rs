@@ -1,0 +1,125 @@
+//! The store of a command: from the command line, from a file, or from the variables of the services.
+
+use dlock::Registry;
+
+use crate::cli::StoreArgs;
+use crate::exit::{Exit, Failure};
+
+/// The name of the store whose URL was given.
+const NAME: &str = "store";
+
+/// An opened store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    pub(crate) registry: Registry,
+    /// The name under which it is installed.
+    pub(crate) backend: String,
+    pub(crate) namespace: String,
+}
+
+impl Store {
+    /// Opens it.
+    pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
+        let registry = Registry::new();
+        let backend = match url(args)? {
+            Some(url) => {
+                registry.connect(NAME, &url).await?;
+                NAME.to_owned()
+            }
+            None => {
+                let names = registry.connect_from_env().await?;
+                match (&args.backend, &names[..]) {
+                    (Some(name), names) if names.contains(name) => name.clone(),
+                    (Some(name), names) => {
+                        let known = names.join(", ");
+                        return Err(Failure::usage(format!(
+                            "no DLOCK_URL_<NAME> names the store {name:?}; these exist: {known}"
+                        )));
+                    }
+                    (None, [only]) => only.clone(),
+                    (None, []) => {
+                        return Err(Failure::usage(
+                            "which store? Set DLOCK_URL, or write --url, such as --url redis://127.0.0.1/",
+                        ));
+                    }
+                    (None, names) => {
+                        let default = std::env::var("DLOCK_DEFAULT").ok().filter(|name| names.contains(name));
+                        default.ok_or_else(|| {
+                            Failure::usage(format!("which store? Write --backend with one of {}", names.join(", ")))
+                        })?
+                    }
+                }
+            }
+        };
+        if let Some(namespace) = &args.namespace {
+            registry.configure(|defaults| defaults.namespace.clone_from(namespace))?;
+        }
+        let namespace = registry.defaults().namespace.clone();
+        Ok(Self { registry, backend, namespace })
+    }
+
+    /// The key in this store as people read it: without the first part that all keys of the namespace have.
+    pub(crate) fn shown<'a>(&self, key: &'a str) -> &'a str {
+        let rest = key.strip_prefix("dl1:").and_then(|rest| rest.strip_prefix(&self.namespace));
+        rest.and_then(|rest| rest.strip_prefix(':')).unwrap_or(key)
+    }
+}
+
+fn url(args: &StoreArgs) -> Result<Option<String>, Failure> {
+    if let Some(url) = &args.url {
+        if has_secret(url) {
+            return Err(Failure::usage(
+                "a URL with a password on the command line can be read by everybody on this host: set DLOCK_URL, or write --url-file FILE",
+            ));
+        }
+        return Ok(Some(url.clone()));
+    }
+    if let Some(file) = &args.url_file {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| Failure::usage(format!("--url-file {}: {error}", file.display())))?;
+        let line = text.lines().next().map(str::trim).filter(|line| !line.is_empty());
+        return line
+            .map(|line| Some(line.to_owned()))
+            .ok_or_else(|| Failure::usage(format!("--url-file {}: its first line is empty", file.display())));
+    }
+    if args.backend.is_some() {
+        return Ok(None);
+    }
+    match std::env::var("DLOCK_URL") {
+        Ok(url) => Ok(Some(url)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(Failure::new(Exit::USAGE, "DLOCK_URL is not valid UTF-8")),
+    }
+}
+
+/// Whether the URL has a password or a token in its text.
+fn has_secret(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let has_password = body.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
+    let is_secret =
+        |name: &str| ["pass", "token", "secret", "pwd"].iter().any(|word| name.to_ascii_lowercase().contains(word));
+    has_password || query.split('&').filter_map(|pair| pair.split_once('=')).any(|(name, _)| is_secret(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_secret;
+
+    #[test]
+    fn a_secret_in_a_url_is_seen() {
+        for url in [
+            "redis://:hunter2@h/",
+            "mysql://me:hunter2@h/db",
+            "consul://h/?token=hunter2",
+            "zk://h/?sasl_password=hunter2",
+        ] {
+            assert!(has_secret(url), "{url}");
+        }
+        for url in
+            ["redis://h:6379/0", "postgres://me@h:5432/db", "sqlite://a@b.db", "etcd://a:1,b:2/x?tls=1", "memory://"]
+        {
+            assert!(!has_secret(url), "{url}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! `dlock wait`: until nobody holds a lock. It takes no lock, so it keeps nobody out.
+
+use std::time::{Duration, Instant};
+
+use dlock::{Key, Wait};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli::{StoreArgs, WaitArgs};
+use crate::exit::{Exit, Failure};
+use crate::output::note;
+use crate::show::find;
+use crate::store::Store;
+
+/// The longest pause between two looks.
+const POLL: Duration = Duration::from_millis(500);
+
+pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs) -> Result<Exit, Failure> {
+    let store = Store::open(args).await?;
+    let end = match wait.wait {
+        Wait::None => Some(Instant::now()),
+        Wait::UpTo(limit) => Instant::now().checked_add(limit),
+        Wait::Forever => None,
+    };
+    let spinner = spinner(&format!("waiting for the end of {}", wait.key));
+    let found = find(&store, &wait.key).await?;
+    let mut keys: Vec<_> = found.into_iter().map(|lock| lock.key).collect();
+    while let Some(key) = keys.last() {
+        let lock = store.registry.lock(Key::from(key)).backend(&store.backend);
+        let state = lock.holders().await?;
+        if state.holders.is_empty() {
+            keys.pop();
+            continue;
+        }
+        let left = end.map(|end| end.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            spinner.finish_and_clear();
+            let holder = state.note().map(|note| note.to_string()).unwrap_or_default();
+            note(&format!("{} is still held: {holder}", store.shown(key.as_str())));
+            return Ok(Exit::BUSY);
+        }
+        tokio::time::sleep(left.map_or(POLL, |left| left.min(POLL))).await;
+    }
+    spinner.finish_and_clear();
+    Ok(Exit::OK)
+}
+
+/// On a terminal, the time that has passed; elsewhere nothing.
+pub(crate) fn spinner(text: &str) -> ProgressBar {
+    let spinner = ProgressBar::new_spinner();
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed}") {
+        spinner.set_style(style);
+    }
+    spinner.set_message(text.to_owned());
+    spinner.enable_steady_tick(Duration::from_millis(120));
+    spinner
+}

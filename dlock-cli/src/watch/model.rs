@@ -1,0 +1,309 @@
+//! What is shown, and what a key changes in it. It knows no terminal.
+
+use std::time::{Duration, Instant};
+
+use dlock::{HoldId, ListedLock, LockKey};
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::widgets::TableState;
+
+use crate::ls::SeenHolder;
+use crate::store::Store;
+
+/// One holder of one lock.
+#[derive(Clone, Debug)]
+pub(super) struct Row {
+    pub(super) lock: LockKey,
+    pub(super) key: String,
+    pub(super) place: String,
+    pub(super) function: String,
+    pub(super) since_ms: Option<u64>,
+    pub(super) lease_left: Option<Duration>,
+    pub(super) waiters: Option<u64>,
+    pub(super) token: Option<u64>,
+    pub(super) trace: Option<String>,
+    pub(super) names: Vec<String>,
+    pub(super) hold: Option<HoldId>,
+}
+
+/// The column that orders the rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Waiters,
+    Age,
+    Key,
+}
+
+/// The part of the screen that takes the keys.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Focus {
+    Table,
+    /// The text of the filter is being written.
+    Filter,
+    /// All that is known of one lock.
+    Details,
+    /// "Break it?"
+    Confirm,
+}
+
+/// Something for the outside to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Quit,
+    Break { key: LockKey, hold: HoldId },
+}
+
+#[derive(Debug)]
+pub(super) struct Model {
+    pub(super) prefix: String,
+    pub(super) filter: String,
+    pub(super) order: Order,
+    pub(super) focus: Focus,
+    pub(super) table: TableState,
+    /// What was done last, or why the store was not reached.
+    pub(super) message: Option<String>,
+    pub(super) is_stale: bool,
+    /// When the store was looked at: leases have run since.
+    pub(super) looked: Instant,
+    rows: Vec<Row>,
+}
+
+impl Model {
+    pub(super) fn new(prefix: String) -> Self {
+        Self {
+            prefix,
+            filter: String::new(),
+            order: Order::Waiters,
+            focus: Focus::Table,
+            table: TableState::default(),
+            message: None,
+            is_stale: false,
+            looked: Instant::now(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// The store's answer.
+    pub(super) fn show(&mut self, locks: Vec<ListedLock>, store: &Store) {
+        let rows = locks.iter().flat_map(|lock| lock.state.holders.iter().map(move |holder| (lock, holder)));
+        self.set(rows.map(|(lock, holder)| Row::new(lock, &SeenHolder::new(holder), holder.id, store)).collect());
+    }
+
+    fn set(&mut self, rows: Vec<Row>) {
+        let selected = self.selected().map(|row| (row.lock.clone(), row.hold));
+        self.rows = rows;
+        self.looked = Instant::now();
+        if std::mem::take(&mut self.is_stale) {
+            self.message = None;
+        }
+        self.select(selected);
+    }
+
+    /// The store has not answered. What was seen stays.
+    pub(super) fn fail(&mut self, why: String) {
+        self.is_stale = true;
+        self.message = Some(why);
+    }
+
+    pub(super) fn say(&mut self, what: String) {
+        self.message = Some(what);
+    }
+
+    /// The rows that the filter lets through, in their order.
+    pub(super) fn rows(&self) -> Vec<&Row> {
+        let wanted = self.filter.to_lowercase();
+        let has =
+            |row: &&Row| [&row.key, &row.place, &row.function].iter().any(|text| text.to_lowercase().contains(&wanted));
+        let mut rows: Vec<_> = self.rows.iter().filter(has).collect();
+        rows.sort_by(|one, other| match self.order {
+            Order::Waiters => other.waiters.cmp(&one.waiters).then_with(|| one.key.cmp(&other.key)),
+            Order::Age => one.since_ms.unwrap_or(u64::MAX).cmp(&other.since_ms.unwrap_or(u64::MAX)),
+            Order::Key => one.key.cmp(&other.key),
+        });
+        rows
+    }
+
+    pub(super) fn selected(&self) -> Option<&Row> {
+        self.rows().get(self.table.selected()?).copied()
+    }
+
+    /// The same hold stays selected, wherever it stands now.
+    fn select(&mut self, selected: Option<(LockKey, Option<HoldId>)>) {
+        let rows = self.rows();
+        let same = |row: &&Row| Some((&row.lock, row.hold)) == selected.as_ref().map(|(lock, hold)| (lock, *hold));
+        let at = rows.iter().position(same).or_else(|| self.table.selected()).unwrap_or(0);
+        let at = (!rows.is_empty()).then(|| at.min(rows.len() - 1));
+        if at.is_none() && matches!(self.focus, Focus::Details | Focus::Confirm) {
+            self.focus = Focus::Table;
+        }
+        self.table.select(at);
+    }
+
+    /// A key was pressed.
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Wish> {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Some(Wish::Quit);
+        }
+        match self.focus {
+            Focus::Table => self.press_in_table(key.code),
+            Focus::Filter => {
+                match key.code {
+                    KeyCode::Char(c) => self.filter.push(c),
+                    KeyCode::Backspace => drop(self.filter.pop()),
+                    KeyCode::Esc => {
+                        self.filter.clear();
+                        self.focus = Focus::Table;
+                    }
+                    KeyCode::Enter => self.focus = Focus::Table,
+                    _ => {}
+                }
+                self.select(None);
+                None
+            }
+            Focus::Details => {
+                match key.code {
+                    KeyCode::Char('b') => self.focus = Focus::Confirm,
+                    KeyCode::Esc | KeyCode::Enter | KeyCode::Char('q') => self.focus = Focus::Table,
+                    _ => {}
+                }
+                None
+            }
+            Focus::Confirm => {
+                self.focus = Focus::Table;
+                if key.code != KeyCode::Char('y') {
+                    return None;
+                }
+                let row = self.selected()?;
+                row.hold.map(|hold| Wish::Break { key: row.lock.clone(), hold })
+            }
+        }
+    }
+
+    fn press_in_table(&mut self, key: KeyCode) -> Option<Wish> {
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return Some(Wish::Quit),
+            KeyCode::Down | KeyCode::Char('j') => self.table.select_next(),
+            KeyCode::Up | KeyCode::Char('k') => self.table.select_previous(),
+            KeyCode::PageDown => self.table.scroll_down_by(20),
+            KeyCode::PageUp => self.table.scroll_up_by(20),
+            KeyCode::Home => self.table.select_first(),
+            KeyCode::End => self.table.select_last(),
+            KeyCode::Char('/') => self.focus = Focus::Filter,
+            KeyCode::Char('s') => {
+                self.order = match self.order {
+                    Order::Waiters => Order::Age,
+                    Order::Age => Order::Key,
+                    Order::Key => Order::Waiters,
+                };
+            }
+            KeyCode::Enter if self.selected().is_some() => self.focus = Focus::Details,
+            KeyCode::Char('b') if self.selected().is_some_and(|row| row.hold.is_some()) => self.focus = Focus::Confirm,
+            _ => {}
+        }
+        None
+    }
+}
+
+impl Row {
+    fn new(lock: &ListedLock, seen: &SeenHolder, hold: Option<HoldId>, store: &Store) -> Self {
+        Self {
+            lock: lock.key.clone(),
+            key: store.shown(lock.key.as_str()).to_owned(),
+            place: seen.place(),
+            function: seen.function.clone().unwrap_or_default(),
+            since_ms: seen.since_ms,
+            lease_left: seen.lease_left_ms.map(Duration::from_millis),
+            waiters: lock.state.waiters,
+            token: seen.token,
+            trace: seen.trace.clone(),
+            names: lock.state.names.clone(),
+            hold,
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub(in crate::watch) fn row(key: &str, waiters: u64, since_ms: u64) -> Row {
+        Row {
+            lock: LockKey::from_stored(&format!("dl1:default:{key}")).unwrap(),
+            key: key.to_owned(),
+            place: "node-3:17".into(),
+            function: "shop::sell".into(),
+            since_ms: Some(since_ms),
+            lease_left: Some(Duration::from_secs(20)),
+            waiters: Some(waiters),
+            token: Some(7),
+            trace: None,
+            names: vec![format!("dl1:default:{key}")],
+            hold: Some("0123456789abcdef".parse().unwrap()),
+        }
+    }
+
+    pub(in crate::watch) fn model() -> Model {
+        let mut model = Model::new(String::new());
+        model.set(vec![row("a", 1, 3), row("b", 5, 2), row("c", 0, 1)]);
+        model
+    }
+
+    fn press(model: &mut Model, keys: &str) -> Option<Wish> {
+        let press = |model: &mut Model, c| {
+            let code = match c {
+                '\n' => KeyCode::Enter,
+                '\u{1b}' => KeyCode::Esc,
+                c => KeyCode::Char(c),
+            };
+            model.press(KeyEvent::new(code, KeyModifiers::NONE))
+        };
+        keys.chars().filter_map(|c| press(model, c)).last()
+    }
+
+    fn keys(model: &Model) -> String {
+        model.rows().iter().map(|row| row.key.as_str()).collect()
+    }
+
+    #[test]
+    fn rows_are_ordered_and_filtered() {
+        let mut model = model();
+        assert_eq!(keys(&model), "bac");
+        press(&mut model, "s");
+        assert_eq!(keys(&model), "cba");
+        press(&mut model, "s");
+        assert_eq!(keys(&model), "abc");
+        press(&mut model, "/B\n");
+        assert_eq!(keys(&model), "b");
+        press(&mut model, "/\u{1b}");
+        assert_eq!(keys(&model), "abc");
+    }
+
+    #[test]
+    fn a_hold_stays_selected_when_others_come_and_go() {
+        let mut model = model();
+        press(&mut model, "j");
+        assert_eq!(model.selected().unwrap().key, "a");
+        model.set(vec![row("x", 9, 1), row("y", 9, 1), row("a", 1, 3)]);
+        assert_eq!(model.selected().unwrap().key, "a");
+        press(&mut model, "\n");
+        model.set(Vec::new());
+        assert!(model.selected().is_none() && model.focus == Focus::Table);
+    }
+
+    #[test]
+    fn a_break_is_asked_back_and_names_the_hold() {
+        let mut model = model();
+        assert_eq!(press(&mut model, "bn"), None);
+        let Some(Wish::Break { key, hold }) = press(&mut model, "by") else { panic!("it is a break") };
+        assert_eq!((key.as_str(), hold.to_string().as_str()), ("dl1:default:b", "0123456789abcdef"));
+        assert_eq!(press(&mut model, "q"), Some(Wish::Quit));
+    }
+
+    #[test]
+    fn a_store_that_is_away_leaves_the_last_picture_until_it_is_back() {
+        let mut model = model();
+        model.fail("it does not answer".into());
+        assert!(model.is_stale && keys(&model) == "bac");
+        model.set(vec![row("a", 1, 3)]);
+        assert!(!model.is_stale && model.message.is_none());
+    }
+}

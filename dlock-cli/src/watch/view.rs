@@ -1,0 +1,168 @@
+//! The picture on the terminal.
+
+use std::time::Duration;
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
+use ratatui::text::Line;
+use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
+
+use super::model::{Focus, Model, Order, Row};
+use crate::output::{since, words};
+
+/// Below this width the columns of the function and of the age are left out.
+const WIDE: u16 = 80;
+
+const BAR: u16 = 10;
+
+/// A bar is full with so much of the lease left, which is the usual ttl.
+const FULL: Duration = Duration::from_secs(30);
+
+pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
+    let [head, table, foot] =
+        Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+    frame.render_widget(self::head(model), head);
+    draw_table(frame, table, model);
+    frame.render_widget(self::foot(model), foot);
+    if matches!(model.focus, Focus::Details | Focus::Confirm)
+        && let Some(row) = model.selected()
+    {
+        draw_details(frame, row, model.focus == Focus::Confirm);
+    }
+}
+
+fn head(model: &Model) -> Line<'static> {
+    let order = match model.order {
+        Order::Waiters => "waiters",
+        Order::Age => "age",
+        Order::Key => "key",
+    };
+    let prefix = if model.prefix.is_empty() { String::new() } else { format!(" {}…", model.prefix) };
+    let count = model.rows().len();
+    let waiting: u64 = model.rows().iter().filter_map(|row| row.waiters).sum();
+    let line = Line::from(format!(" dlock{prefix}  {count} held, {waiting} waiting, by {order}"));
+    if model.is_stale { line.red() } else { line.bold() }
+}
+
+fn foot(model: &Model) -> Line<'static> {
+    match (&model.focus, &model.message) {
+        (Focus::Filter, _) => Line::from(format!(" /{}_", model.filter)),
+        (_, Some(message)) => Line::from(format!(" {message}")).yellow(),
+        _ => Line::from(" ↑↓ select  enter open  / filter  s sort  b break  q quit").dim(),
+    }
+}
+
+fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &mut Model) {
+    let is_wide = area.width >= WIDE;
+    let elapsed = model.looked.elapsed();
+    let rows: Vec<_> = model.rows().into_iter().map(|row| cells(row, elapsed, is_wide)).collect();
+    let (names, widths): (&[&str], Vec<_>) = if is_wide {
+        let widths = [Constraint::Fill(3), Constraint::Fill(2), Constraint::Fill(2)];
+        (
+            &["KEY", "HOLDER", "FUNCTION", "FOR", "LEASE", "WAIT"],
+            widths.into_iter().chain([9, BAR, 6].map(Constraint::Length)).collect(),
+        )
+    } else {
+        (
+            &["KEY", "HOLDER", "LEASE", "WAIT"],
+            [Constraint::Fill(2), Constraint::Fill(1)].into_iter().chain([BAR, 5].map(Constraint::Length)).collect(),
+        )
+    };
+    let table = Table::new(rows, widths)
+        .header(TableRow::new(names.to_vec()).style(Style::new().underlined()))
+        .row_highlight_style(Style::new().reversed());
+    frame.render_stateful_widget(table, area, &mut model.table);
+}
+
+fn cells(row: &Row, elapsed: Duration, is_wide: bool) -> TableRow<'static> {
+    let lease = row.lease_left.map(|left| left.saturating_sub(elapsed));
+    let waiters = row.waiters.map_or_else(|| "?".to_owned(), |count| count.to_string());
+    let mut cells = vec![row.key.clone(), row.place.clone()];
+    if is_wide {
+        cells.extend([row.function.clone(), row.since_ms.map(|at| words(since(at))).unwrap_or_default()]);
+    }
+    let mut cells: Vec<_> = cells.into_iter().map(Cell::from).collect();
+    cells.push(Cell::from(bar(lease)));
+    cells.push(Cell::from(waiters));
+    TableRow::new(cells)
+}
+
+/// The lease that is left; it runs down until the next renewal.
+fn bar(left: Option<Duration>) -> Line<'static> {
+    let Some(left) = left else { return Line::from("session") };
+    let filled = (left.as_secs_f64() / FULL.as_secs_f64() * f64::from(BAR)).ceil().clamp(0.0, f64::from(BAR));
+    let bar = "█".repeat(filled as usize);
+    let line = Line::from(format!("{bar:░<width$}", width = usize::from(BAR)));
+    if filled < 3.0 { line.red() } else { line.green() }
+}
+
+fn draw_details(frame: &mut Frame<'_>, row: &Row, asks: bool) {
+    let text = |value: Option<String>| value.unwrap_or_else(|| "–".into());
+    let mut lines = vec![
+        Line::from(row.key.clone()).bold(),
+        Line::from(format!("holder    {}  {}", row.place, row.function)),
+        Line::from(format!("for       {}", text(row.since_ms.map(|at| words(since(at)))))),
+        Line::from(format!("token     {}", text(row.token.map(|token| token.to_string())))),
+        Line::from(format!("hold      {}", text(row.hold.map(|hold| hold.to_string())))),
+        Line::from(format!("trace     {}", text(row.trace.clone()))),
+        Line::from(format!("waiters   {}", text(row.waiters.map(|count| count.to_string())))),
+        Line::from(format!("in store  {}", row.names.join("  "))),
+        Line::default(),
+    ];
+    lines.push(match asks {
+        true => Line::from("Break it? Until the holder hears of it, two may work under the lock. y / n").red(),
+        false => Line::from("b break, esc back").dim(),
+    });
+    let full = frame.area();
+    let (width, height) = (full.width.saturating_sub(4).min(90), full.height.saturating_sub(2).min(14));
+    let area = Rect::new((full.width - width) / 2, (full.height - height) / 2, width, height);
+    frame.render_widget(Clear, area);
+    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(Block::bordered()), area);
+}
+
+#[cfg(test)]
+mod tests {
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+    use crate::watch::model::tests::model;
+
+    fn drawn(model: &mut Model, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, model)).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn locks_are_drawn_at_any_size() {
+        let mut model = model();
+        let wide = drawn(&mut model, 100, 10);
+        for text in ["3 held, 6 waiting", "KEY", "FUNCTION", "node-3:17", "shop::sell", "███████░░░"]
+        {
+            assert!(wide.contains(text), "{text} is not in\n{wide}");
+        }
+        let narrow = drawn(&mut model, 40, 10);
+        assert!(narrow.contains("HOLDER") && !narrow.contains("FUNCTION"), "{narrow}");
+        for (width, height) in [(1, 1), (3, 2), (500, 3)] {
+            drawn(&mut model, width, height);
+        }
+    }
+
+    #[test]
+    fn details_and_the_question_are_drawn_over_the_table() {
+        let mut model = model();
+        model.focus = Focus::Confirm;
+        let asked = drawn(&mut model, 80, 20);
+        assert!(asked.contains("0123456789abcdef") && asked.contains("Break it?"), "{asked}");
+        drawn(&mut model, 2, 1);
+    }
+
+    #[test]
+    fn a_lease_that_ends_is_red_and_a_session_has_none() {
+        assert_eq!(bar(Some(Duration::ZERO)).to_string(), "░░░░░░░░░░");
+        assert_eq!(bar(Some(Duration::from_secs(3000))).to_string(), "██████████");
+        assert_eq!(bar(None).to_string(), "session");
+    }
+}

@@ -1,0 +1,50 @@
+//! Warns of guards that are dropped as soon as the caller has got them, as with `let _ = …`. In debug builds only.
+//!
+//! Such a program compiles, and its section runs without the lock.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use dlock_contract::engine::line;
+
+use crate::site::Label;
+
+/// In real time, because a test's clock stands still.
+const AT_ONCE: Duration = Duration::from_micros(1);
+
+/// The places and the templates of their keys that were told.
+static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
+
+/// Since when the caller has a guard that it has not used; `None` if it has used it.
+#[derive(Debug, Default)]
+pub(super) struct Use(Mutex<Option<Instant>>);
+
+impl Use {
+    pub(super) fn begin(&self) {
+        self.set(Some(Instant::now()));
+    }
+
+    pub(super) fn is_used(&self) {
+        self.set(None);
+    }
+
+    /// The guard is dropped. A place is told once.
+    pub(super) fn end(&self, label: &Label) {
+        let since = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if since.is_none_or(|since| since.elapsed() > AT_ONCE) || std::thread::panicking() {
+            return;
+        }
+        let (here, key) = (label.place(), label.template().to_owned());
+        if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert((here.clone(), key.clone())) {
+            let backend = label.backend().to_owned();
+            line(move || {
+                tracing::warn!(target: "dlock", here, key, backend, "a guard was dropped as soon as the lock was held, and nothing ran under the lock: write `let _guard = …`, because `let _ = …` drops the guard");
+            });
+        }
+    }
+
+    fn set(&self, since: Option<Instant>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
+    }
+}

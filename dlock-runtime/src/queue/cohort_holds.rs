@@ -1,0 +1,41 @@
+//! The holds of this process that may be passed on among its callers (`cohort`), by their ids in the store.
+//!
+//! The store knows such a hold by one id, and has told it to the first caller. Here it is known when that id must not break
+//! the hold any more, also while the hold is between two callers.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use dlock_contract::HoldId;
+
+/// The holds of one registry.
+#[derive(Debug, Default)]
+pub(crate) struct CohortHolds(Mutex<HashSet<HoldId>>);
+
+/// One of them; it is listed until its last clone is dropped.
+#[derive(Debug)]
+pub(crate) struct ListedHold {
+    list: Arc<CohortHolds>,
+    id: HoldId,
+}
+
+impl CohortHolds {
+    pub(crate) fn add(self: &Arc<Self>, id: HoldId) -> Arc<ListedHold> {
+        self.lock().insert(id);
+        Arc::new(ListedHold { list: self.clone(), id })
+    }
+
+    pub(crate) fn has(&self, id: HoldId) -> bool {
+        self.lock().contains(&id)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<HoldId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for ListedHold {
+    fn drop(&mut self) {
+        self.list.lock().remove(&self.id);
+    }
+}
