@@ -15,7 +15,7 @@
 //! # Ok(()) }
 //! ```
 
-use dlock_contract::{Error, Fence, Result};
+use dlock_contract::{Error, ErrorKind, Fence, Result};
 use futures::future::join_all;
 use zookeeper_client::{CheckWriteError, CheckWriter, Client, Error as ClientError, MultiWriteResult};
 
@@ -81,6 +81,10 @@ impl Guarded {
 pub async fn commit(fence: &Fence, writer: CheckWriter<'_>) -> Result<Vec<MultiWriteResult>> {
     writer.commit().await.map_err(|error| match error {
         CheckWriteError::CheckFailed { source: ClientError::NoNode | ClientError::BadVersion } => stale(fence),
+        // A node of the user's own, and no container that the servers have swept.
+        CheckWriteError::OperationFailed { source: ClientError::NoNode, .. } => {
+            Error::new(ErrorKind::Protocol, "a node that the write names does not exist in ZooKeeper")
+        }
         CheckWriteError::CheckFailed { source }
         | CheckWriteError::RequestFailed { source }
         | CheckWriteError::OperationFailed { source, .. } => fault(&source),
