@@ -59,7 +59,7 @@ impl Acquisition {
                     if let Some(turn) = &self.turn {
                         turn.contended();
                     }
-                    return Err(busy(Some(&wake), None, &shared.clock));
+                    return Err(busy(&wake, &shared.clock));
                 }
                 Ok(wake) => {
                     if contentions == 0 {
@@ -112,7 +112,7 @@ impl Acquisition {
             failures = 0;
             if self.attempts >= self.options.attempts && wake.signal.is_none() {
                 // Waiting is useless: no notification will come, and no attempt is left.
-                let error = timed_out(Some(wake), wake.lease_left, &shared.clock);
+                let error = timed_out(wake, wake.lease_left, &shared.clock);
                 drop(last);
                 self.give_up().await;
                 return Err(error);
@@ -152,7 +152,7 @@ impl Acquisition {
             let now = shared.clock.now();
             if now >= self.wait_ends || self.attempts >= self.options.attempts {
                 let left = wake.lease_left.map(|left| left.saturating_sub(now.since(asked_at)));
-                let error = timed_out(Some(wake), left, &shared.clock);
+                let error = timed_out(wake, left, &shared.clock);
                 drop(last);
                 self.give_up().await;
                 return Err(error);

@@ -6,24 +6,35 @@ use dlock_contract::{Clock, Error, ErrorKind, Note, Wake};
 
 use crate::guard::scope;
 
-/// For a caller that does not wait. Without a wake the store was not asked, because other callers of this process are
-/// before this one: `neighbour` is the note of the first.
-pub(super) fn busy(wake: Option<&Wake>, neighbour: Option<&Note>, clock: &Clock) -> Error {
-    let note = wake.and_then(|wake| wake.held_by.as_ref()).or(neighbour);
-    let text = format!("another owner holds the lock{}", in_words(note, clock));
-    Error::new(ErrorKind::Busy, text).with_retry_after(wake.and_then(|wake| wake.lease_left))
+/// For a caller that does not wait.
+pub(super) fn busy(wake: &Wake, clock: &Clock) -> Error {
+    let text = format!("another owner holds the lock{}", in_words(wake.held_by.as_ref(), clock));
+    Error::new(ErrorKind::Busy, text).with_retry_after(wake.lease_left)
 }
 
 /// For a caller whose wait is over, with the holder that was met last.
-pub(super) fn timed_out(wake: Option<&Wake>, left: Option<Duration>, clock: &Clock) -> Error {
-    let note = wake.and_then(|wake| wake.held_by.as_ref());
-    let mut text = format!("the wait ran out while other owners held the lock{}", in_words(note, clock));
-    // If two callers wait for each other's locks, each error shows one half of the deadlock.
-    let held = scope::held_keys();
-    if !held.is_empty() {
-        text = format!("{text}; the caller itself holds {}", held.join(", "));
+pub(super) fn timed_out(wake: &Wake, left: Option<Duration>, clock: &Clock) -> Error {
+    let text = format!("the wait ran out while other owners held the lock{}", in_words(wake.held_by.as_ref(), clock));
+    Error::new(ErrorKind::WaitTimeout, and_held(text)).with_retry_after(left)
+}
+
+/// For a caller that did not get the turn of this process, and so has not asked the store. The caller with the turn has
+/// this note.
+pub(super) fn behind(waits: bool, neighbour: Option<&Note>, clock: &Clock) -> Error {
+    let neighbour = neighbour
+        .map(|note| format!("; in this process it is held or asked for by {}", note.in_words(clock.wall_ms())))
+        .unwrap_or_default();
+    if waits {
+        let text = format!("the wait ran out while other owners held the lock{neighbour}");
+        return Error::new(ErrorKind::WaitTimeout, and_held(text));
     }
-    Error::new(ErrorKind::WaitTimeout, text).with_retry_after(left)
+    Error::new(ErrorKind::Busy, format!("another owner holds the lock{neighbour}"))
+}
+
+/// If two callers wait for each other's locks, each error shows one half of the deadlock.
+fn and_held(text: String) -> String {
+    let held = scope::held_keys();
+    if held.is_empty() { text } else { format!("{text}; the caller itself holds {}", held.join(", ")) }
 }
 
 pub(super) fn already_run() -> Error {

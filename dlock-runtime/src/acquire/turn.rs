@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
-use super::refused::{busy, in_words, timed_out};
+use super::refused::{behind, in_words};
 use super::unpolled::undo;
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
@@ -106,7 +106,7 @@ impl Acquisition {
         match self.join_now(waits) {
             Joined::Turn(turn) => Ok(turn),
             // Only as long as more and more callers turn out not to be polled.
-            Joined::Overdue(_) => Err(busy(None, None, &self.shared.clock)),
+            Joined::Overdue(_) => Err(behind(false, None, &self.shared.clock)),
             Joined::Full => Err(Error::new(
                 ErrorKind::QueueFull { max },
                 format!("{max} callers of this process already wait for this lock"),
@@ -115,7 +115,7 @@ impl Acquisition {
                 ErrorKind::KeyConflict,
                 "other callers of this process use the key for a lock of another mode",
             )),
-            Joined::Taken(note) => Err(busy(None, note.as_ref(), &self.shared.clock)),
+            Joined::Taken(note) => Err(behind(false, note.as_ref(), &self.shared.clock)),
             // The caller before asks, or abandons a failed attempt. Both end within a request's time, if it is polled.
             // Otherwise this caller has to see that first.
             Joined::Behind(waiting) if waits.is_none() => {
@@ -163,10 +163,6 @@ impl Acquisition {
     /// silent, nobody knows that.
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
         let clock = self.shared.clock.clone();
-        let contention = || match self.options.wait {
-            Wait::None => busy(None, None, &clock),
-            _ => timed_out(None, None, &clock),
-        };
         // As long as an attempt of this caller would have.
         let earliest_end = self.since.after(SHORTEST_BOUND);
         loop {
@@ -174,7 +170,7 @@ impl Acquisition {
             let turn_or_refusal = clock.timeout_at(until.min(look_at), &mut waiting);
             let known = match self.shared.shutdown.or(turn_or_refusal).await.ok_or_else(shut_down)? {
                 Some(Ok(turn)) => return Ok(turn),
-                Some(Err(TurnRefusal::Taken)) => KnownState::Contended,
+                Some(Err(TurnRefusal::Taken)) => KnownState::Contended(None),
                 Some(Err(TurnRefusal::Failed(error))) => KnownState::Failed(error),
                 None if look_at < until => {
                     self.look_at_neighbours();
@@ -183,7 +179,7 @@ impl Acquisition {
                 None => waiting.known(),
             };
             return Err(match known {
-                KnownState::Contended => contention(),
+                KnownState::Contended(note) => behind(self.options.wait != Wait::None, note.as_ref(), &clock),
                 KnownState::Failed(error) => error,
                 KnownState::Nothing(_) if until < earliest_end => {
                     until = earliest_end;

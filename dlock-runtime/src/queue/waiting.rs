@@ -26,8 +26,8 @@ pub(crate) struct Waiting {
 /// The state of the lock, as far as it is known, when a wait for the turn ran out.
 #[derive(Debug)]
 pub(crate) enum KnownState {
-    /// Others have held it meanwhile.
-    Contended,
+    /// Others have held it meanwhile. The caller before has this note.
+    Contended(Option<Note>),
     /// The store did not answer the caller before.
     Failed(Error),
     /// The caller before, which has this note, has no answer of the store yet.
@@ -47,12 +47,17 @@ impl Waiting {
 
     /// The state of the lock, as far as it is known, for a caller whose wait is over.
     pub(crate) fn known(&self) -> KnownState {
-        let known = |key_queue: &mut KeyQueue| match &key_queue.failed {
-            Some(error) => KnownState::Failed(error.again()),
-            None if key_queue.is_contended() || key_queue.answers != self.answers => KnownState::Contended,
-            None => KnownState::Nothing(key_queue.turn.as_ref().map(|owner| owner.claim.note.clone())),
+        let known = |key_queue: &mut KeyQueue| {
+            let before = || key_queue.turn.as_ref().map(|owner| owner.claim.note.clone());
+            match &key_queue.failed {
+                Some(error) => KnownState::Failed(error.again()),
+                None if key_queue.is_contended() || key_queue.answers != self.answers => {
+                    KnownState::Contended(before())
+                }
+                None => KnownState::Nothing(before()),
+            }
         };
-        self.queue.with(&self.key, known).unwrap_or(KnownState::Contended)
+        self.queue.with(&self.key, known).unwrap_or(KnownState::Contended(None))
     }
 }
 

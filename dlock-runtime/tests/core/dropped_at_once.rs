@@ -23,7 +23,7 @@ fn a_guard_that_is_dropped_at_once_is_told_once_for_its_place() {
         let store = "a guard that is dropped at once";
         let registry = registry(store);
         let drop_at_once = async |several| {
-            // As often as the machine needs to do it within a microsecond.
+            // As often as the machine needs to do it at once.
             for _ in 0..1000 {
                 if several {
                     let _ = registry.lock_all(["a", "b"]).wait(crate::support::LONG).acquire().await.unwrap();

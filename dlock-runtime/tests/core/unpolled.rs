@@ -342,6 +342,29 @@ fn the_error_of_a_caller_behind_names_the_one_that_is_not_polled() {
     });
 }
 
+#[test]
+fn the_error_of_a_caller_behind_one_that_waits_names_that_one() {
+    test(async {
+        let (world, other) = neighbours();
+        let held = other.lock("k").acquire().await.unwrap();
+        let mut unpolled = Box::pin(world.lock("k").wait(LONG).acquire());
+        until("it waits", || poll_once(&mut unpolled).is_pending() && world.store.calls(Op::Acquire) == 1).await;
+        let busy = world.lock("k").try_acquire().await.unwrap_err();
+        let waits = world.lock("k").wait(dlock_runtime::Wait::UpTo(SECOND)).acquire();
+        let timed_out = world.pass_until(100 * MS, waits).await.unwrap_err();
+        let kinds = [busy.kind(), timed_out.kind()];
+        assert_eq!(kinds, [&ErrorKind::Busy, &ErrorKind::WaitTimeout]);
+        for text in [busy.to_string(), timed_out.to_string()] {
+            let says = |part: &str| text.contains(part);
+            assert!(
+                says("in this process it is held or asked for by") && says("unpolled.rs:") && says("for "),
+                "{text}"
+            );
+        }
+        held.release().await.unwrap();
+    });
+}
+
 /// The usual loop: the handler of an event calls the function that is waiting in another branch.
 #[test]
 fn a_loop_whose_handler_calls_the_same_function_goes_on() {
