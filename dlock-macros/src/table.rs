@@ -242,7 +242,7 @@ const LOCK_TABLE: &[OptionSpec] = &[
         fair, values::flag, Words,
         |args, _| parsed(&args.fair).map(ToTokens::to_token_stream)) },
     row!("cohort", r#"`true`, `false`, `64`, `"64/3s"`"#, "`false`",
-        "Callers of one process pass the lock on among themselves while other processes wait. The values limit how many times, and for how long. The store sees one hold with one id: `break_lock` ends it, whichever caller has it.",
+        "Callers of one process pass the lock on among themselves while other processes wait. The values limit how many times, and for how long. In their process each caller has a hold id of its own, and `break_lock` with it ends no later caller's hold. Other processes see the one id of the hold in the store: `break_lock` with it ends the hold, whichever caller has it.",
         cohort, values::cohort, Words,
         |args, rt| parsed(&args.cohort)?.as_ref().map(|value| some(&cohort(value, rt)))),
     OptionSpec { flag: true, ..row!("reentrant", "`reentrant`, `true`, `false`", "`false`",
