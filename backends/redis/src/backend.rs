@@ -56,6 +56,7 @@ impl Backend for Redis {
             let mut health = check(&self.connections).await?;
             health.findings.extend(self.connections.note_form().await?);
             self.probe().await?;
+            self.connections.admit_all().await?;
             Ok(health)
         })
     }

@@ -37,6 +37,23 @@ impl Connections {
         self.quarantine.check(|| self.clock.now())
     }
 
+    /// As [`admit`](Self::admit), for the locks of every server of a cluster. A single server has told its state to a probe.
+    pub(crate) async fn admit_all(self: &Arc<Self>) -> Result<()> {
+        if self.cluster().is_none() || self.quarantine.rules.are_off() {
+            return Ok(());
+        }
+        let shards = &self.quarantine.shards;
+        for slot in shards.all() {
+            if !shards.knows(slot)
+                && let Some(slot) = Slot::new(slot)
+            {
+                Box::pin(self.look(slot)).await?;
+            }
+            shards.check(&self.quarantine.rules, slot, || self.clock.now())?;
+        }
+        Ok(())
+    }
+
     /// Whether the server may grant, without another look at it.
     pub(crate) fn admits(&self, key: &LockKey) -> bool {
         if self.cluster().is_some() && !self.quarantine.rules.are_off() {

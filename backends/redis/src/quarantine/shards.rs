@@ -123,10 +123,19 @@ impl Shards {
 
     /// One slot of each server that was not looked at yet.
     pub(crate) fn unmet(&self) -> Vec<u16> {
+        self.first_slots(|server| server.life.is_none())
+    }
+
+    /// One slot of each server that has slots.
+    pub(crate) fn all(&self) -> Vec<u16> {
+        self.first_slots(|_| true)
+    }
+
+    fn first_slots(&self, of: impl Fn(&ShardServer) -> bool) -> Vec<u16> {
         let state = self.state();
         let mut first: HashMap<usize, u16> = HashMap::new();
         for (slot, owner) in (0..).zip(&state.owners) {
-            if let Some(at) = owner.filter(|at| state.servers.get(*at).is_some_and(|server| server.life.is_none())) {
+            if let Some(at) = owner.filter(|at| state.servers.get(*at).is_some_and(&of)) {
                 first.entry(at).or_insert(slot);
             }
         }
