@@ -10,7 +10,8 @@
 //! Both know other stores only by the contract. `in_order` has the parts that they share: taking a lock in the first store
 //! and then in the second.
 //!
-#![doc = include_str!("../README.md")]
+// Its examples are tested in the facade.
+#![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]

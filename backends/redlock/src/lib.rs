@@ -16,7 +16,8 @@
 //! With `keys=literal` the names are those that redsync, node-redlock and their kind write on the same nodes, of which
 //! each keeps the other out. Those give a node a vote as soon as it is up, whatever it has forgotten.
 //!
-#![doc = include_str!("../README.md")]
+// Its examples are tested in the facade.
+#![cfg_attr(not(doctest), doc = include_str!("../README.md"))]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
