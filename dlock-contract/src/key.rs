@@ -69,7 +69,7 @@ impl Key {
     /// assert_eq!(Key::rendered("stock:<42>"), Key::text("stock:").value(&42));
     /// assert_eq!(Key::rendered("stock:42"), Key::text("stock:42"));
     /// let odd = Key::text("50% ").value("a>b");
-    /// assert_eq!(Key::rendered(&odd.to_string()), odd);
+    /// assert_eq!(Key::rendered(&odd.to_string()).to_string(), odd.to_string());
     /// ```
     #[must_use]
     pub fn rendered(text: &str) -> Self {

@@ -150,6 +150,9 @@ pub(crate) async fn is_caught<R: Recipe>(
     is_caught_behind(None, open, by).await
 }
 
+/// How often a case runs again that did not meet the gap.
+const AGAIN: usize = 10;
+
 /// The same for a store behind a proxy.
 pub(crate) async fn is_caught_behind<R: Recipe>(
     proxy: Option<Arc<Proxy>>,
@@ -165,7 +168,14 @@ pub(crate) async fn is_caught_behind<R: Recipe>(
     assert_eq!(run(works).await, Outcome::Passed, "it is no lock at all, so nothing is proven");
     let mut texts = Vec::new();
     for name in by {
-        match run(name).await {
+        // Owners at once meet the recipe's gap by chance.
+        let mut outcome = run(name).await;
+        for _ in 0..AGAIN {
+            if outcome == Outcome::Passed {
+                outcome = run(name).await;
+            }
+        }
+        match outcome {
             Outcome::Failed(text) => texts.push(text),
             outcome => panic!("the suite did not catch the recipe by `{name}`: {outcome}"),
         }
