@@ -76,6 +76,13 @@ impl TableNames {
     }
 }
 
+/// A name that may stand between quotes of any server.
+pub(crate) fn is_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
+    begins && text.len() <= 63 && text.bytes().all(inner)
+}
+
 #[cfg(test)]
 mod tests {
     use dlock_contract::{UrlBody, UrlForm};

@@ -61,7 +61,7 @@ async fn an_agent_that_leaves_or_comes_back_under_another_name_ends_no_lock() {
     let hold = take(&store, &held).await;
     let ended = tokio::spawn(hold.session.as_ref().unwrap().ended().unwrap());
 
-    // What SIGTERM does to a client agent.
+    // A client agent leaves its cluster on SIGTERM.
     Raw::at(&first.url()).ask("PUT /v1/agent/leave").unwrap();
     gone(raw, "first").await;
     let address = proxy.addr();

@@ -34,6 +34,5 @@ pub use dialect::{Committed, RowActivity, RowAsk, RowDialect, RowId, RowWords, T
 pub use held::HeldRow;
 pub use statements::{ROW_KEYS, ROWS};
 pub use store::RowLock;
-pub(crate) use table::is_name;
 pub use table::{ROW_OPTIONS, RowKey, RowKind, RowTable};
 pub use transaction::{RowConnection, RowTransaction};

@@ -4,7 +4,7 @@ use dlock_contract::{Address, Error, ErrorKind, LockKey, OptionRow, Result};
 
 use super::statements::ROW_KEYS;
 use crate::row::name_of;
-use crate::table_names::TableNames;
+use crate::table_names::{TableNames, is_name};
 
 /// The options of a URL for rows in a table of the user's own.
 pub const ROW_OPTIONS: [OptionRow; 2] = [
@@ -145,13 +145,6 @@ impl RowKey {
             Self::Name(text) | Self::Text(text) | Self::Uuid(text) => text.clone(),
         }
     }
-}
-
-/// A name that may stand between quotes of any server.
-pub(crate) fn is_name(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphabetic() || byte == b'_');
-    begins && text.len() <= 63 && text.bytes().all(inner)
 }
 
 fn is_uuid(text: &str) -> bool {
