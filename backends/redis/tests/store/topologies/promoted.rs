@@ -45,7 +45,7 @@ async fn refused(redis: &Redis) -> Duration {
             Ok(answer) => panic!("{answer:?} from a server that was a replica meanwhile"),
             Err(error) if error.to_string().contains("failover_guard") => {
                 assert!(*error.kind() == ErrorKind::Outage && error.is_retryable(), "{error}");
-                return error.retry_after().expect("it says how long");
+                return error.told_after().expect("it says how long");
             }
             // The connection was closed.
             Err(error) => assert!(error.is_retryable() && std::time::Instant::now() < end, "{error}"),
