@@ -162,8 +162,10 @@ impl Tenure {
 
     /// Notes a confirmed renewal. A late answer to an early request never shortens the validity.
     pub(crate) fn prolong(&self, validity: Validity) {
-        self.confirmed_until.fetch_max(validity.deadline().as_nanos(), Ordering::AcqRel);
-        self.granted.store(nanos(validity.granted), Ordering::Release);
+        let deadline = validity.deadline().as_nanos();
+        if self.confirmed_until.fetch_max(deadline, Ordering::AcqRel) < deadline {
+            self.granted.store(nanos(validity.granted), Ordering::Release);
+        }
         self.shared.events.renewed(&self.label);
     }
 

@@ -130,3 +130,23 @@ fn a_watch_without_holds_keeps_no_task() {
     }));
     ended.recv().unwrap_err();
 }
+
+/// Such a store works, and its breaker would keep new calls from it.
+#[test]
+fn a_store_that_renews_one_hold_of_a_batch_has_answered() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let tenure = &guard.0;
+    let failed = || Err(Error::outage("it did not answer"));
+    let note = |answers: &[Result<Standing>]| {
+        for _ in 0..10 {
+            clock.advance(Duration::from_secs(1));
+            note_health(tenure, answers, clock.now());
+        }
+        tenure.store.breaker.holds_back_until().is_some()
+    };
+    assert!(!note(&[failed(), Ok(Standing::Renewed(tenure.validity())), failed()]));
+    assert!(note(&[failed(), failed(), failed()]));
+}

@@ -9,6 +9,7 @@ use futures::executor::block_on;
 use super::*;
 use crate::options::{Cohort, Wait};
 use crate::{Guard, Registry};
+use dlock_contract::Clock;
 use dlock_memory::Memory;
 
 /// The next caller's, which looks at the hold of this one.
@@ -44,4 +45,20 @@ fn the_next_caller_is_woken_outside_of_the_mutex() {
         calls(guard);
         assert!(looks.found_it_free.load(Ordering::SeqCst));
     }
+}
+
+#[test]
+fn an_answer_that_is_older_than_the_last_one_changes_neither_the_end_nor_the_length_of_the_lease() {
+    let clock = Clock::manual();
+    let registry = Registry::with_clock(&clock);
+    registry.install("memory", Memory::with_clock(&clock)).unwrap();
+    let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
+    let tenure = &guard.0;
+    let before = tenure.validity();
+    tenure.prolong(Validity::new(clock.now(), before.granted / 2));
+    assert_eq!(tenure.validity(), before);
+    clock.advance(before.granted / 4);
+    let next = Validity::new(clock.now(), before.granted / 8 * 7);
+    tenure.prolong(next);
+    assert_eq!(tenure.validity(), next);
 }
