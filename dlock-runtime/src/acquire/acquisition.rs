@@ -166,7 +166,7 @@ impl Acquisition {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
             ErrorKind::AlreadyRun => Event::AlreadyRun,
             ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
-            kind => Event::Failed { kind: kind.clone() },
+            kind => Event::Failed { kind: kind.clone(), reason: error.message().into() },
         };
         if let Some(label) = &self.label {
             self.shared.events.tell(label, &event);

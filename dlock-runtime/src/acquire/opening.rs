@@ -35,7 +35,8 @@ impl OpensFirst {
             Ok((store, wait_ends)) => Ok(Opened { store, wait_ends, request: self.request }),
             Err(error) => {
                 let label = Label::new(request.call_site.clone(), lazy.name.clone());
-                request.context.shared().events.tell(&label, &Event::Failed { kind: error.kind().clone() });
+                let event = Event::Failed { kind: error.kind().clone(), reason: error.message().into() };
+                request.context.shared().events.tell(&label, &event);
                 Err(error.with_key(&key.0).with_backend(&lazy.name))
             }
         }

@@ -1,9 +1,9 @@
 //! The events of the engine, for `tracing` and observers, and the signal of a shutdown.
 //!
-//! Owns the observers and their thread, the log of failing renewals, and the count of what a shutdown waits for.
+//! Owns the observers and their thread, the log of stores that fail, and the count of what a shutdown waits for.
 //!
 //! May know sites; no store, no hold and no control flow: an observer that panics fails no lock.
 
 pub(crate) mod observe;
-pub(crate) mod renewal_log;
+pub(crate) mod outage_log;
 pub(crate) mod shutdown;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
 use dlock_contract::{Clock, ErrorKind, LossCause};
 
-use crate::events::renewal_log::RenewalLog;
+use crate::events::outage_log::{Failed, OutageLog};
 use crate::site::Label;
 
 /// An event of one lock.
@@ -43,6 +43,8 @@ pub enum Event {
     Failed {
         /// The kind of the error.
         kind: ErrorKind,
+        /// The words of the error.
+        reason: Arc<str>,
     },
     /// The lock was released.
     Released {
@@ -56,8 +58,10 @@ pub enum Event {
         /// From the grant to the loss.
         held: Duration,
     },
-    /// A renewal failed. The lock is still held until its validity ends. Observers hear of each failure. The log has
-    /// one warning for each store and reason, with a count, and each failure at the level debug.
+    /// A renewal failed. The lock is still held until its validity ends.
+    ///
+    /// Observers hear of each failure. The log has a warning when a store begins to fail, one every 30 s with counts,
+    /// and one at the end. Each single failure has the level debug.
     RenewalFailed {
         /// Why.
         reason: Arc<str>,
@@ -120,15 +124,15 @@ pub trait Observer: Send + Sync + 'static {
 }
 
 /// The observers of one registry.
-#[derive(Default)]
 pub(crate) struct Events {
+    clock: Clock,
     observers: RwLock<Vec<Arc<dyn Observer>>>,
     has_observers: AtomicBool,
     panics: AtomicU64,
     /// The number of events for which the observers' thread was too slow.
     dropped: AtomicU64,
     observers_thread: OnceLock<Option<SyncSender<(Label, Event)>>>,
-    renewals: RenewalLog,
+    outages: OutageLog,
 }
 
 impl fmt::Debug for Events {
@@ -138,6 +142,18 @@ impl fmt::Debug for Events {
 }
 
 impl Events {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            observers: RwLock::default(),
+            has_observers: AtomicBool::new(false),
+            panics: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            observers_thread: OnceLock::new(),
+            outages: OutageLog::default(),
+        }
+    }
+
     pub(crate) fn add(&self, observer: Arc<dyn Observer>) {
         self.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer);
         self.has_observers.store(true, Ordering::Release);
@@ -185,14 +201,35 @@ impl Events {
 
     /// Notes a confirmed renewal. Only the log uses it.
     pub(crate) fn renewed(&self, label: &Label) {
-        self.renewals.confirmed(label.backend(), || Clock::system().now());
+        self.outages.answered(label.backend(), || self.clock.now());
     }
 
     fn trace(&self, label: &Label, event: &Event) {
-        if let Event::RenewalFailed { reason, remaining } = event {
-            self.renewals.failed(label.backend(), reason, *remaining, Clock::system().now());
-        }
-        trace(label, event);
+        let (outages, backend, now) = (&self.outages, label.backend(), || self.clock.now());
+        // A line at the level of a warning, or of an error. Otherwise the outage has its own.
+        let is_told = match event {
+            Event::Failed { kind, reason } if is_of_the_store(kind) => {
+                outages.failed(backend, Failed::Call, reason, now());
+                false
+            }
+            Event::RenewalFailed { reason, .. } => {
+                outages.failed(backend, Failed::Renewal, reason, now());
+                false
+            }
+            Event::ReleaseFailed { reason } => {
+                outages.failed(backend, Failed::Release, reason, now());
+                false
+            }
+            Event::Lost { .. } => outages.lost(backend, now),
+            Event::NearExpiry { .. } => !outages.is_failing(backend),
+            Event::Acquired { .. } | Event::Busy | Event::AlreadyRun | Event::TimedOut { .. } => {
+                outages.answered(backend, now);
+                false
+            }
+            Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,
+            _ => true,
+        };
+        trace(label, event, is_told);
     }
 
     fn start(self: &Arc<Self>) -> Option<SyncSender<(Label, Event)>> {
@@ -245,7 +282,23 @@ impl DeferredEvents {
     }
 }
 
-fn trace(label: &Label, event: &Event) {
+/// Whether such an error says that the store fails, not the call.
+fn is_of_the_store(kind: &ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Outage | ErrorKind::NotPrimary | ErrorKind::PermissionDenied | ErrorKind::Protocol)
+}
+
+/// A line at this level if it is told, else at the level debug.
+macro_rules! line_at {
+    ($level:ident if $is_told:expr, $($line:tt)*) => {
+        if $is_told {
+            tracing::$level!(target: "dlock", $($line)*);
+        } else {
+            tracing::debug!(target: "dlock", $($line)*);
+        }
+    };
+}
+
+fn trace(label: &Label, event: &Event, is_told: bool) {
     let (name, key, backend) = (label.name(), label.template(), label.backend());
     match event {
         Event::Acquired { waited, attempts } => {
@@ -254,16 +307,20 @@ fn trace(label: &Label, event: &Event) {
         Event::Busy => tracing::debug!(target: "dlock", name, key, backend, "busy"),
         Event::AlreadyRun => tracing::debug!(target: "dlock", name, key, backend, "already run"),
         Event::TimedOut { waited, attempts } => {
-            tracing::warn!(target: "dlock", name, key, backend, ?waited, attempts, "timed out");
+            tracing::debug!(target: "dlock", name, key, backend, ?waited, attempts, "timed out");
         }
-        Event::Failed { kind } => tracing::warn!(target: "dlock", name, key, backend, kind = kind.as_str(), "failed"),
+        Event::Failed { kind, reason } => {
+            line_at!(warn if is_told, name, key, backend, kind = kind.as_str(), %reason, "failed");
+        }
         Event::Released { held } => tracing::debug!(target: "dlock", name, key, backend, ?held, "released"),
-        Event::Lost { cause, held } => tracing::error!(target: "dlock", name, key, backend, ?cause, ?held, "lost"),
+        Event::Lost { cause, held } => {
+            line_at!(error if is_told, name, key, backend, ?cause, ?held, "lost");
+        }
         Event::RenewalFailed { reason, remaining } => {
             tracing::debug!(target: "dlock", name, key, backend, %reason, ?remaining, "renewal failed");
         }
         Event::ReleaseFailed { reason } => {
-            tracing::warn!(target: "dlock", name, key, backend, %reason, "release failed");
+            tracing::debug!(target: "dlock", name, key, backend, %reason, "release failed");
         }
         Event::NotSettled { kind } => {
             tracing::error!(target: "dlock", name, key, backend, kind = kind.as_str(), "not settled");
@@ -276,7 +333,7 @@ fn trace(label: &Label, event: &Event) {
             tracing::warn!(target: "dlock", name, key, backend, here, %elsewhere, "two locks are taken in opposite orders");
         }
         Event::NearExpiry { remaining } => {
-            tracing::warn!(target: "dlock", name, key, backend, ?remaining, "near expiry");
+            line_at!(warn if is_told, name, key, backend, ?remaining, "near expiry");
         }
     }
 }

@@ -43,7 +43,7 @@ impl CircuitBreaker {
         self.failures.store(0, Ordering::Relaxed);
         if self.probe_at.swap(0, Ordering::Relaxed) != 0 {
             let backend = store.to_owned();
-            line(move || tracing::info!(target: "dlock", backend, "the store answers again"));
+            line(move || tracing::debug!(target: "dlock", backend, "the store answers again"));
         }
     }
 
@@ -66,7 +66,7 @@ impl CircuitBreaker {
         if self.probe_at.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             let (backend, error) = (store.to_owned(), error.to_string());
             line(move || {
-                tracing::warn!(
+                tracing::debug!(
                     target: "dlock", backend, failures, %error,
                     "the store keeps failing: new calls fail at once, and one a second asks whether it answers again"
                 );

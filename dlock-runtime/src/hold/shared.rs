@@ -71,7 +71,7 @@ impl<H> Shared<H> {
         Self {
             clock: clock.clone(),
             renewals: Arc::new(RenewalSchedule::new(clock)),
-            events: Arc::default(),
+            events: Arc::new(Events::new(clock)),
             jobs: Arc::default(),
             cohorts: Arc::default(),
             shutdown: ShutdownSignal::default(),

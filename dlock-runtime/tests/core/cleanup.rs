@@ -44,6 +44,37 @@ fn a_release_that_keeps_failing_is_tried_less_and_less_often() {
 }
 
 #[test]
+fn many_releases_ask_a_store_that_keeps_failing_about_once_a_second() {
+    test(async {
+        let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
+        let mut guards = Vec::new();
+        for number in 0..50 {
+            guards.push(world.lock(format!("k{number}").leak()).acquire().await.unwrap());
+        }
+        world.store.always(Op::Release, Step::Fail);
+        drop(guards);
+        let pass = async |steps| {
+            for _ in 0..steps {
+                world.clock.advance(100 * MS);
+                calm().await;
+            }
+            world.store.calls(Op::Release)
+        };
+        let before = pass(100).await;
+        // The pause between two probes is half a second to one and a half.
+        let tries = pass(600).await - before;
+        assert!((35..=125).contains(&tries), "{tries} in a minute");
+        world.store.always(Op::Release, Step::Pass);
+        pass(200).await;
+        assert!(world.memory.is_empty());
+        // One that comes now is tried at once.
+        let tries = world.store.calls(Op::Release);
+        drop(world.lock("k").acquire().await.unwrap());
+        until("it is released", || world.store.calls(Op::Release) == tries + 1).await;
+    });
+}
+
+#[test]
 fn nothing_is_tried_again_after_a_shutdown() {
     test(async {
         let world = World::with(&Clock::manual(), |store| store.expires_alone = false);

@@ -14,7 +14,7 @@ fn registry(store: &'static str) -> Registry {
 }
 
 fn warned(store: &str) -> usize {
-    Layer::lines(store).iter().filter(|(line, _)| line.contains("write `let _guard = …`")).count()
+    Layer::lines(store).iter().filter(|(line, ..)| line.contains("write `let _guard = …`")).count()
 }
 
 #[test]

@@ -13,7 +13,7 @@ use dlock_memory::Memory;
 use dlock_runtime::{Clock, Event, Guard, Held, Label, Observer, Registry};
 use futures::FutureExt;
 
-use self::layer::{Does, Layer};
+use self::layer::{Does, Layer, Line};
 use crate::support::{Faulty, LONG, MS, Offers, Op, SECOND, Step, World, calm, full, test, until};
 
 /// The layer of the whole program. Each test tells it what to do with the lines about one store.
@@ -23,7 +23,7 @@ pub(crate) mod layer {
 
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
-    use tracing::{Event, Metadata, Subscriber};
+    use tracing::{Event, Level, Metadata, Subscriber};
 
     pub(crate) enum Does {
         Nothing,
@@ -32,7 +32,9 @@ pub(crate) mod layer {
         Block(std::sync::Arc<Mutex<std::sync::mpsc::Receiver<()>>>),
     }
 
-    pub(crate) type Lines = Vec<(String, String)>;
+    /// The text, the thread on which it came, and the level.
+    pub(crate) type Line = (String, String, Level);
+    pub(crate) type Lines = Vec<Line>;
 
     static STORES: LazyLock<Mutex<HashMap<&'static str, (Does, Lines)>>> = LazyLock::new(Mutex::default);
 
@@ -45,7 +47,7 @@ pub(crate) mod layer {
             STORES.lock().unwrap().insert(store, (does, Lines::new()));
         }
 
-        /// The texts of the lines about a store, and the threads on which they came.
+        /// The lines about a store.
         pub(crate) fn lines(store: &str) -> Lines {
             STORES.lock().unwrap()[store].1.clone()
         }
@@ -86,7 +88,7 @@ pub(crate) mod layer {
                 let mut stores = STORES.lock().unwrap_or_else(PoisonError::into_inner);
                 let Some((does, lines)) = stores.get_mut(&*fields.backend) else { return };
                 let thread = std::thread::current().name().unwrap_or_default().to_owned();
-                lines.push((fields.message, thread));
+                lines.push((fields.message, thread, *event.metadata().level()));
                 match does {
                     Does::Nothing => return,
                     Does::Panic => None,
@@ -127,10 +129,10 @@ async fn failed(store: &'static str, does: Does) -> (World, Faulty, Guard, Guard
 
 /// All lines come, and none of them on our thread.
 async fn lines_come(store: &str) {
-    let has = |text: &str| Layer::lines(store).iter().any(|(line, _)| line == text);
+    let has = |text: &str| Layer::lines(store).iter().any(|(line, ..)| line == text);
     until("our lines", || OURS.iter().all(|text| has(text))).await;
     let lines = Layer::lines(store);
-    assert!(lines.iter().all(|(_, thread)| thread != "dlock"), "{lines:?}");
+    assert!(lines.iter().all(|(_, thread, _)| thread != "dlock"), "{lines:?}");
 }
 
 #[test]
@@ -178,11 +180,11 @@ fn a_line_that_a_library_writes_on_our_thread_delays_no_renewal() {
         kept.check().unwrap();
         drop(go);
         lines_come(store).await;
-        let warned = |(line, thread): &(String, String)| line.starts_with("a warning ") && thread == "dlock-log";
+        let warned = |(line, thread, _): &Line| line.starts_with("a warning ") && thread == "dlock-log";
         until("the library's line", || Layer::lines(store).iter().any(warned)).await;
         let all = Layer::lines(store);
-        assert!(all.iter().any(|(line, _)| line.contains("failures=2")), "{all:?}");
-        assert!(!all.iter().any(|(line, _)| line.contains("not of interest")), "{all:?}");
+        assert!(all.iter().any(|(line, ..)| line.contains("failures=2")), "{all:?}");
+        assert!(!all.iter().any(|(line, ..)| line.contains("not of interest")), "{all:?}");
     });
 }
 

@@ -141,8 +141,9 @@ fn a_store_that_renews_one_hold_of_a_batch_has_answered() {
     let tenure = &guard.0;
     let failed = || Err(Error::outage("it did not answer"));
     let note = |answers: &[Result<Standing>]| {
+        // Before the first renewal of this hold, which succeeds.
         for _ in 0..10 {
-            clock.advance(Duration::from_secs(1));
+            clock.advance(Duration::from_millis(250));
             note_health(tenure, answers, clock.now());
         }
         tenure.store.breaker.holds_back_until().is_some()

@@ -1,0 +1,274 @@
+//! The log of a store that fails: a line when it begins, one every 30 s while it lasts, and one at the end.
+//!
+//! During an outage hundreds of calls and renewals fail each second, and all say the same. A line for each of them would
+//! hide the rest of the log. All failures of one store are one outage. It ends at the first answer that comes a while
+//! after the last failure. An answer alone does not end it: if one of several servers is down, failures and answers
+//! alternate.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::BootInstant;
+use dlock_contract::engine::line;
+
+/// An outage ends at the first answer that comes this long after its last failure.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// The time between two lines about one outage.
+const REPEAT: Duration = Duration::from_secs(30);
+
+/// The time between two lines about lost holds of one store.
+const BETWEEN_LOSSES: Duration = Duration::from_secs(1);
+
+/// A failure that comes so long after the last one begins another outage. Nobody asked the store meanwhile.
+const FORGOTTEN: Duration = Duration::from_secs(120);
+
+/// The stores of a registry that fail, by their names.
+#[derive(Default)]
+pub(crate) struct OutageLog {
+    /// Whether there is an outage. While all stores answer, an answer costs one load.
+    has_outages: AtomicBool,
+    outages: Mutex<HashMap<Arc<str>, Outage>>,
+}
+
+/// The request that has failed.
+#[derive(Clone, Copy)]
+pub(crate) enum Failed {
+    Call,
+    Renewal,
+    Release,
+}
+
+/// A time in which a store fails.
+struct Outage {
+    since: BootInstant,
+    last: BootInstant,
+    /// The time of the last line about it.
+    told: BootInstant,
+    /// And of the last one about a lost hold.
+    loss_told: BootInstant,
+    counts: Counts,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    calls: u64,
+    renewals: u64,
+    releases: u64,
+    lost: u64,
+}
+
+impl Counts {
+    fn add(&mut self, failed: Failed) {
+        match failed {
+            Failed::Call => self.calls += 1,
+            Failed::Renewal => self.renewals += 1,
+            Failed::Release => self.releases += 1,
+        }
+    }
+}
+
+impl OutageLog {
+    /// A request has failed.
+    pub(crate) fn failed(&self, backend: &str, failed: Failed, reason: &Arc<str>, now: BootInstant) {
+        let mut outages = self.outages();
+        self.has_outages.store(true, Ordering::Relaxed);
+        if let Some(outage) = outages.get_mut(backend).filter(|outage| now.since(outage.last) < FORGOTTEN) {
+            outage.last = now;
+            outage.counts.add(failed);
+            if now.since(outage.told) < REPEAT {
+                return;
+            }
+            outage.told = now;
+            let (counts, lasted) = (outage.counts, now.since(outage.since));
+            drop(outages);
+            let Counts { calls, renewals, releases, lost } = counts;
+            let (backend, reason) = (backend.to_owned(), reason.clone());
+            line(move || {
+                tracing::warn!(
+                    target: "dlock", backend, %reason, ?lasted, calls, renewals, releases, lost,
+                    "the store still fails"
+                );
+            });
+            return;
+        }
+        let mut outage = Outage { since: now, last: now, told: now, loss_told: now, counts: Counts::default() };
+        outage.counts.add(failed);
+        let before = outages.insert(backend.into(), outage);
+        drop(outages);
+        if let Some(before) = before {
+            before.tell_end(backend);
+        }
+        let (backend, reason) = (backend.to_owned(), reason.clone());
+        line(move || {
+            tracing::warn!(
+                target: "dlock", backend, %reason,
+                "the store fails; further failures are counted, and logged one by one at the level debug"
+            );
+        });
+    }
+
+    /// A hold was lost. Returns whether the log has a line for it: outside of an outage always.
+    pub(crate) fn lost(&self, backend: &str, now: impl FnOnce() -> BootInstant) -> bool {
+        if !self.has_outages.load(Ordering::Relaxed) {
+            return true;
+        }
+        let mut outages = self.outages();
+        let Some(outage) = outages.get_mut(backend) else { return true };
+        outage.counts.lost += 1;
+        let now = now();
+        let is_told = now.since(outage.loss_told) >= BETWEEN_LOSSES;
+        if is_told {
+            outage.loss_told = now;
+        }
+        is_told
+    }
+
+    /// Whether the store fails now.
+    pub(crate) fn is_failing(&self, backend: &str) -> bool {
+        self.has_outages.load(Ordering::Relaxed) && self.outages().contains_key(backend)
+    }
+
+    /// The store has answered.
+    pub(crate) fn answered(&self, backend: &str, now: impl FnOnce() -> BootInstant) {
+        if !self.has_outages.load(Ordering::Relaxed) {
+            return;
+        }
+        let now = now();
+        let mut outages = self.outages();
+        let is_over = outages.get(backend).is_some_and(|outage| now.since(outage.last) >= QUIET);
+        let ended = if is_over { outages.remove(backend) } else { None };
+        self.has_outages.store(!outages.is_empty(), Ordering::Relaxed);
+        drop(outages);
+        if let Some(ended) = ended {
+            ended.tell_end(backend);
+        }
+    }
+
+    fn outages(&self) -> MutexGuard<'_, HashMap<Arc<str>, Outage>> {
+        self.outages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Outage {
+    fn tell_end(&self, backend: &str) {
+        let Counts { calls, renewals, releases, lost } = self.counts;
+        let (lasted, backend) = (self.last.since(self.since), backend.to_owned());
+        line(move || {
+            tracing::warn!(
+                target: "dlock", backend, ?lasted, calls, renewals, releases, lost, "the store no longer fails"
+            );
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+    use dlock_contract::Clock;
+
+    /// The lines that are logged.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl Subscriber for Lines {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            struct Line(String);
+            impl Visit for Line {
+                fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+                    self.0 += &format!("{}={value:?} ", field.name());
+                }
+            }
+            let mut line = Line(String::new());
+            event.record(&mut line);
+            self.0.lock().unwrap().push(line.0);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn told(lines: &Lines) -> Vec<String> {
+        lines.0.lock().unwrap().split_off(0)
+    }
+
+    #[test]
+    fn an_outage_of_thirty_seconds_is_three_lines() {
+        let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
+        let (refused, silent): (Arc<str>, Arc<str>) = ("refused".into(), "silent".into());
+        tracing::subscriber::with_default(lines.clone(), || {
+            for call in 0..9300 {
+                log.failed("one", Failed::Call, if call < 9000 { &refused } else { &silent }, clock.now());
+                // Another server of the same store lives.
+                log.answered("one", || clock.now());
+                clock.advance(SECOND / 300);
+            }
+            (0..7).for_each(|_| log.failed("one", Failed::Renewal, &silent, clock.now()));
+            log.failed("one", Failed::Release, &silent, clock.now());
+            let first = told(&lines);
+            assert!(first.len() == 2 && first[0].contains("refused") && first[0].contains("\"one\""), "{first:?}");
+            assert!(first[1].contains("silent") && first[1].contains("lasted=30."), "{first:?}");
+            clock.advance(QUIET);
+            log.answered("one", || clock.now());
+            let last = told(&lines);
+            assert!(last.len() == 1 && last[0].contains("calls=9300 renewals=7 releases=1 lost=0"), "{last:?}");
+            log.answered("one", || clock.now());
+            assert!(told(&lines).is_empty());
+        });
+    }
+
+    #[test]
+    fn each_store_has_its_own_outage() {
+        let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
+        tracing::subscriber::with_default(lines.clone(), || {
+            let reason = "refused".into();
+            log.failed("one", Failed::Renewal, &reason, clock.now());
+            log.failed("two", Failed::Renewal, &reason, clock.now());
+            assert_eq!(told(&lines).len(), 2);
+            clock.advance(QUIET);
+            log.answered("two", || clock.now());
+            assert_eq!((log.is_failing("one"), log.is_failing("two"), told(&lines).len()), (true, false, 1));
+            // Renewals of a long lease are far apart.
+            clock.advance(10 * SECOND);
+            log.failed("one", Failed::Renewal, &reason, clock.now());
+            assert!(told(&lines).is_empty());
+            // Its holds are gone, so nobody asks, and nobody hears an answer.
+            clock.advance(FORGOTTEN);
+            log.failed("one", Failed::Renewal, &reason, clock.now());
+            let lines = told(&lines);
+            assert!(lines.len() == 2 && lines[0].contains("renewals=2"), "{lines:?}");
+        });
+    }
+
+    #[test]
+    fn of_many_lost_holds_one_a_second_is_told_while_the_store_fails() {
+        let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
+        tracing::subscriber::with_default(lines.clone(), || {
+            assert!((0..10).all(|_| log.lost("one", || clock.now())), "without an outage each one is told");
+            log.failed("one", Failed::Renewal, &"refused".into(), clock.now());
+            clock.advance(SECOND);
+            assert_eq!((0..10).filter(|_| log.lost("one", || clock.now())).count(), 1);
+            assert!(log.lost("two", || clock.now()));
+            clock.advance(QUIET);
+            log.answered("one", || clock.now());
+            assert!(told(&lines).pop().unwrap().contains("lost=10"));
+        });
+    }
+}
