@@ -19,7 +19,7 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
-/// What stands in the store for one lock: who, until when by the store's clock, the token, the note.
+/// The record of one held lock. `ends` is by the store's clock.
 struct Row {
     owner: Owner,
     ends: BootInstant,

@@ -21,7 +21,7 @@ use sqlx::SqlitePool;
 
 const ORDERS: i64 = 30;
 
-/// What follows on a state, if the action is allowed in it.
+/// The state after this action; `None` if the action is not allowed in this state.
 fn next(action: &str, state: &str) -> Option<&'static str> {
     match (action, state) {
         ("pay", "new") => Some("paid"),

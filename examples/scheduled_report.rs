@@ -94,7 +94,7 @@ async fn node(job: &mut Job) -> Result<(), Failure> {
     }
 }
 
-/// What becomes of a node in the middle of a daily run.
+/// The fate of a node in the middle of a daily run.
 #[derive(Clone, Copy)]
 enum Fate {
     Killed,

@@ -67,7 +67,7 @@ pub async fn connect_from_env() -> Result<Vec<String>> {
     Registry::global().connect_from_env().await
 }
 
-/// What the guide for newcomers shows is compiled.
+/// The examples of the guide for newcomers. They are compiled as doctests.
 #[cfg(all(doctest, feature = "macros"))]
 #[doc = include_str!("../docs/coming-from.md")]
 struct ComingFrom;

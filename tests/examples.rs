@@ -256,7 +256,7 @@ fn wrong_arguments_of_an_example_are_explained_and_not_repeated() {
 /// The remaining stock, and the token.
 type Purchase = (u32, Option<u64>);
 
-/// What the count says of a shop with 3 things in which these purchases were made.
+/// The broken promise, if any, of a shop that had 3 things and made these purchases.
 async fn judged(purchases: &[Purchase]) -> Option<String> {
     let folder = tempfile::tempdir().expect("a folder");
     let shop = Shop::create(&folder.path().join("shop.db"), 3).await.expect("a shop");

@@ -16,7 +16,7 @@ use dlock_testkit::slips::assert_hidden;
 use futures::executor::block_on;
 use futures::future::BoxFuture;
 
-/// What happens within a moment, on a machine that is busy with something else.
+/// The limit for events that normally take a moment. It is long, because the machine may be busy.
 const SOON: Duration = Duration::from_secs(20);
 
 const PAIR: &str = "paired://?gate=quick&authority=sure";

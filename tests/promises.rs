@@ -67,7 +67,7 @@ fn parts(text: &str) -> [&str; 3] {
 fn every_store_has_a_line_in_the_table() {
     let folders = fs::read_dir(root().join("backends")).unwrap();
     let crates = folders.map(|folder| folder.unwrap().file_name().into_string().unwrap());
-    // What the SQL stores share is no store, and a pair can do what its two stores can.
+    // `sql` is shared code of the SQL stores, and a pair supports the options that both of its stores support.
     let crates: BTreeSet<_> = crates.filter(|name| !["sql", "paired"].contains(&name.as_str())).collect();
     let listed: BTreeSet<_> = STORES.iter().map(|(folder, _, _)| (*folder).to_owned()).collect();
     assert_eq!(listed, crates, "the stores of tests/promises.rs and the crates in backends/ differ");
@@ -90,7 +90,7 @@ async fn table() -> String {
     text + "\n"
 }
 
-/// What the profile and the powers of an instance say, each under its head.
+/// The cells of a store, from its profile and its powers, each with the head of its column.
 fn cells(store: &Arc<dyn Backend>) -> Vec<(&'static str, String)> {
     let can = store.profile();
     let yes = |can: bool| if can { "yes" } else { "no" }.to_owned();

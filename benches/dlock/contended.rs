@@ -42,7 +42,7 @@ async fn locked(last: &File, id: u64) -> Result<bool, dlock::Error> {
 pub(crate) const ROUNDS: usize = 3;
 pub(crate) const ROUND: Duration = Duration::from_secs(2);
 
-/// What one process has seen.
+/// The counts and waits of one process.
 #[derive(Default)]
 struct Seen {
     hand_overs: u64,
@@ -78,7 +78,7 @@ pub(crate) enum Section {
     Passed,
 }
 
-/// What came of one round.
+/// The results of one round, over all processes.
 pub(crate) struct Measured {
     pub(crate) hand_overs: f64,
     seconds: f64,
@@ -131,7 +131,7 @@ pub(crate) fn row(processes: usize, tasks: usize) -> Result<Row, Failed> {
     let ratio = row.figure("dlock", "throughput × python-redis-lock");
     row.aim("more hand-overs than python-redis-lock, ×", ratio, ratio > 1.0);
     let hand_overs = row.figure("dlock", "hand-overs/s");
-    // What this machine allows in this run: nobody is handed a lock in less than a round trip.
+    // The bound of this machine in this run: a hand-over takes at least one round trip.
     let share = hand_overs / row.figure("dlock", "hold and one round trip alone, /s");
     row.aim("at least 0.75 of what hold and round trip allow", share, share >= 0.75);
     row.aim("at least 820 hand-overs per second", hand_overs, hand_overs >= 820.0);

@@ -1,5 +1,5 @@
-//! What a lock and a process cost on each store, counted by a proxy before the server. Nothing here is about time, so a build
-//! without optimization and a busy machine give the same figures.
+//! Sends, bytes and connections of a lock and of a process on each store, counted by a proxy before the server. No figure is
+//! a time, so a build without optimization and a busy machine give the same figures.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ const TTL: Duration = Duration::from_secs(3);
 /// A process without locks is watched for so long, and one with holds.
 const WATCHED: Duration = Duration::from_secs(12);
 
-/// What is given back in the background is over by then.
+/// A pause before each count. Releases in the background are over by then.
 const CALM: Duration = Duration::from_secs(1);
 
 /// A name, and how its servers are reached.
@@ -168,7 +168,7 @@ async fn cycles(lock: impl Fn(Key) -> Lock, count: usize) -> Result<(), Failed> 
     Ok(())
 }
 
-/// What went through some proxies.
+/// The traffic through some proxies: sends, and bytes in both directions.
 #[derive(Default)]
 struct Counted {
     sends: f64,

@@ -1,4 +1,4 @@
-//! What there is to beat: the same client, without anything that dlock adds.
+//! The floor of Redis: the raw requests of the same client, without dlock.
 
 use redis::aio::MultiplexedConnection;
 

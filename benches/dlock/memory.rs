@@ -14,7 +14,7 @@ async fn locked(id: usize) -> Result<(), dlock::Error> {
     Ok(())
 }
 
-/// What one writes by hand: a map of mutexes whose entries go when nobody uses them.
+/// The handwritten peer: a map of mutexes that removes an entry when nobody uses it.
 #[derive(Default)]
 struct Keyed(Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>);
 

@@ -26,7 +26,7 @@ async fn measure() -> Result<Row, Failed> {
     let registry = Registry::new();
     registry.connect("bench", &url).await?;
     let mut server = redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
-    // What the process needs for one hold it needs once for all.
+    // The first hold opens the connections and starts the threads. They must not count as memory of the other holds.
     let first = lock(&registry, HOLDS).acquire().await?;
     let before = resident()?;
     let registry = Arc::new(registry);
@@ -107,7 +107,7 @@ pub(crate) async fn calls(server: &mut MultiplexedConnection) -> Result<u64, Fai
     Ok(of("evalsha") + of("eval"))
 }
 
-/// What this process has of memory, in bytes.
+/// The resident memory of this process, in bytes.
 pub(crate) fn resident() -> Result<u64, Failed> {
     let status = std::fs::read_to_string("/proc/self/status")?;
     let fields: HashMap<_, _> = status.lines().filter_map(|line| line.split_once(':')).collect();

@@ -19,7 +19,7 @@ const ASKERS: usize = 50;
 const ROUNDS: usize = 20;
 const TTL: Duration = Duration::from_secs(600);
 
-/// What came of one round.
+/// The result of one round.
 struct Round {
     winners: usize,
     /// The deadlocks and lock timeouts that askers heard of.

@@ -50,7 +50,7 @@ const POSTGRES_NAMED: [&str; 3] = [
     "SELECT pg_advisory_unlock(hashtextextended($1, 0))",
 ];
 
-/// What each server says to a row lock, with the record by another connection between the second and the last.
+/// The statements of one cycle of a row lock. The last one writes the record: another connection runs it before the `ROLLBACK`.
 const MYSQL_ROW: [&str; 4] = [
     "START TRANSACTION READ WRITE",
     "SELECT k FROM dlock_row_keys WHERE k = ? FOR UPDATE NOWAIT",

@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 /// One kind of work, with what each contender reached.
 pub(crate) struct Row {
     pub(crate) name: String,
-    /// What was done, in one sentence.
+    /// The measured work, in one sentence.
     pub(crate) about: String,
     pub(crate) contenders: Vec<Contender>,
-    /// What was aimed for, and whether it was reached.
+    /// Each target, and whether it was reached.
     pub(crate) aims: Vec<(String, bool)>,
 }
 

@@ -37,7 +37,7 @@ const LEAST: f64 = 0.75;
 const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn row(make: Make, tasks: usize) -> Result<Row, Failed> {
-    // What a newer server does by one command of its own, the usual one does by a script.
+    // The usual server releases by a script. A newer one has a command for it.
     let (backend, ending, about) = match make {
         Make::Redis => ("bench", "", "Redis"),
         Make::Redis8 => ("bench-redis8", "-redis8", "Redis 8, which has DELEX"),

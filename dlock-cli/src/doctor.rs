@@ -28,7 +28,7 @@ struct Report {
     /// The store's clock minus that of this host; known where the store tells its time.
     clock_difference_ms: Option<i64>,
     promises: Vec<(&'static str, String)>,
-    /// What weakens a promise here.
+    /// Settings and states of the store that weaken a promise.
     findings: Vec<String>,
     counts: Vec<(String, u64)>,
 }

@@ -71,7 +71,7 @@ macro_rules! case {
 }
 pub(crate) use case;
 
-/// What one run of one case uses.
+/// The store under test, for one run of one case.
 pub(crate) struct Fixture<'a> {
     store: &'a dyn Store,
     pub(crate) profile: Profile,

@@ -25,7 +25,7 @@ use crate::profile::Profile;
 /// [`Profile::runs_on`] says so. Every returned future may be dropped at any point, and is: the core
 /// bounds every request by the ttl and by 5 s, so a backend needs no time limits of its own, except for connecting.
 pub trait Backend: Send + Sync + 'static {
-    /// What the store is and can do; the same at every call.
+    /// The kind, limits and options of the store. Every call returns the same profile.
     fn profile(&self) -> &Profile;
 
     /// Which lock this key is, and its names in the store. Keys of one identity are one lock, and the engine lets callers of

@@ -1,4 +1,4 @@
-//! What can go wrong, as values: what, which key, which backend, whether a retry can help.
+//! Errors as values: the kind, the key, the backend, and whether a retry can help.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;

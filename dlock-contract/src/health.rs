@@ -17,7 +17,7 @@ pub struct Health {
     pub role: Option<String>,
     /// Everything that makes a promise smaller, each with its advice. None of them keeps the store from taking locks.
     pub findings: Vec<String>,
-    /// What the store has counted since it was opened, by what it is, such as deadlocks that cost it a second request.
+    /// Counters of the store since it was opened, by name, such as deadlocks that cost it a second request.
     pub counts: Vec<(String, u64)>,
 }
 

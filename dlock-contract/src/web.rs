@@ -13,7 +13,7 @@
 
 use crate::error::{Error, ErrorKind};
 
-/// What failed, as far as the client needs to know.
+/// The failures that a client of a service can tell apart. Each has its own status.
 enum Failure {
     Locked,
     Conflict,

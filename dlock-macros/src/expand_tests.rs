@@ -1,4 +1,4 @@
-//! What the attributes turn into, as pages that a person can read: `tests/expansions/*.rs`.
+//! Expansions of the attributes, as pages to read: `tests/expansions/*.rs`.
 
 use proc_macro2::TokenStream;
 use quote::quote;

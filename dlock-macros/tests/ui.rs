@@ -1,4 +1,4 @@
-//! What does not compile, and the texts of the errors.
+//! Uses that must not compile, and the texts of their errors.
 //!
 //! Here and not in the facade's package, because `trybuild` builds all dev-dependencies of the package it runs in, and
 //! the facade's are every store's client.

@@ -17,14 +17,14 @@ pub(super) const FOLDER: &str = "DLOCK_EXAMPLE_FOLDER";
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) folder: PathBuf,
-    /// What the parent has started it with.
+    /// The command-line arguments of the worker.
     words: Vec<String>,
     pub(crate) url: String,
     pub(crate) namespace: String,
     orders: mpsc::UnboundedReceiver<String>,
 }
 
-/// What this process is to do as a worker; `None` in the parent.
+/// The job of this process if it is a worker; `None` in the parent.
 pub(crate) fn take() -> Option<Job> {
     let folder = env::var_os(FOLDER)?.into();
     let (url, namespace) = (env::var(URL).ok()?, env::var(NAMESPACE).ok()?);
@@ -58,7 +58,7 @@ pub(crate) fn say(line: impl Display) {
     println!("{line}");
 }
 
-/// What the parent writes. Should it end, however it ends, so does this process.
+/// The lines that the parent writes. If the parent ends, this process exits too.
 fn orders() -> mpsc::UnboundedReceiver<String> {
     let (sender, orders) = mpsc::unbounded_channel();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! What the examples share: a program that starts itself again as workers, on one store that all of them reach.
+//! Shared code of the examples: a program starts itself again as workers, which all use one store.
 //!
 //! `main` is the parent or a worker. The parent has a [`Stage`] and starts [`Worker`]s; a worker has a [`Job`]. They
 //! talk by lines: the worker's output, the parent's orders. How to write a service is in the examples; this is not.

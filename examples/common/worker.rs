@@ -69,7 +69,7 @@ impl Worker {
         Ok(self.orders.write_all(format!("{line}\n").as_bytes()).await?)
     }
 
-    /// What it says until it has ended in order.
+    /// The remaining lines of its output. Waits for its end; an exit code other than zero is an error.
     pub(crate) async fn end(mut self) -> Result<Vec<String>, Failure> {
         let mut said = Vec::new();
         while let Some(line) = self.lines.next_line().await? {
@@ -111,7 +111,7 @@ pub(crate) async fn together(workers: &mut [Worker]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What all of them say until they have ended in order.
+/// The remaining lines of each worker. Waits for the end of all.
 pub(crate) async fn finish(workers: Vec<Worker>) -> Result<Vec<Vec<String>>, Failure> {
     futures::future::try_join_all(workers.into_iter().map(Worker::end)).await
 }

@@ -1,4 +1,4 @@
-//! What one buyer does, without a lock and with it.
+//! One purchase, without a lock and with it.
 
 use std::time::{Duration, Instant};
 

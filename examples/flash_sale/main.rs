@@ -83,7 +83,7 @@ async fn both_sales(args: &Args, stage: &Stage) -> Result<(), Failure> {
     judge(stock, &without, &with)
 }
 
-/// What the two sales must have shown.
+/// Checks that the shop oversold without the lock, and kept its promises with it.
 fn judge(stock: u32, without: &Sale, with: &Sale) -> Result<(), Failure> {
     if let Some(broken) = with.count.broken_promise(stock) {
         return Err(format!("with the lock, {broken}").into());

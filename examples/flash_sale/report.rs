@@ -1,4 +1,4 @@
-//! What the person in front of the screen sees: a bar while it runs, a table at the end.
+//! The output on the terminal: a progress bar during the sale, a table at the end.
 
 use std::io::{IsTerminal, stdout};
 use std::time::Duration;

@@ -39,7 +39,7 @@ impl Shop {
         Ok(Self(pool.connect_with(options).await?))
     }
 
-    /// What is left: a transaction of its own.
+    /// The remaining stock, read outside the transaction of `sell`.
     pub(crate) async fn stock(&self) -> sqlx::Result<u32> {
         sqlx::query_scalar("SELECT remaining FROM stock").fetch_one(&self.0).await
     }
@@ -94,7 +94,7 @@ impl Count {
         self.left
     }
 
-    /// What a sale under the lock has promised and this one broke; `None` if all is well.
+    /// The promise of a sale under the lock that this sale broke; `None` if it kept them all.
     pub(crate) fn broken_promise(&self, stock: u32) -> Option<String> {
         if self.sold() != stock as usize {
             return Some(format!("{} of {stock} were sold", self.sold()));

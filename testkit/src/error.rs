@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What went wrong, in words.
+/// A failure of the test kit, as a text.
 ///
 /// `Debug` prints the same words, so that `unwrap()` in a test shows them as they are.
 pub struct Error(String);

@@ -203,7 +203,7 @@ fn lives_and_dies(server: Instance, words: &Words) {
     assert!(!folder.exists());
 }
 
-/// What a client of PostgreSQL's own gets; it is part of every installation.
+/// The answer to `psql`, which is part of every PostgreSQL installation.
 fn psql(url: &str, statement: &str) -> Result<String, String> {
     let mut command = Command::new("psql");
     command.args(["--no-psqlrc", "--no-password", "--no-align", "--tuples-only", "--command", statement, url]);

@@ -29,7 +29,7 @@ pub(crate) struct Client {
     connection: tokio::sync::Mutex<()>,
 }
 
-/// What lies remember; a correct client remembers nothing.
+/// The memory of the lies. A correct client remembers nothing.
 #[derive(Default)]
 struct Memory {
     refused: HashMap<String, (Owner, BootInstant)>,

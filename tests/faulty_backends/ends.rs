@@ -44,7 +44,7 @@ impl Server {
         let until = now.after(self.lease(claim.ttl));
         let was_pushed = std::mem::take(&mut record.pushed);
         match self.lie() {
-            // What is left of longer leases is compared with the answer.
+            // Only short leases: the suite compares the remaining time of longer ones with the answer.
             Some(Lie::RenewsInWords) if claim.ttl < Duration::from_secs(5) => {}
             Some(Lie::RenewedForEver) => record.until = BootInstant::NEVER,
             Some(Lie::RenewsAllReaders) if claim.mode == Mode::Read => {

@@ -48,7 +48,7 @@ impl Drop for Foreign {
     }
 }
 
-/// What `cargo xtask interop` has built.
+/// The client that `cargo xtask interop` has built. Without it, the test fails.
 pub(crate) fn built(name: &str) -> Tree {
     let tree = Tree::named(name);
     assert!(tree.version().is_some(), "{name} is not there: `cargo xtask interop` builds it and runs this test");

@@ -26,7 +26,7 @@ pub(crate) trait Recipe: Send + Sync + 'static {
 
     fn unlock<'a>(&'a self, key: &'a str, owner: &'a str) -> BoxFuture<'a, Told<bool>>;
 
-    /// What an operator does. Many articles free the lock of whomever anyway.
+    /// Frees the lock for an operator. The default is `unlock`, as many recipes do not check the owner.
     fn evict<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Told<bool>> {
         self.unlock(key, "")
     }

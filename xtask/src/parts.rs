@@ -13,7 +13,7 @@ pub(crate) struct Parts(Vec<Part>);
 struct Part {
     name: String,
     took: Duration,
-    /// What it and its programs have used of the processors. A busy machine makes a part longer, and this hardly.
+    /// The processor time of the part and its programs. A busy machine prolongs `took` much more than this.
     used: Duration,
     failure: Option<String>,
 }
@@ -53,8 +53,7 @@ fn times(took: Duration, used: Duration) -> String {
     format!("{:>7.1} s, {:>7.1} s of processors", took.as_secs_f64(), used.as_secs_f64())
 }
 
-/// What this process and those of its programs that have ended have used of the processors. Nothing, where the kernel does not
-/// tell it.
+/// The processor time of this process and of its programs that have ended. Zero if the kernel does not report it.
 fn used() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     // Behind the name, which may hold anything: the times of this process and of the others, in user and in system mode. The

@@ -129,7 +129,7 @@ impl Toolchain {
         // Its libraries are not among the system's.
         let libraries = ["usr/lib", "lib"].map(|folder| at(&format!("{folder}/{ARCH}-linux-gnu")));
         command.env("LD_LIBRARY_PATH", joined(libraries, "LD_LIBRARY_PATH"));
-        // What two compilers have built is kept apart, so that a second run is short.
+        // Each compiler has its own folder. In a shared one, the second compiler would build everything again in each run.
         command.env("CARGO_TARGET_DIR", crate::sh::root().join("target/portable").join(self.tree));
         command
     }

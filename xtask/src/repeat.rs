@@ -46,7 +46,7 @@ pub(crate) fn repeat(parts: &mut Parts, times: usize, mut tests: impl FnMut(&Log
     })
 }
 
-/// What failed in several runs.
+/// The failed tests of several runs.
 struct Tally {
     runs: usize,
     /// How many runs failed.

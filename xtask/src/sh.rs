@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What every task returns; the text is for the person at the terminal.
+/// The result of every task. The text of an error is for the person at the terminal.
 pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The workspace's folder, wherever the task was called from.
@@ -20,7 +20,7 @@ pub(crate) fn run(command: &mut Command) -> Result {
     if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", text(command)).into()) }
 }
 
-/// What cargo tells a program of its package, by the starts of the variables' names.
+/// The starts of the names of the variables in which cargo describes the package of a program.
 const OF_THIS_PACKAGE: [&str; 2] = ["CARGO_MANIFEST_", "CARGO_PKG_"];
 
 /// The cargo that runs this task, with its own choice of toolchain.

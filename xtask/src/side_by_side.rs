@@ -34,7 +34,7 @@ const MOST_AGAIN: usize = 5;
 /// How a run of all tests ended.
 #[derive(Default)]
 pub(crate) struct Verdict {
-    /// What failed, by the name of the target.
+    /// The failures of each failed target, by its name.
     pub(crate) failed: Vec<(String, Failures)>,
     /// The tests that failed because the machine was late, and passed alone.
     pub(crate) passed_alone: Vec<Failure>,
@@ -54,7 +54,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What runs as one process: a test target, or cargo for many that are short.
+/// One process of the run: a test target, or cargo for many short targets.
 struct Target {
     /// As in `dlock-redis store`.
     name: String,
@@ -91,7 +91,7 @@ impl Target {
     }
 }
 
-/// What a target did: its failures, and how many tests it left to `--all`.
+/// The result of a target: its failures, and how many tests it left to `--all`.
 type Ran<'a> = (&'a Target, Option<Failures>, usize);
 
 /// Runs all targets, several at once. The lines of each come in one piece, when it has ended.

@@ -21,7 +21,7 @@ pub(crate) const ALL: &str = "DLOCK_TEST_ALL";
 /// A module of this name has tests that run with `--all` alone.
 pub(crate) const THOROUGH: &str = "thorough::";
 
-/// What to run, and how often.
+/// The arguments of `cargo xtask test`: which tests run, and how often.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Words<'a> {
     all: bool,

@@ -50,7 +50,7 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
     store.registry.shutdown(RELEASE_LIMIT).await;
     let exit = outcome?;
     match released {
-        // What goes on without the lock has its own end.
+        // With another `on_lost` the command went on without the lock, so its own exit code counts.
         Err(error) if run.on_lost == OnLost::Cancel && error.is_lost() => Err(ending(error, &run)),
         Err(error) => {
             note(&error.to_string());

@@ -1,4 +1,4 @@
-//! What is shown, and what a key changes in it. It knows no terminal.
+//! The state of the `watch` screen, and its changes by keys. It knows no terminal.
 
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ pub(super) struct Model {
     pub(super) order: Order,
     pub(super) focus: Focus,
     pub(super) table: TableState,
-    /// What was done last, or why the store was not reached.
+    /// The result of the last action, or the reason why the store was not reached.
     pub(super) message: Option<String>,
     pub(super) is_stale: bool,
     /// When the store was looked at: leases have run since.

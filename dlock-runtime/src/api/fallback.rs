@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// What the other function has returned: a future or a value. Boxed, to keep the future of the locked function small.
+/// The return value of the fallback function: a future or a plain value. Boxed, to keep the future of the locked function small.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct FallbackCall<T>(Box<T>);

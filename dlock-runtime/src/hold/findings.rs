@@ -1,4 +1,5 @@
-//! What a store has refused for good, until an answer says otherwise: for [`verify`](crate::verify), which asks no store.
+//! Refusals that no retry can mend, kept until an answer of the store says otherwise. [`verify`](crate::verify) reads them, as
+//! it asks no store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,7 +26,7 @@ struct Refusals {
 #[derive(Debug)]
 struct RefusedTtl {
     asked: Duration,
-    /// What the store can do, as it says.
+    /// The shortest and the longest ttl that the store takes, as its error said.
     range: (Duration, Duration),
     error: Error,
 }

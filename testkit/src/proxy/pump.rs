@@ -31,7 +31,7 @@ pub(super) async fn pump(
                     ended = read.unwrap_or(0) == 0;
                     continue;
                 }
-                // What was sent before comes first.
+                // Data that was sent before must be delivered first.
                 let earlier = direction.take_delivered();
                 if !earlier.is_empty() {
                     waiting.push_back((Instant::now(), earlier));

@@ -1,4 +1,4 @@
-//! What stands between the members of an etcd cluster, and can cut one of them off from the others.
+//! A proxy between the members of an etcd cluster. It can cut one member off from the others.
 //!
 //! All members know each other by these doors. A member names itself at the head of each connection, so a door can tell
 //! from whom a connection comes.

@@ -1,4 +1,4 @@
-//! What a killed PostgreSQL leaves behind outside of its folder.
+//! Leftovers of a killed PostgreSQL outside its folder: paused processes and shared memory.
 
 use std::fs;
 use std::path::Path;

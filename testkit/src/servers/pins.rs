@@ -6,7 +6,7 @@ pub struct Pin {
     pub line: u32,
     /// The Debian package, and the name of the tree if it is unpacked.
     pub package: &'static str,
-    /// What the version starts with.
+    /// The start of the version: a later patch fits too.
     pub version: &'static str,
     /// How it is installed.
     pub how: How,

@@ -38,7 +38,7 @@ impl Wire {
             match wire.read()? {
                 (b'R', how) if how != LOGGED_IN => return Err(io::Error::other("it wants a password")),
                 (b'Z', _) => return Ok(wire),
-                // What it says about itself.
+                // Parameters of the server, which this client does not need.
                 _ => {}
             }
         }

@@ -120,8 +120,8 @@ impl Points {
     }
 }
 
-/// What the server knows of clients. One that counts no connections has the proxy count them; where the server does, a
-/// socket that it has closed, and that our side looks at only when it is used next, is no connection any more.
+/// The clients of the server. For a store without sessions, the proxies count the connections. For a session store only the
+/// server counts them: our side may still have a socket that the server has closed.
 async fn clients(arena: &Arena) -> Vec<String> {
     let mut clients = arena.probe.clients().await;
     let proxied: usize = if arena.store.is_session() { 0 } else { arena.proxies.iter().map(Proxy::connections).sum() };

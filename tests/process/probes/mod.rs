@@ -78,7 +78,7 @@ pub(crate) fn probe(store: Store, url: &str, namespace: &str, memory: &Arc<Memor
     }
 }
 
-/// What is left in either of two stores.
+/// Probes both stores of a pair, and joins their answers.
 struct Both([Box<dyn Probe>; 2]);
 
 impl Probe for Both {

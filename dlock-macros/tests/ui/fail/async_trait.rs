@@ -1,4 +1,4 @@
-//! What cannot be seen through `#[async_trait]`, and what is still checked under it.
+//! The limits of the attribute under `#[async_trait]`, and the checks that still work.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 

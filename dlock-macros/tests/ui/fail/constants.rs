@@ -1,4 +1,4 @@
-//! What is worked out by the compiler: nothing of a call can stand in it, and it is checked like a literal.
+//! Constant expressions as values: they cannot use arguments of the call, and are checked like literals.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 

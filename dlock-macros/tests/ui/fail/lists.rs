@@ -1,4 +1,4 @@
-//! What is no list cannot stand in `<…..>`, also where only the compiler knows the type.
+//! `<…..>` takes only lists. The compiler checks the type if the macro cannot know it.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 

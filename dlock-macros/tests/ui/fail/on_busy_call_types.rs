@@ -1,4 +1,4 @@
-//! What is called instead is checked by the compiler.
+//! The compiler checks the call of the `on_busy` fallback.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 

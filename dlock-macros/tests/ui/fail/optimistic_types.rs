@@ -1,4 +1,4 @@
-//! What is run again must be able to tell a conflict, and must leave its arguments in their place.
+//! A function with `#[optimistic]` must return an error that can be a conflict, and must not move its arguments.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 

@@ -1,4 +1,4 @@
-//! What people write who come from somewhere else.
+//! The syntax of lock annotations in other languages.
 
 #![allow(unused, reason = "only the attribute is looked at")]
 

@@ -103,7 +103,7 @@ impl Election {
 #[must_use = "nobody looks until `changed`"]
 pub struct LeaderWatch {
     election: Election,
-    /// What was told last; the outer `None` before the first look.
+    /// The last reported leader. The outer `None` means that nothing was reported yet.
     known: Option<Option<SeenLeader>>,
     /// When the last look that was answered was asked.
     looked: Option<SystemTime>,
@@ -145,7 +145,7 @@ impl LeaderWatch {
         }
     }
 
-    /// What was told last. Does not look.
+    /// The last reported leader. Does not ask the store.
     #[must_use]
     pub fn leader(&self) -> Option<&SeenLeader> {
         self.known.as_ref()?.as_ref()
