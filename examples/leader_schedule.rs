@@ -33,7 +33,7 @@ fn now_ms() -> Result<i64, Failure> {
     Ok(i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?)
 }
 
-/// The work of a leader in its term: it runs the reports that are due, at each of five ticks.
+/// The work of a leader in its term: five calls of `report`, over half a period.
 async fn schedule(leader: &Leader, db: &SqlitePool, node: u32) -> Result<(), Failure> {
     say(format!("leads in term {}", leader.term()));
     let mut tick = tokio::time::interval(PERIOD / 10);

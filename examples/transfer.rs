@@ -31,7 +31,7 @@ async fn transfer(db: &SqlitePool, from: i64, to: i64, amount: i64) -> Result<bo
     if from == to || rich < amount {
         return Ok(false);
     }
-    // Stands for the checks of a bank before it writes. Without the lock, two transfers would read the same balances here.
+    // The time of a bank's checks. Without the locks, two transfers would now write from the same old balances.
     tokio::time::sleep(Duration::from_millis(2)).await;
     let mut transaction = db.begin_with("BEGIN IMMEDIATE").await?;
     for account in &held {

@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// The state of the handlers. Here it is only the signal to go on: until then, the parent knows that a request is inside.
+/// The state of the handlers: the signal to go on. A handler waits for it, so the parent knows that a request is inside.
 type Shop = Arc<Notify>;
 
 /// The shortest way: the lock's error is the answer. Needs dlock's feature `axum`.

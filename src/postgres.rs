@@ -48,8 +48,8 @@ pub async fn try_lock_in(transaction: &mut Transaction<'_>, key: impl Into<Key>)
 
 /// The transaction that a lock of `?way=row` is, for the body's own statements: the lock and the data end together.
 ///
-/// The transaction is committed when the body has succeeded. An error, a panic, a cancelled call or a loss of the lock rolls it
-/// back. If the server refuses the commit, the call fails with
+/// The transaction is committed when the body has succeeded. An error, a panic, a cancelled call or a loss of the lock
+/// rolls it back. If the server refuses the commit, the call fails with
 /// [`CommitRefused`](crate::ErrorKind::CommitRefused), and if nobody knows, with
 /// [`CommitUnknown`](crate::ErrorKind::CommitUnknown).
 ///

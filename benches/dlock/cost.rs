@@ -1,5 +1,5 @@
-//! Sends, bytes and connections of a lock and of a process on each store, counted by a proxy before the server. No figure is
-//! a time, so a build without optimization and a busy machine give the same figures.
+//! Sends, bytes and connections of a lock and of a process on each store, counted by a proxy before the server.
+//! No figure is a time, so a build without optimization and a busy machine give the same figures.
 
 use std::time::Duration;
 

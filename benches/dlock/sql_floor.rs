@@ -50,7 +50,8 @@ const POSTGRES_NAMED: [&str; 3] = [
     "SELECT pg_advisory_unlock(hashtextextended($1, 0))",
 ];
 
-/// The statements of one cycle of a row lock. The last one writes the record: another connection runs it before the `ROLLBACK`.
+/// The statements of one cycle of a row lock. The last one writes the record: another connection runs it before the
+/// `ROLLBACK`.
 const MYSQL_ROW: [&str; 4] = [
     "START TRANSACTION READ WRITE",
     "SELECT k FROM dlock_row_keys WHERE k = ? FOR UPDATE NOWAIT",

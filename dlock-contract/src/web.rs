@@ -13,7 +13,7 @@
 
 use crate::error::{Error, ErrorKind};
 
-/// The failures that a client of a service can tell apart. Each has its own status.
+/// The failures that a client of a service can tell apart. Each has its own text.
 enum Failure {
     Locked,
     Conflict,

@@ -94,7 +94,7 @@ impl Count {
         self.left
     }
 
-    /// The promise of a sale under the lock that this sale broke; `None` if it kept them all.
+    /// The promise of the lock that this sale broke; `None` if it kept all.
     pub(crate) fn broken_promise(&self, stock: u32) -> Option<String> {
         if self.sold() != stock as usize {
             return Some(format!("{} of {stock} were sold", self.sold()));

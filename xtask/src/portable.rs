@@ -129,7 +129,7 @@ impl Toolchain {
         // Its libraries are not among the system's.
         let libraries = ["usr/lib", "lib"].map(|folder| at(&format!("{folder}/{ARCH}-linux-gnu")));
         command.env("LD_LIBRARY_PATH", joined(libraries, "LD_LIBRARY_PATH"));
-        // Each compiler has its own folder. In a shared one, the second compiler would build everything again in each run.
+        // Each compiler has its own folder, so neither replaces the builds of the other and a second run is short.
         command.env("CARGO_TARGET_DIR", crate::sh::root().join("target/portable").join(self.tree));
         command
     }

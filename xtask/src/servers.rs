@@ -47,7 +47,7 @@ pub(crate) fn install(pins: &[&'static Pin]) -> Result {
         apt::install(&install)?;
     }
     unpack_all(&unpack)?;
-    // Check again: an installed package may have another version, or lack the file that is its evidence.
+    // Each package must now be found with the version of its pin.
     for (pin, state) in pins.iter().zip(look(pins)?) {
         if !matches!(state, State::There(_)) {
             return Err(format!("{} was installed, but {} is not to be found", pin.package, pin.evidence).into());

@@ -7,7 +7,8 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The return value of the fallback function: a future or a plain value. Boxed, to keep the future of the locked function small.
+/// The return value of the fallback function: a future or a plain value. Boxed, which keeps the future of the locked
+/// function small.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct FallbackCall<T>(Box<T>);

@@ -1,5 +1,5 @@
-//! Refusals that no retry can mend, kept until an answer of the store says otherwise. [`verify`](crate::verify) reads them, as
-//! it asks no store.
+//! Refusals that no retry can mend, kept until an answer of the store says otherwise.
+//! [`verify`](crate::verify) reads them, because it asks no store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -120,8 +120,8 @@ impl Points {
     }
 }
 
-/// The clients of the server. For a store without sessions, the proxies count the connections. For a session store only the
-/// server counts them: our side may still have a socket that the server has closed.
+/// The clients of the server. For a store without sessions, the count includes the connections of the proxies.
+/// For a session store only the server counts: our side may still have a socket that the server has closed.
 async fn clients(arena: &Arena) -> Vec<String> {
     let mut clients = arena.probe.clients().await;
     let proxied: usize = if arena.store.is_session() { 0 } else { arena.proxies.iter().map(Proxy::connections).sum() };
