@@ -23,7 +23,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
-/// The state of the handlers: the signal to go on. A handler waits for it, so the parent knows that a request is inside.
+/// The signal to go on, as the state of the handlers. A handler waits for it, so the parent knows that it is inside.
 type Shop = Arc<Notify>;
 
 /// The shortest way: the lock's error is the answer. Needs dlock's feature `axum`.
