@@ -125,7 +125,7 @@ pub(crate) struct RunArgs {
     /// The command is ended after this time
     #[arg(long, value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// The fate of the command when the lock is lost
+    /// Whether a lost lock ends the command
     #[arg(long, default_value = "cancel")]
     pub(crate) on_lost: OnLost,
     /// How often a store that fails is asked again: false, a count, or a count and two pauses as in "5, 100ms..2s"
