@@ -26,6 +26,9 @@ const STAMP_AGAIN: &str = "\
         note = $6, long_key = $7 \
     WHERE k = $1 AND part = '' AND {lives}{tells}";
 
+/// The hold id in these changes. MySQL checks a condition that has no column before it waits for the row.
+const PER_ROW: &str = "CONCAT($5, LEFT(k, 0))";
+
 /// The same where there is no record. The server checks that the hold lives before it waits for another writer. So this changes
 /// no record that is there.
 ///
@@ -181,9 +184,9 @@ impl RowStatements {
         Self {
             create: made(CREATE),
             stamp: made_for(STAMP, ["$3", "$4", "$5"]),
-            stamp_again: made_for(STAMP_AGAIN, ["$3", "$4", "$5"]),
+            stamp_again: made_for(STAMP_AGAIN, ["$3", "$4", PER_ROW]),
             draw: made_for(DRAW, ["$3", "$4", "$5"]),
-            draw_again: made_for(DRAW_AGAIN, ["$3", "$4", "$5"]),
+            draw_again: made_for(DRAW_AGAIN, ["$3", "$4", PER_ROW]),
             stamp_reader: made(STAMP_READER),
             forget_reader: made(FORGET_READER),
             look: made(LOOK),

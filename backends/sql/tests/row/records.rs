@@ -167,7 +167,8 @@ async fn is_left_by_a_record_that_waits(database: &Database, key: &str, mode: Mo
     somebody.execute(AssertSqlSafe(write)).await.unwrap();
     let mut late = ask(&store, claim(key));
     tokio::select! {
-        () = waiting_for(database, "dlock_rows") => {}
+        // Of the statements about records, those that draw a token have this word.
+        () = waiting_for(database, "GREATEST(") => {}
         _ = &mut late => return false,
     }
     database.kill(session).await;
