@@ -39,7 +39,7 @@ async fn waiters_are_served_in_order_over_two_processes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_that_is_handed_over_is_short_until_its_first_renewal() {
-    let server = Database::shared();
+    let server = Database::own(&[]);
     let redis = server.open().await;
     for _ in 0..10 {
         let present = take(&redis, &claim("k", HOUR)).await;
