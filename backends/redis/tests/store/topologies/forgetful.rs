@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use super::cluster::{cluster, key_at};
 use super::{MS, SECOND, attempt, blocking, name, open, refusal, standing_soon, take_soon, with};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 /// The longest ttl that is asked for: so long nothing may be granted.
 const LONGEST: Duration = Duration::from_secs(8);
 

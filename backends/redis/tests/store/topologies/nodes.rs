@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::cluster::{cluster, key_at, until};
 use super::{MS, SECOND, blocking, connections, handed, name, open, standing_soon, take_soon, with};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_fails_stops_only_its_own_slots() {

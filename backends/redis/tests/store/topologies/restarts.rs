@@ -9,7 +9,6 @@ use dlock_testkit::holds::{claim, stand, take, token};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::wait_until;
 
-use super::sentinel::LIMIT;
 use super::{SECOND, attempt, blocking, handed, open, refusal, standing_soon, take_soon, with};
 
 async fn restarted(server: Instance) -> Instance {
@@ -20,6 +19,8 @@ async fn restarted(server: Instance) -> Instance {
     .await
 }
 
+/// Only a hang comes near it.
+const LIMIT: Duration = Duration::from_secs(60);
 /// No test is that slow.
 const HOUR: Duration = Duration::from_secs(3600);
 /// A machine that is slower than the first of these guards may be in time for the next one.

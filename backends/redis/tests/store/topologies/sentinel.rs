@@ -15,7 +15,7 @@ use crate::names;
 /// Short, so that the tests are.
 pub(crate) const DOWN_AFTER_MS: u32 = 500;
 /// A failover takes about two seconds; a busy machine takes its time.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn set(replicas: usize) -> RedisSentinels {
     blocking(move || RedisSentinels::start(replicas, DOWN_AFTER_MS, false, &[])).await.unwrap()

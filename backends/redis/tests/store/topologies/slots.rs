@@ -16,7 +16,7 @@ use redis::cluster_routing::Slot;
 use super::cluster::{Move, cluster, key_at};
 use super::{MS, SECOND, blocking, name, open, standing_soon};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// So many keys in each of so many slots.
 fn keys(slots: usize, each: usize) -> Vec<Vec<String>> {

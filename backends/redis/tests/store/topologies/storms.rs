@@ -11,7 +11,7 @@ use dlock_testkit::holds::claim;
 use super::cluster::{Move, cluster, patient};
 use super::{MS, blocking, connections, open, refusal, take_soon, with};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// The data that the lock guards: each of its two numbers is read and written in two steps.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use super::cluster::{key_at, until};
 use super::sentinel::{DOWN_AFTER_MS, fail_over};
 use super::{MS, blocking, handed, name, open, standing_soon, take_soon, with};
 
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn both_sides_show_certificates_and_unknown_ones_are_refused() {
