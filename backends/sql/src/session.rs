@@ -133,7 +133,7 @@ impl<D: Dialect> StatementSession<D> {
         self.send(statement, values).await.map_err(|error| refused(&context.dialect, error))
     }
 
-    /// The same for an insert: `None` if the row is there already.
+    /// The same: `None` if it has changed nothing, as an insert of a row that is there already.
     pub(crate) async fn insert(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Option<Answer>> {
         let context = self.context.clone();
         match self.send(statement, values).await {

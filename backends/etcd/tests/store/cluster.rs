@@ -18,7 +18,7 @@ use crate::faults;
 use crate::server::{claim_for, lock, soon, stand};
 
 /// Longer than an election and the way to another member.
-const TTL: Duration = Duration::from_secs(20);
+const TTL: Duration = Duration::from_secs(60);
 /// As long as the engine waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 

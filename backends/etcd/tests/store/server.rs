@@ -41,10 +41,10 @@ pub(crate) fn lock(name: &'static str) -> LockKey {
 }
 
 /// No lease of this length ends in a test, also on a machine that is slow and busy.
-pub(crate) const TTL: Duration = Duration::from_secs(20);
+pub(crate) const TTL: Duration = Duration::from_secs(90);
 
 /// Shorter than [`TTL`]: a waiter whose own lease ends hears of that too. Only a waiter that was not told comes near it.
-pub(crate) const NEWS: Duration = Duration::from_secs(10);
+pub(crate) const NEWS: Duration = Duration::from_secs(45);
 /// Longer than a test waits: what an abandon leaves must not go by itself.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 

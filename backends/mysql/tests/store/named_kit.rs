@@ -21,7 +21,8 @@ pub(crate) type Store = NamedLock<MySql>;
 /// Whether the rows of named locks draw the tokens.
 pub(crate) const ROWS_DRAW_TOKENS: bool = true;
 
-pub(crate) const TTL: Duration = Duration::from_secs(30);
+/// Longer than the longest stall of a machine: no lease ends by itself, and no session that is silent for so long.
+pub(crate) const TTL: Duration = Duration::from_secs(120);
 
 /// Runs one case of `named_cases`.
 pub(crate) async fn run<F>(kind: Kind, case: &str, body: F)

@@ -13,7 +13,7 @@ use sqlx::postgres::{PgAdvisoryLock, PgAdvisoryLockKey};
 
 use crate::kit::{Database, TTL, start};
 use crate::named::support::{take_soon, until};
-use crate::named_kit::{Store, is_used, open, open_at};
+use crate::named_kit::{Store, held_and_waited_for, is_used, open, open_at};
 
 row_cases! {
     another_program_that_has_the_number_excludes_ours
@@ -56,10 +56,7 @@ async fn limits_of_the_account_end_no_wait_and_no_hold(database: Database) {
         database.change(&format!("ALTER DATABASE {} SET {limit} = '300ms'", database.name)).await;
     }
     let (one, other) = (open(&database).await, open(&database).await);
-    let hold = take(&one, &database.claim("a", TTL)).await;
-    let waiter = database.claim("a", TTL);
-    let Attempt::Contended(wake) = other.try_acquire(&waiter, until(TTL)).await.unwrap() else { panic!("two holders") };
-    let waiting = tokio::spawn(wake.signal.unwrap());
+    let (hold, waiting) = held_and_waited_for(&database, [&one, &other]).await;
     // Longer than each limit, and than dlock's own for a statement.
     tokio::time::sleep(Duration::from_millis(5500)).await;
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "a limit has ended the session");

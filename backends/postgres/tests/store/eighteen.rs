@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use dlock::Held;
 use dlock_contract::{Backend, Released, Signal, Standing};
-use dlock_testkit::holds::{confirm, stand, take, token};
+use dlock_testkit::holds::{confirm, token};
 use dlock_testkit::servers::{Postgres, PostgresRelease};
 
 use crate::cases::room::{granted, out_of_the_room, stand_in_line};
-use crate::kit::{Database, TTL, start};
+use crate::kit::{Database, start};
 use crate::row_cases::world::{World, run};
 use crate::{named_kit, row_kit};
 
@@ -50,10 +50,7 @@ async fn a_waiter_in_a_room_is_served(database: Database) {
 
 async fn an_advisory_lock_stays(database: Database) {
     let (one, other) = (named_kit::open(&database).await, named_kit::open(&database).await);
-    let hold = take(&one, &database.claim("a", TTL)).await;
-    let wake = stand(&other, &database.claim("a", TTL)).await;
-    let waiting = tokio::spawn(wake.signal.unwrap());
-    database.until_one_waits().await;
+    let (hold, waiting) = named_kit::held_and_waited_for(&database, [&one, &other]).await;
     tokio::time::sleep(WORK).await;
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "a limit has ended the session");
     assert!(!waiting.is_finished(), "a limit has ended the wait");

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::{Clock, Key, LockKey, Result};
 use dlock_contract::Claim;
@@ -14,7 +14,8 @@ use futures::future::LocalBoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Row, ValueRef};
 
-pub(crate) const TTL: Duration = Duration::from_secs(30);
+/// Longer than the longest stall of a machine: no lease ends by itself, and no session that is silent for so long.
+pub(crate) const TTL: Duration = Duration::from_secs(120);
 
 pub(crate) type Store = LeaseRow<Postgres>;
 
@@ -155,6 +156,22 @@ pub(crate) fn key(database: &Database, text: &str) -> LockKey {
     LockKey::new(&database.name, Key::new().value(text)).unwrap()
 }
 
+/// The first answer that is no outage. On a slow machine, limits of the database may end a session before its store has
+/// switched them off.
+pub(crate) async fn in_time<T>(mut ask: impl AsyncFnMut() -> Result<T>) -> T {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(error.is_retryable() && Instant::now() < end, "{error}"),
+        }
+    }
+}
+
+/// The limits that end sessions and statements, in every release.
+const LIMITS: [&str; 4] =
+    ["statement_timeout", "lock_timeout", "idle_session_timeout", "idle_in_transaction_session_timeout"];
+
 /// A database of one case, and where it is.
 pub(crate) struct Database {
     pub name: String,
@@ -192,7 +209,9 @@ impl Database {
     }
 
     pub(crate) async fn connect(&self) -> PgConnection {
-        self.server.clone().database(&self.name).application_name("the tests").connect().await.unwrap()
+        let own = self.server.clone().database(&self.name).application_name("the tests");
+        // Limits that a test gives to the database are meant for the stores.
+        own.options(LIMITS.map(|limit| (limit, "0"))).connect().await.unwrap()
     }
 
     /// A claim in a namespace of the case's own.
@@ -201,7 +220,7 @@ impl Database {
     }
 
     pub(crate) async fn store(&self) -> Store {
-        try_open(&self.url()).await.unwrap()
+        in_time(async || try_open(&self.url()).await).await
     }
 
     /// A store with options of the URL.

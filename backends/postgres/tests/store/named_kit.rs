@@ -3,10 +3,14 @@
 use std::time::{Duration, Instant};
 
 use dlock::Clock;
+use dlock_contract::{Attempt, Backend, Hold, Queue, Signal};
 use dlock_postgres::{Postgres, named};
 use dlock_sql::NamedLock;
+use dlock_testkit::holds::until;
 use sqlx::postgres::PgConnection;
+use tokio::task::JoinHandle;
 
+use crate::kit::in_time;
 pub(crate) use crate::kit::{Database, TTL, key};
 
 /// Named locks.
@@ -20,11 +24,30 @@ pub(crate) async fn open(database: &Database) -> Store {
 }
 
 pub(crate) async fn open_at(url: &str) -> Store {
-    try_open_at(url).await.unwrap()
+    in_time(async || try_open_at(url).await).await
 }
 
 pub(crate) async fn try_open_at(url: &str) -> dlock::Result<Store> {
     named::open(url, &Clock::system()).await
+}
+
+/// A hold of this store, and the wait of another one for it, in a database whose limits may end new sessions.
+pub(crate) async fn held_and_waited_for(
+    database: &Database,
+    [one, other]: [&Store; 2],
+) -> (Hold, JoinHandle<dlock::Result<Signal>>) {
+    let (first, second) = (database.claim("a", TTL), database.claim("a", TTL));
+    let hold = in_time(async || one.try_acquire(&first, Queue::Leave).await).await;
+    let Attempt::Acquired(hold) = hold else { panic!("{hold:?}") };
+    loop {
+        let stands = in_time(async || other.try_acquire(&second, until()).await).await;
+        let Attempt::Contended(wake) = stands else { panic!("two holders") };
+        let mut waiting = tokio::spawn(wake.signal.unwrap());
+        tokio::select! {
+            () = database.until_one_waits() => return (hold, waiting),
+            answer = &mut waiting => assert!(answer.unwrap().is_err_and(|error| error.is_retryable())),
+        }
+    }
 }
 
 /// Whether somebody holds the lock of this number.

@@ -7,7 +7,7 @@ use dlock_contract::{Claim, Error, ErrorKind, Mode, Result};
 
 use super::dialect::RowId;
 use super::statements::RowStatements;
-use crate::dialect::{Answer, Dialect, Value};
+use crate::dialect::{Answer, Dialect, Statement, Value};
 use crate::numbers::MOST_TOKEN;
 use crate::session::{StatementSession, corrupt};
 
@@ -48,13 +48,10 @@ pub(super) async fn write<D: Dialect>(
     let (hold, note) = (Value::Text(&id.hold), Value::Text(claim.note.as_str()));
     if !record.is_reader {
         let values = [name, mode, number, transaction, hold, note, key];
-        let stamped = session.ask(&statements.stamp_again, &values).await?;
-        return match stamped.changed {
-            0 => token_of(&session.ask(&statements.stamp, &values).await?),
-            _ => token_of(&stamped),
-        };
+        return draw(session, [&statements.stamp_again, &statements.stamp], &values).await;
     }
-    let token = token_of(&session.ask(&statements.draw, &[name, key, number, transaction, hold]).await?)?;
+    let values = [name, key, number, transaction, hold];
+    let token = draw(session, [&statements.draw_again, &statements.draw], &values).await?;
     // It is below 2^53.
     let drawn = Value::Int(i64::try_from(token).unwrap_or(i64::MAX));
     let values = [name, hold, drawn, mode, number, transaction, note, key];
@@ -62,10 +59,21 @@ pub(super) async fn write<D: Dialect>(
     Ok(token)
 }
 
-fn token_of(answer: &Answer) -> Result<u64> {
-    if answer.granted().is_none() && answer.changed == 0 {
-        return Err(Error::outage("the session of the lock ended before its token was drawn"));
+/// Changes the record, or inserts it. If somebody else has inserted it meanwhile, it changes that one.
+async fn draw<D: Dialect>(
+    session: &mut StatementSession<D>,
+    [change, insert]: [&Statement; 2],
+    values: &[Value<'_>],
+) -> Result<u64> {
+    for statement in [change, insert, change] {
+        if let Some(answer) = session.insert(statement, values).await? {
+            return token_of(&answer);
+        }
     }
+    Err(Error::outage("the session of the lock ended before its token was drawn"))
+}
+
+fn token_of(answer: &Answer) -> Result<u64> {
     match answer.granted().and_then(|token| u64::try_from(token).ok()).filter(|token| *token > 0) {
         None => Err(corrupt("its token is not above zero, or missing")),
         Some(token) if token >= MOST_TOKEN => {

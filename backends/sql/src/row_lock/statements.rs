@@ -14,36 +14,44 @@ pub const ROW_KEYS: &str = "{t}row_keys";
 /// Makes the row that is locked. Values: name.
 const CREATE: &str = "INSERT INTO {row_keys} (k) VALUES ($1){unless_there}";
 
-/// Draws a token, and leaves the record of the one holder. The token is above the last one and not below the server's time, so
+/// Draws a token, and writes the record of the one holder. The token is above the last one and not below the server's time, so
 /// it rises even where records were lost.
 ///
-/// It does nothing for a hold that has ended: if it comes late, the record may be that of the next holder.
+/// It does nothing for a hold that has ended: if it comes late, the record may be that of the next holder. The server checks that
+/// again after it has waited for another writer of the record.
 ///
 /// Values: name, mode, session, transaction, hold id, note, whole key.
-const STAMP: &str = "\
-    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
-    SELECT $1, '', {draw}GREATEST({now}, {swept}){drawn}, $2, $3, $4, $5, $6, $7{from_nothing} WHERE {lives} \
-    {on_conflict} \
-        token = {draw}GREATEST({t}rows.token + 1, {now}){drawn}, mode = $2, session = $3, xact = $4, hold = $5, \
-        note = $6, long_key = $7{tells}";
-
-/// The same where the record is there, as it mostly is: that costs the server less than an insert that finds it.
-///
-/// Values: as of [`STAMP`].
 const STAMP_AGAIN: &str = "\
     UPDATE {rows} SET token = {draw}GREATEST(token + 1, {now}){drawn}, mode = $2, session = $3, xact = $4, hold = $5, \
         note = $6, long_key = $7 \
     WHERE k = $1 AND part = '' AND {lives}{tells}";
+
+/// The hold id in these changes. MySQL checks a condition that has no column before it waits for the row.
+const PER_ROW: &str = "CONCAT($5, LEFT(k, 0))";
+
+/// The same where there is no record. The server checks that the hold lives before it waits for another writer. So this changes
+/// no record that is there.
+///
+/// Values: as of [`STAMP_AGAIN`].
+const STAMP: &str = "\
+    INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
+    SELECT $1, '', {draw}GREATEST({now}, {swept}){drawn}, $2, $3, $4, $5, $6, $7{from_nothing} WHERE {lives}{unless_there}{tells}";
 
 /// Draws a token for a reader, beside others. The one holder before it is none any more, whatever its session says: the readers
 /// keep the row locked. So its record goes, since the tokens of readers stand in the same place. A reader that comes late, and
 /// has ended, draws none.
 ///
 /// Values: name, whole key, session, transaction, hold id.
+const DRAW_AGAIN: &str = "\
+    UPDATE {rows} SET token = {draw}GREATEST(token + 1, {now}){drawn}, hold = '', long_key = $2 \
+    WHERE k = $1 AND part = '' AND {lives}{tells}";
+
+/// The same where there is no record.
+///
+/// Values: as of [`DRAW_AGAIN`].
 const DRAW: &str = "\
     INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
-    SELECT $1, '', {draw}GREATEST({now}, {swept}){drawn}, 0, 0, 0, '', '', $2{from_nothing} WHERE {lives} \
-    {on_conflict} token = {draw}GREATEST({t}rows.token + 1, {now}){drawn}, hold = ''{tells}";
+    SELECT $1, '', {draw}GREATEST({now}, {swept}){drawn}, 0, 0, 0, '', '', $2{from_nothing} WHERE {lives}{unless_there}{tells}";
 
 /// The record of one of several readers.
 ///
@@ -135,6 +143,7 @@ pub(super) struct RowStatements {
     pub(super) stamp: Statement,
     pub(super) stamp_again: Statement,
     pub(super) draw: Statement,
+    pub(super) draw_again: Statement,
     pub(super) stamp_reader: Statement,
     pub(super) forget_reader: Statement,
     pub(super) look: Statement,
@@ -175,8 +184,9 @@ impl RowStatements {
         Self {
             create: made(CREATE),
             stamp: made_for(STAMP, ["$3", "$4", "$5"]),
-            stamp_again: made_for(STAMP_AGAIN, ["$3", "$4", "$5"]),
+            stamp_again: made_for(STAMP_AGAIN, ["$3", "$4", PER_ROW]),
             draw: made_for(DRAW, ["$3", "$4", "$5"]),
+            draw_again: made_for(DRAW_AGAIN, ["$3", "$4", PER_ROW]),
             stamp_reader: made(STAMP_READER),
             forget_reader: made(FORGET_READER),
             look: made(LOOK),

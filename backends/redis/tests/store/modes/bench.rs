@@ -16,7 +16,8 @@ pub(crate) use dlock_testkit::holds::{stand, until, wait};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-pub(crate) const LONG: Duration = Duration::from_secs(10);
+/// Longer than the longest stall of a machine, as a ttl and as a limit.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 
 pub(crate) struct Bench {
     pub(crate) key: LockKey,

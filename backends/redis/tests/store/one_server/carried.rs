@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use dlock::backends::redis::Redis;
 use dlock::{Clock, ErrorKind, Mode, Registry, Wait};
-use dlock_contract::{Attempt, Backend, Claim, Exchange, Hold, Queue, Released};
+use dlock_contract::{Attempt, Backend, Claim, Exchange, Hold, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, stand, take};
 use redis::Commands;
 use tokio::task::JoinSet;
 
-use super::database::{Database, SECOND, granted};
+use super::database::{Database, HOUR, SECOND, granted, unrenewed};
 use crate::names::{FENCE, K, K_PROCESSES, K_QUEUE};
 
 /// How many commands clients have sent, by name.
@@ -27,10 +27,10 @@ fn sent<S>(server: &Database<S>) -> BTreeMap<String, u64> {
 /// Two stores, and a hold of the first one's, which has waited for it: pushes reach it.
 async fn known_as_waiter<S>(server: &Database<S>) -> (Redis, Redis, Hold) {
     let (one, other) = (server.open().await, server.open().await);
-    let former = take(&other, &claim("k", 10 * SECOND)).await;
-    let mut wake = stand(&one, &claim("k", 10 * SECOND)).await;
+    let former = take(&other, &claim("k", HOUR)).await;
+    let mut wake = stand(&one, &unrenewed("k")).await;
     other.release(&former).await.unwrap();
-    let held = granted(&mut wake, 10 * SECOND).await.unwrap();
+    let held = granted(&mut wake, 60 * SECOND).await.unwrap();
     (one, other, held)
 }
 
@@ -80,7 +80,7 @@ async fn a_release_frees_the_lock_although_its_request_for_the_next_caller_fails
     let server = Database::own(&[]);
     let (one, _, held) = known_as_waiter(&server).await;
     let _: () = server.raw().set(K_QUEUE, "theirs").unwrap();
-    let next = claim("k", 10 * SECOND);
+    let next = claim("k", HOUR);
     let until = Clock::system().now().after(60 * SECOND);
     let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
     assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
@@ -101,7 +101,7 @@ async fn a_release_that_asks_for_the_next_caller_leaves_a_foreign_value_alone() 
             "text" => raw.set_ex(K, "theirs", 100).unwrap(),
             _ => raw.rpush(K, "theirs").unwrap(),
         };
-        let next = claim("k", 10 * SECOND);
+        let next = claim("k", HOUR);
         let until = Clock::system().now().after(60 * SECOND);
         let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
         assert!(released == Released::NotOwner && asked.is_none(), "{released:?} {asked:?}");
@@ -117,7 +117,7 @@ async fn a_release_that_can_draw_no_token_for_the_next_caller_leaves_nothing() {
         let server = Database::own(&[]);
         let (one, _, held) = known_as_waiter(&server).await;
         let _: () = server.raw().set(FENCE, counter).unwrap();
-        let next = claim("k", 10 * SECOND);
+        let next = claim("k", HOUR);
         let until = Clock::system().now().after(60 * SECOND);
         let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
         assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
@@ -130,11 +130,11 @@ async fn a_release_that_can_draw_no_token_for_the_next_caller_leaves_nothing() {
 async fn a_release_that_can_take_no_place_for_the_next_caller_leaves_nothing() {
     let server = Database::own(&[]);
     let (one, other, held) = known_as_waiter(&server).await;
-    let _behind = stand(&other, &claim("k", 10 * SECOND)).await;
+    let _behind = stand(&other, &claim("k", HOUR)).await;
     let mut raw = server.raw();
     let _: () = raw.del(K_PROCESSES).unwrap();
     let _: () = raw.set(K_PROCESSES, "theirs").unwrap();
-    let next = claim("k", 10 * SECOND);
+    let next = claim("k", HOUR);
     let until = Clock::system().now().after(60 * SECOND);
     let (released, asked) = one.release_to(&held, &next, until).await.unwrap();
     assert!(released == Released::Released && asked.is_none(), "{released:?} {asked:?}");
@@ -148,13 +148,16 @@ async fn a_grant_that_the_next_caller_has_not_seen_yet_is_short() {
     let server = Database::own(&[]);
     let (one, _, held) = known_as_waiter(&server).await;
     let until = Clock::system().now().after(60 * SECOND);
-    let next = claim("k", 10 * SECOND);
+    let next = claim("k", HOUR);
+    let asked = std::time::Instant::now();
     let (_, Some(Attempt::Acquired(hold))) = one.release_to(&held, &next, until).await.unwrap() else { panic!() };
-    let left: u64 = server.raw().pttl(K).unwrap();
+    let left: i64 = server.raw().pttl(K).unwrap();
     assert!(hold.validity.granted == SECOND && left <= 1000, "{:?} {left}", hold.validity);
     // The first renewal makes the lease full. A hold that is not renewed has the full lease from the beginning.
-    one.renew(&[&hold]).await.remove(0).unwrap();
-    assert!(server.raw().pttl::<_, u64>(K).unwrap() > 9000);
+    match one.renew(&[&hold]).await.remove(0).unwrap() {
+        Standing::Renewed(_) => assert!(server.raw().pttl::<_, i64>(K).unwrap() > 1000),
+        Standing::Lost => assert!(asked.elapsed() >= SECOND, "the lease has not ended"),
+    }
     let mut unrenewed = Claim::new(hold.claim.key.clone(), 7 * SECOND, "t").unwrap();
     unrenewed.renewed = false;
     let unrenewed = std::sync::Arc::new(unrenewed);
@@ -168,7 +171,7 @@ async fn a_release_gives_the_lock_to_no_caller_that_does_not_listen() {
     let server = Database::own(&[]);
     let (one, _, held) = known_as_waiter(&server).await;
     let dead = server.open().await;
-    let _place = stand(&dead, &claim("k", 10 * SECOND)).await;
+    let _place = stand(&dead, &claim("k", HOUR)).await;
     drop(dead);
     let end = tokio::time::Instant::now() + 20 * SECOND;
     loop {
@@ -181,7 +184,7 @@ async fn a_release_gives_the_lock_to_no_caller_that_does_not_listen() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     let until = Clock::system().now().after(60 * SECOND);
-    let (released, asked) = one.release_to(&held, &claim("k", 10 * SECOND), until).await.unwrap();
+    let (released, asked) = one.release_to(&held, &claim("k", HOUR), until).await.unwrap();
     let Some(Attempt::Acquired(hold)) = asked else { panic!("{asked:?}") };
     assert!(released == Released::Released && hold.token > held.token);
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
@@ -195,12 +198,12 @@ async fn a_release_does_not_ask_for_a_caller_that_could_not_join_the_queue() {
     let until = Clock::system().now().after(60 * SECOND);
     let (one, _, held) = known_as_waiter(&server).await;
     let deaf = server.open().await;
-    let mut reads = Claim::new(held.claim.key.clone(), 10 * SECOND, "t").unwrap();
+    let mut reads = Claim::new(held.claim.key.clone(), HOUR, "t").unwrap();
     reads.mode = Mode::Read;
     let answer = one.release_to(&held, &std::sync::Arc::new(reads), until).await.unwrap();
     assert!(matches!(answer, (Released::Released, None)), "{answer:?}");
-    let held = take(&deaf, &claim("k", 10 * SECOND)).await;
-    let answer = deaf.release_to(&held, &claim("k", 10 * SECOND), until).await.unwrap();
+    let held = take(&deaf, &claim("k", HOUR)).await;
+    let answer = deaf.release_to(&held, &claim("k", HOUR), until).await.unwrap();
     assert!(matches!(answer, (Released::Released, None)), "{answer:?}");
     assert_eq!(server.keys(), [FENCE]);
 }

@@ -1,14 +1,24 @@
 //! An empty database of a real server, and helpers for claims.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use dlock::Clock;
 use dlock::backends::redis::Redis;
-use dlock_contract::{Attempt, Backend, Hold, Signal, Standing, Wake};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Signal, Standing, Wake};
+use dlock_testkit::holds::{claim_on, key};
 use dlock_testkit::servers::{self, Instance, shared};
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
+/// Longer than any test: no lease ends by itself.
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// A fresh owner's claim that has its lease of an hour from the grant on. Of other claims a push grants a second only, until the
+/// first renewal, and a machine may be slower than that.
+pub(crate) fn unrenewed(text: &str) -> Arc<Claim> {
+    claim_on(&key(text), HOUR, |claim| claim.renewed = false)
+}
 
 /// An empty database, and the server under it if it is the test's own.
 pub(crate) struct Database<S = ()> {

@@ -8,7 +8,7 @@ use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::claim;
 use tokio::task::JoinSet;
 
-use super::database::{Database, SECOND};
+use super::database::{Database, HOUR, SECOND};
 
 /// A request that is handed to the client while its connection ends gets no answer. It must not wait for ever.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -21,7 +21,7 @@ async fn no_request_outlasts_its_connection() {
         let (redis, rests) = (redis.clone(), rests.clone());
         askers.spawn(async move {
             while !rests.load(Ordering::Relaxed) {
-                let claim = claim(key, 60 * SECOND);
+                let claim = claim(key, HOUR);
                 // The result does not matter here.
                 let _ = redis.try_acquire(&claim, Queue::Leave).await;
                 let _ = redis.abandon(&claim).await;

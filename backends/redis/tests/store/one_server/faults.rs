@@ -11,7 +11,7 @@ use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Standing};
 use dlock_testkit::Proxy;
 use dlock_testkit::holds::{claim, claim_on, stand, take, until};
 
-use super::database::{Database, SECOND, granted};
+use super::database::{Database, HOUR, SECOND, granted, unrenewed};
 use crate::names::FENCE;
 
 /// A release frees memory, and its work for waiters does not fail for lack of memory.
@@ -22,16 +22,16 @@ async fn a_server_without_memory_hands_locks_on() {
     let memory = |limit: &str| {
         let _: () = redis::cmd("CONFIG").arg(&["SET", "maxmemory", limit]).query(&mut server.raw()).unwrap();
     };
-    let present = take(&one, &claim("k", 60 * SECOND)).await;
-    let mut wake = stand(&two, &claim("k", 60 * SECOND)).await;
+    let present = take(&one, &claim("k", HOUR)).await;
+    let mut wake = stand(&two, &unrenewed("k")).await;
     memory("1");
-    let error = one.try_acquire(&claim("other", 10 * SECOND), Queue::Leave).await.unwrap_err();
+    let error = one.try_acquire(&claim("other", HOUR), Queue::Leave).await.unwrap_err();
     assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("OOM")), "{error}");
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
     // The same is true for a release that asks for the next caller of its process.
     assert!(matches!(two.renew(&[&hold]).await[..], [Ok(Standing::Renewed(_))]));
-    let next = claim("k", 60 * SECOND);
+    let next = unrenewed("k");
     let asked_until = Clock::system().now().after(60 * SECOND);
     let (released, asked) = two.release_to(&hold, &next, asked_until).await.unwrap();
     assert_eq!(released, Released::Released);
@@ -40,9 +40,9 @@ async fn a_server_without_memory_hands_locks_on() {
     assert_eq!(server.keys(), [FENCE]);
     // A caller cannot join the queue of a held lock, and its error says so.
     memory("0");
-    let present = take(&one, &claim("k", 60 * SECOND)).await;
+    let present = take(&one, &claim("k", HOUR)).await;
     memory("1");
-    let error = two.try_acquire(&claim("k", 60 * SECOND), until()).await.unwrap_err();
+    let error = two.try_acquire(&claim("k", HOUR), until()).await.unwrap_err();
     assert_eq!(error.code(), Some("OOM"), "{error}");
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
     assert_eq!(server.keys(), [FENCE]);
@@ -53,12 +53,12 @@ async fn a_server_without_memory_hands_locks_on() {
 async fn a_waiter_keeps_its_place_at_a_server_without_memory() {
     let server = Database::own(&[]);
     let (one, two) = (server.open().await, server.open().await);
-    let present = take(&one, &claim("k", 60 * SECOND)).await;
-    let waiter = claim("k", 60 * SECOND);
+    let present = take(&one, &claim("k", HOUR)).await;
+    let waiter = unrenewed("k");
     let _first = stand(&two, &waiter).await;
     let _: () = redis::cmd("CONFIG").arg(&["SET", "maxmemory", "1"]).query(&mut server.raw()).unwrap();
     let mut wake = stand(&two, &waiter).await;
-    let late = claim("k", 60 * SECOND);
+    let late = claim("k", HOUR);
     let error = two.try_acquire(&late, until()).await.unwrap_err();
     assert_eq!(error.code(), Some("OOM"), "{error}");
     two.abandon(&late).await.unwrap();
@@ -202,7 +202,7 @@ async fn a_command_that_was_renamed_is_named_when_the_store_is_opened() {
     for command in ["wait", "info", "config", "script", "publish", "zrange"] {
         let server = Database::own(&["--rename-command", command, "elsewhere"]);
         let redis = server.open().await;
-        let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+        let hold = take(&redis, &claim("k", HOUR)).await;
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     }
 }
@@ -224,7 +224,7 @@ async fn each_refusal_has_its_kind_its_text_and_its_code() {
             _ => as_version("7.0.15", words),
         });
         let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
-        let error = redis.try_acquire(&claim("k", 10 * SECOND), Queue::Leave).await.unwrap_err();
+        let error = redis.try_acquire(&claim("k", HOUR), Queue::Leave).await.unwrap_err();
         assert_eq!((error.kind(), error.code()), (&kind, Some(code)), "{error}");
         assert_eq!(error.is_retryable(), kind == ErrorKind::Outage, "{error}");
         assert!(error.to_string().contains(says) && !error.to_string().contains(text), "{error}");

@@ -14,7 +14,7 @@ use dlock_contract::Queue;
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::{lateness, wait_until};
 
-use super::database::{Database, SECOND};
+use super::database::{Database, HOUR, SECOND};
 
 /// The bytes that fit into the buffers of two sockets, beside 16 MB that are read.
 const BOUND: u64 = 64 * 1024 * 1024;
@@ -105,11 +105,11 @@ async fn an_answer_without_end_ends_the_connection_later_too() {
         let server = Database::own(&[]);
         let hostile = Hostile::start(answer, Some(server.server.addr()));
         let redis = Redis::connect(&format!("redis://{}", hostile.address), &Clock::system()).await.unwrap();
-        let hold = take(&redis, &claim("k", 60 * SECOND)).await;
+        let hold = take(&redis, &claim("k", HOUR)).await;
         hostile.is_hostile.store(true, Ordering::SeqCst);
         lateness::watch();
         let started = Instant::now();
-        let error = redis.try_acquire(&claim("other", 10 * SECOND), Queue::Leave).await.unwrap_err();
+        let error = redis.try_acquire(&claim("other", HOUR), Queue::Leave).await.unwrap_err();
         assert!(*error.kind() == ErrorKind::Protocol, "{:?}: {error}", String::from_utf8_lossy(answer));
         let error = redis.renew(&[&hold]).await.remove(0).unwrap_err();
         assert!(*error.kind() == ErrorKind::Protocol, "{error}");

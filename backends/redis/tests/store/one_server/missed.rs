@@ -12,9 +12,10 @@ use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::FutureExt;
 use redis::{Commands, ToRedisArgs};
 
-use super::database::{Database, granted};
+use super::database::{Database, HOUR, granted, unrenewed};
 use crate::names::{self, FENCE, K, K_PROCESSES, K_QUEUE};
 
+/// Only a hang comes near it.
 const LONG: Duration = Duration::from_secs(60);
 
 fn tell<T: redis::FromRedisValue>(server: &Database<impl Sized>, words: &[impl ToRedisArgs]) -> T {
@@ -35,7 +36,7 @@ fn changed(claim: Arc<Claim>, change: impl FnOnce(&mut Claim)) -> Arc<Claim> {
 
 /// Does this store wait for pushes? Asked with a claim of its own for a lock that is held.
 async fn hears(redis: &Redis) -> bool {
-    let probe = claim("held", LONG);
+    let probe = claim("held", HOUR);
     let hears = stand(redis, &probe).await.signal.is_some();
     redis.abandon(&probe).await.unwrap();
     hears
@@ -50,8 +51,9 @@ async fn a_lock_that_is_won_while_nothing_can_be_pushed_leaves_no_place_behind()
         let one = server.open().await;
         let url = format!("redis://app:pw@127.0.0.1:{}/", server.port());
         let two = Redis::connect(&url, &Clock::system()).await.unwrap();
-        let (_present, _held) = (take(&one, &claim("k", LONG)).await, take(&one, &claim("held", LONG)).await);
-        let waiter = changed(claim("k", LONG), |claim| claim.fair = fair);
+        let (_present, _held) = (take(&one, &claim("k", HOUR)).await, take(&one, &claim("held", HOUR)).await);
+        // What is pushed to it lasts for an hour, unless it is given back.
+        let waiter = changed(unrenewed("k"), |claim| claim.fair = fair);
         let wake = stand(&two, &waiter).await;
         let entry = line(&server).remove(0);
 
@@ -70,11 +72,14 @@ async fn a_lock_that_is_won_while_nothing_can_be_pushed_leaves_no_place_behind()
         let _: () = tell(&server, &["ACL", "SETUSER", "app", "+subscribe"]);
         wait_until("something is pushed again", async || hears(&two).await).await.unwrap();
         // As if its last request had come late: what is pushed to it is given back, for nobody waits for it.
-        let present = take(&one, &claim("k", LONG)).await;
-        let mut next = stand(&two, &claim("k", LONG)).await;
-        let _: () = tell(&server, &["ZADD", K_QUEUE, "1", &*entry]);
-        assert_eq!(one.release(&present).await.unwrap(), Released::Released);
-        assert!(granted(&mut next, LONG).await.is_some(), "{fair}");
+        let present = take(&one, &claim("k", HOUR)).await;
+        // It asks again and again: a place is gone after some seconds without that.
+        let next = claim("k", HOUR);
+        tokio::join!(wait(&two, &next, LONG), async {
+            wait_until("the next one stands in line", async || line(&server).len() == 1).await.unwrap();
+            let _: () = tell(&server, &["ZADD", K_QUEUE, "1", &*entry]);
+            assert_eq!(one.release(&present).await.unwrap(), Released::Released);
+        });
     }
 }
 
@@ -85,8 +90,8 @@ async fn a_lost_push_costs_a_poll_and_not_the_lock() {
     let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
     let one = server.open().await;
     let two = Redis::connect(&url, &Clock::system()).await.unwrap();
-    let present = take(&one, &claim("k", LONG)).await;
-    let waiter = claim("k", LONG);
+    let present = take(&one, &claim("k", HOUR)).await;
+    let waiter = claim("k", HOUR);
     let mut wake = stand(&two, &waiter).await;
     // The connection on which something comes now falls silent for ever, and no other.
     proxy.set(Mode::Blackhole { to_server: false, to_client: true });
@@ -113,9 +118,9 @@ async fn a_lost_push_costs_a_poll_and_not_the_lock() {
 async fn a_process_that_has_not_asked_for_long_is_skipped() {
     let server = Database::own(&[]);
     let (one, two) = (server.open().await, server.open().await);
-    let present = take(&one, &claim("k", LONG)).await;
-    let mut silent = stand(&two, &claim("k", LONG)).await;
-    let next = claim("k", LONG);
+    let present = take(&one, &claim("k", HOUR)).await;
+    let mut silent = stand(&two, &claim("k", HOUR)).await;
+    let next = unrenewed("k");
     let mut wake = stand(&one, &next).await;
     let _: () = tell(&server, &["HSET", K_PROCESSES, &line(&server)[0][..16], "1"]);
     assert_eq!(one.release(&present).await.unwrap(), Released::Released);
@@ -131,12 +136,12 @@ async fn a_process_that_has_not_asked_for_long_is_skipped() {
 async fn waiters_over_a_flush_get_the_lock_once_each() {
     let server = Database::own(&[]);
     let stores = [Arc::new(server.open().await), Arc::new(server.open().await)];
-    let first = take(&*stores[0], &claim("k", LONG)).await;
+    let first = take(&*stores[0], &claim("k", HOUR)).await;
     let inside = Arc::new(AtomicBool::new(false));
     let waiter = |number: usize| {
         let (store, inside) = (stores[number % 2].clone(), inside.clone());
         // Granted for its whole ttl: no machine is so busy that one ends by itself.
-        let claim = changed(claim("k", LONG), |claim| claim.renewed = false);
+        let claim = changed(claim("k", HOUR), |claim| claim.renewed = false);
         tokio::spawn(async move {
             let hold = wait(&*store, &claim, 2 * LONG).await;
             assert!(!inside.swap(true, Ordering::SeqCst), "two hold it");

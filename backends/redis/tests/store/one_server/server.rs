@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Handle;
 
-use super::database::{Database, SECOND, granted};
+use super::database::{Database, HOUR, SECOND, granted, unrenewed};
 use crate::names::{self, FENCE, K};
 use crate::rights;
 
@@ -27,23 +27,23 @@ async fn a_foreign_value_is_a_conflict_and_stays() {
     let kinds = async || {
         let mut kinds = Vec::new();
         for queue in [Queue::Leave, until()] {
-            kinds.push(redis.try_acquire(&claim("k", 10 * SECOND), queue).await.unwrap_err().kind().clone());
+            kinds.push(redis.try_acquire(&claim("k", HOUR), queue).await.unwrap_err().kind().clone());
         }
         kinds
     };
     foreign("somebody else's");
     assert_eq!(kinds().await, [ErrorKind::KeyConflict, ErrorKind::KeyConflict]);
-    assert_eq!(*redis.look(&claim("k", 10 * SECOND).key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
+    assert_eq!(*redis.look(&claim("k", HOUR).key).await.unwrap_err().kind(), ErrorKind::KeyConflict);
     let kept: String = raw.get(K).unwrap();
     assert_eq!(kept, "somebody else's");
     let _: () = raw.del(K).unwrap();
     let _: () = raw.lpush(K, 1).unwrap();
     assert_eq!(kinds().await, [ErrorKind::KeyConflict, ErrorKind::KeyConflict]);
-    redis.abandon(&claim("k", 10 * SECOND)).await.unwrap();
+    redis.abandon(&claim("k", HOUR)).await.unwrap();
     let _: () = raw.del(K).unwrap();
     // Ours by its form, but without an end.
     foreign(&format!("{} h=x", "ab".repeat(16)));
-    let error = redis.try_acquire(&claim("k", 10 * SECOND), until()).await.unwrap_err();
+    let error = redis.try_acquire(&claim("k", HOUR), until()).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::CorruptState);
     assert!(!error.is_retryable());
     assert_eq!(server.keys(), [FENCE, K]);
@@ -65,7 +65,7 @@ async fn unsafe_servers_are_refused() {
     let redis = primary.open().await;
     let _: () = redis::cmd("REPLICAOF").arg("127.0.0.1").arg(server.port()).query(&mut primary.raw()).unwrap();
     for _ in 0..2 {
-        let error = redis.try_acquire(&claim("k", 10 * SECOND), Queue::Leave).await.unwrap_err();
+        let error = redis.try_acquire(&claim("k", HOUR), Queue::Leave).await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::NotPrimary, "{error}");
     }
 }
@@ -103,15 +103,15 @@ async fn an_account_with_only_the_needed_rights_can_lock_and_wait() {
         .unwrap();
     let redis =
         Redis::connect(&format!("redis://dlock:pw@127.0.0.1:{}/", server.port()), &Clock::system()).await.unwrap();
-    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
-    let mut wake = stand(&redis, &claim("k", 10 * SECOND)).await;
+    let hold = take(&redis, &claim("k", HOUR)).await;
+    let mut wake = stand(&redis, &unrenewed("k")).await;
     redis.release(&hold).await.unwrap();
-    let hold = granted(&mut wake, 10 * SECOND).await.unwrap();
+    let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
     // Without the right to subscribe, waiting is polling.
     let _: () = redis::cmd("ACL").arg("SETUSER").arg("dlock").arg("-subscribe").query(&mut raw).unwrap();
     let other =
         Redis::connect(&format!("redis://dlock:pw@127.0.0.1:{}/", server.port()), &Clock::system()).await.unwrap();
-    let wake = stand(&other, &claim("k", 10 * SECOND)).await;
+    let wake = stand(&other, &claim("k", HOUR)).await;
     assert!(wake.signal.is_none() && wake.ask_by.is_some());
     let _ = hold;
 }
@@ -122,9 +122,9 @@ async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
     // The guard has tests of its own.
     let url = format!("{}?restart_guard=off&failover_guard=off", server.url);
     let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
-    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    let hold = take(&redis, &claim("k", HOUR)).await;
     server.server.kill9().unwrap();
-    let error = redis.try_acquire(&claim("k2", 10 * SECOND), Queue::Leave).await.unwrap_err();
+    let error = redis.try_acquire(&claim("k2", HOUR), Queue::Leave).await.unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::Outage);
     assert!(error.is_retryable());
     let standings = redis.renew(&[&hold, &hold]).await;
@@ -133,7 +133,7 @@ async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
     let again = tokio::task::spawn_blocking(move || server.server.restart().map(|()| server));
     let end = Instant::now() + 60 * SECOND;
     let next = loop {
-        match redis.try_acquire(&claim("k", 10 * SECOND), Queue::Leave).await {
+        match redis.try_acquire(&claim("k", HOUR), Queue::Leave).await {
             Ok(Attempt::Acquired(next)) => break next,
             Ok(Attempt::Contended(_)) => panic!("a restart without a file forgets"),
             Ok(Attempt::AlreadyRun) => panic!("a claim without a period"),
@@ -150,7 +150,7 @@ async fn a_server_that_is_gone_is_an_outage_and_one_that_is_back_is_used() {
 async fn an_idle_connection_that_was_closed_costs_no_failed_request() {
     let server = Database::own(&[]);
     let redis = server.open().await;
-    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    let hold = take(&redis, &claim("k", HOUR)).await;
     // The server ends its connections in the order of their age, so it ends this one after dlock's.
     let mut younger = TcpStream::connect(server.server.addr()).await.unwrap();
     younger.write_all(b"PING\r\n").await.unwrap();
@@ -174,10 +174,10 @@ async fn a_connection_that_falls_silent_is_replaced() {
     let before = opened();
     server.server.pause().unwrap();
     // Longer than the test: what the abandon leaves must not go by itself.
-    let waiting = claim("k", 60 * SECOND);
+    let waiting = claim("k", HOUR);
     let attempt = redis.try_acquire(&waiting, Queue::Leave);
     assert!(tokio::time::timeout(Duration::from_millis(2100), attempt).await.is_err());
-    let other = claim("other", 60 * SECOND);
+    let other = claim("other", HOUR);
     let wake_up = async {
         tokio::time::sleep(Duration::from_millis(50)).await;
         server.server.resume().unwrap();
@@ -197,7 +197,7 @@ async fn a_unix_socket_works() {
     let server = Database::own(&["--unixsocket", "redis.sock"]);
     let url = format!("unix://{}?db=1", server.server.folder().join("redis.sock").display());
     let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
-    take(&redis, &claim("k", 10 * SECOND)).await;
+    take(&redis, &claim("k", HOUR)).await;
     assert_eq!(server.keys(), Vec::<String>::new());
     assert_eq!(format!("{redis:?}"), "Redis(unix socket/1)");
 }
@@ -210,8 +210,8 @@ async fn a_store_that_fails_or_is_dropped_leaves_no_task() {
     for _ in 0..3 {
         Redis::connect("redis://127.0.0.1:1/", &Clock::system()).await.unwrap_err();
         let redis = server.open().await;
-        let held = take(&redis, &claim("k", 10 * SECOND)).await;
-        let waiting = claim("k", 10 * SECOND);
+        let held = take(&redis, &claim("k", HOUR)).await;
+        let waiting = claim("k", HOUR);
         drop(stand(&redis, &waiting).await);
         redis.abandon(&waiting).await.unwrap();
         redis.release(&held).await.unwrap();

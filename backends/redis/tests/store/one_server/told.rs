@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dlock::{Event, Key, Label, Observer, Registry};
-use dlock_testkit::{Log, wait_until};
+use dlock_testkit::{Log, lateness, wait_until};
 use tracing::Level;
 
 use super::database::{Database, SECOND};
@@ -28,17 +28,30 @@ impl Observer for Counted {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn renewals_that_a_server_refuses_are_logged_once_however_many_holds_it_has() {
-    const HOLDS: u64 = 200;
     let log = Log::default();
     let writer = log.clone();
     // For the whole process: the warnings about renewals come from dlock's own thread.
     tracing_subscriber::fmt().with_max_level(Level::WARN).with_ansi(false).with_writer(move || writer.clone()).init();
+    lateness::watch();
+    for round in 0..10 {
+        if are_logged_once(&log, &format!("refuses{round}")).await {
+            return;
+        }
+    }
+    panic!("this machine was too slow each time: nothing is proven");
+}
+
+const HOLDS: u64 = 200;
+
+/// False if this process was not run for so long that the leases ended before the renewals.
+async fn are_logged_once(log: &Log, store: &str) -> bool {
+    let began = std::time::Instant::now();
     let server = Database::own(&[]).server;
     server.ask("ACL SETUSER app on >pw ~* &* +@all").unwrap();
     let (registry, counted) = (Registry::new(), Counted::default());
     registry.observe(counted.clone());
-    registry.connect("refuses", &format!("redis://app:pw@{}", server.addr())).await.unwrap();
-    registry.set_default("refuses").unwrap();
+    registry.connect(store, &format!("redis://app:pw@{}", server.addr())).await.unwrap();
+    registry.set_default(store).unwrap();
     let mut guards = Vec::new();
     for number in 0..HOLDS {
         guards.push(registry.lock(Key::text("k").value(&number)).ttl(6 * SECOND).acquire().await.unwrap());
@@ -46,14 +59,18 @@ async fn renewals_that_a_server_refuses_are_logged_once_however_many_holds_it_ha
     server.ask("ACL SETUSER app -@scripting").unwrap();
     let all_lost = async || counted.lost.load(Ordering::SeqCst) == HOLDS;
     wait_until("all are lost", all_lost).await.unwrap();
+    if counted.failed.load(Ordering::SeqCst) < 2 * HOLDS && lateness::since(began) > 2 * SECOND {
+        return false;
+    }
     let text = log.text();
-    let renewals = text.lines().filter(|line| line.contains("renewal") && line.contains("refuses"));
+    let renewals = text.lines().filter(|line| line.contains("renewal") && line.contains(store));
     let renewals: Vec<_> = renewals.filter(|line| !line.contains("lost")).collect();
     assert!(matches!(renewals[..], [line] if line.contains("NOPERM")), "{renewals:#?}");
     // An observer hears of each failure.
     assert!(counted.failed.load(Ordering::SeqCst) >= 2 * HOLDS);
     drop(guards);
     registry.shutdown(SECOND).await;
+    true
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

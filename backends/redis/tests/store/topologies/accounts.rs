@@ -28,9 +28,9 @@ pub(super) fn account(server: &Instance, name: &str, rights: &str) -> String {
 async fn the_listed_rights_are_enough_and_a_missing_one_is_named() {
     let server = server().await;
     let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
-    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    let hold = take(&redis, &claim("k", 60 * SECOND)).await;
     let until = Queue::until(Clock::system().now().after(60 * SECOND));
-    let waiting = claim("k", 10 * SECOND);
+    let waiting = claim("k", 60 * SECOND);
     let Attempt::Contended(mut wake) = redis.try_acquire(&waiting, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
     handed(&redis, &waiting, &mut wake).await;
@@ -57,7 +57,7 @@ async fn the_listed_rights_are_enough_and_a_missing_one_is_named() {
         "-hgetall",
     ] {
         let redis = open(&account(&server, "lean", &format!("{} {right}", rights::lines(1..=5)))).await;
-        take(&redis, &claim(right, 10 * SECOND)).await;
+        take(&redis, &claim(right, 60 * SECOND)).await;
     }
     let url = account(&server, "elsewhere", &format!("{} resetkeys ~other:*", rights::lines(1..=5)));
     let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
@@ -68,11 +68,11 @@ async fn the_listed_rights_are_enough_and_a_missing_one_is_named() {
 async fn a_right_that_is_taken_away_later_is_named_too() {
     let server = server().await;
     let redis = open(&account(&server, "whole", &rights::lines(1..=5))).await;
-    let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+    let hold = take(&redis, &claim("k", 60 * SECOND)).await;
     for (right, named) in [("-set", Some("`set`")), ("-evalsha -eval +set", None)] {
         server.ask(&format!("ACL SETUSER whole {right}")).unwrap();
         let error = match named {
-            Some(_) => redis.try_acquire(&claim("other", 10 * SECOND), Queue::Leave).await.unwrap_err(),
+            Some(_) => redis.try_acquire(&claim("other", 60 * SECOND), Queue::Leave).await.unwrap_err(),
             None => redis.release(&hold).await.unwrap_err(),
         };
         assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
@@ -103,7 +103,7 @@ async fn the_listed_rights_are_enough_in_a_cluster() {
     let url = |user: &str| cluster.url().replace("://", &format!("://{user}:p%2Cw@"));
     let (redis, blind) = (open(&url("app")).await, open(&url("blind")).await);
     let hold = take(&redis, &claim("k", SECOND * 60)).await;
-    let waiting = claim("k", 10 * SECOND);
+    let waiting = claim("k", 60 * SECOND);
     let mut wake = stand(&redis, &waiting).await;
     redis.release(&hold).await.unwrap();
     let hold = handed(&redis, &waiting, &mut wake).await;
@@ -172,7 +172,7 @@ async fn the_servers_own_compare_and_delete_needs_the_right_that_is_listed() {
         let right = rights::also(&format!("+{command}")).to_owned();
         for (name, rights, expected) in [("with", format!("{exact} {right}"), (1, 0)), ("less", exact, (1, 1))] {
             let redis = open(&account(&server, name, &rights)).await;
-            let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+            let hold = take(&redis, &claim("k", 60 * SECOND)).await;
             assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
             assert_eq!(calls(&server, command), expected, "{command} {name}");
         }
@@ -184,7 +184,7 @@ async fn waiting_for_replicas_needs_the_right_that_is_listed() {
     let (server, _replica) = blocking(with_replica).await;
     let exact = format!("{} {}", rights::lines(1..=5), rights::also("+wait"));
     let redis = open(&with(&account(&server, "whole", &exact), "wait_replicas=1")).await;
-    let hold = take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
+    let hold = take_soon(&redis, &claim("k", 60 * SECOND), 60 * SECOND).await;
     assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
     let less = with(&account(&server, "less", &rights::lines(1..=5)), "wait_replicas=1");
     let error = Redis::connect(&less, &dlock::Clock::system()).await.unwrap_err();

@@ -61,7 +61,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 /// Waits for the push that brings a lock. One that is late, or comes while connections begin anew, only says that it is
 /// worth to ask.
 async fn handed(redis: &Redis, claim: &Arc<Claim>, wake: &mut Wake) -> Hold {
-    let limit = 10 * SECOND;
+    let limit = 60 * SECOND;
     match tokio::time::timeout(limit, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
         Signal::Granted(hold) => hold,
         _ => take_soon(redis, claim, limit).await,

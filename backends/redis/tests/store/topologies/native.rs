@@ -69,7 +69,7 @@ async fn a_server_that_refuses_compare_and_delete_is_asked_by_script() {
     cluster.nodes[0].ask("ACL SETUSER default -delex").unwrap();
     let keys = [0, 1].map(|node| key_at(&cluster, node));
     for key in [&keys[1], &keys[0], &keys[1], &keys[0]] {
-        let hold = take(&redis, &claim(key, 10 * SECOND)).await;
+        let hold = take(&redis, &claim(key, 60 * SECOND)).await;
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
         assert_eq!(redis.release(&hold).await.unwrap(), Released::NotOwner);
     }

@@ -23,11 +23,11 @@ pub(crate) fn with_replica() -> (Instance, Instance) {
 async fn a_grant_that_too_few_replicas_have_is_released() {
     let (primary, replica) = blocking(with_replica).await;
     let redis = open(&with(&primary.url(), "wait_replicas=1")).await;
-    let hold = take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
+    let hold = take_soon(&redis, &claim("k", 60 * SECOND), 60 * SECOND).await;
     assert_eq!(replica.ask(&format!("EXISTS {}", name("k"))).unwrap(), "1");
 
     // A release hands the lock on; who gets it asks, so that its replicas are waited for too.
-    let next = claim("k", 10 * SECOND);
+    let next = claim("k", 60 * SECOND);
     let until = Queue::until(dlock::Clock::system().now().after(60 * SECOND));
     let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
     redis.release(&hold).await.unwrap();
@@ -47,7 +47,7 @@ async fn a_grant_that_too_few_replicas_have_is_released() {
     redis.abandon(&refused).await.unwrap();
     assert_eq!(primary.ask(&format!("EXISTS {}", name("k"))).unwrap(), "0", "nothing is left of it");
     replica.resume().unwrap();
-    take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
+    take_soon(&redis, &claim("k", 60 * SECOND), 60 * SECOND).await;
 
     // More than there are.
     let redis = open(&with(&primary.url(), "wait_replicas=2")).await;
@@ -63,9 +63,9 @@ async fn a_server_that_has_forgotten_all_scripts_knows_those_of_locks_once_a_sto
             primary.ask(request).unwrap();
         }
         let redis = open(&url).await;
-        let hold = take_soon(&redis, &claim("k", 10 * SECOND), 10 * SECOND).await;
+        let hold = take_soon(&redis, &claim("k", 60 * SECOND), 60 * SECOND).await;
         assert!(matches!(confirm(&redis, &hold).await, Standing::Renewed(_)));
-        let next = claim("k", 10 * SECOND);
+        let next = claim("k", 60 * SECOND);
         let mut wake = stand(&redis, &next).await;
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
         let hold = handed(&redis, &next, &mut wake).await;
@@ -89,13 +89,13 @@ async fn a_server_that_can_compare_and_delete_releases_without_a_script() {
         };
         let scripts = calls("evalsha");
         for _ in 0..5 {
-            let hold = take(&redis, &claim("k", 10 * SECOND)).await;
+            let hold = take(&redis, &claim("k", 60 * SECOND)).await;
             assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
         }
         assert_eq!((calls(command), calls("evalsha")), (5, scripts), "{command}");
         // A foreign lock is left alone, and a waiter is handed the lock.
-        let hold = take(&redis, &claim("k", 10 * SECOND)).await;
-        let next = claim("k", 10 * SECOND);
+        let hold = take(&redis, &claim("k", 60 * SECOND)).await;
+        let next = claim("k", 60 * SECOND);
         let until = Queue::until(dlock::Clock::system().now().after(60 * SECOND));
         let Attempt::Contended(mut wake) = redis.try_acquire(&next, until).await.unwrap() else { panic!() };
         assert_eq!(redis.release(&hold).await.unwrap(), Released::Released);
@@ -107,7 +107,7 @@ async fn a_server_that_can_compare_and_delete_releases_without_a_script() {
         server.ask(&format!("ACL SETUSER old reset on >pw {RIGHTS} +@all -{command}")).unwrap();
         let old = open(&format!("redis://old:pw@127.0.0.1:{}/", server.port())).await;
         for _ in 0..2 {
-            let hold = take(&old, &claim("k", 10 * SECOND)).await;
+            let hold = take(&old, &claim("k", 60 * SECOND)).await;
             assert_eq!(old.release(&hold).await.unwrap(), Released::Released);
             assert_eq!(old.release(&hold).await.unwrap(), Released::NotOwner);
         }
