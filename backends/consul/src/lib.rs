@@ -18,6 +18,7 @@
 mod api;
 mod backend;
 pub mod fenced;
+mod forms;
 mod lock;
 mod probe;
 mod server;

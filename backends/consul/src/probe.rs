@@ -8,6 +8,7 @@ use serde::Deserialize;
 use crate::api::kv::read_json;
 use crate::api::session::{self, Behavior, NewSession, go_duration};
 use crate::api::txn::{self, Op, TxnOutcome};
+use crate::forms;
 use crate::server::http::{ApiRequest, Http};
 
 /// Consul's default for the shortest ttl.
@@ -22,7 +23,8 @@ const PROBE: &str = "dl1:!probe";
 /// Tests the requests of an acquisition, and returns the shortest ttl. So missing rights are reported when the store is opened.
 pub(crate) async fn open(http: &Http) -> Result<Duration> {
     let shortest = shortest(http).await?;
-    acquire(http, shortest).await.map(|()| shortest)
+    acquire(http, shortest).await?;
+    forms::note(http).await.map(|_| shortest)
 }
 
 const fn new_session(ttl: Duration) -> NewSession<'static> {
@@ -69,6 +71,7 @@ async fn take(http: &Http, session: &str) -> Result<()> {
 /// Does what an acquisition does. Also reads the version.
 pub(crate) async fn ready(http: &Http, shortest: Duration) -> Result<Health> {
     acquire(http, shortest).await?;
+    let findings = forms::note(http).await?;
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Agent {
@@ -80,14 +83,16 @@ pub(crate) async fn ready(http: &Http, shortest: Duration) -> Result<Health> {
         version: String,
         server: bool,
     }
-    match http.send(ApiRequest::get("agent/self")).await {
+    let mut health = match http.send(ApiRequest::get("agent/self")).await {
         Ok(answer) => {
             let Agent { config } = read_json(&answer)?;
             let role = if config.server { "server" } else { "client" };
-            Ok(Health::new().version(format!("Consul {}", config.version)).role(role))
+            Health::new().version(format!("Consul {}", config.version)).role(role)
         }
         // Locks do not need the right to read the agent.
-        Err(error) if *error.kind() == ErrorKind::PermissionDenied => Ok(Health::new()),
-        Err(error) => Err(error),
-    }
+        Err(error) if *error.kind() == ErrorKind::PermissionDenied => Health::new(),
+        Err(error) => return Err(error),
+    };
+    health.findings = findings;
+    Ok(health)
 }

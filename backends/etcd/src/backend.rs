@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use super::fault::Fault;
 use super::names::{EPOCHS, Layout};
 use super::store::{Etcd, held};
-use super::{inspect, rights};
+use super::{forms, inspect, rights};
 
 impl Backend for Etcd {
     fn profile(&self) -> &Profile {
@@ -47,9 +47,12 @@ impl Backend for Etcd {
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         Box::pin(async move {
             let prefix = if self.layout == Layout::Own { rights::LOCKS } else { EPOCHS };
-            rights::read(&self.connections.get().await?, prefix).await?;
+            let connection = self.connections.get().await?;
+            rights::read(&connection, prefix).await?;
             self.connections.check_clusters().await?;
-            Ok(Health::new())
+            let mut health = Health::new();
+            health.findings = forms::note(&connection, self.layout).await?;
+            Ok(health)
         })
     }
 

@@ -26,6 +26,7 @@ mod enter;
 mod exchange;
 mod fault;
 pub mod fenced;
+mod forms;
 mod inspect;
 mod key_numbers;
 mod key_range;

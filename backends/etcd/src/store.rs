@@ -17,7 +17,7 @@ use super::lease::{Lease, Leases};
 use super::members::{FORM, Members};
 use super::names::Layout;
 use super::place::{Place, Position};
-use super::{rights, wake};
+use super::{forms, rights, wake};
 
 /// Locks in etcd.
 pub struct Etcd {
@@ -50,7 +50,10 @@ impl Etcd {
         let connection = connections.get().await?;
         connections.check_clusters().await?;
         let end = clock.now().after(Duration::from_secs(5));
-        let probe = clock.timeout_at(end, rights::probe(&connection, layout));
+        let probe = clock.timeout_at(end, async {
+            let shortest = rights::probe(&connection, layout).await?;
+            forms::note(&connection, layout).await.map(|_| shortest)
+        });
         let shortest = probe.await.ok_or_else(|| Error::outage("etcd did not grant a lease in time"))??;
         let profile = profile(shortest, layout);
         let leases = Arc::new(Leases::new(&connections));

@@ -11,11 +11,11 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use zookeeper_client::{Error as ClientError, MultiWriteError};
 
-use crate::inspect;
 use crate::place::HoldSession;
 use crate::renewal::{foreign, renew};
 use crate::server::fault::fault;
 use crate::store::ZooKeeper;
+use crate::{forms, inspect};
 
 impl Backend for ZooKeeper {
     fn profile(&self) -> &Profile {
@@ -92,7 +92,9 @@ impl Backend for ZooKeeper {
                 // An account that may not read this node may still take locks.
                 Ok(_)
                 | Err(MultiWriteError::OperationFailed { source: ClientError::NoAuth | ClientError::NoNode, .. }) => {
-                    shared.leases.health().await
+                    let mut health = shared.leases.health().await?;
+                    health.findings = forms::note(&client, &shared).await?;
+                    Ok(health)
                 }
                 Err(error) => Err(fault(&error.into())),
             }

@@ -20,6 +20,7 @@
 mod backend;
 mod break_hold;
 pub mod fenced;
+mod forms;
 mod inspect;
 mod place;
 mod queue;

@@ -8,6 +8,7 @@ use dlock_contract::engine::{background, detached};
 use dlock_contract::{Address, Backend, Clock, Durability, ErrorKind, Fencing, Opener, Profile, Result, WakeStyle};
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
+use crate::forms;
 use crate::place::Shared;
 use crate::queue::Layout;
 use crate::server::cluster::{Cluster, FORM};
@@ -48,6 +49,7 @@ impl ZooKeeper {
             let (leases, client) = Leases::measure(cluster, &clock).await?;
             let shared = Shared::new(leases, paths, layout, acls);
             probe(&client, &shared, literal).await?;
+            forms::note(&client, &shared).await?;
             let profile = profile(&shared.leases, literal);
             Ok(Self { shared, profile, hosts })
         })

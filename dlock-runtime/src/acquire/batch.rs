@@ -6,6 +6,7 @@ use dlock_contract::engine::KeyBuf;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Together};
 
 use super::acquisition::Acquisition;
+use super::contend::may_pass;
 use super::single::{Prepared, prepare};
 use super::unpolled::watch;
 use crate::acquire::request::Request;
@@ -49,7 +50,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
             }
             let goes_on = acquisitions.first().is_some_and(|first| {
                 let may_retry = first.options.retries > 0 || error.told_after().is_some();
-                first.options.wait != Wait::None && may_retry && error.is_retryable()
+                first.options.wait != Wait::None && may_retry && may_pass(&error)
             });
             // Everything left in the store is abandoned, and the next attempts wait for that behind our turns.
             if goes_on {

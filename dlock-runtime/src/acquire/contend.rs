@@ -17,6 +17,9 @@ use crate::hold::store::request_bound;
 use crate::options::Wait;
 use crate::options::lock_options::Resolved;
 
+/// A store that has not answered for this time is silent.
+const TELLING: Duration = Duration::from_secs(1);
+
 impl Acquisition {
     /// Waits for news and asks again until the wait ends, after a first attempt that did not win.
     pub(super) async fn contend(&mut self, first: Result<Attempt>) -> Result<Hold> {
@@ -27,6 +30,7 @@ impl Acquisition {
         let mut first = Some(first);
         let (mut contentions, mut failures) = (0, 0);
         loop {
+            let bound = self.attempt_bound();
             let answer = match first.take() {
                 Some(answer) => answer,
                 // The last wake is kept until this attempt has answered: news may come in between.
@@ -36,7 +40,7 @@ impl Acquisition {
                     None => self.attempt().await?,
                 },
             };
-            drop(last.take());
+            let waited_for = last.take();
             let answer = match answer {
                 Ok(Attempt::Contended(wake)) => Ok(wake),
                 Ok(Attempt::AlreadyRun) => {
@@ -77,6 +81,16 @@ impl Acquisition {
                     }
                     last.insert(wake)
                 }
+                // The end of the wait has cut this attempt short, so its silence says nothing about the store.
+                Err(error)
+                    if *error.kind() == ErrorKind::Outage
+                        && bound < TELLING
+                        && shared.clock.now() >= self.wait_ends
+                        && waited_for.is_some() =>
+                {
+                    self.give_up().await;
+                    return Err(waited_for.map_or(error, |wake| timed_out(&wake, None, &shared.clock)));
+                }
                 Err(error) => {
                     self.tell_neighbours(&error);
                     let Resolved { retries, retry_pauses, .. } = self.options;
@@ -87,7 +101,7 @@ impl Acquisition {
                     } else {
                         failures >= retries
                     };
-                    if self.options.wait == Wait::None || is_last || !error.is_retryable() {
+                    if self.options.wait == Wait::None || is_last || !may_pass(&error) {
                         return Err(error);
                     }
                     let pause = match retry_after {
@@ -298,4 +312,10 @@ impl Acquisition {
         self.acts_again(None);
         Ok(())
     }
+}
+
+/// Whether another attempt of this call can help. A store that was open has become read-only, as in a planned switch-over,
+/// and the wait may be longer than that.
+pub(super) fn may_pass(error: &Error) -> bool {
+    error.is_retryable() || *error.kind() == ErrorKind::NotPrimary
 }

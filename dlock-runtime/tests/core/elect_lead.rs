@@ -210,6 +210,24 @@ fn an_error_that_no_campaign_can_mend_ends_the_loop() {
     });
 }
 
+/// Otherwise nobody would lead after it, until somebody restarts the loops.
+#[test]
+fn a_state_that_passes_does_not_end_the_loop() {
+    test(async {
+        for step in [Step::ReadOnly, Step::Regressed, Step::Mixed, Step::Unknown] {
+            let world = World::new();
+            world.store.always(Op::Acquire, step);
+            let bodies = Bodies::default();
+            let candidate = bodies.lead(&world.registry);
+            world.pass(60 * SECOND).await;
+            assert!(!candidate.is_finished() && bodies.terms().is_empty(), "{step:?}");
+            world.store.always(Op::Acquire, Step::Pass);
+            world.pass_until(50 * MS, bodies.clone().begun(1)).await;
+            candidate.abort();
+        }
+    });
+}
+
 #[test]
 fn a_loop_that_is_dropped_drops_its_body_and_frees_the_lock() {
     test(async {

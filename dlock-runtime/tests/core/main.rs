@@ -40,6 +40,7 @@ mod observers;
 #[cfg(debug_assertions)]
 mod order;
 mod outage;
+mod outage_ends;
 mod outage_log;
 mod outage_neighbours;
 mod periods;

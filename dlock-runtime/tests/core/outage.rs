@@ -241,7 +241,7 @@ fn a_request_that_never_left_is_not_abandoned() {
         world.store.always(Op::Acquire, Step::NeverSent);
         world.lock("k").try_acquire().await.unwrap_err();
         world.store.always(Op::Together, Step::NeverSent);
-        let all = world.registry.lock_all(["a", "b"]).wait(Wait::None).acquire();
+        let all = world.registry.lock_all(["a", "b"].map(Key::text)).wait(Wait::None).acquire();
         all.await.unwrap_err();
         world.pass(SECOND).await;
         assert_eq!(world.store.calls(Op::Abandon), 0);

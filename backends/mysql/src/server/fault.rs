@@ -45,7 +45,10 @@ fn map_error(error: sqlx::Error) -> Error {
             Error::new(ErrorKind::SchemaMismatch, "dlock's table is missing or has another form")
         }
         Some(number) => {
-            Error::outage(format!("the server refuses the request with error {number}")).with_retryable(false)
+            // Most codes are states that pass, such as `offline_mode`, or a node of Galera that is not ready. A statement that the
+            // server does not understand, or does not do, stays so.
+            let is_for_good = matches!(number, 1064 | 1149 | 1235 | 1665);
+            Error::outage(format!("the server refuses the request with error {number}")).with_retryable(!is_for_good)
         }
         None => match &error {
             // A failure in rustls comes as `InvalidData`.

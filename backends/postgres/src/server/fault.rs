@@ -44,7 +44,12 @@ fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
             Error::new(ErrorKind::SchemaMismatch, "a table of dlock is missing or has another form")
         }
         Some(code) if code.starts_with("08") => Error::outage("the connection to the server failed"),
-        Some(code) => Error::outage(format!("the server refuses the request with error {code}")).with_retryable(false),
+        Some(code) => {
+            // Most codes are states that pass, such as a database that allows no connections for a while. A statement that the
+            // server does not understand, or does not do, stays so.
+            let is_for_good = ["0A", "22", "23", "42"].iter().any(|class| code.starts_with(class));
+            Error::outage(format!("the server refuses the request with error {code}")).with_retryable(!is_for_good)
+        }
         None => match &error {
             // A failure in rustls comes as `InvalidData`.
             sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => Error::outage(

@@ -106,6 +106,20 @@ async fn a_server_that_becomes_read_only_is_told_by_the_sessions_that_there_are(
     }
 }
 
+/// Most codes that dlock does not know are states that pass.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_allows_no_connections_for_a_while_is_worth_a_retry() {
+    let server = start(Postgres::default()).await;
+    server.ask("CREATE DATABASE closed").unwrap();
+    server.ask("ALTER DATABASE closed ALLOW_CONNECTIONS false").unwrap();
+    let url = format!("{}/closed", server.url().rsplit_once('/').unwrap().0);
+    let error = try_open(&url).await.unwrap_err();
+    assert_eq!((error.kind(), error.code()), (&ErrorKind::Outage, Some("55000")), "{error}");
+    assert!(error.is_retryable(), "{error}");
+    server.ask("ALTER DATABASE closed ALLOW_CONNECTIONS true").unwrap();
+    try_open(&url).await.unwrap();
+}
+
 async fn a_database_without_a_free_connection_is_an_outage_with_its_code(database: Database) {
     // An ordinary account, since the limit is not for one that may do everything.
     let url = database.account_with(&[("CREATE", "SCHEMA public")]).await;

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 
 use crate::collisions::Collisions;
 use crate::dialect::Dialect;
-use crate::lease::room::WaitingRoom;
+use crate::lease::room::{MOST_HOLDS, WaitingRoom};
 use crate::lease::sweep::sweep_for_ever;
 use crate::pending_attempts::PendingAttempts;
 use crate::pool::Pool;
@@ -121,6 +121,8 @@ fn profile(kind: &'static str, has_rooms: bool) -> Profile {
             true => WakeStyle::Grant,
             false => WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(100) },
         };
+        // In ShedLock's table nothing says who waits.
+        row.holds_in_a_row = has_rooms.then_some(MOST_HOLDS);
         row.takeover_delay = Duration::from_millis(50);
         row.durability = Durability::Node;
     })

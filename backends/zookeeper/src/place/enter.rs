@@ -8,7 +8,7 @@ use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
 use super::{Node, Place, PlaceState, StateAccess};
 use crate::place::Shared;
-use crate::queue::{Position, WaitQueue};
+use crate::queue::{NodeMode, Position, WaitQueue};
 use crate::server::fault::fault;
 use crate::server::node_data;
 use crate::session::Lease;
@@ -201,7 +201,15 @@ impl Place {
     }
 
     pub(super) fn position(&self, queue: &WaitQueue, state: &PlaceState) -> Position {
-        state.node.as_ref().map_or(Position::Absent, |node| queue.position(&node.name, self.mode))
+        let position = state.node.as_ref().map_or(Position::Absent, |node| queue.position(&node.name, self.mode));
+        match (position, self.mode) {
+            // A slot may outlive its holder's node in the queue, which an operator has deleted. It ends with the holder's next
+            // renewal.
+            (Position::First, NodeMode::Permit(limit)) if state.slot.is_none() && queue.has_no_slot(limit) => {
+                Position::PermitsTaken
+            }
+            (position, _) => position,
+        }
     }
 }
 

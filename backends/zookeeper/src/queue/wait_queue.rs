@@ -56,6 +56,11 @@ impl WaitQueue {
         self.contenders.iter().enumerate().filter(holds).map(|(_, contender)| contender)
     }
 
+    /// Whether all slots of this number of permits are taken.
+    pub(crate) fn has_no_slot(&self, limit: u32) -> bool {
+        self.slots.len() >= limit as usize && (0..limit).all(|slot| self.slots.contains(&slot))
+    }
+
     /// The slots of permits that are taken.
     pub(crate) fn slots(&self) -> &[u32] {
         &self.slots

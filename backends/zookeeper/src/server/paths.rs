@@ -12,6 +12,14 @@ const LOCKS: &str = "/dlock";
 /// The parent of the records of broken holds. No namespace can contain `@`.
 const BROKEN: &str = "/dlock/@broken";
 
+/// The parent of the notes of the forms that are in use.
+const FORMS: &str = "/dlock/@forms";
+
+/// The name of the form of a store's locks.
+pub(crate) fn form(literal: bool) -> &'static str {
+    if literal { "literal" } else { "own" }
+}
+
 /// The paths of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
@@ -91,6 +99,11 @@ impl Paths {
     /// The parent of the nodes that test the account's rights.
     pub(crate) fn probe(&self) -> String {
         format!("{}{LOCKS}/@probe", self.root)
+    }
+
+    /// The note that programs with this chroot use this form.
+    pub(crate) fn form_below(root: &str, form: &str) -> String {
+        format!("{root}{FORMS}/{form}")
     }
 
     /// The chroot; empty for the root.

@@ -167,6 +167,27 @@ async fn the_number_of_a_permit_goes_with_its_place() {
     assert!(line(&raw, &place).await.is_empty());
 }
 
+/// Otherwise its callers would fail, one after the other, for as long as the holder does not renew.
+#[tokio::test]
+async fn a_waiter_waits_for_a_number_that_is_left_without_its_place() {
+    let (one, other, raw) = (process().await, process().await, raw(&shared()).await);
+    let key = lock("left number");
+    let of = || claim_on(&key, TTL, |claim| claim.mode = Mode::permits(1));
+    let first = take(&one, &of()).await;
+    let place = path(&one, &key);
+    let names = line(&raw, &place).await;
+    raw.delete(&format!("{place}/{}", names.iter().find(|name| name.contains("permit")).unwrap()), None).await.unwrap();
+    let refused = other.try_acquire(&of(), Queue::Leave).await.unwrap();
+    assert!(matches!(refused, Attempt::Contended(_)), "{refused:?}");
+    let waiter = of();
+    let mut wake = stand(&other, &waiter).await;
+    assert_eq!(confirm(&one, &first).await, Standing::Lost);
+    let next = granted(&other, &waiter, &mut wake).await;
+    assert_eq!(next.slot, Some(0));
+    assert_eq!(other.release(&next).await.unwrap(), Released::Released);
+    assert!(line(&raw, &place).await.is_empty());
+}
+
 #[tokio::test]
 async fn a_broken_holder_does_not_take_its_number_from_the_next_one() {
     let (one, other, raw) = (process().await, process().await, raw(&shared()).await);

@@ -8,6 +8,7 @@ mod defaults;
 mod ensemble;
 mod fenced;
 mod foreign;
+mod forms;
 mod health;
 mod killed;
 mod kit;

@@ -3,9 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-#[cfg(doc)]
-use dlock_contract::ErrorKind;
-use dlock_contract::{Error, Result};
+use dlock_contract::{Error, ErrorKind, Result};
 
 use super::{Election, Leader};
 use crate::api::outcome::Ran;
@@ -23,7 +21,10 @@ impl Election {
     /// its end as the leader: then the candidate has resigned.
     ///
     /// If the leadership is lost, the body is dropped at its next await, and the candidate campaigns again, for a new term
-    /// with a new body. After an outage it campaigns again too. A body that must go on after its end is called again by a
+    /// with a new body. So a body runs again if the store says at its end that the lock was lost meanwhile, for example because
+    /// somebody deleted its key: its output is dropped then, since another leader may have begun before it ended. After an outage
+    /// the candidate campaigns again too, and after all other states that pass, such as a server that is read-only during a
+    /// switch-over ([`ErrorKind::NotPrimary`], [`ErrorKind::FenceRegression`], [`ErrorKind::KeyConflict`]). A body that must go on after its end is called again by a
     /// loop around this function. `dlock::current()` works in the body.
     ///
     /// When a [shutdown](crate::shutdown) begins, the body is dropped and the leader resigns at once, so that the next
@@ -96,7 +97,12 @@ async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> 
     }
 }
 
-/// Whether a further campaign may succeed.
+/// Whether a further campaign may succeed. Some errors that are not worth the retry of a call pass all the same: a planned
+/// switch-over ends, the revisions of a restored etcd pass those that were seen, callers in another lock mode go.
 fn may_help(error: &Error) -> bool {
-    error.is_lost() || error.is_contention() || error.is_retryable()
+    let passes = matches!(
+        error.kind(),
+        ErrorKind::Outage | ErrorKind::NotPrimary | ErrorKind::FenceRegression | ErrorKind::KeyConflict
+    );
+    passes || error.is_lost() || error.is_contention() || error.is_retryable()
 }

@@ -135,6 +135,10 @@ impl Faulty {
             Step::GrantsAfter(time) => Err(Error::outage("scripted start").with_retry_after(Some(time))),
             Step::NeverSent => Err(Error::outage("scripted refusal of a connection").never_sent()),
             Step::Refuse => Err(Error::new(ErrorKind::PermissionDenied, "scripted refusal")),
+            Step::ReadOnly => Err(Error::new(ErrorKind::NotPrimary, "scripted switch-over")),
+            Step::Regressed => Err(Error::new(ErrorKind::FenceRegression, "scripted backup")),
+            Step::Mixed => Err(Error::new(ErrorKind::KeyConflict, "scripted reader")),
+            Step::Unknown => Err(Error::outage("scripted code").with_retryable(false)),
             Step::RefuseTtl => {
                 let (min, max) = (std::time::Duration::from_secs(1), std::time::Duration::from_secs(9));
                 Err(Error::new(ErrorKind::TtlOutOfRange { min, max }, "scripted refusal"))

@@ -35,6 +35,14 @@ pub(crate) enum Step {
     NeverSent,
     /// Fails for good.
     Refuse,
+    /// Refused, for as long as the server is read-only.
+    ReadOnly,
+    /// Refused, until the server's tokens have passed those that were seen.
+    Regressed,
+    /// Refused, while others use the key in another lock mode.
+    Mixed,
+    /// Refused with a code that is known not to be worth a retry.
+    Unknown,
     /// Fails for good, because of the ttl.
     RefuseTtl,
     /// Nothing is done and no answer comes.

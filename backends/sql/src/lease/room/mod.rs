@@ -20,6 +20,6 @@ mod work;
 
 pub(crate) use passing::{pass, release};
 pub(crate) use recent::Outlook;
-pub(crate) use visit::{granting_server_of, inside_of};
+pub(crate) use visit::{MOST_HOLDS, granting_server_of, inside_of};
 pub(crate) use waiter::{RowTurn, Ticket, Told};
 pub(crate) use waiting_room::{RoomAnswer, WaitingRoom};

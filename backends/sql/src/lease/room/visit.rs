@@ -10,7 +10,7 @@ use crate::room_name::RoomName;
 use crate::session::GrantingServer;
 
 /// How many holds one visit has at most. Then the room is left, because others may stand in it.
-const MOST_HOLDS: u32 = 8;
+pub(crate) const MOST_HOLDS: u32 = 8;
 
 /// The session of a hold that came out of a room. The session is still in the room.
 pub(crate) struct Visit<D: Dialect> {
