@@ -107,8 +107,16 @@ pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backe
 
 /// Checks a URL as far as it can be checked without its store.
 pub(crate) fn check(url: &str) -> Result<()> {
-    find(url).map(drop)
+    match find(url)? {
+        Way::Made(made, address) => (made.members)(&address).map(drop),
+        // Files are read when the store is opened: they may come later than the program.
+        Way::Opened(_, address) if FILES.iter().any(|name| address.option(name).is_some()) => Ok(()),
+        Way::Opened(opener, address) => (opener.check)(&address),
+    }
 }
+
+/// The options that name a file.
+const FILES: [&str; 4] = ["ca", "cert", "key", "token_file"];
 
 /// How the store behind a URL comes to be.
 enum Way {

@@ -104,6 +104,54 @@ fn a_url_that_cannot_be_is_refused_before_its_first_use() {
     assert_eq!(*error.kind(), ErrorKind::AlreadyRegistered);
 }
 
+/// What is wrong by the text alone is told when the program starts, with what to write instead.
+#[test]
+fn a_url_whose_own_text_is_wrong_is_refused_with_what_to_write() {
+    let (registry, mut wrong) = (Registry::new(), Vec::new());
+    for (url, instead) in [
+        // Brought from other programs.
+        ("mysql://127.0.0.1/db?charset=utf8mb4", "leave it out"),
+        ("mysql://127.0.0.1/db?useSSL=true", "tls=verify"),
+        ("mysql://127.0.0.1/db?connection_limit=5", "max_connections"),
+        ("postgres://u@127.0.0.1/db?application_name=shop", "leave it out"),
+        ("postgres://u@127.0.0.1/db?options=-csearch_path%3Dx", "leave it out"),
+        ("postgres://u@127.0.0.1/db?host=other", "the hosts stand before the path"),
+        ("postgres://u@127.0.0.1/db?pgbouncer=true", "leave it out"),
+        ("redis://127.0.0.1?ssl_cert_reqs=none", "`ca`"),
+        ("redis://127.0.0.1?db=3", "after the host"),
+        ("consul://127.0.0.1?token=x", ":token@"),
+        ("sqlite://locks.db?mode=ro", "`rwc`"),
+        // Known options that do not go together, and values that cannot be.
+        ("mysql://127.0.0.1", "name the database"),
+        ("mysql://127.0.0.1/db?keys=literal", "way=named"),
+        ("mysql://127.0.0.1/db?way=named&max_connections=3", "way=lease"),
+        ("mysql://127.0.0.1/db?way=row&layout=shedlock", "way=lease"),
+        ("mysql://127.0.0.1/db?table=orders&column=id", "way=row"),
+        ("postgres://u@127.0.0.1/db?way=row&table=orders", "`table` and `column` go together"),
+        ("postgres://u@127.0.0.1/db?shedlock_table=x", "layout=shedlock"),
+        ("postgres://u@127.0.0.1/db?connect_timeout=0s", "such as 5s"),
+        ("postgres://u@db.example/db", "tls=verify"),
+        ("redis://127.0.0.1,127.0.0.2", "redis-sentinel://"),
+        ("redis://127.0.0.1/first", "number"),
+        ("redlock://127.0.0.1,127.0.0.2", "odd number"),
+        ("etcd://127.0.0.1/locks", "no path may follow"),
+        ("zk://127.0.0.1/a/../b", "chroot"),
+        ("consul://127.0.0.1,127.0.0.2", "one agent"),
+        ("sqlite://:memory:", "memory://"),
+        ("paired://?gate=quick", "authority"),
+    ] {
+        match registry.connect_lazy("store", url) {
+            Err(error) if error.to_string().contains(instead) => {
+                assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{url}: {error}");
+            }
+            answer => wrong.push(format!("{url}: {answer:?}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // A file may come later than the program.
+    registry.connect_lazy("store", "postgres://u@db.example/db?tls=verify&ca=/nowhere/ca.pem").unwrap();
+}
+
 #[test]
 fn the_stores_of_a_pair_are_opened_with_it() {
     let registry = Registry::new();

@@ -74,7 +74,7 @@ pub use key_part::{KeyPart, KeyWriter};
 pub use mode::Mode;
 pub use note::{MAX_NOTE_BYTES, Note};
 pub use once_per::OncePer;
-pub use opener::{Open, Opener};
+pub use opener::{Check, Open, Opener};
 pub use origin::Origin;
 pub use owner::Owner;
 pub use per_runtime::{Opened, PerRuntime};

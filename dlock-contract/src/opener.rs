@@ -19,16 +19,28 @@ pub struct Opener {
     pub form: &'static UrlForm,
     /// Opens the store. The address may hold a password, which no error and no log may show.
     pub open: Open,
+    /// Finds what is wrong with an address by its own text, as `open` does before it asks anybody.
+    pub check: Check,
 }
 
 /// Opens the store at an address.
 pub type Open = fn(address: Address, clock: &Clock) -> BoxFuture<'_, Result<Arc<dyn Backend>>>;
 
+/// Checks an address without its store.
+pub type Check = fn(&Address) -> Result<()>;
+
 impl Opener {
     /// An opener for URLs of this form.
     #[must_use]
     pub const fn new(form: &'static UrlForm, open: Open) -> Self {
-        Self { form, open }
+        Self { form, open, check: |_| Ok(()) }
+    }
+
+    /// Checks addresses too, for stores that are opened later.
+    #[must_use]
+    pub const fn checked_by(mut self, check: Check) -> Self {
+        self.check = check;
+        self
     }
 }
 

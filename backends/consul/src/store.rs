@@ -16,7 +16,14 @@ use crate::server::http::{Http, REQUEST_TIMEOUT};
 use crate::server::settings::{FORM, Settings};
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));
+pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)))
+    .checked_by(|address| Settings::of(address, of_process_without_files).map(drop));
+
+/// The files may come later than the program.
+fn of_process_without_files(name: &str) -> Option<String> {
+    let is_file = ["FILE", "CERT", "KEY", "PATH"].iter().any(|end| name.ends_with(end));
+    environment::of_process(name).filter(|_| !is_file)
+}
 
 async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Consul::open_at(&address, clock).await?))

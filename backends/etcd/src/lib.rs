@@ -52,7 +52,8 @@ use dlock_contract::{Address, Backend, Clock, Opener, Result};
 pub use self::store::Etcd;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&members::FORM, |address, clock| Box::pin(open(address, clock)));
+pub const OPENER: Opener = Opener::new(&members::FORM, |address, clock| Box::pin(open(address, clock)))
+    .checked_by(|address| members::Members::of(address).map(drop));
 
 async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Etcd::open_at(&address, clock).await?))

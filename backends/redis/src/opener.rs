@@ -13,7 +13,8 @@ use crate::url::form::FORM;
 use crate::url::settings::Layout;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));
+pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)))
+    .checked_by(|address| Target::of(address, &Arc::default()).map(drop));
 
 async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     let target = Target::of(&address, &Arc::default())?;

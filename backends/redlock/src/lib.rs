@@ -46,7 +46,8 @@ use node::{Link, Node};
 pub use store::Redlock;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&nodes::FORM, |address, clock| Box::pin(open(address, clock)));
+pub const OPENER: Opener = Opener::new(&nodes::FORM, |address, clock| Box::pin(open(address, clock)))
+    .checked_by(|address| nodes::Nodes::of(address).map(drop));
 
 async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Redlock::connect_to(&address, clock).await?))

@@ -64,7 +64,8 @@ pub(crate) use self::fault::fault;
 pub use self::store::Sqlite;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&file::FORM, |address, clock| Box::pin(open(address, clock)));
+pub const OPENER: Opener = Opener::new(&file::FORM, |address, clock| Box::pin(open(address, clock)))
+    .checked_by(|address| file::DatabaseFile::of(address).map(drop));
 
 async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(Sqlite::open_at(&address, clock).await?))

@@ -17,7 +17,8 @@ use crate::server::paths::Paths;
 use crate::session::Leases;
 
 /// Opens a store by its URL.
-pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)));
+pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(address, clock)))
+    .checked_by(|address| Cluster::of(address).map(drop));
 
 async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(ZooKeeper::open_at(&address, clock).await?))

@@ -180,7 +180,7 @@ impl Dialect for MySql {
         match number(error) {
             Some(1062) => Refusal::Duplicate,
             // This includes a transaction that a cluster refuses at its commit.
-            Some(1213 | 3101) => Refusal::Undone,
+            Some(1020 | 1213 | 3101) => Refusal::Undone,
             Some(1205 | 3572) => Refusal::RowLocked,
             // The server is not the primary any more. The next connection looks for the primary.
             Some(1290 | 1792 | 1836) => Refusal::SessionEnded,

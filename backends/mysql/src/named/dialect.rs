@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{
-    Dialect, LockName, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWords, RowDialect, SessionId, Statement,
-    Value, check_tables, hex, prepare_tables,
+    Dialect, LockName, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWait, NamedWords, RowDialect, SessionId,
+    Statement, Value, check_tables, hex, prepare_tables,
 };
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -108,15 +108,21 @@ impl NamedDialect for MySql {
         conn: &'a mut MySqlConnection,
         session: SessionId,
         (lock, _): (&'a LockName, Mode),
-        wait: Duration,
+        wait: NamedWait,
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
-            let row = sqlx::query("SELECT CAST(GET_LOCK(?, ?) AS SIGNED), CAST(CONNECTION_ID() AS SIGNED)")
-                .bind(&lock.id)
-                .bind(whole_seconds(wait))
-                .fetch_one(conn)
-                .await?;
-            answer_of(&row, session)
+            let seconds = whole_seconds(wait.time);
+            // In one message: whoever waits is granted the lock in the order in which the messages came.
+            let limit = match seconds {
+                0 => String::new(),
+                _ => format!("SET SESSION wait_timeout = {}; ", whole_seconds(wait.silence)),
+            };
+            let name = hex(lock.id.as_bytes());
+            let sql = format!(
+                "{limit}SELECT CAST(GET_LOCK(CONVERT(X'{name}' USING utf8mb4), {seconds}) AS SIGNED), \
+                 CAST(CONNECTION_ID() AS SIGNED)"
+            );
+            answer_of(&sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?, session)
         })
     }
 

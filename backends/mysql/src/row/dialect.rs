@@ -70,7 +70,8 @@ impl RowDialect for MySql {
             let (mut conn, server) = self.connect().await?;
             sqlx::raw_sql(SET_UP).execute(&mut conn).await.map_err(fault)?;
             let number = self.who_answers(&mut conn).await.map_err(fault)?;
-            std::mem::forget(conn.begin().await.map_err(fault)?);
+            // `BEGIN` begins a block of statements with `sql_mode=ORACLE`.
+            std::mem::forget(conn.begin_with("START TRANSACTION").await.map_err(fault)?);
             Ok((conn, number, server))
         })
     }

@@ -32,6 +32,10 @@ fn map_error(error: sqlx::Error) -> Error {
         // The server's text names the account.
         Some(1203 | 1226) => return Error::outage("the server has no connection left for the account"),
         Some(1205 | 3572) => Error::outage("another session has kept a row of dlock's table locked for too long"),
+        // MariaDB with `innodb_snapshot_isolation`, in a transaction that has read the row before.
+        Some(1020) => {
+            Error::new(ErrorKind::Conflict, "another writer has changed the row since the transaction has read it")
+        }
         Some(1213 | 3101) => Error::outage("the server rolled the request back because of concurrent ones"),
         Some(1317 | 1969 | 3024) => Error::outage("the server interrupted the request"),
         Some(1053 | 1927 | 3169 | 4031) => Error::outage("the server ended the session"),

@@ -106,8 +106,13 @@ impl Database {
 
     /// Waits until one statement waits for a lock of this database.
     pub(crate) async fn until_one_waits(&self) {
-        let waits = async || self.running("GET_LOCK(").await.len() == 1;
-        wait_until("one statement waits", waits).await.unwrap();
+        self.until_wait(1).await;
+    }
+
+    /// The same for several.
+    pub(crate) async fn until_wait(&self, count: usize) {
+        let wait = async || self.running("GET_LOCK(").await.len() == count;
+        wait_until("the statements wait", wait).await.unwrap();
     }
 
     pub(crate) async fn kill(&self, session: u64) {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{
-    Dialect, LockName, NamedAnswer, NamedDialect, NamedWords, ReadWriteWords, RowDialect, SequenceWords, SessionId,
-    check_tables, prepare_tables,
+    Dialect, LockName, NamedAnswer, NamedDialect, NamedWait, NamedWords, ReadWriteWords, RowDialect, SequenceWords,
+    SessionId, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
@@ -138,10 +138,10 @@ impl NamedDialect for Postgres {
         conn: &'a mut PgConnection,
         session: SessionId,
         (lock, mode): (&'a LockName, Mode),
-        wait: Duration,
+        wait: NamedWait,
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
-            let (granted, number) = if wait.is_zero() {
+            let (granted, number) = if wait.time.is_zero() {
                 let sql = format!("SELECT pg_try_advisory_lock{}, pg_backend_pid()::bigint", function_call(lock, mode));
                 let row = bound(&sql, lock).fetch_one(conn).await?;
                 (row.try_get(0)?, row.try_get(1)?)
@@ -263,13 +263,18 @@ async fn set_up_named(conn: &mut PgConnection) -> Result<()> {
 }
 
 /// Waits for a lock. It sends one message, which is one transaction, so the limits apply to it alone.
-async fn lock_with_wait(conn: &mut PgConnection, (lock, mode): (&LockName, Mode), wait: Duration) -> sqlx::Result<i64> {
+async fn lock_with_wait(
+    conn: &mut PgConnection,
+    (lock, mode): (&LockName, Mode),
+    wait: NamedWait,
+) -> sqlx::Result<i64> {
     // Zero would mean no limit.
-    let millis = wait.min(MAX_WAIT).as_millis().max(1);
+    let millis = wait.time.min(MAX_WAIT).as_millis().max(1);
     let shared = if mode == Mode::Read { "_shared" } else { "" };
     let sql = format!(
-        "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; \
+        "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; SET idle_session_timeout = {}; \
          SELECT pg_backend_pid()::bigint FROM (SELECT pg_advisory_lock{shared}({}) OFFSET 0) granted",
+        wait.silence.as_millis(),
         lock.id
     );
     sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?.try_get(0)

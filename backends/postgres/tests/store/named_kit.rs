@@ -77,12 +77,17 @@ fn of(number: &str) -> String {
 impl Database {
     /// Waits until one session waits for a lock of this database.
     pub(crate) async fn until_one_waits(&self) {
+        self.until_wait(1).await;
+    }
+
+    /// The same for several.
+    pub(crate) async fn until_wait(&self, expected: usize) {
         let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
                    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let count = self.lines(sql).await;
-            if count == ["1"] {
+            if count == [expected.to_string()] {
                 return;
             }
             assert!(Instant::now() < end, "{count:?} sessions wait");

@@ -19,6 +19,9 @@ pub(crate) const MIGRATIONS: [&str; 3] = [
     include_str!("../../migrations/20261125000002_dlock_row_keys.sql"),
 ];
 
+/// Whether a statement can end the transaction and the session with it.
+pub(crate) const CAN_RELEASE: bool = false;
+
 /// A statement that takes so many seconds.
 pub(crate) const SLEEP: &str = "SELECT pg_sleep($)";
 /// The session that runs it.

@@ -58,7 +58,9 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
             if let Some(held) = self.shared.monitor.held_by(&claim.owner) {
                 self.shared.free(&held).await?;
             }
-            answered.ok_or_else(|| Error::outage("the attempt that must be undone has no answer yet"))
+            answered.ok_or_else(|| Error::outage("the attempt that must be undone has no answer yet"))?;
+            // It must not be done after this.
+            self.shared.monitor.end_left().await
         })
     }
 

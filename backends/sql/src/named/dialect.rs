@@ -33,13 +33,14 @@ pub trait NamedDialect: Dialect {
     fn end_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
 
     /// Asks for a lock, and waits for it that long, in one request: whoever asks again goes to the end of the line. In
-    /// [`Mode::Read`] together with other readers; it is asked for only if [`NamedWords::read_write`] has words for it.
+    /// [`Mode::Read`] together with other readers; it is asked for only if [`NamedWords::read_write`] has words for it. After a
+    /// wait the server ends the session when it is silent, until [`end_after`](Self::end_after) says how long it may be.
     fn lock<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
         session: SessionId,
         lock: (&'a LockName, Mode),
-        wait: Duration,
+        wait: NamedWait,
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>>;
 
     /// Whether the statement of [`NamedWords::sequence`], if there is one, can ask for this lock.
@@ -90,6 +91,20 @@ pub struct SessionId {
     pub number: i64,
     /// When it began, in the server's time, where the server tells that of other sessions; else zero.
     pub began: i64,
+}
+
+/// For how long a request waits for a lock.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedWait {
+    /// Zero: not at all.
+    pub time: Duration,
+    /// After so long a silence behind the wait the server ends the session.
+    pub silence: Duration,
+}
+
+impl NamedWait {
+    /// No wait.
+    pub const NONE: Self = Self { time: Duration::ZERO, silence: Duration::ZERO };
 }
 
 /// A request for a lock and its token in one message.

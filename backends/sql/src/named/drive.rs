@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock};
+use dlock_contract::BootInstant;
 use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
@@ -36,7 +36,11 @@ pub(super) async fn drive<D: NamedDialect>(
     let (mut ended, idle) = (shared.ended.subscribe(), IDLE.min(shared.ttl / 2));
     let is_clean = tokio::select! {
         biased;
-        _ = ended.wait_for(|ended| *ended) => false,
+        () = async {
+            let _ = ended.wait_for(|ended| *ended).await;
+            // Before the request under way is dropped, whose abandon waits for that.
+            context.left_sessions.add(&shared);
+        } => false,
         is_clean = async {
             loop {
                 match context.clock.timeout_at(context.clock.now().after(idle), poll_fn(|_| jobs.next())).await {
@@ -46,14 +50,11 @@ pub(super) async fn drive<D: NamedDialect>(
                         let until = begun.after(job.wait + shared.ttl);
                         shared.is_due(Some(begun.after(job.wait + ANSWER_LIMIT)));
                         let request = (job.request)(&context, &mut conn);
-                        let done = answered(&context.clock, &shared, (begun.after(job.wait), until), request).await;
+                        let done = answered(&context, &shared, (begun.after(job.wait), until), request).await;
                         shared.is_due(None);
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
-                        let Some((after, tell)) = done else {
-                            shared.note_silence();
-                            return false;
-                        };
-                        shared.note_end(after);
+                        let Some((after, tell)) = done else { return false };
+                        shared.note_end(after, &context.left_sessions);
                         tell();
                         if after != AfterRequest::KeepSession {
                             return false;
@@ -73,19 +74,21 @@ pub(super) async fn drive<D: NamedDialect>(
 }
 
 /// The answer to a request. `None`: the server was silent to the end, or for too long for a release.
-async fn answered<T>(
-    clock: &Clock,
-    shared: &SessionStatus,
+async fn answered<T, D: NamedDialect>(
+    context: &NamedContext<D>,
+    shared: &Arc<SessionStatus>,
     (asked, until): (BootInstant, BootInstant),
     request: impl Future<Output = T>,
 ) -> Option<T> {
-    let mut request = pin!(request);
+    let (clock, mut request) = (&context.clock, pin!(request));
     let mut look = asked.after(RELEASE).min(until);
     loop {
         if let Some(done) = clock.timeout_at(look, request.as_mut()).await {
             return Some(done);
         }
         if look >= until || shared.only_releases_for(RELEASE) {
+            shared.note_silence();
+            context.left_sessions.add(shared);
             return None;
         }
         look = clock.now().after(LOOK).min(until);
@@ -112,6 +115,8 @@ pub(super) enum AfterRequest {
     EndSession,
     /// The server has said that it ends the session.
     EndedByServer,
+    /// The session at the other end is not ours: there is a pooler between.
+    EndConnection,
 }
 
 pub(super) type SessionRequest<D> = Box<

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result};
 
-use super::dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, SessionId};
+use super::dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWait, SessionId};
 use super::drive::AfterRequest;
 use super::requests::{Failure, judged, run};
 use super::shared_session::{Lock, NamedContext};
@@ -14,6 +14,10 @@ use crate::session::corrupt;
 
 /// A token, and since when the lock is held; `None` if somebody else has it. A token may be none of ours.
 type Granted = Option<(Result<u64>, BootInstant)>;
+
+/// How long a waiter that was granted the lock may take to say that it is there. The server may grant it to one whose host is
+/// silent, and would keep it for each of them as long as the ttl.
+const SILENCE: Duration = Duration::from_secs(2);
 
 type Answered = std::result::Result<Granted, Failure>;
 
@@ -46,23 +50,41 @@ pub(super) async fn ask<D: NamedDialect>(
             },
             Ok((None | Some(NamedAnswer::Taken), _)) => (Ok(None), AfterRequest::KeepSession),
             Ok((Some(NamedAnswer::Interrupted), _)) => (Err(Failure::interrupted()), AfterRequest::KeepSession),
-            Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+            Ok((Some(NamedAnswer::Elsewhere), _)) => (Err(Failure::elsewhere()), AfterRequest::EndConnection),
             Err(error) => freed(context, conn, (lock, mode), error).await,
         };
     }
-    match context.dialect.lock(conn, session, (&lock.name, mode), wait).await {
+    let silence = SILENCE.min(claim.ttl);
+    let asked_for = NamedWait { time: wait, silence };
+    let answer = context.dialect.lock(conn, session, (&lock.name, mode), asked_for).await;
+    let mut since = asked;
+    if !wait.is_zero() {
+        // After a wait the server counts the silence anew: it has the session when it answers this.
+        since = context.clock.now();
+        match answer {
+            Ok(_) => {
+                if let Err(error) = context.dialect.end_after(conn, claim.ttl).await {
+                    return (Err(Failure::ended_by(error)), AfterRequest::EndSession);
+                }
+            }
+            Err(error) => {
+                let (answer, after) = judged(context, Err(error));
+                let is_kept = after == AfterRequest::KeepSession;
+                return (answer, if is_kept { AfterRequest::EndSession } else { after });
+            }
+        }
+    }
+    match answer {
         Ok(NamedAnswer::Granted) => {}
         Ok(NamedAnswer::Taken) if wait.is_zero() => {
             return refused_by_family(context, conn, (lock, mode), (Ok(None), AfterRequest::KeepSession)).await;
         }
         Ok(NamedAnswer::Taken) => return (Ok(None), AfterRequest::KeepSession),
         Ok(NamedAnswer::Interrupted) => return (Err(Failure::interrupted()), AfterRequest::KeepSession),
-        Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), AfterRequest::EndSession),
+        Ok(NamedAnswer::Elsewhere) => return (Err(Failure::elsewhere()), AfterRequest::EndConnection),
         // The server may have granted it before the statement failed.
         Err(error) => return freed(context, conn, (lock, mode), error).await,
     }
-    // After a wait the server counts the silence anew: it has the session when it answers.
-    let since = if wait.is_zero() { asked } else { context.clock.now() };
     match draw(context, conn, mode, &values).await {
         Ok(token) => (Ok(Some((checked(token), since))), AfterRequest::KeepSession),
         Err(error) => freed(context, conn, (lock, mode), error).await,
@@ -132,7 +154,7 @@ pub(super) async fn exchange<D: NamedDialect>(
     };
     match answer {
         None => (Ok(Exchanged::NotHeld), AfterRequest::EndSession),
-        Some(NamedAnswer::Elsewhere) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+        Some(NamedAnswer::Elsewhere) => (Err(Failure::elsewhere()), AfterRequest::EndConnection),
         Some(NamedAnswer::Taken | NamedAnswer::Interrupted) => (Ok(Exchanged::Freed), AfterRequest::KeepSession),
         Some(NamedAnswer::Granted) => match kept_or_drawn(context, conn, token, &values).await {
             Ok(token) => (Ok(Exchanged::Granted((checked(token), since))), AfterRequest::KeepSession),
@@ -160,7 +182,7 @@ async fn freed_and_asked<D: NamedDialect>(
     if !context.dialect.unlock(conn, &lock.name, Mode::Exclusive).await? {
         return Ok((None, Ok(None)));
     }
-    let answer = context.dialect.lock(conn, session, (&lock.name, Mode::Exclusive), Duration::ZERO).await?;
+    let answer = context.dialect.lock(conn, session, (&lock.name, Mode::Exclusive), NamedWait::NONE).await?;
     Ok((Some(answer), Ok(None)))
 }
 
@@ -210,7 +232,7 @@ async fn ask_at_once<D: NamedDialect>(
         return (Err(Failure::ended_by(corrupt("it has too few columns"))), AfterRequest::EndSession);
     };
     match is_granted.is_true() {
-        _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), AfterRequest::EndSession),
+        _ if number.int() != Some(session.number) => (Err(Failure::elsewhere()), AfterRequest::EndConnection),
         false => (Ok(None), AfterRequest::KeepSession),
         true => match told_or_drawn(context, conn, lock.1, token.int(), values).await {
             Ok(token) => (Ok(Some((checked(token), since))), AfterRequest::KeepSession),

@@ -19,6 +19,7 @@ mod exchange;
 mod grant;
 mod held;
 mod inspect;
+mod left_sessions;
 mod monitor;
 mod name;
 mod read_write;
@@ -31,7 +32,7 @@ mod store;
 mod sweep;
 mod words;
 
-pub use dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, SessionId};
+pub use dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWait, SessionId};
 pub use name::LockName;
 pub use read_write::READ_WRITE;
 pub use statements::NAMED;

@@ -177,27 +177,52 @@ impl<D: NamedDialect> SessionMonitor<D> {
     /// to the release: a network that swallows answers may also swallow the end of the connection, and the server would keep the
     /// lock until the ttl is over. True if the server had the hold until then.
     pub(super) async fn end_session(&self, held: &Held<D>) -> Result<bool> {
+        self.ending(Some(held)).await
+    }
+
+    /// Ends the sessions in the server that have ended on our side alone, so that nothing of them comes later.
+    pub(super) async fn end_left(&self) -> Result<()> {
+        if self.context.left_sessions.left().is_empty() {
+            return Ok(());
+        }
+        self.ending(None).await.map(drop)
+    }
+
+    /// The same whenever there is one, for as long as the store lives.
+    pub(super) async fn end_each_left(self: Arc<Self>) {
+        loop {
+            self.context.left_sessions.wait().await;
+            while self.end_left().await.is_err() {
+                self.context.clock.sleep_until(self.context.clock.now().after(LOOK)).await;
+            }
+        }
+    }
+
+    /// Ends the session of this hold, or those that are left, over the connection that is kept, or, where that has ended
+    /// meanwhile, over a new one.
+    async fn ending(&self, held: Option<&Held<D>>) -> Result<bool> {
         let ending = async {
             let mut connection = self.connection.lock().await;
             if let Some(mut kept) = connection.take()
-                && let Ok(was_held) = self.end_over(&mut kept.conn, held).await
+                && let Ok(ended) = self.end_over(&mut kept.conn, held).await
             {
                 *connection = Some(kept);
-                return Ok(was_held);
+                return Ok(ended);
             }
             let (mut conn, _) = self.context.dialect.connect_named().await?;
             let opened = self.context.clock.now();
-            let was_held = self.end_over(&mut conn, held).await.map_err(|error| self.context.dialect.fault(error))?;
+            let ended = self.end_over(&mut conn, held).await.map_err(|error| self.context.dialect.fault(error))?;
             *connection = Some(SessionMonitorConnection { conn, opened });
-            Ok(was_held)
+            Ok(ended)
         };
         let clock = &self.context.clock;
-        let late = || Error::outage(format!("the server did not end the lock's silent session within {LOOK:?}"));
+        let late = || Error::outage(format!("the server did not end a silent session within {LOOK:?}"));
         clock.timeout_at(clock.now().after(LOOK), ending).await.ok_or_else(late)?
     }
 
     /// The row names the hold, so a later session of the same number is not ended.
-    async fn end_over(&self, conn: &mut D::Conn, held: &Held<D>) -> sqlx::Result<bool> {
+    async fn end_over(&self, conn: &mut D::Conn, held: Option<&Held<D>>) -> sqlx::Result<bool> {
+        let Some(held) = held else { return self.end_left_over(conn).await };
         let stands = &self.context.statements.holders(held.mode).stands;
         let mut is_told = false;
         for id in held.ids().map(|id| id.to_string()) {
@@ -210,6 +235,26 @@ impl<D: NamedDialect> SessionMonitor<D> {
             }
         }
         Ok(is_told)
+    }
+
+    async fn end_left_over(&self, conn: &mut D::Conn) -> sqlx::Result<bool> {
+        let (context, mut were_left) = (&self.context, false);
+        loop {
+            let left = context.left_sessions.left();
+            for session in &left {
+                let Some(mark) = &session.mark else { continue };
+                if context.dialect.end_marked(conn, mark).await? {
+                    session.note_left();
+                    were_left = true;
+                } else {
+                    context.left_sessions.remove(session);
+                }
+            }
+            if left.is_empty() {
+                return Ok(were_left);
+            }
+            context.clock.sleep_until(context.clock.now().after(ENDS)).await;
+        }
     }
 
     async fn look(&self, watched: &[Watched]) -> Vec<HoldStatus> {

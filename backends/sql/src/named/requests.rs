@@ -73,7 +73,8 @@ impl<D: NamedDialect> SharedSession<D> {
                         true => request(context, conn).await,
                         false => tokio::select! {
                             done = request(context, conn) => done,
-                            () = sender.closed() => return (AfterRequest::EndSession, nobody()),
+                            // The end of the session is noted before `kept` goes.
+                            () = sender.closed() => return (AfterRequest::EndSession, Box::new(move || drop(kept))),
                         },
                     };
                     (after, telling_and_dropping(sender, answer, kept))
@@ -97,7 +98,7 @@ impl<D: NamedDialect> SharedSession<D> {
         K: Send + 'static,
         T: FnOnce(bool) + Send + 'static,
     {
-        let lock = lock.clone();
+        let (lock, shared) = (lock.clone(), self.shared.clone());
         self.ask_in_any_case((), move |context, conn| {
             Box::pin(async move {
                 let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
@@ -107,6 +108,8 @@ impl<D: NamedDialect> SharedSession<D> {
                 if let Ok(freed) = answer {
                     told(freed);
                 }
+                // Before `kept` goes, which an abandon waits for.
+                shared.note_end(after, &context.left_sessions);
                 drop(kept);
                 (answer, after)
             })
@@ -182,7 +185,7 @@ impl<D: NamedDialect> SharedSession<D> {
                 let refused = match answer {
                     Ok(number) if number == shared.id.number => None,
                     Ok(_) => {
-                        after = AfterRequest::EndSession;
+                        after = AfterRequest::EndConnection;
                         None
                     }
                     Err(failure) => Some(Arc::new(failure.error)),

@@ -14,12 +14,14 @@ use tokio::sync::watch;
 use super::dialect::{NamedDialect, SessionId};
 use super::drive::{AfterRequest, SessionJob, SessionRequest, drive};
 use super::driver::{Driver, Jobs};
+use super::left_sessions::LeftSessions;
 use super::name::LockName;
 use super::requests::Failure;
 use super::statements::NamedStatements;
 use crate::collisions::Collisions;
 use crate::dialect::Value;
 use crate::row::{RowName, row_name};
+use crate::session_mark::SessionMark;
 use crate::settings::Settings;
 
 /// The most locks of one session.
@@ -35,6 +37,7 @@ pub(super) struct NamedContext<D> {
     /// Those about what holds for a whole namespace.
     pub(super) common: crate::statements::LeaseStatements,
     pub(super) collisions: Collisions,
+    pub(super) left_sessions: LeftSessions,
 }
 
 /// A lock, as the server and the table know it.
@@ -69,8 +72,11 @@ pub(super) struct SharedSession<D: NamedDialect> {
 }
 
 /// The parts that the task shares with its callers.
+#[derive(Debug)]
 pub(super) struct SessionStatus {
     pub(super) id: SessionId,
+    /// By it another session may end this one.
+    pub(super) mark: Option<SessionMark>,
     clock: Clock,
     /// After so much silence the server ends it.
     pub(super) ttl: Duration,
@@ -81,12 +87,13 @@ pub(super) struct SessionStatus {
     due: AtomicU64,
     ended_by_server: AtomicBool,
     was_silent: AtomicBool,
+    was_left: AtomicBool,
     pub(super) ended: watch::Sender<bool>,
     pub(super) heard: watch::Sender<Heard>,
 }
 
 /// The locks of the session, and who may still use it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct SessionLocks {
     /// The numbers of the locks that it holds or is being asked for. One lock is never asked for twice: it would be granted
     /// twice.
@@ -122,14 +129,16 @@ impl<D: NamedDialect> SharedSession<D> {
                 let (mut conn, id) = opened.dialect.connect_named().await?;
                 opened.dialect.end_after(&mut conn, ttl).await?;
                 opened.raise_tokens(&mut conn, false).await.map_err(|error| opened.dialect.fault(error))?;
-                Ok((conn, id))
+                let mark = opened.dialect.mark(&mut conn).await.map_err(|error| opened.dialect.fault(error))?;
+                Ok((conn, id, mark))
             };
             let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
             opened.clock.timeout_at(opened.clock.now().after(timeout), opening).await.ok_or_else(late)?
         });
-        let (conn, id) = opening.await?.map_err(Error::never_sent)?;
+        let (conn, id, mark) = opening.await?.map_err(Error::never_sent)?;
         let shared = Arc::new(SessionStatus {
             id,
+            mark,
             clock: context.clock.clone(),
             ttl,
             state: Mutex::default(),
@@ -137,6 +146,7 @@ impl<D: NamedDialect> SharedSession<D> {
             due: AtomicU64::new(0),
             ended_by_server: AtomicBool::new(false),
             was_silent: AtomicBool::new(false),
+            was_left: AtomicBool::new(false),
             ended: watch::Sender::new(false),
             heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
         });
@@ -182,6 +192,11 @@ impl<D: NamedDialect> SharedSession<D> {
     /// Whether we have ended it because it did not answer.
     pub(super) fn was_silent(&self) -> bool {
         self.shared.was_silent.load(Ordering::Acquire)
+    }
+
+    /// Whether the server had it after its end on our side, and so its locks, until another session ended it there.
+    pub(super) fn was_left(&self) -> bool {
+        self.shared.was_left.load(Ordering::Acquire)
     }
 
     /// So many requests are under way.
@@ -260,14 +275,20 @@ impl SessionStatus {
         self.was_silent.store(true, Ordering::Release);
     }
 
+    /// Notes that the server has it still.
+    pub(super) fn note_left(&self) {
+        self.was_left.store(true, Ordering::Release);
+    }
+
     /// Notes whether the session has ended, before anybody hears of the request by which it has.
-    pub(super) fn note_end(&self, after: AfterRequest) {
-        if after == AfterRequest::EndedByServer {
-            self.ended_by_server.store(true, Ordering::Release);
+    pub(super) fn note_end(self: &Arc<Self>, after: AfterRequest, left: &LeftSessions) {
+        match after {
+            AfterRequest::KeepSession => return,
+            AfterRequest::EndSession => left.add(self),
+            AfterRequest::EndedByServer => self.ended_by_server.store(true, Ordering::Release),
+            AfterRequest::EndConnection => {}
         }
-        if after != AfterRequest::KeepSession {
-            self.ended.send_replace(true);
-        }
+        self.ended.send_replace(true);
     }
 
     /// The failure of a request that was dropped because the session has ended.

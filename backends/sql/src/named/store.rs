@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use super::dialect::NamedDialect;
 use super::grant;
 use super::held::{Held, NamedGrant};
+use super::left_sessions::LeftSessions;
 use super::monitor::{SessionMonitor, TOLD};
 use super::requests::{Failure, run};
 use super::shared_session::{Lock, LockPlace, NamedContext};
@@ -32,7 +33,7 @@ pub struct NamedLock<D: NamedDialect> {
     pub(super) shared: Arc<NamedShared<D>>,
     pub(super) profile: Profile,
     /// They end with the store.
-    _tasks: [Run<()>; 2],
+    _tasks: [Run<()>; 3],
 }
 
 /// The parts of the store that waiters share. A waiter outlives its borrow of the store.
@@ -64,6 +65,7 @@ impl<D: NamedDialect> NamedLock<D> {
             statements,
             common,
             collisions: Collisions::default(),
+            left_sessions: LeftSessions::default(),
         });
         let preparing = {
             let context = context.clone();
@@ -87,9 +89,10 @@ impl<D: NamedDialect> NamedLock<D> {
             monitor: monitor.clone(),
             context,
         });
-        let watch = background()?.run(monitor.watch());
+        let watch = background()?.run(monitor.clone().watch());
+        let end_left = background()?.run(monitor.end_each_left());
         let sweep = background()?.run(sweep_for_ever(Arc::downgrade(&shared)));
-        Ok(Self { shared, profile, _tasks: [watch, sweep] })
+        Ok(Self { shared, profile, _tasks: [watch, end_left, sweep] })
     }
 }
 
@@ -131,7 +134,10 @@ impl<D: NamedDialect> NamedShared<D> {
             let (place, is_fresh) = self.sessions.place(claim.ttl, &lock.name, !claim.renewed).await?;
             match self.lock(place, lock.clone(), claim, Duration::ZERO).await {
                 // The server has ended the session since its last answer. Nothing was taken that outlives it.
-                Err(failure) if failure.is_over && !is_fresh => {}
+                Err(failure) if failure.is_over && !is_fresh => {
+                    // The first request must not be done after the second one and its end.
+                    self.monitor.end_left().await.map_err(|_| failure.error)?;
+                }
                 answer => return answer.map_err(|failure| failure.error),
             }
         }
@@ -187,7 +193,10 @@ impl<D: NamedDialect> NamedShared<D> {
             Some(freed) => freed,
             // Its session is over on our side, and the server may not know that. If the session was not silent, the server may
             // have ended it before.
-            None => self.monitor.end_session(held).await? || held.session().was_silent(),
+            None => {
+                let session = held.session();
+                self.monitor.end_session(held).await? || session.was_silent() || session.was_left()
+            }
         };
         self.is_over(held);
         Ok(was_held)
@@ -212,7 +221,7 @@ impl<D: NamedDialect> NamedShared<D> {
             // It lists a session for a moment after that has given up its locks, so what it lists now says nothing.
             Ok(Err(failure)) if failure.by_server => Err(failure.error),
             // The connection is broken on our side, and the server knows the session still.
-            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await => {
+            Ok(Err(_)) | Err(_) if self.monitor.sees(held).await || held.session().was_left() => {
                 if held.session().has_ended() {
                     // If this fails, the server ends the session later by itself.
                     let _ = self.monitor.end_session(held).await;

@@ -4,7 +4,9 @@
 mod cycle;
 mod dropped;
 mod exchange;
+mod half_broken;
 mod inspect;
+mod late;
 mod lost_releases;
 mod releases;
 mod session_end;

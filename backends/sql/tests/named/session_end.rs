@@ -1,17 +1,15 @@
 //! The session of a holder ends before its ttl: the server frees the lock at once, and the holder must hear of it.
 
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock::{ErrorKind, Key, Lock, LockKey, LossCause, Registry};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
 use dlock_testkit::{Proxy, lateness, wait_until};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::AbortHandle;
 
+use super::half_broken::HalfBroken;
 use crate::named_kit::{Database, open_at, session_of, session_of_name};
 
 named_cases! {
@@ -212,61 +210,11 @@ async fn many_holds_are_watched_over_one_connection(database: Database) {
     assert_in_window(cut, "the last one was told");
 }
 
-/// Passes connections on. It can end one of them for the client while the server still believes in it.
-struct HalfBroken {
-    port: u16,
-    lines: Arc<Mutex<Vec<Line>>>,
-}
-
-struct Line {
-    passing: [AbortHandle; 2],
-    /// Kept, so that the server sees no end.
-    _to_server: Arc<TcpStream>,
-}
-
-impl HalfBroken {
-    async fn start(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (port, lines) = (listener.local_addr().unwrap().port(), Arc::<Mutex<Vec<Line>>>::default());
-        let opened = lines.clone();
-        tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                let (client, server) = (Arc::new(client), Arc::new(TcpStream::connect(server).await.unwrap()));
-                let passing = [(&client, &server), (&server, &client)]
-                    .map(|(from, to)| tokio::spawn(pass(from.clone(), to.clone())).abort_handle());
-                opened.lock().unwrap().push(Line { passing, _to_server: server });
-            }
-        });
-        Self { port, lines }
-    }
-
-    fn break_the_last(&self) {
-        self.lines.lock().unwrap().last().unwrap().passing.iter().for_each(AbortHandle::abort);
-    }
-}
-
-async fn pass(from: Arc<TcpStream>, to: Arc<TcpStream>) {
-    let mut buffer = [0; 4096];
-    loop {
-        from.readable().await.unwrap();
-        let length = match from.try_read(&mut buffer) {
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => continue,
-            Err(_) | Ok(0) => return,
-            Ok(length) => length,
-        };
-        let mut left = &buffer[..length];
-        while !left.is_empty() {
-            to.writable().await.unwrap();
-            left = &left[to.try_write(left).unwrap_or(0)..];
-        }
-    }
-}
-
 async fn a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor(database: Database) {
     let relay = HalfBroken::start(database.addr()).await;
     let store = open_at(&database.url_at(relay.port)).await;
     let hold = take(&store, &database.claim("a", TTL)).await;
-    relay.break_the_last();
+    relay.break_off(relay.lines() - 1);
     assert!(session_of(&database, "a").await.is_some(), "the server was told of the end: nothing is proven");
     // The session cannot answer any more, and the server knows that it holds the lock: the work was covered.
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);

@@ -6,7 +6,7 @@ use dlock::{ErrorKind, Held};
 use sqlx::Connection;
 
 use super::world::{Failure, World, insert, run};
-use crate::row_kit::{Database, SESSION, SLEEP, transaction};
+use crate::row_kit::{CAN_RELEASE, Database, SESSION, SLEEP, transaction};
 
 row_lock_cases! {
     a_body_commits_with_its_lock
@@ -15,6 +15,7 @@ row_lock_cases! {
     a_transaction_has_one_handle_and_none_after_the_end
     what_the_client_library_begins_inside_is_a_savepoint
     a_body_that_ends_the_transaction_itself_fails
+    a_body_that_chains_the_next_transaction_is_told_before_it_has_the_connection_again
     a_call_that_cannot_see_the_result_undoes_the_work
     a_lock_of_another_store_has_no_transaction
     a_body_without_a_statement_for_longer_than_the_ttl_goes_on
@@ -117,7 +118,8 @@ async fn what_the_client_library_begins_inside_is_a_savepoint(database: Database
 
 async fn a_body_that_ends_the_transaction_itself_fails(database: Database) {
     let world = World::new(database).await;
-    for (id, end) in [(1, "COMMIT"), (2, "ROLLBACK")] {
+    let release = [(4, "COMMIT RELEASE")].into_iter().filter(|_| CAN_RELEASE);
+    for (id, end) in [(1, "COMMIT"), (2, "ROLLBACK"), (3, "COMMIT AND CHAIN")].into_iter().chain(release) {
         let body = async |held: Held| {
             let mut tx = transaction(&held)?;
             run(&mut tx, &format!("INSERT INTO data VALUES ({id}, 0)")).await?;
@@ -127,11 +129,30 @@ async fn a_body_that_ends_the_transaction_itself_fails(database: Database) {
         // It must not say that nothing stays, where something does.
         let fits = match error.kind() {
             ErrorKind::CommitUnknown => true,
-            ErrorKind::CommitRefused => end == "ROLLBACK",
+            // With `RELEASE` the session is gone, and nobody can be asked.
+            ErrorKind::CommitRefused => end == "ROLLBACK" || end.ends_with("RELEASE"),
             _ => error.is_lost(),
         };
         assert!(fits, "{end}: {error}");
     }
+    world.until_free().await;
+    assert_eq!(world.data().await, if CAN_RELEASE { vec!["1", "3", "4"] } else { vec!["1", "3"] });
+}
+
+/// The session's other transactions are read-only, but a chained one is as the one before.
+async fn a_body_that_chains_the_next_transaction_is_told_before_it_has_the_connection_again(database: Database) {
+    let world = World::new(database).await;
+    let other = super::world::registry(&world.database, &world.database.url()).await;
+    let body = async |held: Held| {
+        let mut tx = transaction(&held)?;
+        run(&mut tx, "INSERT INTO data VALUES (1, 0)").await?;
+        run(&mut tx, "COMMIT AND CHAIN").await?;
+        other.lock("a").acquire().await?.release().await?;
+        let error = tx.conn().await.unwrap_err();
+        assert!(error.is_lost(), "{error}");
+        Err::<(), Failure>(error.into())
+    };
+    assert!(world.lock().run_fallible(body).await.is_err());
     world.until_free().await;
     assert_eq!(world.data().await, ["1"]);
 }
