@@ -2,7 +2,7 @@
 //! notes its form, and a readiness probe tells of the other one.
 
 use dlock_contract::{ErrorKind, Result};
-use etcd_client::{GetOptions, PutOptions, Txn, TxnOp};
+use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
 
 use super::connection::Connection;
 use super::fault::Fault;
@@ -28,8 +28,14 @@ async fn find_and_note(connection: &Connection, layout: Layout) -> Result<Vec<St
     let is_noted = |layout| found.kvs().iter().any(|entry| entry.key() == key(layout).as_bytes());
     if !is_noted(layout) {
         let lease = connection.grant(A_DAY).await?.id();
+        let is_missing = Compare::create_revision(key(layout), CompareOp::Equal, 0);
         let put = TxnOp::put(key(layout), "", Some(PutOptions::new().with_lease(lease)));
-        connection.txn(Txn::new().and_then([put])).await?;
+        let noted = connection.txn(Txn::new().when([is_missing]).and_then([put])).await;
+        // Another process has noted it meanwhile, or this account may not.
+        if !noted.as_ref().is_ok_and(|noted| noted.succeeded()) {
+            connection.revoke(lease).await?;
+        }
+        noted?;
     }
     let (other, form) = match layout {
         Layout::Own => (Layout::Literal, "with"),

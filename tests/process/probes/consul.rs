@@ -30,12 +30,13 @@ impl Probe for Consul {
         })
     }
 
-    /// All sessions of the server, so it must be the trial's own: each is the lease of one hold. Connections it does not
-    /// tell; the proxy does.
+    /// All sessions of the server but those of the notes of forms, so it must be the trial's own: each is the lease of one hold.
+    /// Connections it does not tell; the proxy does.
     fn clients(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let sessions = self.ask("session/list");
-            sessions.as_array().into_iter().flatten().map(|session| format!("lease {}", session["ID"])).collect()
+            let sessions = sessions.as_array().into_iter().flatten().filter(|session| session["Name"] != "dlock form");
+            sessions.map(|session| format!("lease {}", session["ID"])).collect()
         })
     }
 }

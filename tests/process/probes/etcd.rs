@@ -25,11 +25,16 @@ impl Probe for Etcd {
         })
     }
 
-    /// All leases of the server, so it must be the trial's own. Connections it does not tell; the proxy does.
+    /// All leases of the server but those of the notes of forms, so it must be the trial's own. Connections it does not tell; the
+    /// proxy does.
     fn clients(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
-            let leases = self.connect().await.leases().await.unwrap();
-            leases.leases().iter().map(|lease| format!("lease {:x}", lease.id())).collect()
+            let mut client = self.connect().await;
+            let notes = client.get("dl1-epoch/form/", Some(GetOptions::new().with_prefix())).await.unwrap();
+            let is_note = |lease: i64| notes.kvs().iter().any(|note| note.lease() == lease);
+            let leases = client.leases().await.unwrap();
+            let leases = leases.leases().iter().filter(|lease| !is_note(lease.id()));
+            leases.map(|lease| format!("lease {:x}", lease.id())).collect()
         })
     }
 }

@@ -106,9 +106,8 @@ async fn both_get_their_turns(bench: &Bench, registries: &[Registry], fair: bool
     let theirs = theirs.await;
     let ours = crowd.end().await;
     let theirs = theirs.unwrap();
-    let most = (5 * SECOND).as_millis() / hold.as_millis();
     // On a busy machine both sides do little. What each of them is owed is asserted on the account itself (`account`).
-    assert!(theirs >= 5 && u128::from(ours) > most / 20, "ours had {ours}, the stranger {theirs}");
+    assert!(theirs >= 5 && ours >= 5, "ours had {ours}, the stranger {theirs}");
     bench.empty().await;
 }
 
