@@ -32,7 +32,7 @@ async fn find_and_note(connection: &Connection, layout: Layout) -> Result<Vec<St
         let put = TxnOp::put(key(layout), "", Some(PutOptions::new().with_lease(lease)));
         let noted = connection.txn(Txn::new().when([is_missing]).and_then([put])).await;
         // Another process has noted it meanwhile, or this account may not.
-        if !noted.as_ref().is_ok_and(|noted| noted.succeeded()) {
+        if !noted.as_ref().is_ok_and(|noted| noted.succeeded) {
             connection.revoke(lease).await?;
         }
         noted?;

@@ -141,7 +141,7 @@ async fn a_database_without_a_free_connection_is_an_outage_with_its_code(databas
     is_told(dlock_postgres::named::open(&url, &dlock::Clock::system()).await.unwrap_err());
     is_told(row_kit::open(&url).await.unwrap_err());
     // A named lock of another ttl needs a session of its own, and so does each row.
-    let refused = is_told(named.try_acquire(&other("named", "b", TTL / 2), Queue::Leave).await.unwrap_err());
+    let refused = is_told(named.try_acquire(&other("named", "b", TTL / 8), Queue::Leave).await.unwrap_err());
     assert!(!refused.may_have_left(), "{refused}");
     let refused = is_told(rows.try_acquire(&other("row", "b", TTL), Queue::Leave).await.unwrap_err());
     assert!(!refused.may_have_left(), "{refused}");
