@@ -95,7 +95,8 @@ async fn a_slow_delete_of_a_lost_permit_does_not_hit_the_next_holders_slot() {
     let first = permit();
     take(&one, &first).await;
     let path = path(&one, &key);
-    let way = Duration::from_millis(1500);
+    // The client takes a connection for lost after 1.5 s without an answer.
+    let way = Duration::from_secs(1);
     proxy.set(dlock_testkit::Mode::Delay { to_server: way, to_client: Duration::ZERO });
     let next = async {
         // It has looked at its slot by then, and the deletes are under way.
