@@ -54,7 +54,7 @@ async fn a_client_that_dies_between_two_commands_leaves_a_lock_for_ever() {
     let mut conn = naive.0.clone();
     let mut keys = (0..1000).map(|_| format!("naive:{:x}", fastrand::u64(..)));
     let key = loop {
-        // On a busy machine the answer may be there within the first poll.
+        // On a busy machine the first answer may be there within the first poll, or both.
         let key = keys.next().expect("it was never between the two: nothing is proven");
         let mut attempt = naive.try_lock(&key, "me", Duration::from_secs(1), 0);
         // The first command has left. The second one is sent by a later poll, which never comes.
@@ -63,10 +63,12 @@ async fn a_client_that_dies_between_two_commands_leaves_a_lock_for_ever() {
                 tokio::task::yield_now().await;
             }
             drop(attempt);
-            break key;
+            if conn.ttl::<_, i64>(&key).await.unwrap() == -1 {
+                break key;
+            }
         }
     };
-    assert_eq!(conn.ttl::<_, i64>(&key).await.unwrap(), -1, "the lock ends by itself");
+    // It has no end.
     assert!(!naive.try_lock(&key, "somebody", Duration::from_secs(1), 0).await.unwrap());
     let _: i64 = conn.del(&key).await.unwrap();
 }
