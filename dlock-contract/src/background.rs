@@ -25,7 +25,7 @@ pub struct Background {
 
 thread_local!(static IS_OURS: Cell<bool> = const { Cell::new(false) });
 
-/// Is this our own thread, [`own_thread`](crate::own_thread)?
+/// Whether this is our own thread.
 pub fn is_ours() -> bool {
     IS_OURS.get()
 }
