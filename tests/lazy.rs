@@ -104,7 +104,7 @@ fn a_url_that_cannot_be_is_refused_before_its_first_use() {
     assert_eq!(*error.kind(), ErrorKind::AlreadyRegistered);
 }
 
-/// What is wrong by the text alone is told when the program starts, with what to write instead.
+/// A mistake in the text of a URL is told when the program starts, with the text to write instead.
 #[test]
 fn a_url_whose_own_text_is_wrong_is_refused_with_what_to_write() {
     let (registry, mut wrong) = (Registry::new(), Vec::new());

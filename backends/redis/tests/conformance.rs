@@ -30,7 +30,7 @@ fn main() -> ExitCode {
             let served = Served::start(servers::as_shipped(servers::Redis::default()))?;
             Ok(Box::new(Server { name: "redis-as-shipped", layout: Layout::Plain, served }))
         }),
-        // What Redis has by default, and our clusters do not.
+        // The default of Redis, which our clusters do not have.
         ("redis-cluster-as-shipped", || {
             let defaults = ["--cluster-node-timeout", "15000", "--repl-diskless-sync-delay", "5"];
             cluster("redis-cluster-as-shipped", 1, &defaults)

@@ -55,7 +55,7 @@ async fn is_locked(database: &Database, key: &str) -> bool {
 /// Keeps the records of these keys locked by somebody's transaction, and makes the store wait for them. `None`: it has waited
 /// for one of them before this has seen all of them wait, as on a busy machine.
 async fn exhaust(database: &Database, store: &Arc<Store>, somebody: &mut Client, round: &str) -> Option<Vec<Asking>> {
-    // What an earlier round has left holds no key of this one.
+    // The rows of an earlier round hold no key of this one.
     let busy = BUSY.map(|key| format!("{key} {round}"));
     for key in &busy {
         let hold = take(&**store, &database.claim(key, TTL)).await;

@@ -52,7 +52,7 @@ async fn a_lock_that_is_won_while_nothing_can_be_pushed_leaves_no_place_behind()
         let url = format!("redis://app:pw@127.0.0.1:{}/", server.port());
         let two = Redis::connect(&url, &Clock::system()).await.unwrap();
         let (_present, _held) = (take(&one, &claim("k", HOUR)).await, take(&one, &claim("held", HOUR)).await);
-        // What is pushed to it lasts for an hour, unless it is given back.
+        // A grant that is pushed to it lasts for an hour, unless it is given back.
         let waiter = changed(unrenewed("k"), |claim| claim.fair = fair);
         let wake = stand(&two, &waiter).await;
         let entry = line(&server).remove(0);
