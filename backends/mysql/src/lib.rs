@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
 pub use dlock_sql::Login;
-use dlock_sql::{Product, RowTable, Settings, ShedlockTable, Source, Way};
+use dlock_sql::{Product, Source, Way};
 use futures::future::BoxFuture;
 use sqlx::mysql::MySqlConnectOptions;
 
@@ -27,16 +27,7 @@ use self::server::Server;
 pub const OPENER: Opener = Opener::new(&server::FORM, |address, clock| {
     Box::pin(async move { open_any(Server::of(&address)?, &address, clock).await })
 })
-.checked_by(check);
-
-fn check(address: &Address) -> Result<()> {
-    let server = Server::of(address)?;
-    match Way::of(address) {
-        Way::Named => Settings::of_named(address).map(drop),
-        Way::Row => RowTable::of(address, &server.tables).and(Settings::of_row(address)).map(drop),
-        _ => ShedlockTable::of(address, None).and(Settings::of(address)).map(drop),
-    }
-}
+.checked_by(|address| dlock_sql::check(address, &Server::of(address)?.tables));
 
 async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(match Way::of(address) {

@@ -19,7 +19,7 @@ pub mod versioned;
 use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
-use dlock_sql::{LeaseRow, Product, RowTable, Settings, ShedlockTable, Source, Way};
+use dlock_sql::{LeaseRow, Product, Settings, ShedlockTable, Source, Way};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnectOptions;
 
@@ -33,16 +33,7 @@ use self::server::{FORM, Server};
 pub const OPENER: Opener = Opener::new(&FORM, |address, clock| {
     Box::pin(async move { open_any(Server::of(&address)?, &address, clock).await })
 })
-.checked_by(check);
-
-fn check(address: &Address) -> Result<()> {
-    let server = Server::of(address)?;
-    match Way::of(address) {
-        Way::Named => Settings::of_named(address).map(drop),
-        Way::Row => RowTable::of(address, &server.tables).and(Settings::of_row(address)).map(drop),
-        _ => ShedlockTable::of(address, address.option("schema")).and(Settings::of(address)).map(drop),
-    }
-}
+.checked_by(|address| dlock_sql::check(address, &Server::of(address)?.tables));
 
 async fn open_any(server: Server, address: &Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
     Ok(match Way::of(address) {

@@ -13,6 +13,7 @@
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod builder;
+mod check;
 mod collisions;
 mod credentials;
 mod dialect;
@@ -42,6 +43,7 @@ mod ways;
 mod words;
 
 pub use builder::{Builder, Product, Source};
+pub use check::check;
 pub use credentials::{Credentials, Login};
 pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
 pub use hex::hex;

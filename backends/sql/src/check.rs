@@ -1,0 +1,22 @@
+//! Finds the mistakes of an address by its own text, for a store that is opened later.
+
+use dlock_contract::{Address, Result};
+
+use crate::row_lock::RowTable;
+use crate::settings::Settings;
+use crate::shedlock::ShedlockTable;
+use crate::table_names::TableNames;
+use crate::ways::Way;
+
+/// Reads all that the way of this address reads of it when it is opened.
+///
+/// # Errors
+/// Those of the opening that no server is needed for.
+pub fn check(address: &Address, tables: &TableNames) -> Result<()> {
+    match Way::of(address) {
+        Way::Named => Settings::of_named(address).map(drop),
+        Way::Row => RowTable::of(address, tables).and(Settings::of_row(address)).map(drop),
+        // MySQL's form has no schema.
+        _ => ShedlockTable::of(address, address.option("schema")).and(Settings::of(address)).map(drop),
+    }
+}
