@@ -2,7 +2,7 @@
 
 use dlock_contract::{Address, Result};
 
-use crate::row_lock::RowTable;
+use crate::RowTable;
 use crate::settings::Settings;
 use crate::shedlock::ShedlockTable;
 use crate::table_names::TableNames;
