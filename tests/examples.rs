@@ -12,6 +12,7 @@ mod shop;
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::thread;
 
 use dlock_testkit::servers::shared;
 use shop::Shop;
@@ -231,17 +232,23 @@ fn a_schedule_and_a_payment_keep_their_promises_on_a_database_alone() {
     let [mysql, mariadb, postgres] = databases("service");
     // Beside Java nodes a service has its locks in ShedLock's table.
     let beside_java = format!("{mysql}?layout=shedlock&shedlock_create=yes");
-    for (name, url) in [
+    let runs = [
         ("scheduled_report", &mariadb),
         ("scheduled_report", &postgres),
         ("payment", &mariadb),
         ("payment", &postgres),
         ("payment", &mysql),
         ("payment", &beside_java),
-    ] {
-        let output = run(name, &["--url", url]);
-        assert!(output.status.success(), "{name} on {url}: {}", text(&output));
-    }
+    ];
+    // Side by side, since they wait most of their time.
+    thread::scope(|scope| {
+        for (name, url) in runs {
+            scope.spawn(move || {
+                let output = run(name, &["--url", url]);
+                assert!(output.status.success(), "{name} on {url}: {}", text(&output));
+            });
+        }
+    });
 }
 
 #[test]

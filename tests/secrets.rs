@@ -156,48 +156,69 @@ async fn no_url_shows_its_password() {
     }
 }
 
-/// Servers that refuse a wrong password, take the right one, and then go away.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_in_use_shows_no_password() {
-    let redis = Instance::start(Redis::default()).unwrap();
-    redis.ask(&format!("CONFIG SET requirepass {CANARY}")).unwrap();
-    in_use(&[&redis], &|password| format!("redis://:{password}@{}/", redis.addr())).await;
+/// Servers that refuse a wrong password, take the right one, and then go away. Side by side, since each test waits for the end of
+/// a ttl.
+mod a_store_in_use_shows_no_password {
+    use super::*;
 
-    let secured = || Redis { aof_always: true, extra: vec!["--requirepass".into(), CANARY.into()], ..Redis::default() };
-    let nodes = Instance::start_all([(); 3].map(|()| secured())).unwrap();
-    let hosts: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
-    let url = |password: &str| format!("redlock://:{password}@{}/", hosts.join(","));
-    in_use(&nodes.iter().collect::<Vec<_>>(), &url).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn redis() {
+        let redis = Instance::start(Redis::default()).unwrap();
+        redis.ask(&format!("CONFIG SET requirepass {CANARY}")).unwrap();
+        in_use(&[&redis], &|password| format!("redis://:{password}@{}/", redis.addr())).await;
+    }
 
-    let mariadb = Instance::start(MariaDb::default()).unwrap();
-    mariadb.ask(&format!("CREATE USER me@'%' IDENTIFIED BY '{CANARY}'")).unwrap();
-    mariadb.ask("GRANT ALL ON test.* TO me@'%'").unwrap();
-    in_use(&[&mariadb], &|password| format!("mysql://me:{password}@{}/test", mariadb.addr())).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn redlock() {
+        let extra = || vec!["--requirepass".into(), CANARY.into()];
+        let secured = || Redis { aof_always: true, extra: extra(), ..Redis::default() };
+        let nodes = Instance::start_all([(); 3].map(|()| secured())).unwrap();
+        let hosts: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
+        let url = |password: &str| format!("redlock://:{password}@{}/", hosts.join(","));
+        in_use(&nodes.iter().collect::<Vec<_>>(), &url).await;
+    }
 
-    let postgres = Instance::start(Postgres::default()).unwrap();
-    postgres.ask(&format!("CREATE ROLE me LOGIN PASSWORD '{CANARY}'")).unwrap();
-    postgres.ask("GRANT CREATE ON SCHEMA public TO me").unwrap();
-    let name = postgres.url().rsplit_once('/').unwrap().1.to_owned();
-    in_use(&[&postgres], &|password| format!("postgres://me:{password}@{}/{name}", postgres.addr())).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mariadb() {
+        let mariadb = Instance::start(MariaDb::default()).unwrap();
+        mariadb.ask(&format!("CREATE USER me@'%' IDENTIFIED BY '{CANARY}'")).unwrap();
+        mariadb.ask("GRANT ALL ON test.* TO me@'%'").unwrap();
+        in_use(&[&mariadb], &|password| format!("mysql://me:{password}@{}/test", mariadb.addr())).await;
+    }
 
-    let etcd = Instance::start(Etcd::default()).unwrap();
-    etcd.ask(&format!(r#"/v3/auth/user/add {{"name":"root","password":"{CANARY}"}}"#)).unwrap();
-    etcd.ask(r#"/v3/auth/user/grant {"user":"root","role":"root"}"#).unwrap();
-    etcd.ask("/v3/auth/enable {}").unwrap();
-    in_use(&[&etcd], &|password| format!("etcd://root:{password}@{}", etcd.addr())).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn postgres() {
+        let postgres = Instance::start(Postgres::default()).unwrap();
+        postgres.ask(&format!("CREATE ROLE me LOGIN PASSWORD '{CANARY}'")).unwrap();
+        postgres.ask("GRANT CREATE ON SCHEMA public TO me").unwrap();
+        let name = postgres.url().rsplit_once('/').unwrap().1.to_owned();
+        in_use(&[&postgres], &|password| format!("postgres://me:{password}@{}/{name}", postgres.addr())).await;
+    }
 
-    let zookeeper = Instance::start(ZooKeeper::default()).unwrap();
-    let url = |password: &str| format!("zk://me:{password}@{}", zookeeper.addr());
-    // ZooKeeper takes every password. The nodes of one account are not another's.
-    Registry::new().connect("first", &url(CANARY)).await.unwrap();
-    in_use(&[&zookeeper], &url).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn etcd() {
+        let etcd = Instance::start(Etcd::default()).unwrap();
+        etcd.ask(&format!(r#"/v3/auth/user/add {{"name":"root","password":"{CANARY}"}}"#)).unwrap();
+        etcd.ask(r#"/v3/auth/user/grant {"user":"root","role":"root"}"#).unwrap();
+        etcd.ask("/v3/auth/enable {}").unwrap();
+        in_use(&[&etcd], &|password| format!("etcd://root:{password}@{}", etcd.addr())).await;
+    }
 
-    let token = format!(r#"-hcl=acl{{enabled=true default_policy="allow" tokens{{master="{CANARY}"}}}}"#);
-    let consul = Instance::start(Consul { extra: vec![token], ..Consul::default() }).unwrap();
-    in_use(&[&consul], &|token| format!("consul://:{token}@{}", consul.addr())).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn zookeeper() {
+        let zookeeper = Instance::start(ZooKeeper::default()).unwrap();
+        let url = |password: &str| format!("zk://me:{password}@{}", zookeeper.addr());
+        // ZooKeeper takes every password. The nodes of one account are not another's.
+        Registry::new().connect("first", &url(CANARY)).await.unwrap();
+        in_use(&[&zookeeper], &url).await;
+    }
 
-    let text = heard().0.text();
-    assert!(text.contains("renewal failed"), "the log was not listened to: nobody would hear a leak");
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn consul() {
+        let token = format!(r#"-hcl=acl{{enabled=true default_policy="allow" tokens{{master="{CANARY}"}}}}"#);
+        let consul = Instance::start(Consul { extra: vec![token], ..Consul::default() }).unwrap();
+        in_use(&[&consul], &|token| format!("consul://:{token}@{}", consul.addr())).await;
+    }
 }
 
 async fn in_use(servers: &[&Instance], url: &dyn Fn(&str) -> String) {
@@ -222,4 +243,5 @@ async fn in_use(servers: &[&Instance], url: &dyn Fn(&str) -> String) {
     heard.note(&format!("{panic} {panic:?}"));
     heard.note(&format!("{:?}", registry.shutdown(Duration::ZERO).await));
     heard.assert_no_canary(&url("…"));
+    assert!(heard.0.text().contains("renewal failed"), "the log was not listened to: nobody would hear a leak");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 use sqlx::mysql::MySqlPool;
 
 use crate::naive::{Recipe, Told, is_caught, pools};
@@ -43,14 +43,15 @@ impl Recipe for DeleteThenInsert {
 async fn fails(by_client: bool, by: &[&str]) {
     let table = "CREATE TABLE IF NOT EXISTS naive_row (lock_key VARCHAR(255) PRIMARY KEY, holder VARCHAR(64) NOT NULL, \
                  expire_time DATETIME(6) NOT NULL)";
-    for pool in pools(table, 10).await {
+    let caught = pools(table, 10).await.into_iter().map(async |pool| {
         let recipe = DeleteThenInsert { pool, by_client };
         let open = move || -> BoxFuture<'static, Told<DeleteThenInsert>> {
             let recipe = recipe.clone();
             Box::pin(async { Ok(recipe) })
         };
         is_caught(open, by).await;
-    }
+    });
+    join_all(caught).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -100,7 +100,8 @@ impl Store for Server {
                     self.served.lines(format!("KEYS *{}*", key.literal()?)).await?
                 }
             };
-            found.retain(|line| !line.ends_with("}:r"));
+            // What is noted of foreign clients stays for a minute after a wait.
+            found.retain(|line| !line.ends_with("}:r") && !line.ends_with("}:x"));
             Ok(found)
         })
     }

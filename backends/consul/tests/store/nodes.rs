@@ -44,44 +44,49 @@ async fn a_server_that_dies_with_its_agent_and_is_cleaned_up_ends_no_lock() {
     stand(&other, &holds::claim_on(&held.key, LONG, |_| ())).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_that_leaves_or_comes_back_under_another_name_ends_no_lock() {
-    let server = servers::Consul::default();
-    let join = format!("-retry-join=127.0.0.1:{}", server.gossip_port);
-    let client = |node: &str| {
-        let extra = ["-server=false", "-bootstrap-expect=0", &format!("-node={node}"), &join].map(str::to_owned);
-        servers::Consul { extra: extra.into(), ..servers::Consul::default() }
-    };
-    let agents = start(vec![server, client("first"), client("second")]).await;
-    let [server, first, second] = &agents[..] else { unreachable!() };
-    let raw = Raw::at(&server.url());
-    let (proxy, url) = Proxy::in_front_of(&first.url()).unwrap();
-    let store = open(&url).await.unwrap();
-    let held = claim(&fresh("leaves"), LONG);
-    let hold = take(&store, &held).await;
-    let ended = tokio::spawn(hold.session.as_ref().unwrap().ended().unwrap());
+/// A node leaves the catalog a minute after its agent.
+mod thorough {
+    use super::*;
 
-    // A client agent leaves its cluster on SIGTERM.
-    Raw::at(&first.url()).ask("PUT /v1/agent/leave").unwrap();
-    gone(raw, "first").await;
-    let address = proxy.addr();
-    drop(proxy);
-    let _proxy = Proxy::start_at(address, second.addr()).unwrap();
-    wait_until("the second agent", async || store.ready().await.is_ok()).await.unwrap();
-    assert!(matches!(renewal(&store, &hold).await.unwrap(), Standing::Renewed(_)), "the agent's end was the lock's");
-    let next = claim(&fresh("after"), LONG);
-    take(&store, &next).await;
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_agent_that_leaves_or_comes_back_under_another_name_ends_no_lock() {
+        let server = servers::Consul::default();
+        let join = format!("-retry-join=127.0.0.1:{}", server.gossip_port);
+        let client = |node: &str| {
+            let extra = ["-server=false", "-bootstrap-expect=0", &format!("-node={node}"), &join].map(str::to_owned);
+            servers::Consul { extra: extra.into(), ..servers::Consul::default() }
+        };
+        let agents = start(vec![server, client("first"), client("second")]).await;
+        let [server, first, second] = &agents[..] else { unreachable!() };
+        let raw = Raw::at(&server.url());
+        let (proxy, url) = Proxy::in_front_of(&first.url()).unwrap();
+        let store = open(&url).await.unwrap();
+        let held = claim(&fresh("leaves"), LONG);
+        let hold = take(&store, &held).await;
+        let ended = tokio::spawn(hold.session.as_ref().unwrap().ended().unwrap());
 
-    second.kill9().unwrap();
-    let forced = async || {
-        raw.ask("PUT /v1/agent/force-leave/second").unwrap();
-        !nodes(raw).iter().any(|known| known == "second")
-    };
-    wait_until("the node to be forced out", forced).await.unwrap();
-    for claim in [held, next] {
-        assert!(raw.holder(&name(&claim)).is_some(), "the agent's end was the lock's");
+        // A client agent leaves its cluster on SIGTERM.
+        Raw::at(&first.url()).ask("PUT /v1/agent/leave").unwrap();
+        gone(raw, "first").await;
+        let address = proxy.addr();
+        drop(proxy);
+        let _proxy = Proxy::start_at(address, second.addr()).unwrap();
+        wait_until("the second agent", async || store.ready().await.is_ok()).await.unwrap();
+        assert!(matches!(renewal(&store, &hold).await.unwrap(), Standing::Renewed(_)), "the agent's end was the lock's");
+        let next = claim(&fresh("after"), LONG);
+        take(&store, &next).await;
+
+        second.kill9().unwrap();
+        let forced = async || {
+            raw.ask("PUT /v1/agent/force-leave/second").unwrap();
+            !nodes(raw).iter().any(|known| known == "second")
+        };
+        wait_until("the node to be forced out", forced).await.unwrap();
+        for claim in [held, next] {
+            assert!(raw.holder(&name(&claim)).is_some(), "the agent's end was the lock's");
+        }
+        assert!(!ended.is_finished());
     }
-    assert!(!ended.is_finished());
 }
 
 #[tokio::test]

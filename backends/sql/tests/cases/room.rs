@@ -59,10 +59,12 @@ pub(crate) async fn stand_for_long(store: &Store, claim: &Arc<Claim>) -> Wake {
 
 /// Waits behind a holder that is in the room.
 pub(crate) async fn stand_in_line(database: &Database, store: &Store, text: &str) -> (Arc<Claim>, Wake) {
-    let before = database.standing().await.len();
+    let before = database.standing().await;
     let claim = database.claim(text, LONG);
     let wake = stand_for_long(store, &claim).await;
-    wait_until("the waiter stands in the line", async || database.standing().await.len() > before).await.unwrap();
+    // By session, and not by count: a waiter of before may come to the front meanwhile.
+    let stands = async || database.standing().await.iter().any(|session| !before.contains(session));
+    wait_until("the waiter stands in the line", stands).await.unwrap();
     (claim, wake)
 }
 

@@ -99,7 +99,7 @@ async fn after_a_failover_nothing_is_granted_until_the_longest_ttl_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_primary_that_only_stood_still_is_left_when_another_one_is_chosen() {
     let set = set(1).await;
-    let redis = open(&with(&set.url(), "failover_guard=off")).await;
+    let redis = open(&with(&set.url(), "failover_guard=off&restart_guard=off")).await;
     take(&redis, &claim("warm", SECOND)).await;
     let set = blocking(move || {
         set.servers[0].pause().unwrap();

@@ -54,7 +54,7 @@ async fn both_sides_show_certificates_and_unknown_ones_are_refused() {
 async fn sentinels_and_their_servers_speak_tls_over_a_failover() {
     let set = blocking(|| RedisSentinels::start_with_tls(1, DOWN_AFTER_MS).unwrap()).await;
     refuses_strangers(&set.url()).await;
-    let url = with(&set.url(), "failover_guard=off");
+    let url = with(&set.url(), "failover_guard=off&restart_guard=off");
     let (redis, other) = (open(&url).await, open(&url).await);
     let hold = take(&redis, &claim("before", LIMIT)).await;
     let next = hand_on(&redis, &hold, &other, "before").await;
