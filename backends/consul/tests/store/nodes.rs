@@ -72,7 +72,10 @@ mod thorough {
         drop(proxy);
         let _proxy = Proxy::start_at(address, second.addr()).unwrap();
         wait_until("the second agent", async || store.ready().await.is_ok()).await.unwrap();
-        assert!(matches!(renewal(&store, &hold).await.unwrap(), Standing::Renewed(_)), "the agent's end was the lock's");
+        assert!(
+            matches!(renewal(&store, &hold).await.unwrap(), Standing::Renewed(_)),
+            "the agent's end was the lock's"
+        );
         let next = claim(&fresh("after"), LONG);
         take(&store, &next).await;
 
