@@ -101,7 +101,7 @@ async fn the_node_of_dlocks_own_is_registered_again_after_an_operator_took_it_aw
     let ended = hold.session.as_ref().unwrap().ended().unwrap();
     let node = raw.session(&raw.holder(&name(&held)).unwrap())["Node"].as_str().unwrap().to_owned();
     raw.ask(&format!(r#"PUT /v1/catalog/deregister {{"Node":"{node}"}}"#)).unwrap();
-    tokio::time::timeout(SECOND * 10, ended).await.expect("the holder was not told");
+    tokio::time::timeout(SECOND * 60, ended).await.expect("the holder was not told");
     assert_eq!(renewal(&store, &hold).await.unwrap(), Standing::Lost);
     let refused = store.try_acquire(&holds::claim_on(&held.key, LONG, |_| ()), Queue::Leave).await.unwrap();
     assert!(matches!(refused, Attempt::Contended(_)), "no lock-delay");
@@ -141,7 +141,7 @@ async fn the_locks_of_another_datacenter_are_taken_through_an_agent_of_this_one(
     assert!(Raw::at(&agents[0].url()).entry(&name(&held)).is_null());
     let there = Raw::at(&agents[1].url());
     there.destroy(&there.holder(&name(&held)).unwrap());
-    tokio::time::timeout(SECOND * 10, ended).await.expect("the holder was not told");
+    tokio::time::timeout(SECOND * 60, ended).await.expect("the holder was not told");
 }
 
 #[tokio::test]

@@ -216,7 +216,7 @@ async fn many_holds_listen_by_one_blocking_query() {
     wait_until("a blocking query", async || script.state().listening > 0).await.unwrap();
     // The session of the note of the form, and those of the twelve holds, in their order. The session of the probe has ended.
     script.change(|sessions| sessions.remove(1));
-    let told = tokio::time::timeout(SECOND * 10, listening.remove(0)).await;
+    let told = tokio::time::timeout(SECOND * 60, listening.remove(0)).await;
     told.expect("the holder was not told").unwrap();
     // It begins after a pause, in which a query of another hold would have begun too.
     wait_until("the next blocking query", async || script.state().queries[1] > 1).await.unwrap();

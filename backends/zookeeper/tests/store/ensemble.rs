@@ -281,7 +281,7 @@ async fn behind_a_waiter_that_is_killed(url: &str) {
     child.kill9().unwrap();
     // Until its session ends, the dead waiter is first.
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-    let news = tokio::time::timeout(TTL * 3, wake.signal.as_mut().unwrap()).await;
+    let news = tokio::time::timeout(LONG * 2, wake.signal.as_mut().unwrap()).await;
     let Signal::Granted(next) = news.expect("nobody got the lock").unwrap() else { panic!("no grant") };
     assert!(token(&next) > token(&hold));
     assert_eq!(last.release(&next).await.unwrap(), Released::Released);

@@ -49,7 +49,7 @@ async fn a_waiter_gets_a_kept_key_when_its_time_is_over() {
     let before = Instant::now();
     assert_eq!(one.keep(&hold, 2 * SECOND, None).await.unwrap(), Released::Released);
     // It was notified, because otherwise it would have slept for longer.
-    let told = tokio::time::timeout(1800 * MS, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
+    let told = tokio::time::timeout(LONG / 2, wake.signal.as_mut().unwrap()).await.unwrap().unwrap();
     assert!(matches!(told, dlock_contract::Signal::Ask));
     let next = wait(&two, &waiter, LONG).await;
     took(before, 2 * SECOND);
