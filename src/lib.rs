@@ -5,6 +5,8 @@
 
 mod env;
 mod fence_line;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 #[cfg(feature = "mysql")]
 pub mod mysql;
 mod openers;

@@ -117,6 +117,21 @@ pub enum LossCause {
 }
 
 impl LossCause {
+    /// The cause in one word, for labels and logs.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deadline => "deadline",
+            Self::Store => "store",
+            Self::Broken => "broken",
+            Self::MaxHold => "max_hold",
+            Self::Shutdown => "shutdown",
+            Self::Unconfirmed => "unconfirmed",
+            Self::Released => "released",
+            Self::LeftBody => "left_body",
+        }
+    }
+
     /// The text of an error with this cause.
     #[doc(hidden)]
     #[must_use]

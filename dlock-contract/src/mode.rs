@@ -27,6 +27,17 @@ impl Mode {
         Self::Permits(NonZeroU32::MIN.saturating_add(limit.saturating_sub(1)))
     }
 
+    /// The mode in one word: `exclusive`, `read`, `write` or `permits`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Permits(_) => "permits",
+        }
+    }
+
     /// Whether several may hold it at a time.
     #[must_use]
     pub const fn is_shared(self) -> bool {

@@ -50,10 +50,20 @@ pub(crate) struct Acquisition {
     pub(super) passed: bool,
     /// Whether it is counted among the jobs that a shutdown waits for.
     pub(super) counted: bool,
+    pub(super) reported: Reported,
     /// Whether attempts may have left something in the store, which an abandon must undo.
     pub(super) must_abandon: bool,
     /// The abandon request got no reply and may still arrive later.
     pub(super) undo_unconfirmed: bool,
+}
+
+/// The part of an acquisition that the observers have heard of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Reported {
+    #[default]
+    Nothing,
+    Begin,
+    Outcome,
 }
 
 impl Drop for Acquisition {
@@ -62,6 +72,10 @@ impl Drop for Acquisition {
             // In a child after `fork` this is a copy of the parent's acquisition.
             std::mem::forget(self.turn.take());
             return;
+        }
+        if let (Reported::Begin, Some(label)) = (self.reported, &self.label) {
+            let waited = self.shared.clock.now().since(self.since);
+            self.shared.events.tell(label, &Event::GivenUp { waited });
         }
         if self.must_abandon {
             if let Some(turn) = &self.turn {
@@ -141,12 +155,13 @@ impl Acquisition {
         let added = if shared.shutdown.is_closed() { Err(shut_down()) } else { shared.renewals.add(&tenure) };
         if let Err(error) = added {
             undo(&tenure);
-            return Err(self.named(error));
+            self.label = Some(tenure.label.clone());
+            return Err(error);
         }
         if !self.sorted {
             tenure.handed_out();
         }
-        shared.events.tell(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
+        self.report(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
         Ok(Some(Guard::new(tenure)))
     }
 
@@ -160,16 +175,33 @@ impl Acquisition {
         self.counted = true;
     }
 
+    /// Reports to observers that the caller asks for the lock.
+    pub(super) fn report_begin(&mut self) {
+        if let Some(label) = self.label.as_ref().filter(|_| self.reported == Reported::Nothing) {
+            self.shared.events.tell_observers(label, &Event::Asked);
+            self.reported = Reported::Begin;
+        }
+    }
+
+    /// Reports the outcome to observers, after the begin.
+    fn report(&mut self, label: &Label, outcome: &Event) {
+        if self.reported == Reported::Nothing {
+            self.shared.events.tell_observers(label, &Event::Asked);
+        }
+        self.reported = Reported::Outcome;
+        self.shared.events.tell(label, outcome);
+    }
+
     /// Reports the failure to observers, and adds the key and the store to the error.
-    pub(super) fn failed(&self, error: Error, waited: Duration) -> Error {
+    pub(super) fn failed(&mut self, error: Error, waited: Duration) -> Error {
         let event = match error.kind() {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
             ErrorKind::AlreadyRun => Event::AlreadyRun,
             ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
             kind => Event::Failed { kind: kind.clone(), reason: error.message().into() },
         };
-        if let Some(label) = &self.label {
-            self.shared.events.tell(label, &event);
+        if let Some(label) = self.label.take() {
+            self.report(&label, &event);
         }
         self.named(error)
     }

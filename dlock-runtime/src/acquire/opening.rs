@@ -34,9 +34,11 @@ impl OpensFirst {
         match self.open_within().await {
             Ok((store, wait_ends)) => Ok(Opened { store, wait_ends, request: self.request }),
             Err(error) => {
-                let label = Label::new(request.call_site.clone(), lazy.name.clone());
+                let label = Label::new(request.call_site.clone(), lazy.name.clone(), "", request.options.mode);
+                let events = &request.context.shared().events;
+                events.tell_observers(&label, &Event::Asked);
                 let event = Event::Failed { kind: error.kind().clone(), reason: error.message().into() };
-                request.context.shared().events.tell(&label, &event);
+                events.tell(&label, &event);
                 Err(error.with_key(&key.0).with_backend(&lazy.name))
             }
         }

@@ -7,7 +7,7 @@ use dlock_contract::engine::{KeyBuf, background_of, guarded, is_ours};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
 use futures::future::BoxFuture;
 
-use super::acquisition::Acquisition;
+use super::acquisition::{Acquisition, Reported};
 use super::turn::Received;
 use super::wait::wait_end;
 use crate::acquire::callers_thread::origin_and_thread;
@@ -100,7 +100,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         return Err(named(blocks_our_thread()));
     }
     let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &lock), |list| list.holding(&lock));
-    let label = Label::new(request.call_site, store.name.clone());
+    let kind = store.backend.profile().kind;
+    let label = Label::new(request.call_site, store.name.clone(), kind, request.options.mode);
     if let Some(outer) = outer {
         let covers = request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode);
         let separate = separate_effect(&request.options);
@@ -158,6 +159,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         turn: None,
         passed: false,
         counted: false,
+        reported: Reported::default(),
         must_abandon: false,
         undo_unconfirmed: false,
     }))
@@ -189,10 +191,7 @@ impl Acquisition {
 
     fn ended(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {
         let waited = self.shared.clock.now().since(self.since);
-        match won {
-            Ok(hold) => self.begin(hold, waited),
-            Err(error) => Err(self.failed(error, waited)),
-        }
+        won.and_then(|hold| self.begin(hold, waited)).map_err(|error| self.failed(error, waited))
     }
 
     /// Begins again, because this caller was not polled and has lost its turn.
@@ -205,6 +204,7 @@ impl Acquisition {
     }
 
     async fn win(&mut self) -> Result<Hold> {
+        self.report_begin();
         self.turn = Some(self.join().await?);
         self.count();
         match self.take_over() {

@@ -21,7 +21,17 @@ use crate::site::Label;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// The lock was acquired.
+    /// A call asks for the lock. Exactly one further event says how that ends: [`Acquired`](Self::Acquired), [`Busy`](Self::Busy),
+    /// [`AlreadyRun`](Self::AlreadyRun), [`TimedOut`](Self::TimedOut), [`Failed`](Self::Failed) or [`GivenUp`](Self::GivenUp).
+    /// A call that joins the hold of an enclosing call asks for nothing. Not in the log.
+    Asked,
+    /// The caller dropped the call before its end, as a `select!` or a timeout does.
+    GivenUp {
+        /// From the call to the drop.
+        waited: Duration,
+    },
+    /// The lock was acquired. Exactly one further event says how the hold ends: [`Released`](Self::Released),
+    /// [`Lost`](Self::Lost) or [`NotSettled`](Self::NotSettled).
     Acquired {
         /// From the call to the grant.
         waited: Duration,
@@ -58,6 +68,13 @@ pub enum Event {
         /// From the grant to the loss.
         held: Duration,
     },
+    /// A renewal has prolonged the hold. Not in the log.
+    Renewed {
+        /// The time that was left until the loss.
+        remaining: Duration,
+        /// The ttl of the hold.
+        ttl: Duration,
+    },
     /// A renewal failed. The lock is still held until its validity ends.
     ///
     /// Observers hear of each failure. The log has a warning when a store begins to fail, one every 30 s with counts,
@@ -77,6 +94,8 @@ pub enum Event {
     NotSettled {
         /// Which of the two.
         kind: ErrorKind,
+        /// From the grant to the end of the body.
+        held: Duration,
     },
     /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for
     /// each pair, in debug builds only.
@@ -184,6 +203,13 @@ impl Events {
         }
     }
 
+    /// Sends an event that the log does not have, on the caller's thread.
+    pub(crate) fn tell_observers(self: &Arc<Self>, label: &Label, event: &Event) {
+        if self.has_observers.load(Ordering::Acquire) {
+            self.tell(label, event);
+        }
+    }
+
     /// Sends an event of a caller that may sleep for ever after it.
     #[cfg(debug_assertions)]
     pub(crate) fn tell_now(self: &Arc<Self>, label: &Label, event: Event) {
@@ -196,6 +222,13 @@ impl Events {
         let sent = sender.as_ref().is_some_and(|sender| sender.try_send((label.clone(), event)).is_ok());
         if !sent {
             self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Sends an event that the log does not have, of our own thread.
+    pub(crate) fn send_to_observers(self: &Arc<Self>, label: &Label, event: Event) {
+        if self.has_observers.load(Ordering::Acquire) {
+            self.send(label, event);
         }
     }
 
@@ -227,6 +260,7 @@ impl Events {
                 false
             }
             Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,
+            Event::Asked | Event::GivenUp { .. } | Event::Renewed { .. } => false,
             _ => true,
         };
         trace(label, event, is_told);
@@ -304,6 +338,10 @@ fn trace(label: &Label, event: &Event, is_told: bool) {
         Event::Acquired { waited, attempts } => {
             tracing::debug!(target: "dlock", name, key, backend, ?waited, attempts, "acquired");
         }
+        Event::Asked | Event::Renewed { .. } => {}
+        Event::GivenUp { waited } => {
+            tracing::debug!(target: "dlock", name, key, backend, ?waited, "given up");
+        }
         Event::Busy => tracing::debug!(target: "dlock", name, key, backend, "busy"),
         Event::AlreadyRun => tracing::debug!(target: "dlock", name, key, backend, "already run"),
         Event::TimedOut { waited, attempts } => {
@@ -322,8 +360,8 @@ fn trace(label: &Label, event: &Event, is_told: bool) {
         Event::ReleaseFailed { reason } => {
             tracing::debug!(target: "dlock", name, key, backend, %reason, "release failed");
         }
-        Event::NotSettled { kind } => {
-            tracing::error!(target: "dlock", name, key, backend, kind = kind.as_str(), "not settled");
+        Event::NotSettled { kind, held } => {
+            tracing::error!(target: "dlock", name, key, backend, kind = kind.as_str(), ?held, "not settled");
         }
         Event::OptionsIgnored { options, holder } => {
             tracing::debug!(target: "dlock", name, key, backend, %options, %holder, "joined a hold, which keeps its own options");

@@ -153,8 +153,11 @@ pub(crate) async fn finish(guard: Guard) -> Result<()> {
     let tenure = guard.hand_over();
     match guarded(release::in_place(tenure.clone())).await {
         ReleaseOutcome::Released | ReleaseOutcome::Unknown => {
-            let held = tenure.shared.clock.now().since(tenure.since);
-            tenure.shared.events.tell(&tenure.label, &Event::Released { held });
+            // Of a hold that was lost at the last moment the observers have heard already.
+            if tenure.is_released() {
+                let held = tenure.shared.clock.now().since(tenure.since);
+                tenure.shared.events.tell(&tenure.label, &Event::Released { held });
+            }
             Ok(())
         }
         ReleaseOutcome::NotOwner => Err(tenure.loss(tenure.told_cause())),

@@ -69,8 +69,8 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     };
     let outcome = match settled {
         Some(Err(error)) => {
-            let kind = error.kind().clone();
-            tenure.shared.events.tell(&tenure.label, &Event::NotSettled { kind });
+            let (kind, held) = (error.kind().clone(), tenure.shared.clock.now().since(tenure.since));
+            tenure.shared.events.tell(&tenure.label, &Event::NotSettled { kind, held });
             ReleaseOutcome::Unsettled(error)
         }
         _ => outcome,

@@ -245,6 +245,12 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
     let cadence = tenure.cadence().unwrap_or(Duration::MAX);
     let next = match answer {
         Ok(validity) => {
+            // Of a hold that has ended meanwhile the answer says nothing.
+            if tenure.ended().is_none() {
+                let remaining = tenure.valid_until().since(now);
+                let event = Event::Renewed { remaining, ttl: tenure.hold.claim.ttl };
+                tenure.shared.events.send_to_observers(&tenure.label, event);
+            }
             tenure.prolong(validity);
             let pause = cadence.min(validity.granted / 3 * 2);
             // Up to a tenth early, so that holds that were taken together are not renewed together for ever.

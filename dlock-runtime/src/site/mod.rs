@@ -12,8 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::Key;
 use dlock_contract::engine::KeyBuf;
+use dlock_contract::{Key, Mode};
 
 use crate::options::{Options, Otherwise, Wait};
 
@@ -140,6 +140,9 @@ impl<T: AsRef<str> + ?Sized> IsName for T {
 pub struct Label {
     call_site: CallSite,
     backend: Arc<str>,
+    /// The kind of the store, in one word.
+    store: &'static str,
+    mode: Mode,
 }
 
 #[derive(Clone)]
@@ -200,8 +203,8 @@ impl Label {
         }
     }
 
-    pub(crate) const fn new(call_site: CallSite, backend: Arc<str>) -> Self {
-        Self { call_site, backend }
+    pub(crate) const fn new(call_site: CallSite, backend: Arc<str>, store: &'static str, mode: Mode) -> Self {
+        Self { call_site, backend, store, mode }
     }
 
     /// The annotated function's path, or the name given to the attribute or the builder.
@@ -223,6 +226,18 @@ impl Label {
     #[must_use]
     pub fn backend(&self) -> &str {
         &self.backend
+    }
+
+    /// The kind of the store in one word, such as `redis`. Empty if the store could not be opened.
+    #[must_use]
+    pub const fn store(&self) -> &'static str {
+        self.store
+    }
+
+    /// The mode in which the lock is wanted or held.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        self.mode
     }
 }
 

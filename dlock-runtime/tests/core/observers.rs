@@ -1,12 +1,13 @@
 //! Observers: the events that they get, and that they can do no harm.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use dlock_runtime::{Event, Key, Label, Observer, Wait};
+use dlock_runtime::{Event, Key, Label, Mode, Observer, Wait};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, Step, World, full, held_and_awaited, test, until};
+use crate::support::{LONG, Op, SECOND, Step, World, full, held_and_awaited, poll_once, test, until};
 
 #[test]
 fn every_event_comes_with_the_template_and_never_with_a_key() {
@@ -38,6 +39,67 @@ fn every_event_comes_with_the_template_and_never_with_a_key() {
     });
 }
 
+/// How often each event came, and what the pairs must say.
+#[derive(Clone, Default)]
+struct Tally(Arc<Mutex<BTreeMap<String, i64>>>);
+
+impl Observer for Tally {
+    fn on_event(&self, label: &Label, event: &Event) {
+        let name = format!("{event:?}").split([' ', '{', '(']).next().unwrap().to_owned();
+        let mut counts = self.0.lock().unwrap();
+        *counts.entry(name).or_default() += 1;
+        assert_eq!((label.store(), label.mode()), ("memory", Mode::Exclusive));
+    }
+}
+
+impl Tally {
+    fn of(&self, names: &[&str]) -> i64 {
+        let counts = self.0.lock().unwrap();
+        names.iter().filter_map(|name| counts.get(*name)).sum()
+    }
+}
+
+#[test]
+fn each_call_has_one_begin_and_one_outcome_and_each_hold_one_end() {
+    test(async {
+        let (world, stranger) = neighbours();
+        let tally = Tally::default();
+        world.registry.observe(tally.clone());
+        let lock = || world.lock("k");
+        lock().acquire().await.unwrap().release().await.unwrap();
+        drop(lock().acquire().await.unwrap());
+        world.empty().await;
+        let held = stranger.lock("k").acquire().await.unwrap();
+        lock().try_acquire().await.unwrap_err();
+        world.pass_until(SECOND, lock().wait(Wait::UpTo(SECOND)).acquire()).await.unwrap_err();
+        // Given up: before its first poll it has asked for nothing.
+        drop(lock().wait(LONG).acquire());
+        let mut waiting = Box::pin(lock().wait(LONG).acquire());
+        assert!(poll_once(&mut waiting).is_pending());
+        drop(waiting);
+        held.release().await.unwrap();
+        // Joined, and refused as a call that would wait for itself.
+        lock().run(async |_| lock().reentrant(true).run(|_| async {}).await.unwrap()).await.unwrap();
+        // Of several keys each has a hold.
+        world.registry.lock_all(["a", "b"]).acquire().await.unwrap().release().await.unwrap();
+        let guard = lock().acquire().await.unwrap();
+        world.pass(11 * SECOND).await;
+        world.store.always(Op::Renew, Step::Fail);
+        world.pass(31 * SECOND).await;
+        assert!(guard.check().unwrap_err().is_lost());
+        drop(guard);
+        world.store.always(Op::Acquire, Step::Fail);
+        lock().try_acquire().await.unwrap_err();
+        until("the observers' thread has sent all", || tally.of(&["Lost"]) == 1 && tally.of(&["Released"]) == 5).await;
+        let counts = tally.0.lock().unwrap().clone();
+        let outcomes = ["Acquired", "Busy", "TimedOut", "Failed", "GivenUp"];
+        assert_eq!(outcomes.map(|name| tally.of(&[name])), [6, 1, 1, 1, 1], "{counts:?}");
+        assert_eq!(tally.of(&["Asked"]), tally.of(&outcomes), "{counts:?}");
+        assert_eq!(tally.of(&["Acquired"]), tally.of(&["Released", "Lost", "NotSettled"]), "{counts:?}");
+        assert!(tally.of(&["Renewed"]) > 0, "{counts:?}");
+    });
+}
+
 struct Panics;
 
 impl Observer for Panics {
@@ -54,7 +116,7 @@ fn an_observer_that_panics_fails_no_lock_and_is_counted() {
         world.lock("k").run(|_| async {}).await.unwrap();
         drop(world.lock("k").acquire().await.unwrap());
         world.empty().await;
-        until("the observers' thread has sent them", || world.registry.observer_trouble() == (4, 0)).await;
+        until("the observers' thread has sent them", || world.registry.observer_trouble() == (6, 0)).await;
         world.lock("k").acquire().await.unwrap().release().await.unwrap();
     });
 }
@@ -118,9 +180,11 @@ fn a_blocking_caller_hears_its_events_on_its_own_thread_and_may_lock_there() {
     });
     let id = caller.thread().id();
     // Not by `join`, which would wait for ever where our thread waits for itself.
-    let all: Vec<_> = (0..7).map_while(|_| told.recv_timeout(20 * SECOND).ok()).collect();
+    let all: Vec<_> = (0..11).map_while(|_| told.recv_timeout(20 * SECOND).ok()).collect();
     let names: Vec<_> = all.iter().map(|(_, name)| name.as_str()).collect();
-    assert_eq!(names, ["Acquired", "Released", "Acquired", "Acquired", "Released", "Released", "Busy"]);
+    let one = ["Asked", "Acquired", "Released", "Asked", "Acquired"];
+    let list = ["Asked", "Acquired", "Released", "Released", "Asked", "Busy"];
+    assert_eq!(names, [&one[..], &list].concat());
     assert!(all.iter().all(|(thread, _)| *thread == id), "{all:?}, the caller was {id:?}");
     caller.join().unwrap();
     drop(others);

@@ -191,7 +191,7 @@ pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F:
 /// A limit that no test reaches by itself.
 pub(crate) const LONG: Wait = Wait::UpTo(Duration::from_secs(3600));
 
-/// Remembers every event with its label.
+/// Remembers every event with its label, but for those that each call and each renewal has.
 #[derive(Clone, Default)]
 pub(crate) struct Events(Arc<Mutex<Vec<(String, Event)>>>);
 
@@ -219,6 +219,8 @@ impl Events {
 
 impl Observer for Events {
     fn on_event(&self, label: &Label, event: &Event) {
-        self.0.lock().unwrap().push((format!("{label:?}"), event.clone()));
+        if !matches!(event, Event::Asked | Event::Renewed { .. }) {
+            self.0.lock().unwrap().push((format!("{label:?}"), event.clone()));
+        }
     }
 }
