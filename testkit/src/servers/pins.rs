@@ -56,7 +56,7 @@ const POSTGRES_18: (&str, &str) = if cfg!(target_arch = "aarch64") {
 };
 
 /// All of them. Versions of the running suite are Debian 12's.
-pub const PINS: [Pin; 24] = [
+pub const PINS: [Pin; 25] = [
     pin(line!(), "redis-server", "5:7.0.15", Install, "redis-server", "redis redlock paired"),
     pin(line!(), "mariadb-server", "1:10.11.", Install, "mariadbd", "mysql paired"),
     pin(line!(), "protobuf-compiler", "3.21.", Install, "protoc", "etcd"),
@@ -102,6 +102,8 @@ pub const PINS: [Pin; 24] = [
         "postgres",
         "postgres",
     ),
+    // It tests the alerts of `ops/`. No store's test needs it.
+    pin(line!(), "prometheus", "2.42.", Unpack { suite: "bookworm", tree: "prometheus" }, "promtool", ""),
 ];
 
 /// Go, for the lock libraries in Go that run beside ours. No server's test needs it.
