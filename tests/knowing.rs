@@ -10,7 +10,7 @@ use dlock::testing::TestKit;
 use dlock::{
     Error, ErrorKind, Event, Label, LossCause, Observer, OnLost, Outcome, Registry, Tuning, distributed_lock, is_locked,
 };
-use dlock_testkit::wait_until;
+use dlock_testkit::{Log, wait_until};
 use futures::future::BoxFuture;
 use tokio::sync::Notify;
 
@@ -138,6 +138,31 @@ async fn opposite_lock_orders_of_annotated_functions_are_reported_once_with_both
     let [[here, elsewhere]] = &told[..] else { panic!("{told:?}") };
     assert!(here.starts_with("knowing::left (tests/knowing.rs:"), "{here}");
     assert!(elsewhere.starts_with("knowing::right (tests/knowing.rs:"), "{elsewhere}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_break_is_logged_by_the_operator_and_by_the_holder() {
+    let log = Log::default();
+    let writer = log.clone();
+    tracing_subscriber::fmt().with_max_level(tracing::Level::WARN).with_writer(move || writer.clone()).init();
+    let registry = registry();
+    let lock = || registry.lock(dlock::Key::text("broken:").value(&"secret42")).name("shop::broken");
+    let guard = lock().ttl(Duration::from_millis(300)).acquire().await.unwrap();
+    let id = lock().holders().await.unwrap().holders[0].id.unwrap();
+    assert!(lock().break_hold(id).by("alice").because("web-3 hangs").await.unwrap());
+    assert!(!lock().break_hold(id).by("bob").because("too late").await.unwrap());
+    assert!(guard.lost().await.is_lost());
+    let holders = async || log.text().contains("an operator has broken this hold");
+    wait_until("the holder's line", holders).await.unwrap();
+    let text = log.text();
+    for words in ["this process has broken a hold", "an operator has broken this hold"] {
+        let line = text.lines().find(|line| line.contains(words)).unwrap();
+        assert!(
+            ["by=alice", "web-3 hangs", "broken:<>", &id.to_string()].iter().all(|part| line.contains(part)),
+            "{line}"
+        );
+    }
+    assert!(!text.contains("secret42") && !text.contains("bob"), "{text}");
 }
 
 #[tokio::test]

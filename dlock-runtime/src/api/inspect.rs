@@ -5,6 +5,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::line;
 use dlock_contract::{
     Backend, BreakRecord, Cursor, Error, ErrorKind, HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Note,
     Result,
@@ -215,11 +216,18 @@ impl IntoFuture for BreakHold {
             });
             let record = BreakRecord::new(&operator, at_ms, &reason);
             let Some(id) = lock.registry().id_in_store(id) else { return Ok(false) };
-            lock.look(move |backend, key| match backend.inspect() {
+            let (template, record_text) = (lock.template().to_owned(), record.as_str().to_owned());
+            let request = lock.look(move |backend, key| match backend.inspect() {
                 Some(inspect) => break_hold(inspect, key, id, record),
                 None => unsupported(),
-            })
-            .await
+            });
+            let broken = request.await?;
+            if broken {
+                line(move || {
+                    tracing::warn!(target: "dlock", key = template, hold = %id, record = record_text, "this process has broken a hold");
+                });
+            }
+            Ok(broken)
         })
     }
 }

@@ -218,6 +218,11 @@ impl Lock {
         &self.options
     }
 
+    /// The key's template.
+    pub(crate) fn template(&self) -> &str {
+        self.key.template()
+    }
+
     pub(crate) async fn look<T: Send + 'static>(
         self,
         request: impl for<'a> FnOnce(&'a dyn Backend, &'a LockKey) -> BoxFuture<'a, Result<T>> + Send + 'static,

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::{SoleThread, margin};
-use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
+use dlock_contract::engine::{SoleThread, line, margin};
+use dlock_contract::{
+    BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, HoldId, LockKey, LossCause, Result, Validity,
+};
 use once_cell::race::OnceBox;
 
 use self::end_plan::EndPlan;
@@ -307,8 +309,16 @@ impl Tenure {
 
     /// Notes the record of the operator who broke the hold; kept for all that ask for the cause.
     pub(crate) fn broken_by(&self, record: BreakRecord) {
+        let record_text = record.as_str().to_owned();
         // The first answer stays: one hold is broken once.
-        let _ = self.broken.set(Box::new(record));
+        if self.broken.set(Box::new(record)).is_err() {
+            return;
+        }
+        let (label, hold) = (self.label.clone(), HoldId::of(&self.hold.claim.owner));
+        line(move || {
+            let (name, key, backend) = (label.name(), label.template(), label.backend());
+            tracing::warn!(target: "dlock", name, key, backend, %hold, record = record_text, "an operator has broken this hold");
+        });
     }
 
     /// Why the store does not know the hold any more, as far as it has told.
