@@ -6,7 +6,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Path;
 use axum::http::{Request, StatusCode};
 use dlock::testing::TestKit;
-use dlock::{Error, distributed_lock};
+use dlock::{Error, ErrorKind, distributed_lock};
 use tower::ServiceExt;
 
 #[distributed_lock(key = "stock:<id>", wait = "none")]
@@ -77,4 +77,24 @@ async fn a_tonic_handler_answers_with_a_status() {
     let status = shop.deduct(tonic::Request::new(6)).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(std::error::Error::source(&status).unwrap().to_string().contains("busy"));
+}
+
+/// The client gets no word of the error, so the log has it, once.
+#[test]
+fn an_internal_error_is_logged_once_at_its_conversion_and_a_busy_lock_is_not() {
+    use axum::response::IntoResponse;
+
+    let log = dlock_testkit::Log::default();
+    let writer = log.clone();
+    let subscriber =
+        tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(move || writer.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        for kind in [ErrorKind::Protocol, ErrorKind::Busy, ErrorKind::Outage] {
+            let _ = Error::new(kind.clone(), "the words of axum").with_key("stock:<7>").into_response();
+            let _ = tonic::Status::from(Error::new(kind, "the words of tonic").with_key("stock:<7>"));
+        }
+    });
+    let text = log.text();
+    assert!(text.lines().count() == 2 && text.matches("stock:<7>").count() == 2, "{text}");
+    assert!(text.contains("the words of axum") && text.contains("the words of tonic"), "{text}");
 }

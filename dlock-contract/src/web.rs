@@ -9,9 +9,11 @@
 //! | the lock was lost; everything else | 500 Internal Server Error | `INTERNAL` |
 //!
 //! `Retry-After` is in whole seconds: [`Error::retry_after`], so 5 at most, and 1 where the store has told nothing.
-//! The client is told neither the key nor the backend.
+//! The client is told neither the key nor the backend. The log has both, with the error's own words: at the level error for an
+//! internal error, else at the level debug.
 
 use crate::error::{Error, ErrorKind};
+use crate::log::line;
 
 /// The failures that a client of a service can tell apart. Each has its own text.
 enum Failure {
@@ -33,6 +35,17 @@ impl Failure {
         }
     }
 
+    /// Classifies the error, and writes it to the log: the client of the service does not get its words.
+    fn logged(error: &Error) -> Self {
+        let failure = Self::of(error.kind());
+        let (is_fault, error) = (matches!(failure, Self::Fault), error.to_string());
+        line(move || match is_fault {
+            true => tracing::error!(target: "dlock", error, "a request is answered with an internal error"),
+            false => tracing::debug!(target: "dlock", error, "a request is answered with an error of a lock"),
+        });
+        failure
+    }
+
     const fn text(&self) -> &'static str {
         match self {
             Self::Locked => "another request holds the lock; try again later",
@@ -49,7 +62,7 @@ impl axum_core::response::IntoResponse for Error {
     fn into_response(self) -> axum_core::response::Response {
         use http::{HeaderValue, StatusCode, header};
 
-        let failure = Failure::of(self.kind());
+        let failure = Failure::logged(&self);
         let status = match failure {
             Failure::Locked => StatusCode::LOCKED,
             Failure::Conflict => StatusCode::CONFLICT,
@@ -70,7 +83,7 @@ impl axum_core::response::IntoResponse for Error {
 #[cfg(feature = "tonic")]
 impl From<Error> for tonic::Status {
     fn from(error: Error) -> Self {
-        let failure = Failure::of(error.kind());
+        let failure = Failure::logged(&error);
         let code = match failure {
             Failure::Locked | Failure::Down => tonic::Code::Unavailable,
             Failure::Conflict => tonic::Code::Aborted,
