@@ -3,10 +3,16 @@
 use std::fmt;
 use std::time::Duration;
 
-use dlock_contract::{Address, BootInstant, Clock, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_contract::engine::Names;
+use dlock_contract::{
+    Address, BootInstant, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm,
+};
+use futures::future::join_all;
+use tokio::net::TcpStream;
 use zookeeper_client::{Acls, Client, Connector, Error as ClientError, SessionInfo};
 
 use crate::queue::Layout;
+use crate::server::fault::FIRST_CONTACT;
 
 const DEFAULT_PORT: u16 = 2181;
 /// A connection that has not answered for this time is given up. If two fifths of the session timeout are less, they count.
@@ -168,6 +174,33 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Adds to the error of an opening why there is no session. The client library does not tell, so the hosts are connected to.
+    pub(crate) async fn explain(&self, error: Error, clock: &Clock) -> Error {
+        if *error.kind() != ErrorKind::Outage {
+            return error.advise(&FIRST_CONTACT);
+        }
+        let names = Names::default();
+        let hosts = self.hosts.split(',').filter_map(|host| host.rsplit_once(':'));
+        let reached = hosts.map(|(name, port)| async {
+            let connect = async |address| {
+                let connected = TcpStream::connect(address).await;
+                connected.map_err(|error| {
+                    Error::outage(format!("{}; check the host and the port, and whether ZooKeeper runs", error.kind()))
+                })
+            };
+            let (name, port) = (name.trim_matches(['[', ']']), port.parse().unwrap_or(DEFAULT_PORT));
+            names.connect("the ZooKeeper server", (name, port), connect).await.map(drop)
+        });
+        let by = clock.now().after(CHECK_TIMEOUT);
+        let reached = clock.timeout_at(by, join_all(reached)).await;
+        let why = reached.and_then(|reached| reached.into_iter().find_map(Result::err));
+        let advice = why.as_ref().map_or(
+            "check the host and the firewall, that the port is ZooKeeper's, and whether it speaks TLS (tls=verify) or not (tls=off)",
+            Error::message,
+        );
+        error.advise(&[FIRST_CONTACT[2], ("", advice)])
     }
 
     async fn connect_to(&self, connector: Connector, hosts: &str) -> Result<Client, ClientError> {
