@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Error, ErrorKind, Opener, Result, UrlForm};
+use dlock_contract::{Address, Backend, Clock, Error, Opener, Result, UrlForm};
 use dlock_runtime::Registry;
 use futures::future::BoxFuture;
 
