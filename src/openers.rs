@@ -81,8 +81,7 @@ struct MadeOfOthers {
 }
 
 /// Makes it of the others, in the order of their names.
-type Make =
-    for<'a> fn(&'a Address, &'a Clock, &'a str, [Arc<dyn Backend>; 2]) -> BoxFuture<'a, Result<Arc<dyn Backend>>>;
+type Make = for<'a> fn(&'a Address, &'a Clock, [Arc<dyn Backend>; 2]) -> BoxFuture<'a, Result<Arc<dyn Backend>>>;
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
 pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backend>> {
@@ -90,7 +89,7 @@ pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backe
         Way::Made(made, address) => {
             let [first, second] = (made.members)(&address)?;
             let stores = [registry.backend(Some(first)).await?, registry.backend(Some(second)).await?];
-            (made.make)(&address, registry.clock(), &registry.defaults().namespace, stores).await
+            (made.make)(&address, registry.clock(), stores).await
         }
         Way::Opened(opener, address) => {
             let place = address.place();

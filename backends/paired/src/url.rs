@@ -53,7 +53,7 @@ pub fn members(address: &Address) -> Result<[&str; 2]> {
 }
 
 /// Makes the store of a URL of one of these forms, of the two stores that it [names](members), in their order. It does not
-/// close them. They are tried with a lock of this namespace, to see that they are not one store.
+/// close them. They are tried with a lock, to see that they are not one store.
 ///
 /// # Errors
 /// As [`members`], [`PairedBuilder::build`](crate::PairedBuilder::build) and
@@ -62,7 +62,6 @@ pub fn members(address: &Address) -> Result<[&str; 2]> {
 pub fn open<'a>(
     address: &'a Address,
     clock: &'a Clock,
-    namespace: &'a str,
     [first, second]: [Arc<dyn Backend>; 2],
 ) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
     Box::pin(async move {
@@ -72,12 +71,12 @@ pub fn open<'a>(
                 _ => GateDown::Fail,
             };
             let pair = Paired::builder(first, second).gate_down(gate_down).clock(clock).keep_members_open().build()?;
-            pair.check_two_stores(namespace).await?;
+            pair.check_two_stores().await?;
             return Ok(Arc::new(pair) as Arc<dyn Backend>);
         }
         let numbers = if address.option("numbers") == Some("new") { Numbers::New } else { Numbers::Old };
         let both = Migrating::builder(first, second).numbers(numbers).clock(clock).keep_members_open().build()?;
-        both.check_two_stores(namespace).await?;
+        both.check_two_stores().await?;
         Ok(Arc::new(both) as Arc<dyn Backend>)
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{Attempt, Claim, Key, LockKey, Queue, Result, TtlRange};
+use dlock_contract::{Attempt, Backend, Claim, Expiry, Key, LockKey, Profile, Queue, Result, TtlRange};
 
 use crate::in_order::{InOrder, Undo};
 
@@ -20,12 +20,18 @@ impl InOrder {
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are one store.
-    pub(crate) async fn check_two_stores(self: &Arc<Self>, namespace: &str, ttls: TtlRange) -> Result<()> {
+    pub(crate) async fn check_two_stores(self: &Arc<Self>, ttls: TtlRange) -> Result<()> {
         // Few names, because some stores keep a row for each name. So another program may try the same name just then, and one
         // lock that is taken in both stores proves nothing.
         let (name, mut taken) = (fastrand::u8(..), 0);
+        // A namespace of its own for each kind of pair: some stores are locked in one way for each namespace.
+        let side = |store: &dyn Backend| match store.profile() {
+            Profile { expiry: Expiry::Session { .. }, kind, .. } => format!("{kind}-session"),
+            Profile { kind, .. } => (*kind).to_owned(),
+        };
+        let namespace = format!("dlock-pair.{}.{}", side(&*self.first), side(&*self.second));
         for round in 0..4 {
-            let key = LockKey::new(namespace, Key::text("pair:").value(&name.wrapping_add(round)))?;
+            let key = LockKey::new(&namespace, Key::text("pair:").value(&name.wrapping_add(round)))?;
             match self.is_taken_in_both(key, near_ttl(ttls)).await? {
                 Some(true) if taken == 1 => return Err(self.kind.one_store()),
                 Some(true) => taken += 1,

@@ -48,13 +48,13 @@ impl Migrating {
         MigratingBuilder { old, new, numbers: Numbers::Old, clock: Clock::system(), closes_members: true }
     }
 
-    /// Tries both stores with a lock of this namespace that nobody else wants, to see that they are not one store: one server
+    /// Tries both stores with a lock that nobody else wants, to see that they are not one store: one server
     /// has many URLs. A store that does not answer is not judged.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are one store.
-    pub async fn check_two_stores(&self, namespace: &str) -> Result<()> {
-        self.stores.check_two_stores(namespace, self.profile.ttl).await
+    pub async fn check_two_stores(&self) -> Result<()> {
+        self.stores.check_two_stores(self.profile.ttl).await
     }
 }
 
