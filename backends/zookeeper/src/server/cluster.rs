@@ -19,6 +19,8 @@ const DEFAULT_PORT: u16 = 2181;
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long one host may take to say whether it knows a session.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the hosts may take to say why there is no session. A resolver that is slow takes seconds for an unknown name.
+const REASON_TIMEOUT: Duration = Duration::from_secs(4);
 /// The timeout of that session.
 const PROBE_SESSION: Duration = Duration::from_secs(20);
 /// The length of the host list that the client library gets; it repeats the hosts. The library tries the whole list in random
@@ -193,9 +195,11 @@ impl Cluster {
             let (name, port) = (name.trim_matches(['[', ']']), port.parse().unwrap_or(DEFAULT_PORT));
             names.connect("the ZooKeeper server", (name, port), connect).await.map(drop)
         });
-        let by = clock.now().after(CHECK_TIMEOUT);
+        let by = clock.now().after(REASON_TIMEOUT);
         let reached = clock.timeout_at(by, join_all(reached)).await;
-        let why = reached.and_then(|reached| reached.into_iter().find_map(Result::err));
+        // A host that accepts connections and gives no session says more than one that is down.
+        let reached = reached.filter(|hosts| hosts.iter().all(Result::is_err));
+        let why = reached.and_then(|hosts| hosts.into_iter().find_map(Result::err));
         let advice = why.as_ref().map_or(
             "check the host and the firewall, that the port is ZooKeeper's, and whether it speaks TLS (tls=verify) or not (tls=off)",
             Error::message,
