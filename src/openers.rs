@@ -1,10 +1,10 @@
 //! The table of the stores: the only place where a store is chosen by feature.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Error, ErrorKind, Opener, Result, UrlForm};
+use dlock_contract::{Address, Backend, Clock, Error, Opener, Result, UrlForm};
 use dlock_runtime::Registry;
+use futures::future::BoxFuture;
 
 /// Writes from one row for each store what the facade has of it: its opener, its schemes, and its modules. The schemes are
 /// here too, since an error names the feature of a store that this build does not have.
@@ -77,22 +77,19 @@ struct MadeOfOthers {
     forms: &'static [&'static UrlForm],
     /// The names of the others.
     members: for<'a> fn(&'a Address) -> Result<[&'a str; 2]>,
-    make: fn(&Address, &Clock, &Installed) -> Result<Arc<dyn Backend>>,
+    make: Make,
 }
 
-/// Finds an installed store by its name.
-type Installed<'a> = dyn Fn(&str) -> Result<Arc<dyn Backend>> + 'a;
+/// Makes it of the others, in the order of their names.
+type Make = for<'a> fn(&'a Address, &'a Clock, [Arc<dyn Backend>; 2]) -> BoxFuture<'a, Result<Arc<dyn Backend>>>;
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
 pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backend>> {
     match find(url)? {
         Way::Made(made, address) => {
-            let mut opened = BTreeMap::new();
-            for name in (made.members)(&address)? {
-                opened.insert(name, registry.backend(Some(name)).await?);
-            }
-            let missing = |name: &str| Error::new(ErrorKind::Internal, format!("{name:?} is no store of this pair"));
-            (made.make)(&address, registry.clock(), &|name| opened.get(name).cloned().ok_or_else(|| missing(name)))
+            let [first, second] = (made.members)(&address)?;
+            let stores = [registry.backend(Some(first)).await?, registry.backend(Some(second)).await?];
+            (made.make)(&address, registry.clock(), stores).await
         }
         Way::Opened(opener, address) => {
             let place = address.place();

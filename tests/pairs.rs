@@ -110,6 +110,49 @@ fn two_names_of_one_store_are_no_pair() {
     assert!(block_on(registry.connect("pair", PAIR)).unwrap_err().message().contains("the same one"));
 }
 
+/// One server and one namespace under two URLs. Where each holds what the other one holds, a migration would call its own
+/// holds lost.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_urls_of_one_store_are_no_pair() {
+    let urls = tokio::task::spawn_blocking(|| {
+        let servers = shared();
+        [
+            servers.redis().unwrap(),
+            servers.etcd().unwrap().replace("http://", "etcd://"),
+            servers.zookeeper().unwrap(),
+            servers.consul().unwrap(),
+            servers.postgres().unwrap(),
+            format!("{}?way=named", servers.mariadb().unwrap()),
+        ]
+    });
+    for url in urls.await.unwrap() {
+        let registry = Registry::new();
+        registry.configure(|defaults| defaults.namespace = format!("twins-{:016x}", fastrand::u64(..))).unwrap();
+        registry.connect("quick", &url).await.unwrap();
+        registry.connect("sure", &url.replace("127.0.0.1", "localhost")).await.unwrap();
+        for (made, option) in [(PAIR, "authority"), ("migrating://?old=quick&new=sure", "new")] {
+            let error = registry.connect("pair", made).await.expect_err(&url);
+            assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { field } if field == option), "{url}: {error:?}");
+            assert!(error.message().contains("the same one"), "{url}: {error}");
+        }
+        // A pair that has this store as its gate keeps it out by itself.
+        registry.connect("other", "memory://").await.unwrap();
+        registry.connect("gated", "paired://?gate=quick&authority=other").await.unwrap();
+        let error = registry.connect("both", "migrating://?old=sure&new=gated").await.expect_err(&url);
+        assert!(error.message().contains("the same one"), "{url}: {error}");
+    }
+}
+
+/// Two databases of one Redis are two stores.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_stores_of_one_server_are_a_pair() {
+    let url = tokio::task::spawn_blocking(|| shared().redis().unwrap()).await.unwrap();
+    let registry = Registry::new();
+    registry.connect("quick", &url).await.unwrap();
+    registry.connect("sure", &format!("{}/1", url.trim_end_matches('/'))).await.unwrap();
+    registry.connect("both", "migrating://?old=quick&new=sure").await.unwrap();
+}
+
 #[test]
 fn no_error_about_such_a_url_shows_what_was_written_into_it() {
     let urls = ["paired://user:{}@host/?gate=quick&authority=sure", "migrating://?old={}&new={}"];

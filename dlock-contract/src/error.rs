@@ -133,6 +133,15 @@ impl Error {
         self
     }
 
+    /// Adds to the error of an opening the advice of the first row whose words the text has.
+    #[must_use]
+    pub fn advise(mut self, rows: &[(&str, &str)]) -> Self {
+        if let Some((_, advice)) = rows.iter().find(|(words, _)| self.0.message.contains(words)) {
+            self.0.message = format!("{}; {advice}", self.0.message).into();
+        }
+        self
+    }
+
     /// Names the backend.
     #[must_use]
     pub fn with_backend(mut self, backend: &str) -> Self {

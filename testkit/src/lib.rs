@@ -25,6 +25,7 @@
 mod children;
 mod error;
 mod find;
+mod first_contact;
 mod host_name;
 pub mod lateness;
 mod log;
@@ -44,6 +45,7 @@ mod thorough;
 mod wait;
 
 pub use error::{Error, Result};
+pub use first_contact::{first_contact_table, first_contact_text, port_of_nobody, server_that_says};
 pub use host_name::HostName;
 pub use log::Log;
 pub use loss::until_lost;

@@ -38,6 +38,23 @@ pub struct Consul {
     pub(crate) profile: Profile,
 }
 
+/// What to do about words of the agent when a store is opened.
+const FIRST_CONTACT: [(&str, &str); 10] = [
+    // Only without a token.
+    ("Permission denied", "the URL has no token: write consul://:TOKEN@host"),
+    ("connection refused", "check the host and the port, and whether the agent runs"),
+    ("HTTP request to an HTTPS server", "write tls=verify"),
+    ("certificate", "check that `ca` has the authority that signs the agent's certificate"),
+    ("handshake", "check whether the port speaks TLS (tls=verify) or not (tls=off)"),
+    ("ACL not found", "check the token, which nobody knows there"),
+    ("No path to datacenter", "check `dc`"),
+    ("refused a request (400)", CHECK),
+    ("the connection to Consul broke", CHECK),
+    ("did not answer", CHECK),
+];
+
+const CHECK: &str = "check the host, that the port is that of Consul's HTTP API, and whether it speaks TLS (tls=verify) or not (tls=off)";
+
 impl Consul {
     /// Opens `consul://[:token@]host[:port][?option=value&…]`. Settings that the URL does not have come from the environment
     /// variables of Consul's own tools, such as `CONSUL_HTTP_TOKEN`.
@@ -57,7 +74,9 @@ impl Consul {
             let found = time.timeout_at(end, probe::open(&asked)).await;
             found.unwrap_or_else(|| Err(Error::outage(format!("Consul did not answer within {REQUEST_TIMEOUT:?}"))))
         });
-        let profile = profile(found.await?, http.settings())?;
+        let has_token = http.settings().token.header().is_some();
+        let found = found.await.map_err(|error| error.advise(&FIRST_CONTACT[usize::from(has_token)..]));
+        let profile = profile(found?, http.settings())?;
         Ok(Self { shared: Arc::new(Shared::new(http)), profile })
     }
 }

@@ -18,6 +18,20 @@ pub(super) enum Fault {
     Refused(ErrorKind, String),
 }
 
+/// What to do about words of the servers and of the client library when a store is opened.
+pub(super) const FIRST_CONTACT: [(&str, &str); 7] = [
+    ("Connection refused", "check the host and the port, and whether etcd runs"),
+    ("certificate", "check that `ca` has the authority that signs the server's certificate"),
+    ("invalid user ID or password", "check the user and the password in the URL"),
+    ("user name is empty", "the servers want an account: write etcd://user:password@host"),
+    ("authentication is not enabled", "take the user out of the URL, or enable authentication"),
+    ("no usable answer", "check that the port is etcd's, and whether it speaks TLS (tls=verify) or not (tls=off)"),
+    (
+        "answered in time",
+        "check the host, the port and the firewall, and whether the port speaks TLS (tls=verify) or not (tls=off)",
+    ),
+];
+
 /// The words with which a server refuses a request that has too many bytes.
 const TOO_LARGE: &str = "received message larger than max";
 

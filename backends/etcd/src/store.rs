@@ -12,7 +12,7 @@ use dlock_contract::{
 };
 
 use super::connection::{Connection, Connections};
-use super::fault::Fault;
+use super::fault::{FIRST_CONTACT, Fault};
 use super::lease::{Lease, Leases};
 use super::members::{FORM, Members};
 use super::names::Layout;
@@ -40,6 +40,10 @@ impl Etcd {
     }
 
     pub(super) async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
+        Self::connect(address, clock).await.map_err(|error| error.advise(&FIRST_CONTACT))
+    }
+
+    async fn connect(address: &Address, clock: &Clock) -> Result<Self> {
         // Our thread ends the timeouts below, so it must run.
         dlock_contract::engine::background()?;
         let layout = match address.option("keys") {

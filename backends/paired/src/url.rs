@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Error, OptionRow, Result, UrlBody, UrlForm};
+use futures::future::BoxFuture;
 
 use crate::migrating::{Migrating, Numbers};
 use crate::paired::{GateDown, Paired};
@@ -51,26 +52,31 @@ pub fn members(address: &Address) -> Result<[&str; 2]> {
     Ok(members)
 }
 
-/// Makes the store of a URL of one of these forms. `installed` finds the stores by name. The pair does not close them.
+/// Makes the store of a URL of one of these forms, of the two stores that it [names](members), in their order. It does not
+/// close them. They are tried with a lock, to see that they are not one store.
 ///
 /// # Errors
 /// As [`members`], [`PairedBuilder::build`](crate::PairedBuilder::build) and
-/// [`MigratingBuilder::build`](crate::MigratingBuilder::build); else what `installed` fails with.
-pub fn open(
-    address: &Address,
-    clock: &Clock,
-    installed: &dyn Fn(&str) -> Result<Arc<dyn Backend>>,
-) -> Result<Arc<dyn Backend>> {
-    let [first, second] = members(address)?;
-    let (first, second) = (installed(first)?, installed(second)?);
-    if address.scheme() == "paired" {
-        let gate_down = match address.option("gate_down") {
-            Some("authority") => GateDown::Authority,
-            _ => GateDown::Fail,
-        };
-        let pair = Paired::builder(first, second).gate_down(gate_down).clock(clock).keep_members_open().build()?;
-        return Ok(Arc::new(pair));
-    }
-    let numbers = if address.option("numbers") == Some("new") { Numbers::New } else { Numbers::Old };
-    Ok(Arc::new(Migrating::builder(first, second).numbers(numbers).clock(clock).keep_members_open().build()?))
+/// [`MigratingBuilder::build`](crate::MigratingBuilder::build);
+/// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are one store.
+pub fn open<'a>(
+    address: &'a Address,
+    clock: &'a Clock,
+    [first, second]: [Arc<dyn Backend>; 2],
+) -> BoxFuture<'a, Result<Arc<dyn Backend>>> {
+    Box::pin(async move {
+        if address.scheme() == "paired" {
+            let gate_down = match address.option("gate_down") {
+                Some("authority") => GateDown::Authority,
+                _ => GateDown::Fail,
+            };
+            let pair = Paired::builder(first, second).gate_down(gate_down).clock(clock).keep_members_open().build()?;
+            pair.check_two_stores().await?;
+            return Ok(Arc::new(pair) as Arc<dyn Backend>);
+        }
+        let numbers = if address.option("numbers") == Some("new") { Numbers::New } else { Numbers::Old };
+        let both = Migrating::builder(first, second).numbers(numbers).clock(clock).keep_members_open().build()?;
+        both.check_two_stores().await?;
+        Ok(Arc::new(both) as Arc<dyn Backend>)
+    })
 }

@@ -51,6 +51,8 @@ mod store;
 mod sweep;
 mod tables;
 mod time;
+#[cfg(target_os = "linux")]
+mod turns;
 mod wakes;
 #[cfg(target_os = "linux")]
 mod watches;

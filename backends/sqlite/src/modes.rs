@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Mode, Queue, Result, RunEnd};
+use dlock_contract::{Attempt, Claim, Mode, Queue, Result, RunEnd, Wake};
 
 use sqlx::sqlite::SqliteConnection;
 
@@ -15,6 +15,9 @@ use crate::time::Time;
 use crate::wakes::wake_of;
 use crate::{exclusive, runs, schema, shares};
 
+/// When a caller asks again that has left the key to another process.
+const GIVEN_WAY: Duration = Duration::from_millis(5);
+
 /// One attempt. A waiter listens from before it, so that no release falls in between.
 pub(super) async fn acquire(
     connection: &mut FileConnection,
@@ -23,6 +26,11 @@ pub(super) async fn acquire(
     queue: Queue,
 ) -> Result<Attempt> {
     let waits = matches!(queue, Queue::Join { .. });
+    let takes_turns = waits && claim.mode == Mode::Exclusive;
+    if takes_turns && context.wakes.gives_way(&claim.key, context.time.clock().now()) {
+        let soon = context.time.clock().now().after(GIVEN_WAY.mul_f64(0.5 + fastrand::f64()));
+        return Ok(Attempt::Contended(Wake::poll().ask_by(soon)));
+    }
     let mut news = if waits { context.wakes.listen(&claim.key) } else { None };
     let mut answer = attempt(connection, context, claim, queue).await?;
     if waits && news.is_none() && matches!(answer, Attempt::Contended(_)) {
@@ -31,6 +39,10 @@ pub(super) async fn acquire(
             // The lock may have been freed before the kernel watched.
             answer = attempt(connection, context, claim, queue).await?;
         }
+    }
+    if takes_turns && !matches!(answer, Attempt::AlreadyRun) {
+        let is_held = matches!(answer, Attempt::Acquired(_));
+        context.wakes.answered(&claim.key, is_held, context.time.clock().now());
     }
     match answer {
         Attempt::Contended(wake) => Ok(Attempt::Contended(wake_of(wake, news, queue, context.time.clock().now()))),
@@ -102,6 +114,7 @@ pub(super) async fn finish(
 }
 
 pub(super) async fn give_up(connection: &mut FileConnection, context: &StoreContext, claim: &Claim) -> Result<()> {
+    context.wakes.waits_no_more(&claim.key);
     if claim.mode == Mode::Write {
         shares::wait_no_more(connection, claim).await?;
     }

@@ -1,16 +1,18 @@
 //! The side files: a release opens one, and the kernel tells every process that watches it.
 //!
-//! The folder `<database>-dlock-wake` has up to 64 empty files, and each key belongs to one of them. A waiter makes and
+//! The folder `<database>-dlock-wake` has up to 64 empty files, and as many for turns, and each key belongs to one of them. A waiter makes and
 //! watches the file of its key. A release only opens that file. Opening writes nothing, and a file that was never made
 //! has no waiter.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, openat};
+use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 
 use crate::file::DatabaseFile;
@@ -43,6 +45,11 @@ fn name_of(number: Number) -> String {
     format!("{number:02x}")
 }
 
+/// The file that waiting processes lock. It is not the one that they watch, because opening that one wakes them.
+fn turns_of(number: Number) -> String {
+    format!("{number:02x}-turns")
+}
+
 impl SideFiles {
     pub(crate) fn new(database: Arc<DatabaseFile>) -> Self {
         Self { database, folder: OnceLock::new() }
@@ -51,12 +58,26 @@ impl SideFiles {
     /// Opens the side file of a key, which wakes its waiters. Follows no link, so that nothing else is opened. May block
     /// for as long as the disk hangs.
     pub(crate) fn open(&self, key: &str) {
-        let Ok(folder) = self.folder() else { return };
-        let folder = openat(CWD, folder, OFlags::PATH | OFlags::DIRECTORY | UNFOLLOWED, Mode::empty());
         // There is none if nobody has ever waited. All other failures leave the waiters to their poll.
-        let _ = folder.and_then(|folder| {
-            openat(folder, name_of(number_of(key)), OFlags::RDONLY | OFlags::NONBLOCK | UNFOLLOWED, Mode::empty())
-        });
+        drop(self.opened(&name_of(number_of(key))));
+    }
+
+    /// Shows other processes that this one waits for the key, as long as the descriptor lives.
+    pub(crate) fn wait_for(&self, key: &str) -> Option<OwnedFd> {
+        let file = self.opened(&turns_of(number_of(key)));
+        file.filter(|file| flock(file, FlockOperation::NonBlockingLockShared).is_ok())
+    }
+
+    /// Whether a process shows that it waits for the key, or for another key with this side file.
+    pub(crate) fn is_waited_for(&self, key: &str) -> bool {
+        let locked = |file: OwnedFd| flock(file, FlockOperation::NonBlockingLockExclusive);
+        self.opened(&turns_of(number_of(key))).is_some_and(|file| locked(file) == Err(Errno::WOULDBLOCK))
+    }
+
+    fn opened(&self, name: &str) -> Option<OwnedFd> {
+        let folder = openat(CWD, self.folder().ok()?, OFlags::PATH | OFlags::DIRECTORY | UNFOLLOWED, Mode::empty());
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | UNFOLLOWED;
+        openat(folder.ok()?, name, flags, Mode::empty()).ok()
     }
 
     /// Makes sure that the side file is there and may be watched. May block for as long as the disk hangs.
@@ -70,18 +91,23 @@ impl SideFiles {
         }
         let found = folder.symlink_metadata()?;
         self.check(&found, found.is_dir(), folder)?;
+        // Without it, the process has no turns.
+        let _ = self.prepare_file(&database, &folder.join(turns_of(number)));
         let path = folder.join(name_of(number));
+        self.prepare_file(&database, &path).map(|()| path)
+    }
+
+    fn prepare_file(&self, database: &Metadata, path: &Path) -> io::Result<()> {
         // Opening an existing one would wake its waiters.
         if path.symlink_metadata().is_err() {
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-                Ok(_) => self.share(&path, &database, 0o6)?,
+            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+                Ok(_) => self.share(path, database, 0o6)?,
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
         let found = path.symlink_metadata()?;
-        self.check(&found, found.is_file(), &path)?;
-        Ok(path)
+        self.check(&found, found.is_file(), path)
     }
 
     /// Beside the file itself, wherever a link to it lies: all processes must find the same folder.

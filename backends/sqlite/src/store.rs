@@ -134,5 +134,9 @@ fn profile() -> Profile {
         sqlite.wake = wakes::STYLE;
         sqlite.takeover_delay = Duration::from_millis(20);
         sqlite.durability = Durability::Node;
+        #[cfg(target_os = "linux")]
+        {
+            sqlite.holds_in_a_row = Some(crate::turns::MOST_HOLDS);
+        }
     })
 }

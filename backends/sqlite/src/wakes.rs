@@ -12,6 +12,7 @@ use crate::file::DatabaseFile;
 #[cfg(target_os = "linux")]
 use crate::{
     side_files::{SideFiles, number_of},
+    turns::Turns,
     watches::Watches,
 };
 
@@ -40,6 +41,8 @@ pub(super) struct Wakes {
     side_files: Arc<SideFiles>,
     #[cfg(target_os = "linux")]
     watches: Watches,
+    #[cfg(target_os = "linux")]
+    turns: Turns,
 }
 
 /// Ends at the next release of the key, or of another key with the same side file.
@@ -49,7 +52,25 @@ pub(super) type News = BoxFuture<'static, Result<Signal>>;
 impl Wakes {
     pub(super) fn new(database: &Arc<DatabaseFile>, clock: &Clock) -> Self {
         let side_files = Arc::new(SideFiles::new(database.clone()));
-        Self { watches: Watches::new(side_files.clone(), clock.clone()), side_files }
+        Self { watches: Watches::new(side_files.clone(), clock.clone()), side_files, turns: Turns::default() }
+    }
+
+    /// Whether a caller that waits must leave the key to another process. May block for as long as the disk hangs.
+    pub(super) fn gives_way(&self, key: &LockKey, now: BootInstant) -> bool {
+        self.turns.gives_way(&self.side_files, key, now)
+    }
+
+    /// Notes the answer to a caller that waits, for the turns of other processes.
+    pub(super) fn answered(&self, key: &LockKey, is_held: bool, now: BootInstant) {
+        match is_held {
+            true => self.turns.held(key, now),
+            false => self.turns.refused(&self.side_files, key),
+        }
+    }
+
+    /// Notes that a caller does not wait any more.
+    pub(super) fn waits_no_more(&self, key: &LockKey) {
+        self.turns.waits_no_more(key);
     }
 
     /// Wakes the waiters of a key. May block for as long as the disk hangs.
@@ -85,6 +106,14 @@ impl Wakes {
     pub(super) fn new(_: &Arc<DatabaseFile>, _: &Clock) -> Self {
         Self {}
     }
+
+    pub(super) fn gives_way(&self, _: &LockKey, _: BootInstant) -> bool {
+        false
+    }
+
+    pub(super) fn answered(&self, _: &LockKey, _: bool, _: BootInstant) {}
+
+    pub(super) fn waits_no_more(&self, _: &LockKey) {}
 
     pub(super) fn tell(&self, _: &str) {}
 

@@ -103,7 +103,7 @@ async fn probe(client: &Client, shared: &Shared, literal: bool) -> Result<()> {
         dlock_contract::Error::new(
             ErrorKind::PermissionDenied,
             format!(
-                "the account may not make, read and delete nodes below {root}/dlock, and every lock needs this: {}",
+                "the account may not make, read and delete nodes below {root}/dlock, and every lock needs this: {}. Use the account that made them, or acl=open from the beginning",
                 error.message()
             ),
         )

@@ -27,8 +27,8 @@ pub(crate) enum ReleaseOutcome {
     Released,
     /// The store says that this owner no longer held the lock.
     NotOwner,
-    /// The store did not answer. Our thread goes on trying, and the ttl ends the lock at the latest. The lock was held
-    /// to the end: a lease does not end before its time.
+    /// The store did not answer, or only after the end of the lease. Our thread goes on trying, and the ttl ends the lock at
+    /// the latest. The lock was held to the end: a lease does not end before its time.
     Unknown,
     /// The session did not answer. It may have ended at any time, and the lock with it.
     Unconfirmed,
@@ -75,10 +75,15 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
         }
         _ => outcome,
     };
-    let cause = match outcome {
-        ReleaseOutcome::Released | ReleaseOutcome::Unknown | ReleaseOutcome::Unsettled(_) => None,
-        ReleaseOutcome::NotOwner => Some(Box::pin(cause_of_loss(tenure)).await),
-        ReleaseOutcome::Unconfirmed => Some(LossCause::Unconfirmed),
+    // Before the store is asked for the cause.
+    let lease_has_ended = lease_has_ended(tenure);
+    let (outcome, cause) = match outcome {
+        ReleaseOutcome::NotOwner => match Box::pin(cause_of_loss(tenure)).await {
+            LossCause::Store if lease_has_ended && was_held => (ReleaseOutcome::Unknown, None),
+            cause => (outcome, Some(cause)),
+        },
+        ReleaseOutcome::Unconfirmed => (outcome, Some(LossCause::Unconfirmed)),
+        _ => (outcome, None),
     };
     if let Some(cause) = cause.filter(|_| was_held) {
         let held = tenure.shared.clock.now().since(tenure.since);
@@ -158,12 +163,21 @@ impl Undo for LateRelease {
     }
 }
 
+/// Whether the last confirmed lease of this hold has ended by now. If the store then answers that this owner does not hold the
+/// lock, the lease may have ended after the body, on the way of the release. That is no loss.
+fn lease_has_ended(tenure: &Tenure) -> bool {
+    let last = tenure.validity();
+    tenure.store.backend.profile().expiry == Expiry::Lease && tenure.store.clock.now() >= last.from.after(last.granted)
+}
+
 /// Reports the end of a hold at the first try. A failed release does not change when the hold ended.
 fn report_end(tenure: &Tenure, report: ReleaseReport, held: Duration, tried: bool, answer: &Result<Released>) {
     let events = &tenure.shared.events;
     if report != ReleaseReport::Nothing {
         let event = match answer {
-            Ok(Released::NotOwner) if report == ReleaseReport::First => Event::Lost { cause: LossCause::Store, held },
+            Ok(Released::NotOwner) if report == ReleaseReport::First && !lease_has_ended(tenure) => {
+                Event::Lost { cause: LossCause::Store, held }
+            }
             _ => Event::Released { held },
         };
         events.send(&tenure.label, event);

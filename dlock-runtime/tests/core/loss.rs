@@ -82,6 +82,37 @@ fn an_unanswered_release_is_a_loss_if_locks_live_in_sessions() {
     });
 }
 
+/// A lease does not end before its time, so an answer after that time says nothing about the time of the body. An operator's
+/// record does.
+#[test]
+fn a_release_that_is_answered_after_the_end_of_the_lease_is_a_loss_only_if_the_lock_was_broken() {
+    test(async {
+        for (delay, is_broken, lost) in
+            [(100 * MS, false, Some(LossCause::Store)), (SECOND, false, None), (SECOND, true, Some(LossCause::Broken))]
+        {
+            let world = World::new();
+            let guard = world.lock("k").acquire().await.unwrap();
+            world.store.always(Op::Renew, Step::Fail);
+            world.pass(30 * SECOND - 500 * MS).await;
+            match is_broken {
+                true => {
+                    let id = world.lock("k").holders().await.unwrap().holders[0].id.unwrap();
+                    assert!(world.lock("k").break_hold(id).await.unwrap());
+                }
+                false => world.memory.forget(&full("k")),
+            }
+            world.store.next(Op::Release, [Step::Late(delay)]);
+            let mut release = Box::pin(guard.release());
+            assert!(poll_once(&mut release).is_pending());
+            world.pass(delay).await;
+            let kind = release.await.err().map(|error| error.kind().clone());
+            assert_eq!(kind, lost.map(ErrorKind::Lost));
+            assert_eq!(world.events.count("Lost"), usize::from(lost.is_some()));
+            assert_eq!(world.events.count("Released"), usize::from(lost.is_none()));
+        }
+    });
+}
+
 /// The renewal left before the release, and finds the lock gone after it.
 #[test]
 fn an_answer_that_comes_after_the_release_is_no_loss() {

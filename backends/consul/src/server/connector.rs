@@ -53,7 +53,10 @@ impl Route {
     async fn connect(&self) -> Result<Socket> {
         let connect = async |address| {
             let connected = TcpStream::connect(address).await;
-            connected.map_err(|error| Error::outage("no connection to the Consul agent").because(error))
+            connected.map_err(|error| {
+                let text = format!("no connection to the Consul agent ({})", error.kind());
+                Error::outage(text).because(error)
+            })
         };
         let stream = self.names.connect("the Consul agent", (&self.host, self.port), connect).await?;
         // A request is one small packet, and must leave at once.

@@ -23,7 +23,8 @@ impl Handshake {
 
     pub(super) async fn over(&self, stream: TcpStream) -> Result<Socket> {
         let connected = self.0.connect(self.1.clone(), stream).await;
-        Ok(Box::new(connected.map_err(|error| Error::outage("the TLS handshake with Consul failed").because(error))?))
+        let failed = |error| Error::outage(format!("the TLS handshake with Consul failed: {error}"));
+        Ok(Box::new(connected.map_err(failed)?))
     }
 }
 

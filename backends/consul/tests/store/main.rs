@@ -4,6 +4,7 @@ mod clock;
 mod cluster;
 mod faults;
 mod fenced;
+mod first_contact;
 mod forms;
 mod literal;
 mod nodes;

@@ -13,7 +13,7 @@ use crate::rights::{ENOUGH, strict, token};
 use crate::server::{LONG, fresh, open};
 
 /// The options of a server that speaks TLS on this port, and wants a certificate from its clients.
-fn with_tls(certificates: &Certificates, port: u16) -> Vec<String> {
+pub(crate) fn with_tls(certificates: &Certificates, port: u16) -> Vec<String> {
     let mut extra = vec![format!("-hcl=ports{{https={port}}}"), "-hcl=verify_incoming_https=true".into()];
     for (option, name) in [("cert_file", "server.pem"), ("key_file", "server.key"), ("ca_file", "ca.pem")] {
         extra.push(format!("-hcl={option}=\"{}\"", certificates.file(name)));

@@ -6,6 +6,7 @@ mod combined;
 mod combined_faults;
 mod faults;
 mod fenced;
+mod first_contact;
 mod forms;
 mod late;
 mod leases;

@@ -10,6 +10,7 @@ mod hold;
 mod identity;
 mod profile;
 mod ready;
+mod two_stores;
 mod undo;
 mod undo_limits;
 
@@ -75,6 +76,12 @@ impl PairKind {
             Self::Equals { .. } => ["old store", "new store"],
         }
     }
+
+    /// The error if both are one store.
+    fn one_store(self) -> Error {
+        let ([one, other], option) = (self.names(), if self == Self::Gate { "authority" } else { "new" });
+        Error::config(option, format!("the {one} and the {other} must be two stores, but they are the same one"))
+    }
 }
 
 impl InOrder {
@@ -85,15 +92,11 @@ impl InOrder {
         closes_members: bool,
     ) -> Result<Self> {
         let [first, second] = stores;
-        let [one, other] = kind.names();
         if Arc::ptr_eq(&first, &second) {
-            return Err(Error::config(
-                if kind == PairKind::Gate { "authority" } else { "new" },
-                format!("the {one} and the {other} must be two stores, but they are the same one"),
-            ));
+            return Err(kind.one_store());
         }
         check_same_identity(&*first, &*second, kind)?;
-        for (store, name) in [(&first, one), (&second, other)] {
+        for (store, name) in [&first, &second].into_iter().zip(kind.names()) {
             check_has_no_row_locks(&**store, name)?;
         }
         Ok(Self {

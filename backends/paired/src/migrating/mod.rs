@@ -29,9 +29,9 @@ pub struct Migrating {
 
 /// The store from which the fencing token and a permit's slot come.
 ///
-/// Each store counts its own tokens, and tokens of two stores cannot be compared. So all processes that run at the same time
-/// must use one store's: the old store's while any process uses only the old store, and the new store's while any process
-/// uses only the new one.
+/// Each store counts its own tokens and slots: tokens of two stores cannot be compared, and a slot of one may be taken in the
+/// other. So all processes that run at the same time must use one store's: the old store's while any process uses only the old
+/// store, and the new store's while any process uses only the new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Numbers {
@@ -46,6 +46,15 @@ impl Migrating {
     /// A migration from an old store to a new one.
     pub fn builder(old: Arc<dyn Backend>, new: Arc<dyn Backend>) -> MigratingBuilder {
         MigratingBuilder { old, new, numbers: Numbers::Old, clock: Clock::system(), closes_members: true }
+    }
+
+    /// Tries both stores with a lock that nobody else wants, to see that they are not one store: one server
+    /// has many URLs. A store that does not answer is not judged.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are one store.
+    pub async fn check_two_stores(&self) -> Result<()> {
+        self.stores.check_two_stores(self.profile.ttl).await
     }
 }
 
@@ -78,7 +87,7 @@ impl MigratingBuilder {
         self
     }
 
-    /// Makes the store. Neither member is asked.
+    /// Makes the store. Neither member is asked: [`Migrating::check_two_stores`] does that.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are the same store, if no ttl fits

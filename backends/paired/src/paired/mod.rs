@@ -44,6 +44,15 @@ impl Paired {
     pub fn builder(gate: Arc<dyn Backend>, authority: Arc<dyn Backend>) -> PairedBuilder {
         PairedBuilder { gate, authority, gate_down: GateDown::Fail, clock: Clock::system(), closes_members: true }
     }
+
+    /// Tries both stores with a lock that nobody else wants, to see that they are not one store: one server
+    /// has many URLs. A store that does not answer is not judged.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are one store.
+    pub async fn check_two_stores(&self) -> Result<()> {
+        self.stores.check_two_stores(self.profile.ttl).await
+    }
 }
 
 /// Settings of a [`Paired`].
@@ -75,7 +84,7 @@ impl PairedBuilder {
         self
     }
 
-    /// Makes the pair. No store is asked.
+    /// Makes the pair. No store is asked: [`Paired::check_two_stores`] does that.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are the same store, if no ttl fits

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
+use dlock_contract::{Attempt, Backend, Hold, Mode as LockMode, Queue, Released, Standing};
+use dlock_memory::Memory;
 use dlock_paired::{Migrating, Numbers};
 use dlock_testkit::Mode;
 use dlock_testkit::holds::{claim, claim_on, confirm, stand, take, token};
@@ -118,4 +119,43 @@ async fn a_waiter_comes_through_both() {
     kit.authority.store.release(&in_new).await.unwrap();
     let hold = dlock_testkit::holds::wait(&both, &ours, SOON).await;
     both.release(&hold).await.unwrap();
+}
+
+/// Worker ids are made of slots: no two holders of a permit may have the same one, in each fleet that the page allows for
+/// functions that use them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_two_holders_of_a_permit_have_one_slot_in_a_mixed_fleet() {
+    let kit = Kit::new().await;
+    let (redis, memory) = (kit.gate.store.clone(), Arc::new(Memory::new()) as Arc<dyn Backend>);
+    for [old, new] in [[redis.clone(), memory.clone()], [memory, redis]] {
+        let both = |numbers| {
+            let stores = Migrating::builder(old.clone(), new.clone()).numbers(numbers).keep_members_open();
+            Arc::new(stores.build().unwrap()) as Arc<dyn Backend>
+        };
+        let fleets = [
+            ("the old store, and the migration", vec![old.clone(), both(Numbers::Old)]),
+            ("the migration", vec![both(Numbers::Old), both(Numbers::Old)]),
+            ("the migration with numbers=new", vec![both(Numbers::New), both(Numbers::New)]),
+            ("the migration with numbers=new, and the new store", vec![both(Numbers::New), new.clone()]),
+        ];
+        for (fleet, members) in fleets {
+            let key = claim("workers", TTL).key.clone();
+            let mut random = fastrand::Rng::with_seed(32);
+            let mut held: Vec<(&Arc<dyn Backend>, Hold)> = Vec::new();
+            for _ in 0..60 {
+                if !held.is_empty() && random.bool() {
+                    let (member, hold) = held.swap_remove(random.usize(..held.len()));
+                    assert_eq!(member.release(&hold).await.unwrap(), Released::Released);
+                    continue;
+                }
+                let member = random.choice(&members).unwrap();
+                let claim = claim_on(&key, TTL, |claim| claim.mode = LockMode::permits(6));
+                if let Attempt::Acquired(hold) = member.try_acquire(&claim, Queue::Leave).await.unwrap() {
+                    let slot = hold.slot.unwrap();
+                    assert!(held.iter().all(|(_, other)| other.slot != Some(slot)), "{fleet}: two holders have {slot}");
+                    held.push((member, hold));
+                }
+            }
+        }
+    }
 }

@@ -18,6 +18,8 @@ mod readers;
 mod runs;
 mod tokens;
 #[cfg(target_os = "linux")]
+mod turns;
+#[cfg(target_os = "linux")]
 mod users;
 #[cfg(target_os = "linux")]
 mod wake_limits;

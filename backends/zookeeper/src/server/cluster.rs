@@ -3,16 +3,24 @@
 use std::fmt;
 use std::time::Duration;
 
-use dlock_contract::{Address, BootInstant, Clock, Error, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_contract::engine::Names;
+use dlock_contract::{
+    Address, BootInstant, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm,
+};
+use futures::future::join_all;
+use tokio::net::TcpStream;
 use zookeeper_client::{Acls, Client, Connector, Error as ClientError, SessionInfo};
 
 use crate::queue::Layout;
+use crate::server::fault::FIRST_CONTACT;
 
 const DEFAULT_PORT: u16 = 2181;
 /// A connection that has not answered for this time is given up. If two fifths of the session timeout are less, they count.
 const CONNECTION_TIMEOUT: Duration = Duration::from_millis(1500);
 /// How long one host may take to say whether it knows a session.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the hosts may take to say why there is no session. A resolver that is slow takes seconds for an unknown name.
+const REASON_TIMEOUT: Duration = Duration::from_secs(4);
 /// The timeout of that session.
 const PROBE_SESSION: Duration = Duration::from_secs(20);
 /// The length of the host list that the client library gets; it repeats the hosts. The library tries the whole list in random
@@ -168,6 +176,35 @@ impl Cluster {
             }
         }
         Ok(())
+    }
+
+    /// Adds to the error of an opening why there is no session. The client library does not tell, so the hosts are connected to.
+    pub(crate) async fn explain(&self, error: Error, clock: &Clock) -> Error {
+        if *error.kind() != ErrorKind::Outage {
+            return error.advise(&FIRST_CONTACT);
+        }
+        let names = Names::default();
+        let hosts = self.hosts.split(',').filter_map(|host| host.rsplit_once(':'));
+        let reached = hosts.map(|(name, port)| async {
+            let connect = async |address| {
+                let connected = TcpStream::connect(address).await;
+                connected.map_err(|error| {
+                    Error::outage(format!("{}; check the host and the port, and whether ZooKeeper runs", error.kind()))
+                })
+            };
+            let (name, port) = (name.trim_matches(['[', ']']), port.parse().unwrap_or(DEFAULT_PORT));
+            names.connect("the ZooKeeper server", (name, port), connect).await.map(drop)
+        });
+        let by = clock.now().after(REASON_TIMEOUT);
+        let reached = clock.timeout_at(by, join_all(reached)).await;
+        // A host that accepts connections and gives no session says more than one that is down.
+        let reached = reached.filter(|hosts| hosts.iter().all(Result::is_err));
+        let why = reached.and_then(|hosts| hosts.into_iter().find_map(Result::err));
+        let advice = why.as_ref().map_or(
+            "check the host and the firewall, that the port is ZooKeeper's, and whether it speaks TLS (tls=verify) or not (tls=off)",
+            Error::message,
+        );
+        error.advise(&[FIRST_CONTACT[2], ("", advice)])
     }
 
     async fn connect_to(&self, connector: Connector, hosts: &str) -> Result<Client, ClientError> {

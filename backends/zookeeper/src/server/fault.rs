@@ -3,6 +3,13 @@
 use dlock_contract::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
 
+/// What to do about the words of an error when a store is opened.
+pub(crate) const FIRST_CONTACT: [(&str, &str); 3] = [
+    ("authentication failed", "check the user and the password in the URL, and `auth`"),
+    ("read-only", "name the other servers of its ensemble too"),
+    ("certificate", "check that `ca` has the authority that signs the servers' certificates"),
+];
+
 /// The error of the contract for an error of the client library.
 pub(crate) fn fault(error: &ClientError) -> Error {
     let (kind, text) = match error {

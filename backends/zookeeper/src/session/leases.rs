@@ -13,7 +13,7 @@ use zookeeper_client::{Client, Error as ClientError};
 use super::connect::connect;
 use super::lease::Lease;
 use crate::server::cluster::Cluster;
-use crate::server::fault::fault;
+use crate::server::fault::{FIRST_CONTACT, fault};
 use crate::server::four_letter;
 
 /// The shortest session timeout that is requested. A connection must be made within a part of it, so where this takes
@@ -51,9 +51,9 @@ impl Leases {
         let long = match connect(&cluster, clock, longest).await {
             Ok(long) => long,
             Err(error) if *error.kind() == ErrorKind::Outage && is_read_only(&cluster, clock).await => {
-                return Err(fault(&ClientError::NotReadOnly).because(error));
+                return Err(fault(&ClientError::NotReadOnly).because(error).advise(&FIRST_CONTACT));
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(cluster.explain(error, clock).await),
         };
         cluster.check_ensemble(clock).await?;
         let mut shortest = SHORTEST;

@@ -7,6 +7,7 @@ mod counter;
 mod defaults;
 mod ensemble;
 mod fenced;
+mod first_contact;
 mod foreign;
 mod forms;
 mod health;

@@ -10,9 +10,8 @@ use futures::future::join_all;
 
 use crate::kit::{claim, lock, open, opened};
 
-#[tokio::test]
-async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
-    let (certificates, port) = (Certificates::make().unwrap(), free_port());
+/// A server that speaks TLS on this port, and wants a certificate from its clients.
+pub(crate) fn with_tls(certificates: &Certificates, port: u16) -> servers::ZooKeeper {
     let file = |name| certificates.file(name);
     let both = ["server.key", "server.pem"].map(|name| fs::read_to_string(file(name)).unwrap()).concat();
     let store = file("server-store.pem");
@@ -27,8 +26,14 @@ async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
         "ssl.clientAuth=need".into(),
     ];
     let java = vec!["-Dzookeeper.serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".into()];
-    let recipe = servers::ZooKeeper { settings: settings.into(), java, ..servers::ZooKeeper::default() };
-    let _server = Instance::start(recipe).unwrap();
+    servers::ZooKeeper { settings: settings.into(), java, ..servers::ZooKeeper::default() }
+}
+
+#[tokio::test]
+async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
+    let (certificates, port) = (Certificates::make().unwrap(), free_port());
+    let file = |name| certificates.file(name);
+    let _server = Instance::start(with_tls(&certificates, port)).unwrap();
     let (ca, client) = (file("ca.pem"), format!("cert={}&key={}", file("client.pem"), file("client.key")));
     for host in ["127.0.0.1", "localhost"] {
         let store = opened(&format!("zk://{host}:{port}?tls=verify&ca={ca}&{client}")).await;

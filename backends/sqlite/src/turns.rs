@@ -1,0 +1,93 @@
+//! At most eight holds in a row go to one process while another one waits for the same key.
+//!
+//! A process that waits has a shared lock on a file of the key, beside its side file. A process that has had its share tries an exclusive
+//! one: if it does not get it, it leaves the key to the others for a moment. The kernel drops the locks of a dead process.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, LockKey};
+
+use crate::side_files::{Number, SideFiles, number_of};
+
+/// The most holds that a process has in a row while another process waits.
+pub(crate) const MOST_HOLDS: u32 = 8;
+
+/// Holds with a longer pause between them are no row.
+const A_ROW: Duration = Duration::from_secs(1);
+
+/// How long the key is left to others, which may stand still. Afterwards a new row begins.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The most keys that are remembered.
+const MOST_KEYS: usize = 4096;
+
+/// The keys that this store has held or waited for lately.
+#[derive(Debug, Default)]
+pub(crate) struct Turns {
+    /// The locked files of keys that it waits for.
+    waiting: Mutex<HashMap<Number, OwnedFd>>,
+    rows: Mutex<HashMap<LockKey, Row>>,
+}
+
+#[derive(Debug)]
+struct Row {
+    holds: u32,
+    last: BootInstant,
+    /// Since when the key is left to others.
+    given_way: Option<BootInstant>,
+}
+
+impl Turns {
+    /// Whether the caller must leave the key, which may be free, to another process.
+    pub(crate) fn gives_way(&self, side_files: &SideFiles, key: &LockKey, now: BootInstant) -> bool {
+        let mut rows = lock(&self.rows);
+        let Some(row) = rows.get_mut(key) else { return false };
+        if row.holds < MOST_HOLDS || now.since(row.last) >= A_ROW {
+            return false;
+        }
+        // A lock of this store's own would be in the way, of another key with this side file.
+        let number = number_of(key.as_str());
+        let is_waited_for = !lock(&self.waiting).contains_key(&number) && side_files.is_waited_for(key.as_str());
+        let since = *row.given_way.get_or_insert(now);
+        let gives_way = is_waited_for && now.since(since) < PATIENCE;
+        if !gives_way {
+            rows.remove(key);
+        }
+        gives_way
+    }
+
+    /// Notes a hold of this store.
+    pub(crate) fn held(&self, key: &LockKey, now: BootInstant) {
+        self.waits_no_more(key);
+        let mut rows = lock(&self.rows);
+        if rows.len() >= MOST_KEYS {
+            rows.retain(|_, row| now.since(row.last) < A_ROW);
+        }
+        let before = rows.get(key).filter(|row| now.since(row.last) < A_ROW).map_or(0, |row| row.holds);
+        if rows.len() < MOST_KEYS || rows.contains_key(key) {
+            rows.insert(key.clone(), Row { holds: before.saturating_add(1), last: now, given_way: None });
+        }
+    }
+
+    /// Notes that another process has the lock, and that a caller of this one waits.
+    pub(crate) fn refused(&self, side_files: &SideFiles, key: &LockKey) {
+        lock(&self.rows).remove(key);
+        let mut waiting = lock(&self.waiting);
+        if !waiting.contains_key(&number_of(key.as_str()))
+            && let Some(file) = side_files.wait_for(key.as_str())
+        {
+            waiting.insert(number_of(key.as_str()), file);
+        }
+    }
+
+    pub(crate) fn waits_no_more(&self, key: &LockKey) {
+        lock(&self.waiting).remove(&number_of(key.as_str()));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
