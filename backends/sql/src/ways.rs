@@ -105,15 +105,22 @@ impl Ways {
 
     /// Notes the way of the key's namespace in the table, or fails if another one stands there.
     pub(crate) async fn agree<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<()> {
-        let (name, context) = (way_name(key), session.context.clone());
-        let values = [Value::Text(&name), Value::Text(self.word())];
-        let mut rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;
-        if rows.is_empty() {
-            session.insert(&context.statements.write_meta, &values).await?;
-            rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;
+        if !self.stands(session, key).await? {
+            let (name, context) = (way_name(key), session.context.clone());
+            session.insert(&context.statements.write_meta, &[Value::Text(&name), Value::Text(self.word())]).await?;
+            if !self.stands(session, key).await? {
+                self.compare(key, "")?;
+            }
         }
-        let found = rows.first().and_then(|row| row.first()).map_or("", |word| word.text());
-        self.compare(key, found)
+        Ok(())
+    }
+
+    /// Whether a way of the key's namespace stands in the table. Fails if it is another one.
+    pub(crate) async fn stands<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<bool> {
+        let (name, context) = (way_name(key), session.context.clone());
+        let rows = session.ask(&context.statements.read_meta, &[Value::Text(&name)]).await?.rows;
+        let Some(word) = rows.first().and_then(|row| row.first()) else { return Ok(false) };
+        self.compare(key, word.text()).map(|()| true)
     }
 
     fn other_way(&self, key: &LockKey, found: &str) -> Error {

@@ -1,5 +1,7 @@
 //! Lease rows in a database of MySQL or MariaDB.
 
+use std::time::Duration;
+
 use dlock::{Clock, Result};
 use dlock_mysql::lease::{self, MySql};
 use dlock_sql::LeaseRow;
@@ -29,6 +31,9 @@ pub(crate) const SUMMER_TIME: &str = "SET GLOBAL time_zone = 'SYSTEM'";
 
 /// The seconds of the local time, in a session with the server's zone.
 pub(crate) const LOCAL_NOW: &str = "SET time_zone = DEFAULT; SELECT TIMESTAMPDIFF(SECOND, '1970-01-01', NOW())";
+
+/// So long a waiter of a room keeps its place in the line.
+pub(crate) const KEEPS_ITS_PLACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Whether a session may end because the server's clock was set forward.
 pub(crate) const JUMPS_END_SESSIONS: bool = false;
