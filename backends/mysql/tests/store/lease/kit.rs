@@ -67,19 +67,37 @@ pub(crate) fn java_until(seconds: u32) -> String {
 /// Statements that change the time zone of new sessions.
 pub(crate) const ZONES: [&str; 2] = ["SET GLOBAL time_zone = '+13:00'", "SET GLOBAL time_zone = '-11:00'"];
 
-/// Tables that lose what a lock needs.
-pub(crate) const WRONG_SHEDLOCK: [&str; 6] = [
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
-        locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL)",
-    "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
-        locked_by VARCHAR(255) NOT NULL)",
-    "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
-        locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name, locked_by))",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
-        locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(255) NOT NULL) ENGINE=MyISAM",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
-        locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(20) NOT NULL)",
+/// Whether the session's zone changes what a `TIMESTAMP` of ShedLock's table says.
+pub(crate) const TIMESTAMPS_HAVE_A_ZONE: bool = true;
+
+/// Tables that lose what a lock needs, and what is told of them.
+pub(crate) const WRONG_SHEDLOCK: [(&str, &str); 6] = [
+    ("CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)", "`lock_until` is missing"),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
+            locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL)",
+        "`lock_until` is timestamp",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+            locked_by VARCHAR(255) NOT NULL)",
+        "`name` alone",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+            locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name, locked_by))",
+        "`name` alone",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
+            locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(255) NOT NULL) ENGINE=MyISAM",
+        "MyISAM",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
+            locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(20) NOT NULL)",
+        "`locked_by` is varchar(20)",
+    ),
 ];
 
 /// ShedLock's own, and others that people have.
