@@ -182,7 +182,9 @@ impl ShedlockTable {
     #[must_use]
     pub fn unfit(&self, quote: char, why: &str, mend: &str) -> Error {
         let table = self.in_statement(quote);
-        let text = format!("ShedLock's table {table}: {why}. This mends it, while no program locks in it: ALTER TABLE {table} {mend}");
+        let text = format!(
+            "ShedLock's table {table}: {why}. This mends it, while no program locks in it: ALTER TABLE {table} {mend}"
+        );
         Error::new(ErrorKind::SchemaMismatch, text)
     }
 

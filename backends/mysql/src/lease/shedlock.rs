@@ -113,7 +113,8 @@ pub(super) async fn check(conn: &mut MySqlConnection, of: &ShedlockTable) -> Res
         let column = column_of(row).map_err(fault)?;
         let engine: Option<String> = row.try_get(4).map_err(fault)?;
         if !engine.as_ref().is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
-            let why = format!("its engine is {}, and must be InnoDB", engine.as_deref().unwrap_or("none, as of a view"));
+            let why =
+                format!("its engine is {}, and must be InnoDB", engine.as_deref().unwrap_or("none, as of a view"));
             return Err(of.unfit(QUOTE, &why, "ENGINE = InnoDB"));
         }
         let key: [i64; 2] = [row.try_get_unchecked(5).map_err(fault)?, row.try_get_unchecked(6).map_err(fault)?];

@@ -125,7 +125,9 @@ pub(super) async fn check(conn: &mut PgConnection, of: &ShedlockTable) -> Result
             return unfit("its column `name` has no unique index of its own", "ADD UNIQUE (name)");
         }
         if let Some(index) = row.try_get::<Option<String>, _>(7).map_err(fault)? {
-            let why = format!("its unique constraint `{index}` is DEFERRABLE, so no insert can leave out a row that is there");
+            let why = format!(
+                "its unique constraint `{index}` is DEFERRABLE, so no insert can leave out a row that is there"
+            );
             return unfit(&why, &format!("DROP CONSTRAINT {index}, ADD UNIQUE (name)"));
         }
         columns.push(column);
@@ -173,7 +175,11 @@ fn judge(column: &str, found: Option<&ColumnType>) -> Option<(&'static str, Stri
             (is_time, "TIMESTAMP without a time zone, with at least three decimals", "TIMESTAMP")
         }
     };
-    let using = if is(&|found| found.base == "timestamptz") { format!(" USING {column} AT TIME ZONE 'UTC'") } else { String::new() };
+    let using = if is(&|found| found.base == "timestamptz") {
+        format!(" USING {column} AT TIME ZONE 'UTC'")
+    } else {
+        String::new()
+    };
     let mend = match found {
         Some(_) => format!("ALTER {column} TYPE {data}{using}"),
         None => format!("ADD {column} {data} NOT NULL"),

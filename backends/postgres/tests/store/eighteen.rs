@@ -5,8 +5,8 @@ use std::time::Duration;
 use dlock::Held;
 use dlock_contract::{Backend, Released, Signal, Standing};
 use dlock_testkit::holds::{confirm, token};
-use dlock_testkit::wait_until;
 use dlock_testkit::servers::{Postgres, PostgresRelease};
+use dlock_testkit::wait_until;
 
 use crate::cases::room::{granted, out_of_the_room, stand_in_line};
 use crate::kit::{Database, start};

@@ -263,7 +263,9 @@ impl<D: NamedDialect> NamedShared<D> {
         let name = way_name(key);
         let found = self.look(move |context, conn| {
             let name = name.clone();
-            Box::pin(async move { Ok(run(context, conn, &context.common.read_meta, &[Value::Text(&name)]).await?.rows) })
+            Box::pin(
+                async move { Ok(run(context, conn, &context.common.read_meta, &[Value::Text(&name)]).await?.rows) },
+            )
         });
         let rows = found.await?;
         rows.first().and_then(|row| row.first()).map_or(Ok(()), |word| self.ways.compare(key, word.text()))

@@ -95,10 +95,7 @@ async fn a_lock_is_passed_on_in_one_store_while_waiters_of_another_store_send_no
         hold = pass(&database, &one, &hold, "a").await.expect("the row was not passed on");
     }
     let kept = proxy.kept();
-    assert!(
-        began.elapsed() > KEEPS_ITS_PLACE || kept.iter().all(|&kept| kept == 0),
-        "the waiter sent {kept:?} bytes"
-    );
+    assert!(began.elapsed() > KEEPS_ITS_PLACE || kept.iter().all(|&kept| kept == 0), "the waiter sent {kept:?} bytes");
     assert_eq!(proxy.connections(), connections);
     drop(wake);
 }

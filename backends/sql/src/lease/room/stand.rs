@@ -46,7 +46,9 @@ pub(crate) async fn stand<D: Dialect>(
             line(move || match error.kind() {
                 ErrorKind::Outage => tracing::debug!(%error, "a waiter of a lease row left its waiting room"),
                 // It comes again at each wait.
-                _ => tracing::warn!(%error, "waiters of lease rows poll, because the server refuses their waiting room"),
+                _ => {
+                    tracing::warn!(%error, "waiters of lease rows poll, because the server refuses their waiting room")
+                }
             });
             sessions.close_for_a_while();
             Outcome::Ask
