@@ -126,7 +126,8 @@ impl Ways {
     fn other_way(&self, key: &LockKey, found: &str) -> Error {
         let text = format!(
             "the locks of this namespace are taken by way={found} in this database, and here by way={}. Locks of the two ways do \
-             not exclude each other: use one way, with one table, everywhere, or another namespace. To change it, stop all programs \
+             not exclude each other: use one way, with one table, everywhere, or another namespace. If the locks of the two stores have \
+             nothing to do with each other, give one of them a `table_prefix` of its own. To change it, stop all programs \
              that use the namespace, and delete the row `{}` of dlock_meta, whose name begins with the URL's `table_prefix` if it has \
              one",
             self.word,

@@ -43,13 +43,15 @@ pub(crate) async fn stand<D: Dialect>(
         Ok(outcome) => outcome,
         // Not an error of the call: the caller asks by itself, and polls for a while.
         Err(error) => {
-            line(move || match error.kind() {
-                ErrorKind::Outage => tracing::debug!(%error, "a waiter of a lease row left its waiting room"),
+            match error.kind() {
+                ErrorKind::Outage => {
+                    line(move || tracing::debug!(%error, "a waiter of a lease row left its waiting room"));
+                }
                 // It comes again at each wait.
                 _ => {
-                    tracing::warn!(%error, "waiters of lease rows poll, because the server refuses their waiting room")
+                    line(move || tracing::warn!(%error, "waiters poll, because the server refuses their waiting room"))
                 }
-            });
+            }
             sessions.close_for_a_while();
             Outcome::Ask
         }
