@@ -85,6 +85,16 @@ pub trait Backend: Send + Sync + 'static {
     /// If a lock could not be taken now: no answer, a replica, missing rights, a schema of another release.
     fn ready(&self) -> BoxFuture<'_, Result<Health>>;
 
+    /// Whether locks may be taken in the namespace of this key, as far as that differs between namespaces: for a readiness
+    /// probe. Changes nothing.
+    ///
+    /// # Errors
+    /// If the store refuses all locks of the namespace, for instance because other programs lock it in another way.
+    fn admits<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<()>> {
+        let _ = key;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Ending a hold and keeping its key (`min_hold`), if this instance offers it. Like every power, it is offered at each
     /// call or at none.
     fn keeps(&self) -> Option<&dyn Keeps> {

@@ -33,6 +33,7 @@ async fn a_body_that_lost_its_lock_is_dropped_unless_on_lost_is_continue() {
         for (outcome, output) in [(default, None), (cancel, None), (goes_on, Some(1))] {
             let Outcome::Lost(came, error) = outcome else { panic!("{outcome:?}") };
             assert_eq!((came, error.kind()), (output, &ErrorKind::Lost(LossCause::Deadline)));
+            assert!(error.to_string().contains("it is not renewed"), "{error}");
         }
     })
     .await;

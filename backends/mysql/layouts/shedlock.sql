@@ -1,6 +1,6 @@
 CREATE TABLE shedlock (
     name VARCHAR(64) COLLATE utf8mb4_bin NOT NULL PRIMARY KEY,
-    lock_until TIMESTAMP(3) NOT NULL,
-    locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3),
+    lock_until DATETIME(3) NOT NULL,
+    locked_at DATETIME(3) NOT NULL,
     locked_by VARCHAR(255) NOT NULL
 ) ENGINE=InnoDB

@@ -16,11 +16,11 @@
 //! ```
 
 use dlock_contract::engine::judge;
-use dlock_contract::{Fence, Result};
+use dlock_contract::{Error, ErrorKind, Fence, Result};
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
 
-use crate::server::fault::fault;
+use crate::server::fault::{fault, number};
 
 /// One row for each resource. It must stay as long as the resource exists, because it has the highest token seen.
 const CREATE: &str = "\
@@ -63,9 +63,18 @@ pub async fn admit(conn: &mut MySqlConnection, fence: &Fence, resource: &str) ->
         .bind(fence.get())
         .execute(&mut *conn)
         .await
-        .map_err(fault)?;
+        .map_err(unprepared)?;
     // Always read: the count of changed rows depends on the flags of the caller's connection, so it tells nothing.
     let row = sqlx::query(SEEN).bind(resource.as_bytes()).fetch_one(conn).await.map_err(fault)?;
     let key: Vec<u8> = row.try_get(0).map_err(fault)?;
     judge(fence, &key, row.try_get(1).map_err(fault)?)
+}
+
+fn unprepared(error: sqlx::Error) -> Error {
+    if number(&error) == Some(1146) {
+        let text =
+            "the table `dlock_fenced` is missing: call `dlock::fenced::mysql::prepare` once, before the first `admit`";
+        return Error::new(ErrorKind::SchemaMismatch, text).because(error);
+    }
+    fault(error)
 }

@@ -16,10 +16,10 @@
 //! ```
 
 use dlock_contract::engine::judge;
-use dlock_contract::{Fence, Result};
+use dlock_contract::{Error, ErrorKind, Fence, Result};
 use sqlx::postgres::PgConnection;
 
-use crate::server::fault::fault;
+use crate::server::fault::{fault, state};
 
 /// One row for each resource. It must stay as long as the resource exists, because it has the highest token seen.
 const CREATE: &str = "\
@@ -58,6 +58,14 @@ pub async fn admit(conn: &mut PgConnection, fence: &Fence, resource: &str) -> Re
     // A token is below 2^53.
     let token = i64::try_from(fence.get()).unwrap_or(i64::MAX);
     let raise = sqlx::query_as(RAISE).bind(resource).bind(fence.key().as_str()).bind(token);
-    let (key, seen): (String, i64) = raise.fetch_one(conn).await.map_err(fault)?;
+    let (key, seen): (String, i64) = raise.fetch_one(conn).await.map_err(unprepared)?;
     judge(fence, key.as_bytes(), u64::try_from(seen).unwrap_or_default())
+}
+
+fn unprepared(error: sqlx::Error) -> Error {
+    if state(&error).as_deref() == Some("42P01") {
+        let text = "the table `dlock_fenced` is missing: call `dlock::fenced::postgres::prepare` once, before the first `admit`";
+        return Error::new(ErrorKind::SchemaMismatch, text).because(error);
+    }
+    fault(error)
 }

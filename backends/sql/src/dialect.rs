@@ -82,9 +82,12 @@ pub trait Rooms<Conn>: Send + Sync {
     /// Whether somebody is in a room. It is asked over a session that is in none.
     fn is_occupied<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// Enters a room, and waits for that at most this long, in one message: a session that asks again goes to the end
-    /// of the queue. It is a message without the statement that takes the row. If the client is gone, some servers end
-    /// the wait and go on with what follows in the message. False if the room is still occupied.
+    /// The longest wait of one message. A session that asks again goes to the end of the queue.
+    fn longest_wait(&self) -> Duration;
+
+    /// Enters a room, and waits for that at most this long, in one message. It is a message without the statement that takes
+    /// the row. If the client is gone, some servers end the wait and go on with what follows in the message. False if the
+    /// room is still occupied.
     fn enter<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName, wait: Duration)
     -> BoxFuture<'a, sqlx::Result<bool>>;
 

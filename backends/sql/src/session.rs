@@ -105,6 +105,13 @@ impl<D: Dialect> StatementSession<D> {
         })
     }
 
+    /// Whether the server has no session for this connection alone, as behind a pooler of transactions. Then no other connection
+    /// can end what was sent here: an insert whose commit arrives late would be a held lock, and no abandon would see its row
+    /// before. A change of a row that is there keeps it locked until then, so an abandon waits for it.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.mark.is_none()
+    }
+
     /// Whether the next job may run on it.
     pub(crate) async fn is_usable(&mut self) -> bool {
         let now = self.context.clock.now();

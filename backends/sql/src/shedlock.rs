@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Address, Claim, Error, ErrorKind, HoldId, Listing, LockKey, Note, Result, TtlRange};
+use dlock_contract::{Address, Claim, Error, ErrorKind, Health, HoldId, Listing, LockKey, Note, Result, TtlRange};
 
 use crate::row::{RowName, end_of};
 use crate::settings::is_identifier;
@@ -158,6 +158,67 @@ impl ShedlockTable {
         let quoted = |name: &str| if is_identifier(name) { name.to_owned() } else { format!("{quote}{name}{quote}") };
         let schema = self.schema.iter().map(String::as_str);
         schema.chain([self.name.as_str()]).map(quoted).collect::<Vec<_>>().join(".")
+    }
+
+    /// The statement that makes it. `definition` is the shipped one.
+    #[must_use]
+    pub fn create(&self, quote: char, definition: &str) -> String {
+        definition.trim().replacen("CREATE TABLE shedlock", &format!("CREATE TABLE {}", self.in_statement(quote)), 1)
+    }
+
+    /// The error for a table that is missing. `is_forbidden`: the account may not make it.
+    #[must_use]
+    pub fn missing(&self, quote: char, definition: &str, is_forbidden: bool) -> Error {
+        let (kind, why) = match is_forbidden {
+            true => (ErrorKind::PermissionDenied, "the account sees no such table and may not make it"),
+            false => (ErrorKind::SchemaMismatch, "it is missing"),
+        };
+        let create = self.create(quote, definition);
+        let text = format!("{why}; let shedlock_create=yes in the URL create it, or do it: {create}");
+        Error::new(kind, format!("ShedLock's table {}: {text}", self.in_statement(quote)))
+    }
+
+    /// The error for a table that cannot hold locks. `mend` is the end of the `ALTER TABLE` that mends it.
+    #[must_use]
+    pub fn unfit(&self, quote: char, why: &str, mend: &str) -> Error {
+        let table = self.in_statement(quote);
+        let text = format!(
+            "ShedLock's table {table}: {why}. This mends it, while no program locks in it: ALTER TABLE {table} {mend}"
+        );
+        Error::new(ErrorKind::SchemaMismatch, text)
+    }
+
+    /// Checks the four columns. `found` has the name and type of each column of the table; `judge` says of a column's name and
+    /// type what dlock needs instead, and the end of the `ALTER TABLE` that makes it so.
+    ///
+    /// # Errors
+    /// For the first column that is missing, or that loses what a lock needs.
+    pub fn check_columns<T: std::fmt::Display>(
+        &self,
+        quote: char,
+        found: &[(String, T)],
+        judge: impl Fn(&str, Option<&T>) -> Option<(&'static str, String)>,
+    ) -> Result<()> {
+        for column in ["name", "lock_until", "locked_at", "locked_by"] {
+            let found = found.iter().find(|(name, _)| name.eq_ignore_ascii_case(column)).map(|(_, found)| found);
+            if let Some((need, mend)) = judge(column, found) {
+                let is = found.map_or_else(|| "is missing".to_owned(), |found| format!("is {found}"));
+                return Err(self.unfit(quote, &format!("its column `{column}` {is}, and must be {need}"), &mend));
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the finding of a readiness probe about rows with a later `locked_at` than the server's time.
+    #[must_use]
+    pub fn told_in(&self, health: Health, later: i64) -> Health {
+        match later {
+            0 => health,
+            _ => health.finding(format!(
+                "{later} rows of ShedLock's table have a `locked_at` in the future, so some Java node writes the time of its own clock \
+                 or zone, and locks may be taken twice: let all Java nodes use usingDbTime()"
+            )),
+        }
     }
 
     /// The error for tables whose names differ from it in case or schema alone: one of them is the Java nodes'.

@@ -33,6 +33,13 @@ const CREATE: &str = "\
     INSERT INTO {locks} (k, owner, token, expires_us, note, hold, long_key) VALUES ( \
         $1, $2, {draw}GREATEST({now}, {swept}){drawn}, {now} + $3, $4, $5, $6){unless_there}{tells}";
 
+/// Makes a row that nobody holds.
+///
+/// Values: name, whole key.
+const MAKE_FREE: &str = "\
+    INSERT INTO {locks} (k, token, expires_us, note, hold, long_key) \
+    VALUES ($1, GREATEST({now}, {swept}), {now}, '', '', $2){unless_there}";
+
 /// Why a lock was not granted: lease left, note, whether somebody has it.
 ///
 /// Values: name.
@@ -233,6 +240,7 @@ pub(crate) struct LeaseStatements {
     pub(crate) note_swept: Statement,
     pub(crate) sweep: [(usize, Statement); 3],
     pub(crate) sweep_breaks: Statement,
+    pub(crate) make_free: Statement,
     /// For a layout with rows of its own: make those of a name that has none. Then the lock is asked for again.
     pub(crate) make: Vec<Statement>,
 }
@@ -270,6 +278,7 @@ impl LeaseStatements {
             note_swept: made(NOTE_SWEPT),
             sweep: of_many(SWEEP, 3),
             sweep_breaks: made(SWEEP_BREAKS),
+            make_free: made(MAKE_FREE),
             make: Vec::new(),
         }
     }

@@ -105,21 +105,29 @@ impl Ways {
 
     /// Notes the way of the key's namespace in the table, or fails if another one stands there.
     pub(crate) async fn agree<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<()> {
-        let (name, context) = (way_name(key), session.context.clone());
-        let values = [Value::Text(&name), Value::Text(self.word())];
-        let mut rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;
-        if rows.is_empty() {
-            session.insert(&context.statements.write_meta, &values).await?;
-            rows = session.ask(&context.statements.read_meta, &values[..1]).await?.rows;
+        if !self.stands(session, key).await? {
+            let (name, context) = (way_name(key), session.context.clone());
+            session.insert(&context.statements.write_meta, &[Value::Text(&name), Value::Text(self.word())]).await?;
+            if !self.stands(session, key).await? {
+                self.compare(key, "")?;
+            }
         }
-        let found = rows.first().and_then(|row| row.first()).map_or("", |word| word.text());
-        self.compare(key, found)
+        Ok(())
+    }
+
+    /// Whether a way of the key's namespace stands in the table. Fails if it is another one.
+    pub(crate) async fn stands<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<bool> {
+        let (name, context) = (way_name(key), session.context.clone());
+        let rows = session.ask(&context.statements.read_meta, &[Value::Text(&name)]).await?.rows;
+        let Some(word) = rows.first().and_then(|row| row.first()) else { return Ok(false) };
+        self.compare(key, word.text()).map(|()| true)
     }
 
     fn other_way(&self, key: &LockKey, found: &str) -> Error {
         let text = format!(
             "the locks of this namespace are taken by way={found} in this database, and here by way={}. Locks of the two ways do \
-             not exclude each other: use one way, with one table, everywhere, or another namespace. To change it, stop all programs \
+             not exclude each other: use one way, with one table, everywhere, or another namespace. If the locks of the two stores have \
+             nothing to do with each other, give one of them a `table_prefix` of its own. To change it, stop all programs \
              that use the namespace, and delete the row `{}` of dlock_meta, whose name begins with the URL's `table_prefix` if it has \
              one",
             self.word,

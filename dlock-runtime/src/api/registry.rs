@@ -7,7 +7,7 @@ use std::time::Duration;
 #[cfg(doc)]
 use dlock_contract::ErrorKind;
 use dlock_contract::engine::{background, is_forked, line};
-use dlock_contract::{Backend, Clock, Error, Health, LossCause, Result};
+use dlock_contract::{Backend, Clock, Error, Health, Key, LockKey, LossCause, Result};
 use futures::FutureExt;
 
 use crate::acquire::context::Context;
@@ -146,17 +146,25 @@ impl Registry {
 
     /// Asks the store of an installed backend whether it takes locks now: for a readiness probe.
     ///
-    /// A request or two, bounded by 5 s; nothing is locked. A store that was not opened yet is opened. The answer says version and role where the store tells
+    /// A few requests, bounded by 5 s; nothing stays locked. A store that was not opened yet is opened. The answer says version and role where the store tells
     /// them, and findings that make a promise smaller.
     ///
     /// # Errors
     /// [`ErrorKind::BackendNotRegistered`]; [`ErrorKind::Outage`] if the store does not answer; else why it cannot be opened
-    /// or takes no locks, such as [`ErrorKind::NotPrimary`] or [`ErrorKind::PermissionDenied`].
+    /// or takes no locks, such as [`ErrorKind::NotPrimary`] or [`ErrorKind::PermissionDenied`], or none of the namespace of
+    /// [`defaults`](Self::defaults), such as [`ErrorKind::SchemaMismatch`].
     pub async fn ready(&self, name: &str) -> Result<Health> {
         let store = self.0.opened(Some(name), LONGEST_REQUEST).await?;
         let named = |error: Error| error.with_backend(&store.name);
         background().map_err(named)?;
-        let answer = store.ask(LONGEST_REQUEST, &(), |backend, ()| backend.ready()).await;
+        let key = LockKey::new(&self.defaults().namespace, Key::text("ready"))?;
+        let asking = store.ask(LONGEST_REQUEST, &key, |backend, key| {
+            Box::pin(async move {
+                let health = backend.ready().await?;
+                backend.admits(key).await.map(|()| health)
+            })
+        });
+        let answer = asking.await;
         store.findings.was_ready(&answer);
         answer.map_err(named)
     }

@@ -293,7 +293,7 @@ impl Held {
         self.check()?;
         let other_session = || {
             let kind = ErrorKind::Unsupported { need: need.into() };
-            self.0.error(kind, "the lock lives in no session of this kind")
+            self.0.error(kind, format!("the lock has no transaction or session for this call, which needs {need}"))
         };
         self.0.hold.shared_session().ok_or_else(other_session)
     }

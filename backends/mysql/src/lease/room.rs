@@ -12,8 +12,8 @@ use sqlx::{AssertSqlSafe, Row};
 const SET_UP: &str =
     "SET SESSION wait_timeout = 2000000 /*M! , max_statement_time = 0 */ /*!50708 , max_execution_time = 0 */";
 
-/// The longest wait that the server accepts, in seconds: a year.
-const MAX_WAIT_SECONDS: u64 = 365 * 24 * 3600;
+/// The longest wait that the server accepts: a year.
+const MAX_WAIT: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Waiting rooms on MySQL and MariaDB. While a session waits for a named lock, the server checks once a second whether its
 /// client is still connected.
@@ -49,6 +49,10 @@ impl Rooms<MySqlConnection> for NamedLocks {
         })
     }
 
+    fn longest_wait(&self) -> Duration {
+        MAX_WAIT
+    }
+
     fn enter<'a>(
         &'a self,
         conn: &'a mut MySqlConnection,
@@ -56,7 +60,7 @@ impl Rooms<MySqlConnection> for NamedLocks {
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let seconds = (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).min(MAX_WAIT_SECONDS);
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
             let enter = sqlx::query("SELECT CAST(GET_LOCK(?, ?) AS SIGNED)").bind(room.text()).bind(seconds);
             match to_bool(enter.fetch_one(conn).await?.try_get_unchecked(0)?) {
                 Some(entered) => Ok(entered),

@@ -1,6 +1,8 @@
 //! ShedLock's table on MySQL and MariaDB.
 
-use dlock_contract::{Error, ErrorKind, Result};
+use std::fmt;
+
+use dlock_contract::{ErrorKind, Health, Result};
 use dlock_sql::{ShedlockTable, ShedlockWords};
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Row};
@@ -42,10 +44,10 @@ pub(super) async fn prepare(conn: &mut MySqlConnection, of: &ShedlockTable) -> R
     let table = of.in_statement(QUOTE);
     let mut place = place_of(conn, of).await?;
     if place.is_none() && of.is_made {
-        let create = create(&table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+        let create = of.create(QUOTE, CREATE).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
         match sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault) {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                return Err(missing(&table, error.kind()));
+                return Err(of.missing(QUOTE, CREATE, true));
             }
             created => {
                 created?;
@@ -98,51 +100,88 @@ pub(super) async fn check(conn: &mut MySqlConnection, of: &ShedlockTable) -> Res
     let (schema, name) = (schema_of(of), &of.name);
     // Each view has the names as constants, or MariaDB opens every table of the server.
     let sql = format!(
-        "SELECT CAST(c.column_name AS CHAR), CAST(c.data_type AS CHAR), CAST(c.column_key AS CHAR), \
+        "SELECT CAST(c.column_name AS CHAR), CAST(c.data_type AS CHAR), CAST(c.column_type AS CHAR), \
             CAST(COALESCE(c.datetime_precision, c.character_maximum_length, 0) AS SIGNED), CAST(t.engine AS CHAR), \
-            CAST((SELECT COUNT(*) FROM information_schema.statistics s WHERE s.table_schema = {schema} \
-                AND s.table_name = '{name}' AND s.index_name = 'PRIMARY') AS SIGNED) \
+            CAST(c.column_key = 'PRI' AS SIGNED), CAST((SELECT COUNT(*) FROM information_schema.statistics s \
+                WHERE s.table_schema = {schema} AND s.table_name = '{name}' AND s.index_name = 'PRIMARY') AS SIGNED) \
          FROM information_schema.columns c JOIN information_schema.tables t \
          WHERE c.table_schema = {schema} AND c.table_name = '{name}' AND t.table_schema = {schema} AND t.table_name = '{name}'"
     );
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
-    let mut usable_columns = 0;
+    let mut columns = Vec::new();
     for row in &rows {
-        usable_columns += usize::from(is_usable(row).map_err(fault)?);
+        let column = column_of(row).map_err(fault)?;
+        let engine: Option<String> = row.try_get(4).map_err(fault)?;
+        if !engine.as_ref().is_some_and(|engine| engine.eq_ignore_ascii_case("innodb")) {
+            let why =
+                format!("its engine is {}, and must be InnoDB", engine.as_deref().unwrap_or("none, as of a view"));
+            return Err(of.unfit(QUOTE, &why, "ENGINE = InnoDB"));
+        }
+        let key: [i64; 2] = [row.try_get_unchecked(5).map_err(fault)?, row.try_get_unchecked(6).map_err(fault)?];
+        if column.0.eq_ignore_ascii_case("name") && key != [1, 1] {
+            let mend = if key[1] == 0 { "ADD PRIMARY KEY (name)" } else { "DROP PRIMARY KEY, ADD PRIMARY KEY (name)" };
+            return Err(of.unfit(QUOTE, "its column `name` alone is not the primary key", mend));
+        }
+        columns.push(column);
     }
-    if usable_columns == 4 { Ok(()) } else { Err(missing(&of.in_statement(QUOTE), &ErrorKind::SchemaMismatch)) }
+    if columns.is_empty() { Err(of.missing(QUOTE, CREATE, false)) } else { of.check_columns(QUOTE, &columns, judge) }
 }
 
-/// Whether this is one of the four columns, with a type that loses nothing.
-fn is_usable(row: &MySqlRow) -> sqlx::Result<bool> {
-    let (name, column_type, key): (String, String, String) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    let (size, engine, keys): (i64, Option<String>, i64) = (row.try_get(3)?, row.try_get(4)?, row.try_get(5)?);
-    let is_kept = engine.is_some_and(|engine| engine.eq_ignore_ascii_case("innodb"));
-    let is_text = column_type == "varchar" || column_type == "char";
-    let is_time = column_type == "timestamp" || column_type == "datetime";
-    Ok(is_kept
-        && match name.to_ascii_lowercase().as_str() {
-            "name" => is_text && size >= 64 && key == "PRI" && keys == 1,
-            "lock_until" | "locked_at" => is_time && size >= 3,
-            "locked_by" => is_text && size >= 100,
-            _ => false,
-        })
+/// Adds what the rows tell, and whether the server writes a `TIMESTAMP` in a zone that is not UTC.
+pub(super) async fn told_in(health: Health, conn: &mut MySqlConnection, of: &ShedlockTable) -> Result<Health> {
+    // In winter the time of London is UTC.
+    let offset = |time: &str| format!("TIMESTAMPDIFF(SECOND, '1970-01-01', '{time}') <> UNIX_TIMESTAMP('{time}')");
+    let (schema, name) = (schema_of(of), &of.name);
+    let sql = format!(
+        "SELECT CAST((SELECT COUNT(*) FROM {} WHERE locked_at > UTC_TIMESTAMP(6) + INTERVAL 1 MINUTE) AS SIGNED), \
+            CAST(({} OR {}) AND EXISTS (SELECT * FROM information_schema.columns WHERE table_schema = {schema} \
+                AND table_name = '{name}' AND column_name IN ('lock_until', 'locked_at') AND data_type = 'timestamp') AS SIGNED)",
+        of.in_statement(QUOTE),
+        offset("2026-01-01"),
+        offset("2026-07-01"),
+    );
+    let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await.map_err(fault)?;
+    let health = of.told_in(health, row.try_get_unchecked(0).map_err(fault)?);
+    Ok(match row.try_get_unchecked::<i64, _>(1).map_err(fault)? {
+        0 => health,
+        _ => health.finding(format!(
+            "ShedLock's table has TIMESTAMP columns, and the server's time zone is not UTC: a Java node whose sessions have another \
+             zone takes locks a second time, and in the hour that summer time leaves out no lock is granted (error 1292). Set the \
+             server's time_zone to '+00:00', or, while no program locks in it: ALTER TABLE {} MODIFY lock_until DATETIME(3) NOT NULL, \
+             MODIFY locked_at DATETIME(3) NOT NULL",
+            of.in_statement(QUOTE)
+        )),
+    })
 }
 
-fn create(table: &str) -> String {
-    CREATE.trim().replacen("CREATE TABLE shedlock", &format!("CREATE TABLE {table}"), 1)
+/// The type of a column.
+struct ColumnType {
+    data: String,
+    size: i64,
+    shown: String,
 }
 
-fn missing(table: &str, column_type: &ErrorKind) -> Error {
-    let text = match column_type {
-        ErrorKind::PermissionDenied => "the account sees no such table and may not make it",
-        _ => "it is missing, has no such columns, or is not InnoDB",
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+fn column_of(row: &MySqlRow) -> sqlx::Result<(String, ColumnType)> {
+    let column = ColumnType { data: row.try_get(1)?, size: row.try_get(3)?, shown: row.try_get(2)? };
+    Ok((row.try_get(0)?, column))
+}
+
+/// A type that loses nothing is right.
+fn judge(column: &str, found: Option<&ColumnType>) -> Option<(&'static str, String)> {
+    let is = |types: [&str; 2], least: i64| {
+        found.is_some_and(|found| found.size >= least && types.contains(&found.data.as_str()))
     };
-    Error::new(
-        column_type.clone(),
-        format!(
-            "ShedLock's table {table}: {text}; let shedlock_create=yes in the URL create it, or do it: {}",
-            create(table)
-        ),
-    )
+    let (is_right, need, data) = match column {
+        "name" => (is(["varchar", "char"], 64), "VARCHAR with room for 64 characters", "VARCHAR(64)"),
+        "locked_by" => (is(["varchar", "char"], 100), "VARCHAR with room for 100 characters", "VARCHAR(255)"),
+        _ => (is(["timestamp", "datetime"], 3), "DATETIME or TIMESTAMP with at least three decimals", "DATETIME(3)"),
+    };
+    let verb = if found.is_some() { "MODIFY" } else { "ADD" };
+    (!is_right).then(|| (need, format!("{verb} {column} {data} NOT NULL")))
 }

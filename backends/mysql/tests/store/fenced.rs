@@ -13,6 +13,9 @@ named_cases! {
 
 async fn fenced_writes_refuse_older_tokens(database: Database) {
     let mut conn = database.connect().await;
+    let early = Fence::from_parts(key(&database, "a"), Some(1)).unwrap();
+    let error = fenced::admit(&mut conn, &early, "stock").await.unwrap_err();
+    assert!(error.to_string().contains("dlock::fenced::mysql::prepare"), "{error}");
     fenced::prepare(&mut conn).await.unwrap();
     fenced::prepare(&mut conn).await.unwrap();
     let fence = |text, token| Fence::from_parts(key(&database, text), Some(token)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Error, Health, Result};
+use dlock_contract::{Error, Health, LockKey, Result};
 
 use crate::in_order::InOrder;
 
@@ -23,6 +23,17 @@ impl InOrder {
             first => first?,
         };
         Ok(self.merge_health(Some(first), second))
+    }
+
+    /// Whether both stores take locks of this namespace. A first store that is down and can be bypassed was found by
+    /// [`ready`](Self::ready).
+    pub(crate) async fn admits(&self, key: &LockKey) -> Result<()> {
+        let (first, second) = futures::join!(self.first.admits(key), self.second.admits(key));
+        second.map_err(|error| self.error_of_second(error))?;
+        match first.map_err(|error| self.error_of_first(error)) {
+            Err(error) if self.bypass.is_some() && error.is_retryable() => Ok(()),
+            first => first,
+        }
     }
 
     /// Asks the first store. If it can be bypassed, its silence must not delay the second store's answer.

@@ -74,6 +74,10 @@ impl Backend for Paired {
         Box::pin(self.stores.ready())
     }
 
+    fn admits<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.stores.admits(key))
+    }
+
     fn keeps(&self) -> Option<&dyn Keeps> {
         self.stores.second.keeps().map(|_| self as &dyn Keeps)
     }

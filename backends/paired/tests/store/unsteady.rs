@@ -117,6 +117,27 @@ impl Backend for Unsteady {
             self.inner.ready().await
         })
     }
+
+    fn admits<'a>(&'a self, _: &'a LockKey) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.answers())
+    }
+}
+
+#[tokio::test]
+async fn a_namespace_is_admitted_if_both_stores_admit_it() {
+    let (one, other) = (Unsteady::new(), Unsteady::new());
+    let pair = |down| Paired::builder(one.clone(), other.clone()).gate_down(down).build().unwrap();
+    let (strict, loose) = (pair(GateDown::Fail), pair(GateDown::Authority));
+    let moving = Migrating::builder(one.clone(), other.clone()).build().unwrap();
+    let key = claim("a", TTL).key.clone();
+    let admit =
+        async || [strict.admits(&key).await, loose.admits(&key).await, moving.admits(&key).await].map(|it| it.is_ok());
+    assert_eq!(admit().await, [true; 3]);
+    one.becomes(REFUSES);
+    assert_eq!(admit().await, [false, true, false]);
+    one.becomes(WELL);
+    other.becomes(REFUSES);
+    assert_eq!(admit().await, [false; 3]);
 }
 
 /// Dropping a wake leaves the place in the line, as it does in a store behind a network.

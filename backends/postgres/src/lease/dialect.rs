@@ -31,10 +31,11 @@ const SET_UP: &str = "\
     SET quote_all_identifiers = off; \
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-/// The same for one transaction, behind a pooler that gives each transaction another session.
+/// The same for one transaction, behind a pooler that gives each transaction another session. If the network keeps the commit,
+/// the server ends the transaction, so that its row does not stay locked.
 const SET_UP_ONCE: &str = "\
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; \
-    SET LOCAL quote_all_identifiers = off; \
+    SET LOCAL quote_all_identifiers = off; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
     SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'";
 
 /// PostgreSQL, for [`LeaseRow`](dlock_sql::LeaseRow).
@@ -208,10 +209,10 @@ impl Dialect for Postgres {
         Box::pin(async move {
             writable_server(conn).await?;
             check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
-            if let Some(shed) = &self.shedlock {
-                shedlock::check(conn, &shed.table).await?;
-            }
-            Ok(self.path_told_in(tables::health(conn).await?))
+            let health = self.path_told_in(tables::health(conn).await?);
+            let Some(shed) = &self.shedlock else { return Ok(health) };
+            shedlock::check(conn, &shed.table).await?;
+            shedlock::told_in(health, conn, &shed.table).await
         })
     }
 

@@ -7,12 +7,13 @@ use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-/// The server must not end the session during a hold. It checks once a second whether the client of a waiter is still
-/// connected. Before release 14 it could not, so a dead waiter keeps its place until it has entered the room.
+/// The server must not end the session during a hold.
 const SET_UP: &str = "\
-    SELECT set_config(name, CASE name WHEN 'client_connection_check_interval' THEN '1s' ELSE '0' END, false) \
-    FROM pg_settings \
-    WHERE name IN ('client_connection_check_interval', 'idle_session_timeout', 'transaction_timeout')";
+    SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
+
+/// The server checks once a second whether the client of a waiter is still connected. Some platforms cannot, and releases
+/// before 14.
+const CHECK_CLIENT: &str = "SET client_connection_check_interval = '1s'";
 
 /// Reads the schema of the table: the rooms of two schemas of one database are different.
 const SCHEMA_QUERY: &str = "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('{locks}')";
@@ -20,8 +21,9 @@ const SCHEMA_QUERY: &str = "SELECT relnamespace::regnamespace::text FROM pg_clas
 /// The limits of statements about a row, which each session has.
 const LIMITS: &str = "SET lock_timeout = '1s'; SET statement_timeout = '5s'";
 
-/// The longest limit that the server accepts, in milliseconds.
-const MAX_LIMIT_MILLIS: u128 = i32::MAX as u128;
+/// A session that waits has a snapshot. `CREATE INDEX CONCURRENTLY` of a lock's holder waits for the end of each snapshot that
+/// is older than its index, and the vacuum keeps the rows that an old snapshot may see.
+const PIECE: Duration = Duration::from_secs(2);
 
 /// Waiting rooms on PostgreSQL.
 #[derive(Debug)]
@@ -40,8 +42,8 @@ impl AdvisoryLocks {
 impl Rooms<PgConnection> for AdvisoryLocks {
     fn set_up<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<String>> {
         Box::pin(async {
-            match sqlx::raw_sql(SET_UP).execute(&mut *conn).await {
-                // Some platforms cannot check a client.
+            sqlx::raw_sql(SET_UP).execute(&mut *conn).await?;
+            match sqlx::raw_sql(CHECK_CLIENT).execute(&mut *conn).await {
                 Ok(_) | Err(sqlx::Error::Database(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -64,6 +66,10 @@ impl Rooms<PgConnection> for AdvisoryLocks {
         })
     }
 
+    fn longest_wait(&self) -> Duration {
+        PIECE
+    }
+
     fn enter<'a>(
         &'a self,
         conn: &'a mut PgConnection,
@@ -76,9 +82,8 @@ impl Rooms<PgConnection> for AdvisoryLocks {
                 let enter = AssertSqlSafe(format!("SELECT pg_try_advisory_lock({number})"));
                 return sqlx::raw_sql(enter).fetch_one(conn).await?.try_get(0);
             }
-            // The limits of statements about a row must not end the wait. If the wait is longer than any limit, use none.
-            let millis = wait.as_millis() + 1;
-            let limit = if millis > MAX_LIMIT_MILLIS { 0 } else { millis };
+            // The limits of statements about a row must not end the wait.
+            let limit = wait.as_millis() + 1;
             let enter = format!(
                 "SET statement_timeout = 0; SET lock_timeout = {limit}; SELECT pg_advisory_lock({number}); {LIMITS}"
             );

@@ -1,6 +1,8 @@
 //! ShedLock's table on PostgreSQL.
 
-use dlock_contract::{Error, ErrorKind, Result};
+use std::fmt;
+
+use dlock_contract::{ErrorKind, Health, Result};
 use dlock_sql::{ShedlockTable, ShedlockWords};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
@@ -40,12 +42,12 @@ pub(super) async fn prepare(conn: &mut PgConnection, of: &ShedlockTable) -> Resu
     let table = of.in_statement(QUOTE);
     let mut place = place_of(conn, of).await?;
     if place.is_none() && of.is_made {
-        let create = create(&table).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
+        let create = of.create(QUOTE, CREATE).replacen("CREATE TABLE ", "CREATE TABLE IF NOT EXISTS ", 1);
         let created = sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *conn).await.map_err(fault);
         place = place_of(conn, of).await?;
         match created {
             Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                return Err(missing(&table, error.kind()));
+                return Err(of.missing(QUOTE, CREATE, true));
             }
             // If two programs create the table at once, one of them may get an error. Then only the table's columns count.
             Err(error) if place.is_none() => return Err(error),
@@ -97,52 +99,90 @@ async fn place_of(conn: &mut PgConnection, of: &ShedlockTable) -> Result<Option<
 
 /// Checks that the table still exists and can hold locks. It may have more columns than the four.
 pub(super) async fn check(conn: &mut PgConnection, of: &ShedlockTable) -> Result<()> {
-    let table = of.in_statement(QUOTE);
+    let is_unique = "FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid";
     let sql = format!(
-        "SELECT a.attname::text, t.typname::text, a.atttypmod, c.relpersistence = 'p' AND c.relkind IN ('r', 'p'), \
-            i.indrelid IS NOT NULL \
+        "SELECT a.attname::text, b.typname::text, CASE WHEN t.typbasetype = 0 THEN a.atttypmod ELSE t.typtypmod END, \
+            format_type(a.atttypid, a.atttypmod), c.relkind IN ('r', 'p'), c.relpersistence = 'p', \
+            EXISTS (SELECT {is_unique} AND i.indnatts = 1 AND i.indpred IS NULL AND a.attnum = i.indkey[0]), \
+            (SELECT i.indexrelid::regclass::text {is_unique} AND NOT i.indimmediate LIMIT 1) \
          FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid \
-            LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisunique AND i.indnatts = 1 AND i.indpred IS NULL \
-                AND a.attnum = i.indkey[0] \
-         WHERE c.oid = to_regclass('{table}') AND a.attnum > 0 AND NOT a.attisdropped"
+            JOIN pg_type b ON b.oid = COALESCE(NULLIF(t.typbasetype, 0), t.oid) \
+         WHERE c.oid = to_regclass('{}') AND a.attnum > 0 AND NOT a.attisdropped",
+        of.in_statement(QUOTE)
     );
     // As one message: a pooler could give the parts of a prepared statement to different sessions.
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
-    let mut usable_columns = 0;
+    let mut columns = Vec::new();
     for row in &rows {
-        usable_columns += usize::from(is_usable(row).map_err(fault)?);
+        let column = column_of(row).map_err(fault)?;
+        let unfit = |why: &str, mend: &str| Err(of.unfit(QUOTE, why, mend));
+        match (row.try_get(4).map_err(fault)?, row.try_get(5).map_err(fault)?) {
+            (false, _) => return unfit("it is no ordinary table, such as a view", "RENAME TO another_name"),
+            (_, false) => return unfit("it is UNLOGGED, so it loses its rows when the server fails", "SET LOGGED"),
+            (true, true) => {}
+        }
+        if column.0 == "name" && !row.try_get::<bool, _>(6).map_err(fault)? {
+            return unfit("its column `name` has no unique index of its own", "ADD UNIQUE (name)");
+        }
+        if let Some(index) = row.try_get::<Option<String>, _>(7).map_err(fault)? {
+            let why = format!(
+                "its unique constraint `{index}` is DEFERRABLE, so no insert can leave out a row that is there"
+            );
+            return unfit(&why, &format!("DROP CONSTRAINT {index}, ADD UNIQUE (name)"));
+        }
+        columns.push(column);
     }
-    if usable_columns == 4 { Ok(()) } else { Err(missing(&table, &ErrorKind::SchemaMismatch)) }
+    if columns.is_empty() { Err(of.missing(QUOTE, CREATE, false)) } else { of.check_columns(QUOTE, &columns, judge) }
 }
 
-/// Whether this is one of the four columns, with a type that loses nothing. A time with a zone would depend on the session.
-fn is_usable(row: &PgRow) -> sqlx::Result<bool> {
-    let (name, column_type, size): (String, String, i32) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-    let (is_kept, is_unique): (bool, bool) = (row.try_get(3)?, row.try_get(4)?);
-    let is_text = |least: i32| column_type == "text" || column_type == "varchar" && (size < 0 || size - 4 >= least);
-    Ok(is_kept
-        && match name.as_str() {
-            "name" => is_text(64) && is_unique,
-            "lock_until" | "locked_at" => column_type == "timestamp" && !(0..3).contains(&size),
-            "locked_by" => is_text(100),
-            _ => false,
-        })
+/// Adds what the rows tell.
+pub(super) async fn told_in(health: Health, conn: &mut PgConnection, of: &ShedlockTable) -> Result<Health> {
+    let later = "timezone('utc', statement_timestamp()) + INTERVAL '1 minute'";
+    let sql = format!("SELECT COUNT(*) FROM {} WHERE locked_at > {later}", of.in_statement(QUOTE));
+    let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await.map_err(fault)?;
+    Ok(of.told_in(health, row.try_get(0).map_err(fault)?))
 }
 
-fn create(table: &str) -> String {
-    CREATE.trim().replacen("CREATE TABLE shedlock", &format!("CREATE TABLE {table}"), 1)
+/// A column's type: of a domain, the type below.
+struct ColumnType {
+    base: String,
+    size: i32,
+    shown: String,
 }
 
-fn missing(table: &str, column_type: &ErrorKind) -> Error {
-    let text = match column_type {
-        ErrorKind::PermissionDenied => "the account sees no such table and may not make it",
-        _ => "it is missing, unlogged, or has no such columns",
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+fn column_of(row: &PgRow) -> sqlx::Result<(String, ColumnType)> {
+    let column = ColumnType { base: row.try_get(1)?, size: row.try_get(2)?, shown: row.try_get(3)? };
+    Ok((row.try_get(0)?, column))
+}
+
+/// A type that loses nothing is right. A time with a zone would depend on the session.
+fn judge(column: &str, found: Option<&ColumnType>) -> Option<(&'static str, String)> {
+    let is = |right: &dyn Fn(&ColumnType) -> bool| found.is_some_and(right);
+    let is_text = |least: i32| {
+        is(&|found| found.base == "text" || found.base == "varchar" && (found.size < 0 || found.size - 4 >= least))
     };
-    Error::new(
-        column_type.clone(),
-        format!(
-            "ShedLock's table {table}: {text}; let shedlock_create=yes in the URL create it, or do it: {}",
-            create(table)
-        ),
-    )
+    let (is_right, need, data) = match column {
+        "name" => (is_text(64), "TEXT or VARCHAR with room for 64 characters", "VARCHAR(64)"),
+        "locked_by" => (is_text(100), "TEXT or VARCHAR with room for 100 characters", "VARCHAR(255)"),
+        _ => {
+            let is_time = is(&|found| found.base == "timestamp" && !(0..3).contains(&found.size));
+            (is_time, "TIMESTAMP without a time zone, with at least three decimals", "TIMESTAMP")
+        }
+    };
+    let using = if is(&|found| found.base == "timestamptz") {
+        format!(" USING {column} AT TIME ZONE 'UTC'")
+    } else {
+        String::new()
+    };
+    let mend = match found {
+        Some(_) => format!("ALTER {column} TYPE {data}{using}"),
+        None => format!("ADD {column} {data} NOT NULL"),
+    };
+    (!is_right).then_some((need, mend))
 }

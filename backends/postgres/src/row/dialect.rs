@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::{
-    Committed, Dialect, NamedDialect, RowActivity, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords,
-    Taken, check_tables, hex, prepare_tables,
+    Committed, Dialect, NamedDialect, RoomName, RowActivity, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable,
+    RowWords, Taken, check_tables, hex, prepare_tables,
 };
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
@@ -235,26 +235,31 @@ impl RowDialect for Postgres {
 
 async fn locked(conn: &mut PgConnection, ask: RowAsk<'_>) -> sqlx::Result<Taken> {
     let (name, column, key) = (table::quoted(ask.table), &ask.table.column, literal(ask.key));
-    let strength = if ask.is_shared { "SHARE" } else { "UPDATE" };
+    let (strength, shared) = if ask.is_shared { ("SHARE", "_shared") } else { ("UPDATE", "") };
+    // The server gives a row to readers also while a writer waits for it, but not this lock: without it, readers that overlap
+    // would keep every writer out.
+    let gate = format!("SELECT pg_advisory_xact_lock{shared}({})", RoomName::of(&name, &ask.key.text()).number());
     // The setting ends at 24.8 days. Whoever waits for longer asks again then.
     let wait = ask.wait.map(|wait| wait.as_millis().min(i32::MAX as u128)).filter(|millis| *millis > 0);
-    let (limit, patience) = match wait {
-        None => (String::new(), " NOWAIT"),
+    let (limits, patience) = match wait {
+        // The shortest limit. The body has none.
+        None => (format!("SET LOCAL lock_timeout = 1; {gate}; SET LOCAL lock_timeout = 0"), " NOWAIT"),
         Some(millis) => {
             let silence = ask.silence.as_millis();
             let limits = format!(
-                "SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {silence}; "
+                "SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {silence}; {gate}"
             );
             (limits, "")
         }
     };
     let sql = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {limit}\
+        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {limits}; \
          SELECT \"{column}\"::text, pg_current_xact_id()::text::bigint FROM {name} WHERE \"{column}\" = {key} \
          FOR {strength}{patience}"
     );
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await?;
-    let Some(row) = rows.first() else { return Ok(Taken::Missing) };
+    // The other answers have one column.
+    let Some(row) = rows.iter().find(|row| row.len() == 2) else { return Ok(Taken::Missing) };
     let (found, transaction): (String, i64) = (row.try_get(0)?, row.try_get(1)?);
     // A column's collation may not see case, accents or trailing blanks.
     Ok(if found == ask.key.text() { Taken::Row(transaction) } else { Taken::Missing })

@@ -6,6 +6,7 @@ use dlock::Held;
 use dlock_contract::{Backend, Released, Signal, Standing};
 use dlock_testkit::holds::{confirm, token};
 use dlock_testkit::servers::{Postgres, PostgresRelease};
+use dlock_testkit::wait_until;
 
 use crate::cases::room::{granted, out_of_the_room, stand_in_line};
 use crate::kit::{Database, start};
@@ -40,7 +41,8 @@ async fn a_waiter_in_a_room_is_served(database: Database) {
     let (_, wake) = stand_in_line(&database, &other, "a").await;
     let standing = database.standing().await;
     tokio::time::sleep(WORK).await;
-    assert_eq!(database.standing().await, standing, "a limit has ended the wait");
+    let stands = wait_until("the waiter stands", async || database.standing().await == standing).await;
+    stands.expect("a limit has ended the wait");
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     let next = granted(wake).await;

@@ -17,6 +17,9 @@ fn fence(database: &Database, text: &str, token: u64) -> Fence {
 
 async fn fenced_writes_refuse_older_tokens(database: Database) {
     let mut conn = database.connect().await;
+    let early = Fence::from_parts(key(&database, "a"), Some(1)).unwrap();
+    let error = fenced::admit(&mut conn, &early, "stock").await.unwrap_err();
+    assert!(error.to_string().contains("dlock::fenced::postgres::prepare"), "{error}");
     fenced::prepare(&mut conn).await.unwrap();
     fenced::prepare(&mut conn).await.unwrap();
     let fence = |text, token| fence(&database, text, token);

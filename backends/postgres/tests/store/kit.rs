@@ -36,6 +36,9 @@ pub(crate) const SUMMER_TIME: &str = "ALTER DATABASE {database} SET timezone = '
 /// The seconds of the local time. The client of the tests has a zone of its own.
 pub(crate) const LOCAL_NOW: &str = "SELECT extract(epoch FROM clock_timestamp() AT TIME ZONE 'Europe/Berlin')::bigint";
 
+/// So long a waiter of a room keeps its place in the line.
+pub(crate) const KEEPS_ITS_PLACE: Duration = Duration::from_secs(2);
+
 /// Whether a session may end because the server's clock was set forward.
 pub(crate) const JUMPS_END_SESSIONS: bool = true;
 
@@ -73,27 +76,60 @@ pub(crate) const ZONES: [&str; 2] = [
     "ALTER DATABASE {database} SET timezone = 'Pacific/Midway'",
 ];
 
-/// Tables that lose what a lock needs.
-pub(crate) const WRONG_SHEDLOCK: [&str; 6] = [
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP(0) NOT NULL, locked_at TIMESTAMP NOT NULL, \
-        locked_by VARCHAR(255) NOT NULL)",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMPTZ NOT NULL, \
-        locked_at TIMESTAMPTZ NOT NULL, locked_by VARCHAR(255) NOT NULL)",
-    "CREATE TABLE shedlock (name VARCHAR(64), lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
-        locked_by VARCHAR(255) NOT NULL)",
-    "CREATE UNLOGGED TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
-        locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL)",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
-        locked_by VARCHAR(20) NOT NULL)",
+/// Whether the session's zone changes what a `TIMESTAMP` of ShedLock's table says.
+pub(crate) const TIMESTAMPS_HAVE_A_ZONE: bool = false;
+
+/// Tables that lose what a lock needs, and what is told of them.
+pub(crate) const WRONG_SHEDLOCK: [(&str, &str); 8] = [
+    ("CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)", "`lock_until` is missing"),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP(0) NOT NULL, locked_at TIMESTAMP NOT NULL, \
+            locked_by VARCHAR(255) NOT NULL)",
+        "`lock_until` is timestamp(0) without time zone",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMPTZ NOT NULL, \
+            locked_at TIMESTAMPTZ NOT NULL, locked_by VARCHAR(255) NOT NULL)",
+        "ALTER lock_until TYPE TIMESTAMP USING lock_until AT TIME ZONE 'UTC'",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64), lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+            locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name, locked_by))",
+        "`name` has no unique index",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY DEFERRABLE, lock_until TIMESTAMP NOT NULL, \
+            locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL)",
+        "`shedlock_pkey` is DEFERRABLE",
+    ),
+    (
+        "CREATE UNLOGGED TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
+            locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL)",
+        "UNLOGGED",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+            locked_by VARCHAR(20) NOT NULL)",
+        "`locked_by` is character varying(20)",
+    ),
+    (
+        "CREATE TABLE shedlock (name CHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+            locked_by VARCHAR(255) NOT NULL)",
+        "`name` is character(64)",
+    ),
 ];
 
 /// ShedLock's own, and others that people have.
-pub(crate) const RIGHT_SHEDLOCK: [&str; 2] = [
+pub(crate) const RIGHT_SHEDLOCK: [&str; 4] = [
     "CREATE TABLE shedlock(name VARCHAR(64) NOT NULL, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
         locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name))",
     "CREATE TABLE shedlock (locked_by TEXT NOT NULL, name TEXT PRIMARY KEY, lock_until TIMESTAMP(3) NOT NULL, \
         locked_at TIMESTAMP(3) NOT NULL, more INT)",
+    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by VARCHAR(255) NOT NULL); CREATE UNIQUE INDEX more ON shedlock (name)",
+    "CREATE DOMAIN task AS TEXT CHECK (value <> ''); CREATE DOMAIN node AS VARCHAR(120); \
+        CREATE TABLE shedlock (name task PRIMARY KEY, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+        locked_by node NOT NULL)",
 ];
 
 /// A name in large letters, as statements have it.

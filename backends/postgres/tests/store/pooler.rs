@@ -7,6 +7,7 @@ use dlock_contract::{
 };
 use dlock_testkit::holds::{claim, claim_on, confirm, key, stand, take, token, wait};
 use dlock_testkit::servers::{Instance, PgBouncer, Postgres};
+use dlock_testkit::{Proxy, wait_until};
 use futures::future::join_all;
 use sqlx::{Connection, Executor};
 
@@ -122,6 +123,61 @@ async fn nothing_of_ours_stays_set_in_a_session_of_a_pooler() {
     ] {
         assert_eq!(bouncer.ask(&format!("SHOW {setting}")).unwrap(), ordinary, "{setting}");
     }
+}
+
+/// The network keeps the last message of an acquisition until its call has long ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_acquisition_behind_a_pooler_whose_commit_is_late_takes_nothing() {
+    let (server, bouncer, direct) = pooled(&["default_pool_size = 4"]).await;
+    let proxy = Proxy::start(bouncer.addr()).unwrap();
+    let url = bouncer.url().replace(&bouncer.port().to_string(), &proxy.port().to_string());
+    let store = try_open(&format!("{url}?max_connections=1")).await.unwrap();
+    store.release(&take(&store, &claim("first", TTL)).await).await.unwrap();
+    let mut somebody = sqlx::PgConnection::connect(&server.url()).await.unwrap();
+    let row = claim("a", TTL).key.as_str().to_owned();
+    let blocks = [
+        format!("INSERT INTO dlock_locks (k, token, expires_us, note, hold) VALUES ('{row}', 1, 1, '', '')"),
+        format!("UPDATE dlock_locks SET note = '' WHERE k = '{row}'"),
+    ];
+    for (block, delivers) in blocks.iter().zip([true, false]) {
+        somebody.execute("BEGIN").await.unwrap();
+        assert_eq!(somebody.execute(sqlx::AssertSqlSafe(block.as_str())).await.unwrap().rows_affected(), 1);
+        let late = claim("a", TTL);
+        let mut attempt = std::pin::pin!(store.try_acquire(&late, Queue::Leave));
+        let is_waiting = async || {
+            let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut somebody).await.unwrap() == 1
+        };
+        tokio::select! {
+            answer = &mut attempt => panic!("{answer:?}"),
+            waiting = wait_until("it waits for the row", is_waiting) => waiting.unwrap(),
+        }
+        proxy.keep();
+        somebody.execute("ROLLBACK").await.unwrap();
+        let is_kept = async || proxy.kept().iter().any(|bytes| *bytes > 0);
+        tokio::select! {
+            answer = &mut attempt => panic!("{answer:?}"),
+            kept = wait_until("its commit is sent", is_kept) => kept.unwrap(),
+        }
+        if delivers {
+            wait_until("it is undone", async || store.abandon(&late).await.is_ok()).await.unwrap();
+            proxy.deliver_all();
+            // It arrives within a moment.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            is_refused_by_nobody(&direct).await;
+        } else {
+            let next = wait_until("its transaction ends", async || {
+                let answer = direct.try_acquire(&claim("a", TTL), Queue::Leave).await;
+                matches!(answer, Ok(Attempt::Acquired(_)))
+            });
+            next.await.unwrap();
+        }
+    }
+}
+
+async fn is_refused_by_nobody(store: &Store) {
+    let next = take(store, &claim("a", TTL)).await;
+    assert_eq!(store.release(&next).await.unwrap(), Released::Released);
 }
 
 /// Other clients of the pooler take its sessions between two requests of ours.

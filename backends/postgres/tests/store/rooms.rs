@@ -98,8 +98,26 @@ async fn a_room_waits_for_longer_than_the_statements_of_a_row_may() {
             let place = database.standing().await;
             // The limits of the row's statements are 1 s and 5 s. Nothing happens meanwhile that could be waited for.
             tokio::time::sleep(Duration::from_secs(6)).await;
-            assert_eq!(database.standing().await, place, "the waiter has lost its place");
+            wait_until("the waiter still stands", async || database.standing().await == place).await.unwrap();
             one.release(&hold).await.unwrap();
+            other.release(&granted(wake).await).await.unwrap();
+        })
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_index_that_a_holder_makes_concurrently_does_not_wait_for_waiters_of_the_lock() {
+    run("room_index", |database| {
+        Box::pin(async move {
+            let (one, other) = (database.store().await, database.store().await);
+            let hold = out_of_the_room(&database, &one, "migration").await;
+            let (_, wake) = stand_in_line(&database, &other, "migration").await;
+            database.change("CREATE TABLE goods AS SELECT generate_series(1, 100) AS id").await;
+            let index = database.change("CREATE INDEX CONCURRENTLY goods_id ON goods (id)");
+            tokio::time::timeout(TTL / 2, index).await.expect("it waits for the snapshot of a waiter");
+            wait_until("the waiter still stands", async || database.standing().await.len() == 1).await.unwrap();
+            assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
             other.release(&granted(wake).await).await.unwrap();
         })
     })

@@ -62,9 +62,10 @@ pub(crate) fn is_deadlock(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "40P01")
 }
 
-/// How many sessions wait for a row of dlock's.
+/// How many sessions wait for a row of dlock's. A request that does not wait may be there for a millisecond.
 pub(crate) async fn waiting(database: &Database) -> usize {
-    let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' \
+               AND query NOT LIKE '%NOWAIT%'";
     database.lines(sql).await.len()
 }
 

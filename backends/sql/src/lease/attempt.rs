@@ -36,6 +36,10 @@ pub(crate) async fn acquire<D: Dialect>(session: &mut StatementSession<D>, claim
         if !context.statements.make.is_empty() {
             continue;
         }
+        if session.is_shared() {
+            session.insert(&context.statements.make_free, &request.of_free_row()).await?;
+            continue;
+        }
         let from = context.clock.now();
         if let Some(answer) = session.insert(create, &request.of_insert()).await? {
             return request.acquired(&answer, from, session);
@@ -111,8 +115,16 @@ impl<'a> AttemptValues<'a> {
         if let Some(once) = self.once {
             values.extend([Value::Int(micros(once.period)), Value::Int(micros(once.offset))]);
         }
-        values.push(Value::MaybeText(self.row.is_long.then(|| self.claim.key.as_str())));
+        values.push(self.whole_key());
         values
+    }
+
+    fn of_free_row(&self) -> [Value<'_>; 2] {
+        [Value::Text(&self.row.name), self.whole_key()]
+    }
+
+    fn whole_key(&self) -> Value<'_> {
+        Value::MaybeText(self.row.is_long.then(|| self.claim.key.as_str()))
     }
 
     fn of_refused(&self) -> Vec<Value<'_>> {

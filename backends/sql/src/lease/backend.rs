@@ -76,6 +76,11 @@ impl<D: Dialect> Backend for LeaseRow<D> {
         Box::pin(self.run(|session| Box::pin(session.health())))
     }
 
+    fn admits<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<()>> {
+        let (ways, key) = (self.ways.clone(), key.clone());
+        Box::pin(self.run(move |session| Box::pin(async move { ways.stands(session, &key).await.map(drop) })))
+    }
+
     fn keeps(&self) -> Option<&dyn Keeps> {
         Some(self)
     }

@@ -42,7 +42,8 @@ pub(crate) async fn sweep_for_ever<D: Dialect>(context: Arc<StoreContext<D>>, po
                 return;
             }
             // The next sweep does it.
-            Ok(()) | Err(_) => {}
+            Err(error) => line(move || tracing::debug!(%error, "rows of unused locks were not swept this time")),
+            Ok(()) => {}
         }
     }
 }

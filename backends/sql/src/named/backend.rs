@@ -72,6 +72,10 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
         Box::pin(self.shared.bounded(self.shared.health()))
     }
 
+    fn admits<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<()>> {
+        Box::pin(self.shared.bounded(self.shared.admits(key)))
+    }
+
     fn exchange(&self) -> Option<&dyn Exchange> {
         Some(self)
     }

@@ -258,6 +258,19 @@ impl<D: NamedDialect> NamedShared<D> {
         self.ways.compare(key, &found.await?)
     }
 
+    /// Fails if another way of the key's namespace stands in the table.
+    pub(super) async fn admits(&self, key: &LockKey) -> Result<()> {
+        let name = way_name(key);
+        let found = self.look(move |context, conn| {
+            let name = name.clone();
+            Box::pin(
+                async move { Ok(run(context, conn, &context.common.read_meta, &[Value::Text(&name)]).await?.rows) },
+            )
+        });
+        let rows = found.await?;
+        rows.first().and_then(|row| row.first()).map_or(Ok(()), |word| self.ways.compare(key, word.text()))
+    }
+
     /// Asks the server for something that is no lock's, on any session. Again on a new one if the server has ended it.
     pub(super) async fn look<T, R>(&self, request: R) -> Result<T>
     where

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dlock::{Key, LockKey};
 use dlock_contract::{Attempt, Backend, Hold, Keeps, Queue, Released, Standing};
-use dlock_testkit::holds::{claim_on, confirm, take, token};
+use dlock_testkit::holds::{claim_on, confirm, key, take, token};
 use dlock_testkit::servers::WallClock;
 use futures::FutureExt;
 
@@ -85,6 +85,13 @@ async fn summer_time_moves_no_lease(clock: &WallClock, database: &Database) {
         assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
         go_to(8 + TTL.as_secs().cast_signed() + 60);
         assert!(token(&take(&other, &database.claim("b", TTL)).await) > token(&hold), "a lease has an hour more");
+        // In spring the universal time is half past two, which no local clock shows.
+        go_to(HOUR + HOUR / 2);
+        let shed = database.store_with("layout=shedlock&shedlock_create=yes").await;
+        let job = take(&shed, &claim_on(&key("job"), TTL, |_| ())).await;
+        assert!(matches!(confirm(&shed, &job).await, Standing::Renewed(_)));
+        assert_eq!(shed.release(&job).await.unwrap(), Released::Released);
+        shed.close().await;
         one.close().await;
         other.close().await;
     }

@@ -25,6 +25,7 @@ row_cases! {
     a_missing_table_is_made_only_if_the_url_says_so
     a_table_that_differs_in_case_alone_is_named_by_an_error_and_can_be_used
     a_table_that_cannot_hold_locks_is_refused
+    a_row_that_was_locked_in_the_future_is_a_finding
     a_namespace_has_one_layout
     the_layout_is_off_unless_the_url_asks_for_it
     a_name_that_the_table_does_not_take_is_refused
@@ -239,11 +240,18 @@ async fn a_table_that_differs_in_case_alone_is_named_by_an_error_and_can_be_used
 }
 
 async fn a_table_that_cannot_hold_locks_is_refused(database: Database) {
-    for wrong in kit::WRONG_SHEDLOCK {
+    for (wrong, why) in kit::WRONG_SHEDLOCK {
         database.change(wrong).await;
-        let error = try_open(&format!("{}?layout=shedlock", database.url())).await.expect_err(wrong);
-        assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{wrong}: {error}");
-        assert!(error.to_string().contains("CREATE TABLE shedlock"), "{error}");
+        let mut told = Vec::new();
+        // Each error has the statement that mends its fault.
+        while let Err(error) = try_open(&format!("{}?layout=shedlock", database.url())).await {
+            assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{wrong}: {error}");
+            let text = error.message().to_owned();
+            database.change(&text[text.find("ALTER TABLE").expect(&text)..]).await;
+            assert!(!told.contains(&text), "{wrong}: {text}");
+            told.push(text);
+        }
+        assert!(told.first().is_some_and(|text| text.contains(why)), "{wrong}: {told:?}");
         database.change("DROP TABLE shedlock").await;
     }
     for right in kit::RIGHT_SHEDLOCK {
@@ -258,6 +266,16 @@ async fn a_table_that_cannot_hold_locks_is_refused(database: Database) {
         let error = store.ready().await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{error}");
     }
+}
+
+async fn a_row_that_was_locked_in_the_future_is_a_finding(database: Database) {
+    let store = database.shed().await;
+    let is_found = async || store.ready().await.unwrap().findings.iter().any(|finding| finding.contains("usingDbTime"));
+    assert!(database.java_locks("job", "vm", 60).await);
+    assert!(!is_found().await, "by the database's time");
+    // As of a JVM whose zone is east of UTC.
+    database.change("UPDATE shedlock SET locked_at = '2037-01-01'").await;
+    assert!(is_found().await);
 }
 
 async fn a_namespace_has_one_layout(database: Database) {
@@ -331,6 +349,14 @@ async fn a_server_in_another_time_zone_makes_no_difference(_server: Instance, da
         assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
         assert!(database.java_locks(&name, "vm", 60).await, "{zone}: a free lock");
         is_refused(&store, &database.claim(&name, TTL)).await;
+        assert!(!names_the_zone(&store).await, "times without a zone");
         store.close().await;
+        database.change("DROP TABLE shedlock").await;
     }
+    database.change(kit::RIGHT_SHEDLOCK[0]).await;
+    assert_eq!(names_the_zone(&database.shed().await).await, kit::TIMESTAMPS_HAVE_A_ZONE);
+}
+
+async fn names_the_zone(store: &Store) -> bool {
+    store.ready().await.unwrap().findings.iter().any(|finding| finding.contains("time zone is not UTC"))
 }

@@ -170,7 +170,8 @@ async fn a_lock_of_another_store_has_no_transaction(database: Database) {
     world.registry.install("lease", crate::row_kit::lease(&world.database.url()).await).unwrap();
     let guard = world.registry.lock("b").backend("lease").acquire().await.unwrap();
     let error = transaction(&guard).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }) && error.to_string().contains("lease"), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Unsupported { .. }) && error.to_string().contains("way=row"), "{error}");
+    assert!(error.to_string().contains("lease"), "{error}");
 }
 
 const SECOND: Duration = Duration::from_secs(1);

@@ -3,17 +3,19 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dlock::{Held, Key, Registry, Wait, optimistic};
+use dlock::{ErrorKind, Held, Key, Mode, Registry, Wait, optimistic};
+use dlock_testkit::wait_until;
 use sqlx::AssertSqlSafe;
 use tokio::sync::Barrier;
 
 use super::world::{Failure, World, insert, registry, run};
-use crate::row_kit::{Database, is_deadlock, transaction};
+use crate::row_kit::{Database, is_deadlock, transaction, waiting};
 
 row_lock_cases! {
     of_two_bodies_in_opposite_order_one_is_ended_and_run_again
     of_two_nested_locks_in_opposite_order_one_call_gives_way_and_is_run_again
     two_nested_calls_of_one_process_are_no_exception
+    of_two_nested_readers_behind_writers_one_call_gives_way
     a_wait_inside_of_another_lock_is_no_deadlock
     an_error_of_a_statement_that_undid_nothing_stays_what_it_is
 }
@@ -100,6 +102,37 @@ async fn of_two_nested_locks_in_opposite_order_one_call_gives_way_and_is_run_aga
     let other = registry(&world.database, &world.database.url()).await;
     let gave_way = nest_in_opposite_order(&world, &world.registry, &other).await;
     assert_eq!(deadlocks([&world.registry, &other]).await, gave_way);
+}
+
+/// Readers do not wait for each other, but for writers that came before them, and these wait for the readers.
+async fn of_two_nested_readers_behind_writers_one_call_gives_way(database: Database) {
+    let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
+    let lock = |registry: &Registry, key: &'static str, mode| registry.lock(key).mode(mode).wait(Wait::UpTo(LONG * 4));
+    // Both hold, and then both writers wait.
+    let steps = [Barrier::new(3), Barrier::new(3)];
+    let nested = async |registry: &Registry, outer: &'static str, inner: &'static str| {
+        let body = async |_| {
+            steps[0].wait().await;
+            steps[1].wait().await;
+            lock(registry, inner, Mode::Read).acquire().await.map(drop).map_err(|error| error.kind().clone())
+        };
+        lock(registry, outer, Mode::Read).run(body).await.unwrap()
+    };
+    let writing = async {
+        steps[0].wait().await;
+        let writers = ["a", "b"].map(|key| {
+            let waits = lock(&world.registry, key, Mode::Write);
+            tokio::spawn(async move { waits.acquire().await.unwrap().release().await.unwrap() })
+        });
+        wait_until("both writers wait", async || waiting(&world.database).await == 2).await.unwrap();
+        steps[1].wait().await;
+        futures::future::join_all(writers).await.into_iter().for_each(|written| written.unwrap());
+    };
+    let (one, two, ()) = futures::join!(nested(&world.registry, "a", "b"), nested(&other, "b", "a"), writing);
+    let gave_way = [&one, &two].iter().filter(|ended| ***ended == Err(ErrorKind::Conflict)).count();
+    let served = [&one, &two].iter().filter(|ended| ended.is_ok()).count();
+    assert!(gave_way > 0 && gave_way + served == 2, "{one:?}, {two:?}");
 }
 
 /// Each wants a lock that a neighbour holds.

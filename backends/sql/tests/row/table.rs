@@ -1,10 +1,13 @@
 //! Rows of a table of the user's own.
 
-use dlock::{Error, ErrorKind, Key, Lock, Mode, distributed_lock};
+use std::time::Duration;
+
+use dlock::{Error, ErrorKind, Key, Lock, Mode, Wait, distributed_lock};
 use dlock_contract::Backend;
+use dlock_testkit::wait_until;
 
 use super::world::{World, registry, run};
-use crate::row_kit::{Database, columns, open, transaction};
+use crate::row_kit::{Database, columns, open, transaction, waiting};
 
 row_lock_cases! {
     rows_of_a_table_of_the_users_own_are_locked
@@ -15,6 +18,7 @@ row_lock_cases! {
     a_store_looks_at_the_table_again
     a_check_at_the_start_repeats_what_was_found
     readers_share_a_row_and_keep_writers_out
+    a_writer_that_waits_has_its_turn_before_later_readers
     a_namespace_of_another_way_is_refused
     a_namespace_has_the_rows_of_one_table
 }
@@ -183,6 +187,21 @@ async fn readers_share_a_row_and_keep_writers_out(database: Database) {
     one.release().await.unwrap();
     two.release().await.unwrap();
     other.lock("a").mode(Mode::Write).acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn a_writer_that_waits_has_its_turn_before_later_readers(database: Database) {
+    let world = World::new(database).await;
+    let other = registry(&world.database, &world.database.url()).await;
+    let first = world.lock().mode(Mode::Read).acquire().await.unwrap();
+    let waits = other.lock("a").mode(Mode::Write).wait(Wait::UpTo(Duration::from_secs(3600)));
+    let writer = tokio::spawn(waits.acquire());
+    wait_until("the writer waits", async || waiting(&world.database).await == 1).await.unwrap();
+    // Readers that come again and again would keep it out for ever.
+    let late = world.lock().mode(Mode::Read).try_acquire().await.unwrap_err();
+    assert_eq!(*late.kind(), ErrorKind::Busy);
+    first.release().await.unwrap();
+    writer.await.unwrap().unwrap().release().await.unwrap();
+    world.lock().mode(Mode::Read).acquire().await.unwrap().release().await.unwrap();
 }
 
 async fn a_namespace_of_another_way_is_refused(database: Database) {

@@ -1,5 +1,7 @@
 //! Lease rows in a database of MySQL or MariaDB.
 
+use std::time::Duration;
+
 use dlock::{Clock, Result};
 use dlock_mysql::lease::{self, MySql};
 use dlock_sql::LeaseRow;
@@ -29,6 +31,9 @@ pub(crate) const SUMMER_TIME: &str = "SET GLOBAL time_zone = 'SYSTEM'";
 
 /// The seconds of the local time, in a session with the server's zone.
 pub(crate) const LOCAL_NOW: &str = "SET time_zone = DEFAULT; SELECT TIMESTAMPDIFF(SECOND, '1970-01-01', NOW())";
+
+/// So long a waiter of a room keeps its place in the line.
+pub(crate) const KEEPS_ITS_PLACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Whether a session may end because the server's clock was set forward.
 pub(crate) const JUMPS_END_SESSIONS: bool = false;
@@ -62,19 +67,37 @@ pub(crate) fn java_until(seconds: u32) -> String {
 /// Statements that change the time zone of new sessions.
 pub(crate) const ZONES: [&str; 2] = ["SET GLOBAL time_zone = '+13:00'", "SET GLOBAL time_zone = '-11:00'"];
 
-/// Tables that lose what a lock needs.
-pub(crate) const WRONG_SHEDLOCK: [&str; 6] = [
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
-        locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL)",
-    "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
-        locked_by VARCHAR(255) NOT NULL)",
-    "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
-        locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name, locked_by))",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
-        locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(255) NOT NULL) ENGINE=MyISAM",
-    "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
-        locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(20) NOT NULL)",
+/// Whether the session's zone changes what a `TIMESTAMP` of ShedLock's table says.
+pub(crate) const TIMESTAMPS_HAVE_A_ZONE: bool = true;
+
+/// Tables that lose what a lock needs, and what is told of them.
+pub(crate) const WRONG_SHEDLOCK: [(&str, &str); 6] = [
+    ("CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY)", "`lock_until` is missing"),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
+            locked_at TIMESTAMP(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3), locked_by VARCHAR(255) NOT NULL)",
+        "`lock_until` is timestamp",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+            locked_by VARCHAR(255) NOT NULL)",
+        "`name` alone",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64), lock_until DATETIME(3) NOT NULL, locked_at DATETIME(3) NOT NULL, \
+            locked_by VARCHAR(255) NOT NULL, PRIMARY KEY (name, locked_by))",
+        "`name` alone",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
+            locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(255) NOT NULL) ENGINE=MyISAM",
+        "MyISAM",
+    ),
+    (
+        "CREATE TABLE shedlock (name VARCHAR(64) PRIMARY KEY, lock_until DATETIME(3) NOT NULL, \
+            locked_at DATETIME(3) NOT NULL, locked_by VARCHAR(20) NOT NULL)",
+        "`locked_by` is varchar(20)",
+    ),
 ];
 
 /// ShedLock's own, and others that people have.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, Rooms};
 use crate::lease::room::leaving::Leaving;
 use crate::room_name::RoomName;
 use crate::session::{ANSWER_LIMIT, StatementSession, StoreContext};
@@ -206,10 +206,16 @@ impl<D: Dialect> RoomSession<D> {
     /// Enters a room, and waits for that until then.
     pub(crate) async fn enter_by(&mut self, room: &RoomName, until: BootInstant) -> Result<bool> {
         let context = self.session.context.clone();
-        let wait = until.since(context.clock.now());
-        // A server whose answer does not come may be gone. The waiter's own time is over then, too.
-        let entered = context.clock.timeout_at(until.after(ANSWER_LIMIT), self.enter(room, wait)).await;
-        entered.unwrap_or(Ok(false))
+        let longest = context.dialect.rooms().map_or(Duration::ZERO, Rooms::longest_wait);
+        loop {
+            let wait = until.since(context.clock.now()).min(longest);
+            if bounded_after(&context, wait, self.enter(room, wait)).await? {
+                return Ok(true);
+            }
+            if context.clock.now() >= until {
+                return Ok(false);
+            }
+        }
     }
 
     async fn enter(&mut self, room: &RoomName, wait: Duration) -> Result<bool> {
@@ -249,6 +255,16 @@ pub(crate) async fn bounded<D: Dialect, T>(
     context: &StoreContext<D>,
     request: impl Future<Output = Result<T>>,
 ) -> Result<T> {
+    bounded_after(context, Duration::ZERO, request).await
+}
+
+/// The same for a request that waits in the server.
+async fn bounded_after<D: Dialect, T>(
+    context: &StoreContext<D>,
+    wait: Duration,
+    request: impl Future<Output = Result<T>>,
+) -> Result<T> {
     let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-    context.clock.timeout_at(context.clock.now().after(ANSWER_LIMIT), request).await.unwrap_or_else(|| Err(late()))
+    let until = context.clock.now().after(wait).after(ANSWER_LIMIT);
+    context.clock.timeout_at(until, request).await.unwrap_or_else(|| Err(late()))
 }

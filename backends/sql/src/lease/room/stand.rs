@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::line;
-use dlock_contract::{Attempt, BootInstant, Result};
+use dlock_contract::{Attempt, BootInstant, ErrorKind, Result};
 
 use crate::dialect::Dialect;
 use crate::lease::attempt::acquire;
@@ -43,7 +43,15 @@ pub(crate) async fn stand<D: Dialect>(
         Ok(outcome) => outcome,
         // Not an error of the call: the caller asks by itself, and polls for a while.
         Err(error) => {
-            line(move || tracing::debug!(%error, "a waiter of a lease row left its waiting room"));
+            match error.kind() {
+                ErrorKind::Outage => {
+                    line(move || tracing::debug!(%error, "a waiter of a lease row left its waiting room"));
+                }
+                // It comes again at each wait.
+                _ => {
+                    line(move || tracing::warn!(%error, "waiters poll, because the server refuses their waiting room"))
+                }
+            }
             sessions.close_for_a_while();
             Outcome::Ask
         }
