@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use dlock_contract::{Claim, Error, ErrorKind, HoldId, Result};
 
+use tokio::sync::oneshot;
+
+use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::shared::RowShared;
 use crate::dialect::{OwnedValue, Refusal};
@@ -28,6 +31,8 @@ pub(super) struct Circle<D: RowDialect> {
     name: String,
     holds: Vec<HoldId>,
     is_told: bool,
+    /// The statement that writes a wait down. It goes on if the look is dropped, so the end of the wait comes after it.
+    writing: Option<oneshot::Receiver<Result<()>>>,
 }
 
 /// A lock on the way of a look, and the youngest hold that leads to it, by its token.
@@ -39,7 +44,7 @@ struct WaitForNode {
 impl<D: RowDialect> Circle<D> {
     pub(super) fn of(shared: &Arc<RowShared<D>>, claim: &Claim) -> Result<Self> {
         let name = shared.table.record_of(&claim.key, &shared.table.key_of(shared.kind, &claim.key)?);
-        Ok(Self { shared: shared.clone(), name, holds: claim.inside().to_vec(), is_told: false })
+        Ok(Self { shared: shared.clone(), name, holds: claim.inside().to_vec(), is_told: false, writing: None })
     }
 
     /// Ends when this call is to give way.
@@ -63,7 +68,11 @@ impl<D: RowDialect> Circle<D> {
         self.is_told = true;
         for hold in &self.holds {
             let values = vec![OwnedValue::Text(wait_name(*hold)), OwnedValue::Text(self.name.clone())];
-            self.shared.statement(|all| &all.wait, values).await?;
+            let shared = self.shared.clone();
+            let writing = ask_aside(async move { shared.statement(|all| &all.wait, values).await.map(drop) })?;
+            let written = self.writing.insert(writing).await;
+            self.writing = None;
+            written.map_err(|_| failed())??;
         }
         let (mut nodes, mut seen) = (Vec::new(), HashSet::new());
         let start = WaitForNode { name: self.name.clone(), youngest: (0, self.holds[0]) };
@@ -99,7 +108,10 @@ impl<D: RowDialect> Circle<D> {
 
     /// Says that the wait is over, so that nobody takes this call for one that waits. Otherwise it is believed for a while. Only a
     /// wait that was told pays for that.
-    pub(super) async fn end(self) {
+    pub(super) async fn end(mut self) {
+        if let Some(writing) = self.writing.take() {
+            let _ = writing.await;
+        }
         for hold in self.holds.iter().filter(|_| self.is_told) {
             let wait = || vec![OwnedValue::Text(wait_name(*hold))];
             let deleted = self.shared.statement(|all| &all.delete_wait, wait()).await;
