@@ -45,9 +45,9 @@ pub(super) async fn drive<D: NamedDialect>(
             loop {
                 match context.clock.timeout_at(context.clock.now().after(idle), poll_fn(|_| jobs.next())).await {
                     Some(Some(job)) => {
-                        // After so much silence the server has ended it too.
+                        // After so much silence the server has ended it too. A statement may wait for a row for longer than a short ttl.
                         let begun = context.clock.now();
-                        let until = begun.after(job.wait + shared.ttl);
+                        let until = begun.after(job.wait + shared.ttl.max(ANSWER_LIMIT));
                         shared.is_due(Some(begun.after(job.wait + ANSWER_LIMIT)));
                         let request = (job.request)(&context, &mut conn);
                         let done = answered(&context, &shared, (begun.after(job.wait), until), request).await;

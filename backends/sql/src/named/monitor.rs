@@ -173,6 +173,23 @@ impl<D: NamedDialect> SessionMonitor<D> {
         self.look(&[Watched::of(held)]).await == [HoldStatus::Holds]
     }
 
+    /// When the session of a hold was last not silent, by what the server says of it, if it has the hold still. A connection that is
+    /// younger than the session's last answer to us says nothing: the server may have been restarted in between.
+    pub(super) async fn hears(&self, held: &Held<D>) -> Option<BootInstant> {
+        let (clock, dialect, session) = (&self.context.clock, &self.context.dialect, held.session());
+        let asked = clock.now();
+        let asking = async {
+            let mut connection = self.connection.lock().await;
+            let SessionMonitorConnection { mut conn, opened } = connection.take()?;
+            let activity = dialect.activity(&mut conn, session.id().number).await.ok()?;
+            let holds = dialect.hold_all(&mut conn, &[(held.lock.clone(), session.id())]).await.ok()?;
+            *connection = Some(SessionMonitorConnection { conn, opened });
+            activity.filter(|_| holds == [true] && opened <= session.heard())
+        };
+        let activity = clock.timeout_at(asked.after(LOOK), asking).await.flatten()?;
+        Some(session.heard_by_others(activity, asked))
+    }
+
     /// Ends the server's session of a hold, unless the hold is over. For a session that has ended on our side without an answer
     /// to the release: a network that swallows answers may also swallow the end of the connection, and the server would keep the
     /// lock until the ttl is over. True if the server had the hold until then.

@@ -23,6 +23,7 @@ use crate::dialect::Value;
 use crate::row::{RowName, row_name};
 use crate::session_mark::SessionMark;
 use crate::settings::Settings;
+use crate::silence::{LastHeard, SessionActivity};
 
 /// The most locks of one session.
 const MOST_LOCKS: usize = 64;
@@ -90,6 +91,8 @@ pub(super) struct SessionStatus {
     was_left: AtomicBool,
     pub(super) ended: watch::Sender<bool>,
     pub(super) heard: watch::Sender<Heard>,
+    /// The same, also by what the server says of it to others.
+    last_heard: Mutex<LastHeard>,
 }
 
 /// The locks of the session, and who may still use it.
@@ -149,6 +152,7 @@ impl<D: NamedDialect> SharedSession<D> {
             was_left: AtomicBool::new(false),
             ended: watch::Sender::new(false),
             heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
+            last_heard: Mutex::new(LastHeard::new(from)),
         });
         let jobs = Jobs::new();
         let task = Box::pin(drive(context.clone(), conn, shared.clone(), jobs.clone()));
@@ -168,6 +172,14 @@ impl<D: NamedDialect> SharedSession<D> {
 
     pub(super) fn heard(&self) -> BootInstant {
         self.shared.heard.borrow().at
+    }
+
+    /// Notes what the server says of it to others, who asked at this time, and tells when it was last not silent.
+    pub(super) fn heard_by_others(&self, activity: SessionActivity, asked: BootInstant) -> BootInstant {
+        let mut last = self.shared.last_heard.lock().unwrap_or_else(PoisonError::into_inner);
+        last.note(self.heard());
+        last.note_activity(activity, asked);
+        last.after()
     }
 
     pub(super) fn has_ended(&self) -> bool {
