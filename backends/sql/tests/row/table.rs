@@ -4,7 +4,7 @@ use dlock::{Error, ErrorKind, Key, Lock, Mode, distributed_lock};
 use dlock_contract::Backend;
 
 use super::world::{World, registry, run};
-use crate::row_kit::{Database, columns, open, transaction};
+use crate::row_kit::{Database, SLEEP, columns, open, running, transaction, waiting_for};
 
 row_lock_cases! {
     rows_of_a_table_of_the_users_own_are_locked
@@ -17,6 +17,7 @@ row_lock_cases! {
     readers_share_a_row_and_keep_writers_out
     a_namespace_of_another_way_is_refused
     a_namespace_has_the_rows_of_one_table
+    a_change_of_the_tables_definition_that_waits_ends_no_hold_and_keeps_no_session_standing
 }
 
 fn order(registry: &dlock::Registry, id: u32) -> Lock {
@@ -211,4 +212,37 @@ async fn a_namespace_has_the_rows_of_one_table(database: Database) {
     }
     assert_eq!(*order(&at("&table=jobs&column=id").await, 1).try_acquire().await.unwrap_err().kind(), ErrorKind::Busy);
     guard.release().await.unwrap();
+}
+
+async fn a_change_of_the_tables_definition_that_waits_ends_no_hold_and_keeps_no_session_standing(database: Database) {
+    let world = World::new(database).await;
+    world.database.change("INSERT INTO data VALUES (1, 0), (2, 0)").await;
+    let url = format!("{}?way=row&table=data&column=id", world.database.url());
+    let (registry, other) = (registry(&world.database, &url).await, open(&url).await.unwrap());
+    let body = async |held: dlock::Held| {
+        let mut tx = transaction(&held)?;
+        let mut changing = world.database.connect().await;
+        let change =
+            tokio::spawn(
+                async move { sqlx::raw_sql("ALTER TABLE data ADD COLUMN more INT").execute(&mut changing).await },
+            );
+        waiting_for(&world.database, "ALTER TABLE data").await;
+        let asks = async {
+            let key = dlock::LockKey::new(&world.database.name, Key::new().value(&2)).unwrap();
+            let claim = dlock_testkit::holds::claim_on(&key, std::time::Duration::from_secs(3600), |_| ());
+            let asked = other.try_acquire(&claim, dlock_contract::Queue::Leave).await;
+            assert!(!matches!(asked, Ok(dlock_contract::Attempt::Acquired(_))), "the change does not wait");
+            let stands =
+                async || running(&world.database, "id\" = ").await + running(&world.database, "id` = ").await == 0;
+            dlock_testkit::wait_until("no session stands in the server", stands).await.unwrap();
+        };
+        let sleeps = SLEEP.replace('$', "9.4");
+        let (slept, ()) = tokio::join!(run(&mut tx, &sleeps), asks);
+        slept?;
+        held.confirm().await?;
+        drop(tx);
+        Ok::<_, super::world::Failure>(change)
+    };
+    let change = order(&registry, 1).ttl(std::time::Duration::from_secs(4)).run_fallible(body).await.unwrap();
+    change.await.unwrap().unwrap();
 }
