@@ -132,11 +132,15 @@ impl RowDialect for MySql {
     /// whenever a renewal comes.
     fn is_in<'a>(&'a self, conn: &'a mut MySqlConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            match sqlx::raw_sql(RENEW_MARK).execute(conn).await {
-                Ok(_) => Ok(true),
-                Err(error) if number(&error) == Some(1305) => Ok(false),
-                Err(error) => Err(error),
+            // If the body has given up the commit of a nested transaction, the client library sends a rollback to a savepoint that is
+            // gone. The first answer is then to that.
+            for _ in 0..2 {
+                match sqlx::raw_sql(RENEW_MARK).execute(&mut *conn).await {
+                    Err(error) if number(&error) == Some(1305) => {}
+                    answer => return answer.map(|_| true),
+                }
             }
+            Ok(false)
         })
     }
 
@@ -171,7 +175,10 @@ impl RowDialect for MySql {
             match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await {
                 Ok(_) => Ok(true),
                 // There is no such savepoint, and the server has stopped there.
-                Err(error) if number(&error) == Some(1305) => self.rollback(conn, id).await.map(|()| false),
+                Err(error) if number(&error) == Some(1305) => {
+                    let is_in = self.is_in(conn, id).await?;
+                    self.rollback(conn, id).await.map(|()| is_in)
+                }
                 Err(error) => Err(error),
             }
         })

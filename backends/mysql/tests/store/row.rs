@@ -1,9 +1,11 @@
 //! Row locks, as far as they are MySQL's and MariaDB's own.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock::{ErrorKind, Held};
-use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Queue, Signal, Standing};
+use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::{confirm, stand, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use sqlx::mysql::MySqlDatabaseError;
@@ -18,6 +20,7 @@ row_lock_cases! {
     a_body_that_changes_a_tables_definition_is_told_that_it_may_have_committed
     a_mark_that_could_not_be_taken_away_ends_with_its_session
     a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone
+    a_nested_transaction_whose_commit_is_given_up_ends_no_hold
     a_missing_row_that_another_session_makes_and_keeps_is_busy
     a_body_that_waits_for_a_table_keeps_no_row_for_longer_than_its_ttl_when_its_process_dies
     a_statement_of_a_body_waits_for_a_row_no_longer_than_the_ttl
@@ -116,6 +119,31 @@ async fn a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone(dat
     assert_eq!(world.data().await, ["1", "2", "3"]);
     // As the next body finds the row.
     world.lock().run_fallible(async |held| run(&mut transaction(&held)?, "DELETE FROM data").await).await.unwrap();
+}
+
+/// The client library then rolls back to a savepoint that is gone, and the server's error is read by the next request.
+async fn a_nested_transaction_whose_commit_is_given_up_ends_no_hold(database: Database) {
+    let world = World::new(database).await;
+    let store = open(&world.database.url()).await.unwrap();
+    for (id, is_confirmed) in [(1, true), (2, false)] {
+        let hold = take(&store, &world.database.claim("b", TTL)).await;
+        let mut tx = transaction_of(&hold).unwrap();
+        let mut conn = tx.conn().await.unwrap();
+        let mut inner = conn.begin().await.unwrap();
+        inner.execute(sqlx::AssertSqlSafe(format!("INSERT INTO data VALUES ({id}, 0)"))).await.unwrap();
+        let mut committing = Box::pin(inner.commit());
+        assert!(poll_fn(|cx| Poll::Ready(committing.as_mut().poll(cx).is_pending())).await, "it has ended at once");
+        drop(committing);
+        drop(conn);
+        if is_confirmed {
+            assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+            store.settle().unwrap().settle(&hold).await.unwrap();
+        } else {
+            drop(tx);
+            assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+        }
+    }
+    assert_eq!(world.data().await, ["1"]);
 }
 
 /// An insert waits for a row that is being made, and gives up after a second.
