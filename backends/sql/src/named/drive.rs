@@ -9,9 +9,11 @@ use std::time::Duration;
 use dlock_contract::BootInstant;
 use futures::future::BoxFuture;
 
+use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::driver::Jobs;
-use super::shared_session::{NamedContext, SessionStatus};
+use super::failure::AfterRequest;
+use super::session_status::SessionStatus;
 use crate::dialect::Dialect;
 use crate::session::ANSWER_LIMIT;
 
@@ -54,7 +56,7 @@ pub(super) async fn drive<D: NamedDialect>(
                         shared.is_due(None);
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
                         let Some((after, tell)) = done else { return false };
-                        shared.note_end(after, &context.left_sessions);
+                        context.left_sessions.note_end(&shared, after);
                         tell();
                         if after != AfterRequest::KeepSession {
                             return false;
@@ -106,17 +108,6 @@ impl<D: NamedDialect> Drop for End<D> {
         self.shared.ended.send_replace(true);
         self.jobs.end();
     }
-}
-
-/// The end of a request: whether its session is kept or ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AfterRequest {
-    KeepSession,
-    EndSession,
-    /// The server has said that it ends the session.
-    EndedByServer,
-    /// The session at the other end is not ours: there is a pooler between.
-    EndConnection,
 }
 
 pub(super) type SessionRequest<D> = Box<

@@ -11,11 +11,11 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Mode, Owner, Result};
 use futures::future::join_all;
 
+use super::context::NamedContext;
 use super::dialect::{NamedDialect, SessionId};
 use super::held::Held;
 use super::name::LockName;
 use super::requests::run;
-use super::shared_session::NamedContext;
 use crate::dialect::Value;
 use crate::statements::of_size;
 use crate::watched_holds::WatchedHolds;

@@ -11,13 +11,15 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
+use super::context::{Lock, NamedContext};
 use super::dialect::NamedDialect;
+use super::failure::Failure;
 use super::grant;
 use super::held::{Held, NamedGrant};
 use super::left_sessions::LeftSessions;
 use super::monitor::{SessionMonitor, TOLD};
-use super::requests::{Failure, run};
-use super::shared_session::{Lock, LockPlace, NamedContext};
+use super::requests::run;
+use super::shared_session::LockPlace;
 use super::shared_sessions::SharedSessions;
 use super::statements::NamedStatements;
 use super::sweep::sweep_for_ever;

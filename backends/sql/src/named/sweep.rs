@@ -9,9 +9,9 @@ use std::time::Duration;
 use dlock_contract::engine::line;
 use dlock_contract::{ErrorKind, Result};
 
+use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::requests::run;
-use super::shared_session::NamedContext;
 use super::store::NamedShared;
 use crate::dialect::{Answer, OwnedValue, Refusal, Statement, Value};
 use crate::numbers::micros;

@@ -1,10 +1,11 @@
 //! Rows of a table of the user's own.
 
 use dlock::{Error, ErrorKind, Key, Lock, Mode, distributed_lock};
-use dlock_contract::Backend;
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
+use dlock_testkit::holds::{claim_on, confirm, take};
 
 use super::world::{World, registry, run};
-use crate::row_kit::{Database, SLEEP, columns, open, running, transaction, waiting_for};
+use crate::row_kit::{Database, SLEEP, columns, open, running, transaction, transaction_of, waiting_for};
 
 row_lock_cases! {
     rows_of_a_table_of_the_users_own_are_locked
@@ -218,31 +219,29 @@ async fn a_change_of_the_tables_definition_that_waits_ends_no_hold_and_keeps_no_
     let world = World::new(database).await;
     world.database.change("INSERT INTO data VALUES (1, 0), (2, 0)").await;
     let url = format!("{}?way=row&table=data&column=id", world.database.url());
-    let (registry, other) = (registry(&world.database, &url).await, open(&url).await.unwrap());
-    let body = async |held: dlock::Held| {
-        let mut tx = transaction(&held)?;
-        let mut changing = world.database.connect().await;
-        let change =
-            tokio::spawn(
-                async move { sqlx::raw_sql("ALTER TABLE data ADD COLUMN more INT").execute(&mut changing).await },
-            );
-        waiting_for(&world.database, "ALTER TABLE data").await;
-        let asks = async {
-            let key = dlock::LockKey::new(&world.database.name, Key::new().value(&2)).unwrap();
-            let claim = dlock_testkit::holds::claim_on(&key, std::time::Duration::from_secs(3600), |_| ());
-            let asked = other.try_acquire(&claim, dlock_contract::Queue::Leave).await;
-            assert!(!matches!(asked, Ok(dlock_contract::Attempt::Acquired(_))), "the change does not wait");
-            let stands =
-                async || running(&world.database, "id\" = ").await + running(&world.database, "id` = ").await == 0;
-            dlock_testkit::wait_until("no session stands in the server", stands).await.unwrap();
-        };
-        let sleeps = SLEEP.replace('$', "9.4");
-        let (slept, ()) = tokio::join!(run(&mut tx, &sleeps), asks);
-        slept?;
-        held.confirm().await?;
-        drop(tx);
-        Ok::<_, super::world::Failure>(change)
+    let (store, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
+    let claim = |id: u32| {
+        let key = dlock::LockKey::new(&world.database.name, Key::new().value(&id)).unwrap();
+        claim_on(&key, std::time::Duration::from_secs(3600), |_| ())
     };
-    let change = order(&registry, 1).ttl(std::time::Duration::from_secs(4)).run_fallible(body).await.unwrap();
+    let hold = take(&store, &claim(1)).await;
+    let mut tx = transaction_of(&hold).unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    let mut changing = world.database.connect().await;
+    let change = tokio::spawn(async move {
+        sqlx::raw_sql("ALTER TABLE data ADD COLUMN more INT").execute(&mut changing).await.map(drop)
+    });
+    waiting_for(&world.database, "ALTER TABLE data").await;
+    let asked = other.try_acquire(&claim(2), Queue::Leave).await;
+    assert!(!matches!(asked, Ok(Attempt::Acquired(_))), "the change does not wait");
+    let stands = async || running(&world.database, "id\" = ").await + running(&world.database, "id` = ").await;
+    dlock_testkit::wait_until("no session stands in the server", async || stands().await == 0).await.unwrap();
+    let sleeps = SLEEP.replace('$', "3");
+    let sleeping = async { sqlx::raw_sql(sqlx::AssertSqlSafe(sleeps)).execute(&mut *conn).await.unwrap() };
+    let (_, standing) = tokio::join!(sleeping, confirm(&store, &hold));
+    assert!(matches!(standing, Standing::Renewed(_)));
+    drop(conn);
+    drop(tx);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
     change.await.unwrap().unwrap();
 }
