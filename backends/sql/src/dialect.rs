@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use crate::room_name::RoomName;
 use crate::session_mark::SessionMark;
 use crate::shedlock::ShedlockWords;
+use crate::silence::SessionActivity;
 use crate::words::Words;
 
 /// One server's part of the algorithm.
@@ -41,6 +42,13 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
         conn: &'a mut Self::Conn,
         session: &'a SessionMark,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
+
+    /// What a session does now, asked from another one; `None` if the server does not tell.
+    fn activity<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        session: i64,
+    ) -> BoxFuture<'a, sqlx::Result<Option<SessionActivity>>>;
 
     /// Runs one statement, in a transaction of its own.
     fn run<'a>(

@@ -35,6 +35,7 @@ mod session;
 mod session_mark;
 mod settings;
 mod shedlock;
+mod silence;
 mod statements;
 mod table_names;
 mod versioned;
@@ -55,14 +56,15 @@ pub use named::{
 };
 pub use room_name::RoomName;
 pub use row_lock::{
-    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowActivity, RowAsk, RowConnection, RowDialect, RowId, RowKey,
-    RowKind, RowLock, RowTable, RowTransaction, RowWords, Taken,
+    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind,
+    RowLock, RowTable, RowTransaction, RowWords, Taken,
 };
 pub use server_table::ServerTable;
 pub use server_tables::{TableServer, TableSet, check_tables, prepare_tables};
 pub use session_mark::SessionMark;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
 pub use shedlock::{ShedlockTable, ShedlockWords};
+pub use silence::SessionActivity;
 pub use statements::{BREAKS, LOCKS, META};
 pub use table_names::{TABLE_PREFIX, TableNames};
 pub use versioned::{ReadRow, Versioned, VersionedServer};

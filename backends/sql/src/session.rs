@@ -150,6 +150,19 @@ impl<D: Dialect> StatementSession<D> {
         }
     }
 
+    /// The same: `None` if somebody keeps the row locked.
+    pub(crate) async fn ask_unless_locked(
+        &mut self,
+        statement: &Statement,
+        values: &[Value<'_>],
+    ) -> Result<Option<Answer>> {
+        let context = self.context.clone();
+        match self.send(statement, values).await {
+            Err(error) if context.dialect.refusal(&error) == Refusal::RowLocked => Ok(None),
+            asked => asked.map(|asked| Some(asked.answer)).map_err(|error| refused(&context.dialect, error)),
+        }
+    }
+
     /// The same where it is as good if another session makes the row: the server lets an insert wait for whoever keeps that row
     /// locked, and gives up after a while.
     pub(crate) async fn insert_if_missing(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<()> {

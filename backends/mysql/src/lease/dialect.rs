@@ -2,8 +2,8 @@
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, Rooms, SessionMark, ShedlockTable, ShedlockWords, Statement, TableNames, Value,
-    Words, check_tables, prepare_tables,
+    Answer, Cell, Dialect, Refusal, Rooms, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement,
+    TableNames, Value, Words, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -41,6 +41,14 @@ fn words(tables: TableNames) -> Words {
 const SET_UP: &str = "\
     SET SESSION autocommit = 1, completion_type = NO_CHAIN, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, \
         sql_mode = 'STRICT_ALL_TABLES', sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1";
+
+/// What a session does, and since when. MySQL answers a query of its views with an error while anybody runs a statement with bytes
+/// that are no text, so there it is all sessions of the account.
+const ACTIVITY: &str = "\
+    SELECT UNIX_TIMESTAMP(); \
+    /*M!100301 SELECT ID, COMMAND, QUERY_ID FROM information_schema.PROCESSLIST WHERE ID = {session} */ \
+    /*!80000 SHOW PROCESSLIST */; \
+    SELECT UNIX_TIMESTAMP()";
 
 /// MySQL and MariaDB, for [`LeaseRow`](dlock_sql::LeaseRow).
 #[derive(Debug)]
@@ -118,6 +126,41 @@ impl Dialect for MySql {
                 Err(error) if number(&error) != Some(1094) => Err(error),
                 _ => Ok(true),
             }
+        })
+    }
+
+    fn activity<'a>(
+        &'a self,
+        conn: &'a mut MySqlConnection,
+        session: i64,
+    ) -> BoxFuture<'a, sqlx::Result<Option<SessionActivity>>> {
+        Box::pin(async move {
+            let sql = ACTIVITY.replace("{session}", &session.to_string());
+            let (mut times, mut seen) = (Vec::<i64>::new(), None);
+            for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await? {
+                let first = row.try_get_unchecked(0)?;
+                if row.len() == 1 {
+                    times.push(first);
+                } else if first == session {
+                    seen = Some(row);
+                }
+            }
+            let Some(row) = seen else { return Ok(None) };
+            let counts_statements = row.len() == 3;
+            let command: String = row.try_get_unchecked(if counts_statements { 1 } else { 4 })?;
+            if command != "Sleep" {
+                return Ok(Some(SessionActivity::Runs));
+            }
+            Ok(match times[..] {
+                _ if counts_statements => {
+                    Some(SessionActivity::Idle(row.try_get_unchecked::<i64, _>(2)?.saturating_mul(2)))
+                }
+                // The second in which its last statement began, or the one beside it: the server has two ways to round.
+                [before, after] if before == after => {
+                    Some(SessionActivity::Idle(before - row.try_get_unchecked::<i64, _>(5)?))
+                }
+                _ => None,
+            })
         })
     }
 

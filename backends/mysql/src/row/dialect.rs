@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::{
-    Committed, Dialect, NamedDialect, RowActivity, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords,
-    Taken, check_tables, hex, prepare_tables,
+    Committed, Dialect, NamedDialect, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
+    check_tables, hex, prepare_tables,
 };
 use futures::TryStreamExt;
 use futures::future::BoxFuture;
@@ -35,23 +35,18 @@ const IS_HELD: &str = "COALESCE({session} = IS_USED_LOCK(CONCAT('dlr', CONVERT({
 /// statement after the server has undone the transaction cannot be committed by itself. A transaction that the body has begun by
 /// ending the hold's may not write. Each server knows only its own limits.
 const SET_UP: &str = "\
-    SET SESSION autocommit = 0, completion_type = NO_CHAIN, innodb_lock_wait_timeout = DEFAULT, lock_wait_timeout = DEFAULT, time_zone = '+00:00', \
+    SET SESSION autocommit = 0, completion_type = NO_CHAIN, time_zone = '+00:00', \
         sql_mode = CONCAT(@@GLOBAL.sql_mode, ',PIPES_AS_CONCAT,NO_ENGINE_SUBSTITUTION') \
         /*M!100301 , max_statement_time = 0, idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0, \
         idle_write_transaction_timeout = 0 */ /*!80000 , max_execution_time = 0 */; \
     SET NAMES utf8mb4; \
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET SESSION TRANSACTION READ ONLY";
 
+/// How long a statement waits for a row.
+const ROW_WAIT: &str = "innodb_lock_wait_timeout";
+
 /// Fails where there is no such savepoint. A server that is asked tells nothing else that is of one transaction only.
 const RENEW_MARK: &str = "RELEASE SAVEPOINT dlock_hold; SAVEPOINT dlock_hold";
-
-/// What a session does, and since when. MySQL answers a query of its views with an error while anybody runs a statement with bytes
-/// that are no text, so there it is all sessions of the account.
-const ACTIVITY: &str = "\
-    SELECT UNIX_TIMESTAMP(); \
-    /*M!100301 SELECT ID, COMMAND, QUERY_ID FROM information_schema.PROCESSLIST WHERE ID = {session} */ \
-    /*!80000 SHOW PROCESSLIST */; \
-    SELECT UNIX_TIMESTAMP()";
 
 impl RowDialect for MySql {
     fn row_words(&self) -> RowWords {
@@ -102,7 +97,12 @@ impl RowDialect for MySql {
     }
 
     fn end_row_after<'a>(&'a self, conn: &'a mut MySqlConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
-        self.end_after(conn, silence)
+        Box::pin(async move {
+            self.end_after(conn, silence).await?;
+            let wait = at_most("lock_wait_timeout", silence);
+            let limits = format!("SET SESSION {wait}, {}", at_most(ROW_WAIT, silence));
+            sqlx::raw_sql(AssertSqlSafe(limits)).execute(conn).await.map(drop).map_err(fault)
+        })
     }
 
     fn take_row<'a>(&'a self, conn: &'a mut MySqlConnection, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>> {
@@ -123,7 +123,7 @@ impl RowDialect for MySql {
         ttl: Duration,
     ) -> BoxFuture<'a, sqlx::Result<()>> {
         Box::pin(async move {
-            let set = format!("SET SESSION innodb_lock_wait_timeout = DEFAULT, wait_timeout = {}", whole_seconds(ttl));
+            let set = format!("SET SESSION {}, wait_timeout = {}", at_most(ROW_WAIT, ttl), whole_seconds(ttl));
             sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
         })
     }
@@ -132,11 +132,15 @@ impl RowDialect for MySql {
     /// whenever a renewal comes.
     fn is_in<'a>(&'a self, conn: &'a mut MySqlConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            match sqlx::raw_sql(RENEW_MARK).execute(conn).await {
-                Ok(_) => Ok(true),
-                Err(error) if number(&error) == Some(1305) => Ok(false),
-                Err(error) => Err(error),
+            // If the body has given up the commit of a nested transaction, the client library sends a rollback to a savepoint that is
+            // gone. The first answer is then to that.
+            for _ in 0..2 {
+                match sqlx::raw_sql(RENEW_MARK).execute(&mut *conn).await {
+                    Err(error) if number(&error) == Some(1305) => {}
+                    answer => return answer.map(|_| true),
+                }
             }
+            Ok(false)
         })
     }
 
@@ -171,7 +175,10 @@ impl RowDialect for MySql {
             match sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut *conn).await {
                 Ok(_) => Ok(true),
                 // There is no such savepoint, and the server has stopped there.
-                Err(error) if number(&error) == Some(1305) => self.rollback(conn, id).await.map(|()| false),
+                Err(error) if number(&error) == Some(1305) => {
+                    let is_in = self.is_in(conn, id).await?;
+                    self.rollback(conn, id).await.map(|()| is_in)
+                }
                 Err(error) => Err(error),
             }
         })
@@ -200,41 +207,6 @@ impl RowDialect for MySql {
             let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?;
             let held: Option<Vec<u8>> = row.try_get_unchecked(0)?;
             Ok(held.unwrap_or_default().into_iter().map(|held| held == b'1').collect())
-        })
-    }
-
-    fn activity<'a>(
-        &'a self,
-        conn: &'a mut MySqlConnection,
-        session: i64,
-    ) -> BoxFuture<'a, sqlx::Result<Option<RowActivity>>> {
-        Box::pin(async move {
-            let sql = ACTIVITY.replace("{session}", &session.to_string());
-            let (mut times, mut seen) = (Vec::<i64>::new(), None);
-            for row in sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await? {
-                let first = row.try_get_unchecked(0)?;
-                if row.len() == 1 {
-                    times.push(first);
-                } else if first == session {
-                    seen = Some(row);
-                }
-            }
-            let Some(row) = seen else { return Ok(None) };
-            let counts_statements = row.len() == 3;
-            let command: String = row.try_get_unchecked(if counts_statements { 1 } else { 4 })?;
-            if command != "Sleep" {
-                return Ok(Some(RowActivity::Runs));
-            }
-            Ok(match times[..] {
-                _ if counts_statements => {
-                    Some(RowActivity::Idle(row.try_get_unchecked::<i64, _>(2)?.saturating_mul(2)))
-                }
-                // The second in which its last statement began, or the one beside it: the server has two ways to round.
-                [before, after] if before == after => {
-                    Some(RowActivity::Idle(before - row.try_get_unchecked::<i64, _>(5)?))
-                }
-                _ => None,
-            })
         })
     }
 
@@ -297,7 +269,7 @@ async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) 
         Some(seconds) => {
             let silence = whole_seconds(ask.silence);
             (
-                format!("SET SESSION innodb_lock_wait_timeout = {seconds}, wait_timeout = {silence}; "),
+                format!("SET SESSION {ROW_WAIT} = {seconds}, wait_timeout = {silence}; "),
                 format!("/*M!100301 WAIT {seconds} */"),
             )
         }
@@ -320,6 +292,12 @@ async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) 
         return Ok(Taken::Missing);
     }
     Ok(Taken::Row(1))
+}
+
+/// Sets a limit of the body's waits. The server does not see that its client has gone while a statement waits, so no wait is longer
+/// than a silent session may live.
+fn at_most(limit: &str, ttl: Duration) -> String {
+    format!("{limit} = CAST(LEAST(@@GLOBAL.{limit}, {}) AS UNSIGNED)", whole_seconds(ttl))
 }
 
 fn unmark(id: &RowId) -> String {

@@ -64,6 +64,18 @@ impl Database {
         conn
     }
 
+    /// Somebody who keeps each draw of a token for this key waiting for as long as this connection lives, whatever the limits are.
+    pub(crate) async fn stop_draws(&self, name: &str) -> MySqlConnection {
+        let gate = format!("gate_{:08x}", fastrand::u32(..));
+        let mut conn = self.connect().await;
+        let sql = format!(
+            "DO GET_LOCK('{gate}', 0); CREATE TRIGGER gate BEFORE INSERT ON dlock_named FOR EACH ROW \
+             SET @gate = IF(NEW.k = '{name}', GET_LOCK('{gate}', 3600), 0)"
+        );
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
+        conn
+    }
+
     /// Whether this session waits for a row, to draw a token.
     pub(crate) async fn a_draw_waits(&self, session: u64) -> bool {
         let draws = self.running("INSERT INTO dlock_named").await;

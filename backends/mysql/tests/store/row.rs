@@ -1,24 +1,29 @@
 //! Row locks, as far as they are MySQL's and MariaDB's own.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use dlock::{ErrorKind, Held};
-use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Queue, Standing};
-use dlock_testkit::holds::{confirm, take};
-use dlock_testkit::wait_until;
+use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Queue, Released, Signal, Standing};
+use dlock_testkit::holds::{confirm, stand, take};
+use dlock_testkit::{Mode, Proxy, wait_until};
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::{Connection, Executor};
 
 use crate::named_kit::TTL;
 use crate::row_cases::world::{Failure, World, run};
-use crate::row_kit::{Kind, RowTransaction, SESSION, open, transaction, transaction_of};
+use crate::row_kit::{Kind, RowTransaction, SESSION, open, runs, transaction, transaction_of, waiting};
 use crate::server::Database;
 
 row_lock_cases! {
     a_body_that_changes_a_tables_definition_is_told_that_it_may_have_committed
     a_mark_that_could_not_be_taken_away_ends_with_its_session
     a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone
+    a_nested_transaction_whose_commit_is_given_up_ends_no_hold
     a_missing_row_that_another_session_makes_and_keeps_is_busy
+    a_body_that_waits_for_a_table_keeps_no_row_for_longer_than_its_ttl_when_its_process_dies
+    a_statement_of_a_body_waits_for_a_row_no_longer_than_the_ttl
     a_sweep_that_waits_for_a_row_does_not_stop_the_record_of_its_holder
 }
 
@@ -116,6 +121,37 @@ async fn a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone(dat
     world.lock().run_fallible(async |held| run(&mut transaction(&held)?, "DELETE FROM data").await).await.unwrap();
 }
 
+/// The client library then rolls back to a savepoint that is gone, and the server's error is read by the next request.
+async fn a_nested_transaction_whose_commit_is_given_up_ends_no_hold(database: Database) {
+    let world = World::new(database).await;
+    let store = open(&world.database.url()).await.unwrap();
+    for (id, is_confirmed) in [(1, true), (2, false)] {
+        let hold = take(&store, &world.database.claim("b", TTL)).await;
+        let mut tx = transaction_of(&hold).unwrap();
+        let mut conn = tx.conn().await.unwrap();
+        let insert = format!("INSERT IGNORE INTO data VALUES ({id}, 0)");
+        // The server may be so quick that it is not given up.
+        for is_last in (0..50).map(|round| round == 49) {
+            let mut inner = conn.begin().await.unwrap();
+            inner.execute(sqlx::AssertSqlSafe(insert.clone())).await.unwrap();
+            let mut committing = Box::pin(inner.commit());
+            if poll_fn(|cx| Poll::Ready(committing.as_mut().poll(cx).is_pending())).await {
+                break;
+            }
+            assert!(!is_last, "nothing is proven");
+        }
+        drop(conn);
+        if is_confirmed {
+            assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+            store.settle().unwrap().settle(&hold).await.unwrap();
+        } else {
+            drop(tx);
+            assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+        }
+    }
+    assert_eq!(world.data().await, ["1"]);
+}
+
 /// An insert waits for a row that is being made, and gives up after a second.
 async fn a_missing_row_that_another_session_makes_and_keeps_is_busy(database: Database) {
     let (store, claim) = (open(&database.url()).await.unwrap(), database.claim("a", TTL));
@@ -135,6 +171,56 @@ async fn a_missing_row_that_another_session_makes_and_keeps_is_busy(database: Da
     assert!(matches!(attempt, Ok(Attempt::Contended(_))), "{attempt:?}");
     ask("COMMIT".into()).await;
     store.release(&take(&store, &claim).await).await.unwrap();
+}
+
+/// The server does not see that the client of a waiting statement is gone.
+async fn a_body_that_waits_for_a_table_keeps_no_row_for_longer_than_its_ttl_when_its_process_dies(database: Database) {
+    let world = World::new(database).await;
+    let (proxy, url) = Proxy::in_front_of(&world.database.url()).unwrap();
+    let far = open(&url).await.unwrap();
+    let hold = take(&far, &world.database.claim("b", Duration::from_secs(2))).await;
+    let mut somebody = world.database.connect().await;
+    somebody.execute("LOCK TABLES data WRITE").await.unwrap();
+    let mut tx = transaction_of(&hold).unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    let waits = async {
+        runs(&world.database, "INSERT INTO data").await;
+        proxy.set(Mode::BLACKHOLE);
+        proxy.cut();
+    };
+    tokio::select! {
+        () = waits => {}
+        done = conn.execute("INSERT INTO data VALUES (1, 0)") => assert!(done.is_err()),
+    }
+    let near = open(&world.database.url()).await.unwrap();
+    let is_free = async || {
+        let asked = near.try_acquire(&world.database.claim("b", TTL), Queue::Leave).await;
+        matches!(asked, Ok(Attempt::Acquired(_)))
+    };
+    wait_until("the row is free", is_free).await.unwrap();
+}
+
+async fn a_statement_of_a_body_waits_for_a_row_no_longer_than_the_ttl(database: Database) {
+    let world = World::new(database).await;
+    let (store, other) = (open(&world.database.url()).await.unwrap(), open(&world.database.url()).await.unwrap());
+    let limits = async |hold: &dlock_contract::Hold| {
+        let mut tx = transaction_of(hold).unwrap();
+        let sql = "SELECT CAST(CONCAT(@@innodb_lock_wait_timeout, ' ', @@lock_wait_timeout) AS CHAR)";
+        let (limits,): (String,) = sqlx::query_as(sql).fetch_one(&mut *tx.conn().await.unwrap()).await.unwrap();
+        limits
+    };
+    let ttl = Duration::from_secs(9);
+    let hold = take(&store, &world.database.claim("b", ttl)).await;
+    assert_eq!(limits(&hold).await, "9 9");
+    let granted = tokio::spawn(stand(&other, &world.database.claim("b", ttl)).await.signal.unwrap());
+    wait_until("it waits", async || waiting(&world.database).await == 1).await.unwrap();
+    store.release(&hold).await.unwrap();
+    let Signal::Granted(hold) = granted.await.unwrap().unwrap() else { panic!("no hold") };
+    assert_eq!(limits(&hold).await, "9 9");
+    let hold = take(&store, &world.database.claim("c", TTL)).await;
+    let server =
+        "SELECT CAST(CONCAT(@@GLOBAL.innodb_lock_wait_timeout, ' ', LEAST(@@GLOBAL.lock_wait_timeout, 120)) AS CHAR)";
+    assert_eq!(limits(&hold).await, world.database.lines(server).await[0], "the server's own limits are shorter");
 }
 
 /// A holder takes the row in the moment between the two deletions. Its record must not wait for the second one, which waits for it.

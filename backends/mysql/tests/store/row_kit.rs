@@ -24,6 +24,9 @@ pub(crate) const MIGRATIONS: [&str; 3] = [
 /// Whether a statement can end the transaction and the session with it.
 pub(crate) const CAN_RELEASE: bool = true;
 
+/// A statement by which the other transactions of a session may write.
+pub(crate) const MAKE_WRITABLE: &str = "SET SESSION TRANSACTION READ WRITE";
+
 /// A statement that takes so many seconds.
 pub(crate) const SLEEP: &str = "SELECT SLEEP($)";
 /// The session that runs it.
@@ -93,9 +96,14 @@ pub(crate) async fn waiting_for(database: &Database, text: &str) {
     dlock_testkit::wait_until("it waits for a row", waits).await.unwrap();
 }
 
+/// How many sessions run a statement with this text.
+pub(crate) async fn running(database: &Database, text: &str) -> usize {
+    database.running(text).await.len()
+}
+
 /// Waits until this statement runs.
 pub(crate) async fn runs(database: &Database, statement: &str) {
-    let runs = async || !database.running(statement).await.is_empty();
+    let runs = async || running(database, statement).await > 0;
     dlock_testkit::wait_until("the statement runs", runs).await.unwrap();
 }
 

@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, Rooms, SessionMark, ShedlockTable, ShedlockWords, Statement, Value, Words,
-    check_tables, prepare_tables,
+    Answer, Cell, Dialect, Refusal, Rooms, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement,
+    Value, Words, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -170,6 +170,21 @@ impl Dialect for Postgres {
                        WHERE extract(epoch FROM backend_start)::text = $2";
             let ending = sqlx::query(sql).bind(session.number).bind(&session.proof);
             Ok(ending.fetch_optional(conn).await?.is_some())
+        })
+    }
+
+    fn activity<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        session: i64,
+    ) -> BoxFuture<'a, sqlx::Result<Option<SessionActivity>>> {
+        Box::pin(async move {
+            // Without `track_activities`, and of another account's session, nothing is told.
+            let sql = "SELECT state IN ('active', 'fastpath function call'), (extract(epoch FROM state_change) * 1000000)::bigint \
+                       FROM pg_stat_activity WHERE pid = $1 AND state <> 'disabled' AND state_change IS NOT NULL";
+            let Some(row) = sqlx::query(sql).bind(session).fetch_optional(conn).await? else { return Ok(None) };
+            let (runs, since) = (row.try_get(0)?, row.try_get(1)?);
+            Ok(Some(if runs { SessionActivity::Runs } else { SessionActivity::Idle(since) }))
         })
     }
 

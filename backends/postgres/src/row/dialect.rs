@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::{
-    Committed, Dialect, NamedDialect, RoomName, RowActivity, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable,
-    RowWords, Taken, check_tables, hex, prepare_tables,
+    Committed, Dialect, NamedDialect, RoomName, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
+    check_tables, hex, prepare_tables,
 };
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
@@ -182,21 +182,6 @@ impl RowDialect for Postgres {
             );
             let rows = sqlx::query(AssertSqlSafe(sql)).bind(numbers).fetch_all(conn).await?;
             rows.iter().map(|row| row.try_get(0)).collect()
-        })
-    }
-
-    fn activity<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        session: i64,
-    ) -> BoxFuture<'a, sqlx::Result<Option<RowActivity>>> {
-        Box::pin(async move {
-            // Without `track_activities`, and of another account's session, nothing is told.
-            let sql = "SELECT state IN ('active', 'fastpath function call'), (extract(epoch FROM state_change) * 1000000)::bigint \
-                       FROM pg_stat_activity WHERE pid = $1 AND state <> 'disabled' AND state_change IS NOT NULL";
-            let Some(row) = sqlx::query(sql).bind(session).fetch_optional(conn).await? else { return Ok(None) };
-            let (runs, since) = (row.try_get(0)?, row.try_get(1)?);
-            Ok(Some(if runs { RowActivity::Runs } else { RowActivity::Idle(since) }))
         })
     }
 

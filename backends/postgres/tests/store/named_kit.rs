@@ -104,6 +104,21 @@ impl Database {
         conn
     }
 
+    /// Somebody who keeps each draw of a token for this key waiting for as long as this connection lives, whatever the limits are.
+    pub(crate) async fn stop_draws(&self, name: &str) -> PgConnection {
+        let mut conn = self.connect().await;
+        let sql = format!(
+            "SELECT pg_advisory_lock(4711); \
+             CREATE FUNCTION wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP BEGIN \
+                 WHILE NOT pg_try_advisory_xact_lock_shared(4711) LOOP PERFORM pg_sleep(0.01); END LOOP; RETURN NEW; \
+             EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$; \
+             CREATE TRIGGER gate BEFORE INSERT ON dlock_named FOR EACH ROW WHEN (NEW.k = '{name}') \
+                 EXECUTE FUNCTION wait_at_gate()"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
+        conn
+    }
+
     /// Whether this session waits for a row, to draw a token.
     pub(crate) async fn a_draw_waits(&self, session: u64) -> bool {
         let sql = format!("SELECT 1 FROM pg_locks WHERE pid = {session} AND NOT granted");

@@ -22,6 +22,9 @@ pub(crate) const MIGRATIONS: [&str; 3] = [
 /// Whether a statement can end the transaction and the session with it.
 pub(crate) const CAN_RELEASE: bool = false;
 
+/// A statement by which the other transactions of a session may write.
+pub(crate) const MAKE_WRITABLE: &str = "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE";
+
 /// A statement that takes so many seconds.
 pub(crate) const SLEEP: &str = "SELECT pg_sleep($)";
 /// The session that runs it.
@@ -92,13 +95,18 @@ pub(crate) async fn waiting_for(database: &Database, text: &str) {
     dlock_testkit::wait_until("it waits for a row", waits).await.unwrap();
 }
 
-/// Waits until this statement runs.
-pub(crate) async fn runs(database: &Database, statement: &str) {
+/// How many sessions run a statement with this text.
+pub(crate) async fn running(database: &Database, text: &str) -> usize {
     let sql = format!(
         "SELECT pid FROM pg_stat_activity \
-         WHERE datname = current_database() AND state = 'active' AND query LIKE '{statement}%'"
+         WHERE datname = current_database() AND state = 'active' AND pid <> pg_backend_pid() AND query LIKE '%{text}%'"
     );
-    let runs = async || !database.lines(&sql).await.is_empty();
+    database.lines(&sql).await.len()
+}
+
+/// Waits until this statement runs.
+pub(crate) async fn runs(database: &Database, statement: &str) {
+    let runs = async || running(database, statement).await > 0;
     dlock_testkit::wait_until("the statement runs", runs).await.unwrap();
 }
 

@@ -38,7 +38,7 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
         Box::pin(join_all(holds.iter().map(|hold| async move {
             let Some(held) = hold.session::<Held<D>>() else { return Ok(Standing::Lost) };
             let renewed = |from| Standing::Renewed(Validity::new(from, hold.claim.ttl));
-            Ok(held.confirm().await?.map_or(Standing::Lost, renewed))
+            Ok(self.shared.confirm(held).await?.map_or(Standing::Lost, renewed))
         })))
     }
 

@@ -9,9 +9,11 @@ use std::time::Duration;
 use dlock_contract::BootInstant;
 use futures::future::BoxFuture;
 
+use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::driver::Jobs;
-use super::shared_session::{NamedContext, SessionStatus};
+use super::failure::AfterRequest;
+use super::session_status::SessionStatus;
 use crate::dialect::Dialect;
 use crate::session::ANSWER_LIMIT;
 
@@ -45,16 +47,16 @@ pub(super) async fn drive<D: NamedDialect>(
             loop {
                 match context.clock.timeout_at(context.clock.now().after(idle), poll_fn(|_| jobs.next())).await {
                     Some(Some(job)) => {
-                        // After so much silence the server has ended it too.
+                        // After so much silence the server has ended it too. A statement may wait for a row for longer than a short ttl.
                         let begun = context.clock.now();
-                        let until = begun.after(job.wait + shared.ttl);
+                        let until = begun.after(job.wait + shared.ttl.max(ANSWER_LIMIT));
                         shared.is_due(Some(begun.after(job.wait + ANSWER_LIMIT)));
                         let request = (job.request)(&context, &mut conn);
                         let done = answered(&context, &shared, (begun.after(job.wait), until), request).await;
                         shared.is_due(None);
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
                         let Some((after, tell)) = done else { return false };
-                        shared.note_end(after, &context.left_sessions);
+                        context.left_sessions.note_end(&shared, after);
                         tell();
                         if after != AfterRequest::KeepSession {
                             return false;
@@ -106,17 +108,6 @@ impl<D: NamedDialect> Drop for End<D> {
         self.shared.ended.send_replace(true);
         self.jobs.end();
     }
-}
-
-/// The end of a request: whether its session is kept or ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AfterRequest {
-    KeepSession,
-    EndSession,
-    /// The server has said that it ends the session.
-    EndedByServer,
-    /// The session at the other end is not ours: there is a pooler between.
-    EndConnection,
 }
 
 pub(super) type SessionRequest<D> = Box<

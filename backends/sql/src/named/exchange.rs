@@ -11,9 +11,9 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
+use super::failure::Failure;
 use super::grant::{self, Exchanged};
 use super::held::Held;
-use super::requests::Failure;
 use super::store::{NamedLock, NamedShared, hold_of};
 
 /// The answer: whether the lock was held, and the next caller's hold.

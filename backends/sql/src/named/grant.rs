@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result};
 
+use super::context::{Lock, NamedContext};
 use super::dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWait, SessionId};
-use super::drive::AfterRequest;
-use super::requests::{Failure, judged, run};
-use super::shared_session::{Lock, NamedContext};
+use super::failure::{AfterRequest, Failure};
+use super::requests::{judged, run};
 use crate::dialect::{Answer, Cell, Refusal, Statement, Value};
 use crate::numbers::MOST_TOKEN;
 use crate::session::corrupt;

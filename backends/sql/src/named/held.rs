@@ -10,8 +10,8 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
 use super::dialect::NamedDialect;
+use super::failure::Failure;
 use super::name::LockName;
-use super::requests::Failure;
 use super::shared_session::{LockPlace, SharedSession};
 use crate::pending_attempts::PendingAttempts;
 

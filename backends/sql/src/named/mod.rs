@@ -12,10 +12,12 @@
 //! tokens, durably, or a [sequence] of the server does.
 
 mod backend;
+mod context;
 mod dialect;
 mod drive;
 mod driver;
 mod exchange;
+mod failure;
 mod grant;
 mod held;
 mod inspect;
@@ -25,6 +27,7 @@ mod name;
 mod read_write;
 mod requests;
 mod sequence;
+mod session_status;
 mod shared_session;
 mod shared_sessions;
 mod statements;

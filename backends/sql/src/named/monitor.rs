@@ -11,11 +11,11 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Mode, Owner, Result};
 use futures::future::join_all;
 
+use super::context::NamedContext;
 use super::dialect::{NamedDialect, SessionId};
 use super::held::Held;
 use super::name::LockName;
 use super::requests::run;
-use super::shared_session::NamedContext;
 use crate::dialect::Value;
 use crate::statements::of_size;
 use crate::watched_holds::WatchedHolds;
@@ -171,6 +171,23 @@ impl<D: NamedDialect> SessionMonitor<D> {
     /// Whether the session held this lock when this was called, or later.
     pub(super) async fn sees(&self, held: &Held<D>) -> bool {
         self.look(&[Watched::of(held)]).await == [HoldStatus::Holds]
+    }
+
+    /// When the session of a hold was last not silent, by what the server says of it, if it has the hold still. A connection that is
+    /// younger than the session's last answer to us says nothing: the server may have been restarted in between.
+    pub(super) async fn hears(&self, held: &Held<D>) -> Option<BootInstant> {
+        let (clock, dialect, session) = (&self.context.clock, &self.context.dialect, held.session());
+        let asked = clock.now();
+        let asking = async {
+            let mut connection = self.connection.lock().await;
+            let SessionMonitorConnection { mut conn, opened } = connection.take()?;
+            let activity = dialect.activity(&mut conn, session.id().number).await.ok()?;
+            let holds = dialect.hold_all(&mut conn, &[(held.lock.clone(), session.id())]).await.ok()?;
+            *connection = Some(SessionMonitorConnection { conn, opened });
+            activity.filter(|_| holds == [true] && opened <= session.heard())
+        };
+        let activity = clock.timeout_at(asked.after(LOOK), asking).await.flatten()?;
+        Some(session.heard_by_others(activity, asked))
     }
 
     /// Ends the server's session of a hold, unless the hold is over. For a session that has ended on our side without an answer

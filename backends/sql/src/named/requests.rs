@@ -4,14 +4,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, ErrorKind, Mode, Result};
+use dlock_contract::{BootInstant, Mode, Result};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use super::context::NamedContext;
 use super::dialect::NamedDialect;
-use super::drive::{AfterRequest, SessionRequest, Tell};
+use super::drive::{SessionRequest, Tell};
+use super::failure::{AfterRequest, Failure};
 use super::name::LockName;
-use super::shared_session::{NamedContext, SharedSession};
+use super::shared_session::SharedSession;
 use crate::dialect::{Answer, Refusal, Statement, Value};
 use crate::session::refused;
 
@@ -109,7 +111,7 @@ impl<D: NamedDialect> SharedSession<D> {
                     told(freed);
                 }
                 // Before `kept` goes, which an abandon waits for.
-                shared.note_end(after, &context.left_sessions);
+                context.left_sessions.note_end(&shared, after);
                 drop(kept);
                 (answer, after)
             })
@@ -203,44 +205,6 @@ impl<D: NamedDialect> SharedSession<D> {
                 (after, nobody())
             })
         })
-    }
-}
-
-/// A request that failed.
-#[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) error: Error,
-    /// The session has ended by it, or had ended before.
-    pub(super) is_over: bool,
-    /// The server itself has said that it ends the session, in the answer to this request or to another one.
-    pub(super) by_server: bool,
-}
-
-impl Failure {
-    /// A failure after which the session goes on.
-    pub(super) fn of(error: Error) -> Self {
-        Self { error, is_over: false, by_server: false }
-    }
-
-    /// A failure that ends the session.
-    pub(super) fn ended_by(error: Error) -> Self {
-        Self { is_over: true, ..Self::of(error) }
-    }
-
-    pub(super) fn interrupted() -> Self {
-        let why = "the server ended the wait for the lock: it is out of memory, or somebody killed the query";
-        Self::of(Error::outage(why))
-    }
-
-    pub(super) fn of_another_family() -> Self {
-        Self::of(Error::new(ErrorKind::KeyConflict, "the key already holds a lock of another mode"))
-    }
-
-    pub(super) fn elsewhere() -> Self {
-        Self::of(Error::new(
-            ErrorKind::Unsupported { need: "a connection that keeps its session".into() },
-            "a pooler or proxy before the server gives each request another session, so a named lock cannot be held",
-        ))
     }
 }
 

@@ -1,120 +1,27 @@
-//! A session of the server that several locks share: which of them have a place in it, and what is known of its life.
+//! A session of the server that several locks share: its task, and the places of the locks in it.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Error, LockKey, Result};
+use dlock_contract::{BootInstant, Error, Result};
 use tokio::sync::watch;
 
+use super::context::NamedContext;
 use super::dialect::{NamedDialect, SessionId};
-use super::drive::{AfterRequest, SessionJob, SessionRequest, drive};
+use super::drive::{SessionJob, SessionRequest, drive};
 use super::driver::{Driver, Jobs};
-use super::left_sessions::LeftSessions;
 use super::name::LockName;
-use super::requests::Failure;
-use super::statements::NamedStatements;
-use crate::collisions::Collisions;
-use crate::dialect::Value;
-use crate::row::{RowName, row_name};
-use crate::session_mark::SessionMark;
-use crate::settings::Settings;
+use super::session_status::SessionStatus;
+use crate::silence::SessionActivity;
 
-/// The most locks of one session.
-const MOST_LOCKS: usize = 64;
-
-/// The parts that all sessions of a store share.
-#[derive(Debug)]
-pub(super) struct NamedContext<D> {
-    pub(super) dialect: D,
-    pub(super) clock: Clock,
-    pub(super) settings: Settings,
-    pub(super) statements: NamedStatements,
-    /// Those about what holds for a whole namespace.
-    pub(super) common: crate::statements::LeaseStatements,
-    pub(super) collisions: Collisions,
-    pub(super) left_sessions: LeftSessions,
-}
-
-/// A lock, as the server and the table know it.
-#[derive(Clone, Debug)]
-pub(super) struct Lock {
-    pub(super) name: LockName,
-    pub(super) row: RowName,
-}
-
-impl<D: NamedDialect> NamedContext<D> {
-    /// The lock of a key.
-    ///
-    /// # Errors
-    /// For a key that has no literal name, if names are literal.
-    pub(super) fn lock_of(&self, key: &LockKey) -> Result<Lock> {
-        let key = if self.settings.is_literal { &key.literal()? } else { key };
-        Ok(Lock { name: self.dialect.lock_name(key)?, row: row_name(key) })
-    }
-
-    /// Raises the sequence that tokens are drawn from above all earlier ones, if the server has forgotten some. If it
-    /// `is_behind` the clock, it is raised in any case.
-    pub(super) async fn raise_tokens(&self, conn: &mut D::Conn, is_behind: bool) -> sqlx::Result<()> {
-        let Some(sequence) = &self.statements.sequence else { return Ok(()) };
-        self.dialect.run(conn, &sequence.raise, &[Value::Int(is_behind.into())]).await.map(drop)
-    }
-}
-
-/// A session of the server, for up to [`MOST_LOCKS`] locks. It ends when nobody has it any more.
+/// A session of the server, for up to 64 locks. It ends when nobody has it any more.
 pub(super) struct SharedSession<D: NamedDialect> {
     pub(super) shared: Arc<SessionStatus>,
     driver: Arc<Driver<SessionJob<D>>>,
-}
-
-/// The parts that the task shares with its callers.
-#[derive(Debug)]
-pub(super) struct SessionStatus {
-    pub(super) id: SessionId,
-    /// By it another session may end this one.
-    pub(super) mark: Option<SessionMark>,
-    clock: Clock,
-    /// After so much silence the server ends it.
-    pub(super) ttl: Duration,
-    state: Mutex<SessionLocks>,
-    /// Requests that have not ended.
-    pub(super) queued: AtomicUsize,
-    /// When the server should have answered the request that is under way; 0 if none is.
-    due: AtomicU64,
-    ended_by_server: AtomicBool,
-    was_silent: AtomicBool,
-    was_left: AtomicBool,
-    pub(super) ended: watch::Sender<bool>,
-    pub(super) heard: watch::Sender<Heard>,
-}
-
-/// The locks of the session, and who may still use it.
-#[derive(Debug, Default)]
-pub(super) struct SessionLocks {
-    /// The numbers of the locks that it holds or is being asked for. One lock is never asked for twice: it would be granted
-    /// twice.
-    locks: HashSet<i64>,
-    /// How many of them are being freed, and since when the last one is.
-    releasing: usize,
-    release_begun: Option<BootInstant>,
-    /// It takes no other lock: it waits, or has a hold that is not renewed.
-    is_alone: bool,
-    is_closed: bool,
-    /// A question whether it lives is under way. It answers all who ask meanwhile.
-    pub(super) is_asked: bool,
-}
-
-/// The last answer to the question whether it lives.
-#[derive(Clone, Debug)]
-pub(super) struct Heard {
-    pub(super) round: u64,
-    /// When the last request left that was answered.
-    pub(super) at: BootInstant,
-    pub(super) refused: Option<Arc<Error>>,
 }
 
 impl<D: NamedDialect> SharedSession<D> {
@@ -136,20 +43,7 @@ impl<D: NamedDialect> SharedSession<D> {
             opened.clock.timeout_at(opened.clock.now().after(timeout), opening).await.ok_or_else(late)?
         });
         let (conn, id, mark) = opening.await?.map_err(Error::never_sent)?;
-        let shared = Arc::new(SessionStatus {
-            id,
-            mark,
-            clock: context.clock.clone(),
-            ttl,
-            state: Mutex::default(),
-            queued: AtomicUsize::new(0),
-            due: AtomicU64::new(0),
-            ended_by_server: AtomicBool::new(false),
-            was_silent: AtomicBool::new(false),
-            was_left: AtomicBool::new(false),
-            ended: watch::Sender::new(false),
-            heard: watch::Sender::new(Heard { round: 0, at: from, refused: None }),
-        });
+        let shared = SessionStatus::new(id, mark, &context.clock, ttl, from);
         let jobs = Jobs::new();
         let task = Box::pin(drive(context.clone(), conn, shared.clone(), jobs.clone()));
         let driver = Driver::new(jobs, task);
@@ -168,6 +62,14 @@ impl<D: NamedDialect> SharedSession<D> {
 
     pub(super) fn heard(&self) -> BootInstant {
         self.shared.heard.borrow().at
+    }
+
+    /// Notes what the server says of it to others, who asked at this time, and tells when it was last not silent.
+    pub(super) fn heard_by_others(&self, activity: SessionActivity, asked: BootInstant) -> BootInstant {
+        let mut last = self.shared.last_heard.lock().unwrap_or_else(PoisonError::into_inner);
+        last.note(self.heard());
+        last.note_activity(activity, asked);
+        last.after()
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -257,66 +159,6 @@ impl<D: NamedDialect> SharedSession<D> {
 impl<D: NamedDialect> Drop for SharedSession<D> {
     fn drop(&mut self) {
         self.driver.close();
-    }
-}
-
-impl SessionStatus {
-    pub(super) fn state(&self) -> MutexGuard<'_, SessionLocks> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes when an answer is due; `None` once it is there.
-    pub(super) fn is_due(&self, at: Option<BootInstant>) {
-        self.due.store(at.map_or(0, BootInstant::as_nanos), Ordering::Relaxed);
-    }
-
-    /// Notes that it is ended because it does not answer.
-    pub(super) fn note_silence(&self) {
-        self.was_silent.store(true, Ordering::Release);
-    }
-
-    /// Notes that the server has it still.
-    pub(super) fn note_left(&self) {
-        self.was_left.store(true, Ordering::Release);
-    }
-
-    /// Notes whether the session has ended, before anybody hears of the request by which it has.
-    pub(super) fn note_end(self: &Arc<Self>, after: AfterRequest, left: &LeftSessions) {
-        match after {
-            AfterRequest::KeepSession => return,
-            AfterRequest::EndSession => left.add(self),
-            AfterRequest::EndedByServer => self.ended_by_server.store(true, Ordering::Release),
-            AfterRequest::EndConnection => {}
-        }
-        self.ended.send_replace(true);
-    }
-
-    /// The failure of a request that was dropped because the session has ended.
-    pub(super) fn failure(&self) -> Failure {
-        let failure = Failure::ended_by(Error::outage("the session that was asked has ended"));
-        Failure { by_server: self.ended_by_server.load(Ordering::Acquire), ..failure }
-    }
-
-    /// Whether each of its locks has been waiting for its release for so long.
-    pub(super) fn only_releases_for(&self, time: Duration) -> bool {
-        let now = self.clock.now();
-        let state = self.state();
-        let are_all = state.releasing > 0 && state.releasing == state.locks.len();
-        are_all && state.release_begun.is_some_and(|begun| now.since(begun) >= time)
-    }
-
-    /// Closes it if it has no lock.
-    pub(super) fn closes(&self) -> bool {
-        let mut state = self.state();
-        state.is_closed = state.locks.is_empty();
-        state.is_closed
-    }
-}
-
-impl SessionLocks {
-    fn takes(&self, lock: i64, alone: bool) -> bool {
-        let most = if alone { 1 } else { MOST_LOCKS };
-        !self.is_closed && !self.is_alone && self.locks.len() < most && !self.locks.contains(&lock)
     }
 }
 

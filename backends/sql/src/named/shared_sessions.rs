@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use dlock_contract::Result;
 
+use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::name::LockName;
-use super::shared_session::{LockPlace, NamedContext, SharedSession};
+use super::shared_session::{LockPlace, SharedSession};
 
 /// So many sessions are asked at once before requests queue behind one another. With more, callers would have to wait for the
 /// server's disk less often, and the server would have more connections.

@@ -1,5 +1,6 @@
 //! The store: how it is opened, and how a lock is taken and freed.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +11,15 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
+use super::context::{Lock, NamedContext};
 use super::dialect::NamedDialect;
+use super::failure::Failure;
 use super::grant;
 use super::held::{Held, NamedGrant};
 use super::left_sessions::LeftSessions;
 use super::monitor::{SessionMonitor, TOLD};
-use super::requests::{Failure, run};
-use super::shared_session::{Lock, LockPlace, NamedContext};
+use super::requests::run;
+use super::shared_session::LockPlace;
 use super::shared_sessions::SharedSessions;
 use super::statements::NamedStatements;
 use super::sweep::sweep_for_ever;
@@ -26,6 +29,9 @@ use crate::pending_attempts::PendingAttempts;
 use crate::session::ANSWER_LIMIT;
 use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
+
+/// How long a renewal waits for the session of its hold before it asks the monitor.
+const PATIENCE: Duration = Duration::from_millis(250);
 
 /// Locks that belong to a session, which the server frees when the session ends.
 #[derive(Debug)]
@@ -105,7 +111,7 @@ impl<D: NamedDialect> NamedShared<D> {
 
     pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
         if let Some(held) = self.monitor.held_by(&claim.owner)
-            && let Some(from) = held.confirm().await?
+            && let Some(from) = self.confirm(&held).await?
         {
             let validity = Validity::new(from, claim.ttl);
             return Ok(Attempt::Acquired(Hold::new(claim.clone(), held.token, validity)?.with_session(held)));
@@ -125,6 +131,30 @@ impl<D: NamedDialect> NamedShared<D> {
             let held = waiting.await.map_err(|failure| failure.error)?;
             held.map_or(Ok(Signal::Ask), |held| hold_of(held, &claim).map(Signal::Granted))
         })))
+    }
+
+    /// Asks whether a lock is still held: from before the request on, or not any more. Statements of other locks may stand in its
+    /// session for long, such as one that waits for a row. While one of them runs, the server does not count the session as
+    /// silent, and says so to the monitor.
+    pub(super) async fn confirm(&self, held: &Held<D>) -> Result<Option<BootInstant>> {
+        let (clock, before) = (&self.context.clock, held.session().heard());
+        let mut asking = pin!(held.confirm());
+        let patience = PATIENCE.min(held.session().ttl() / 6);
+        if let Some(answer) = clock.timeout_at(clock.now().after(patience), asking.as_mut()).await {
+            return answer;
+        }
+        let watching = async {
+            loop {
+                match self.monitor.hears(held).await {
+                    Some(heard) if heard > before => return heard,
+                    _ => clock.sleep_until(clock.now().after(patience)).await,
+                }
+            }
+        };
+        tokio::select! {
+            answer = asking => answer,
+            heard = watching => Ok(Some(heard).filter(|_| held.is_held())),
+        }
     }
 
     /// Asks for the lock without waiting.

@@ -3,17 +3,17 @@
 //! As for lease rows: one process at a time, and a page of the primary key at a time. Where a row draws the tokens, the highest
 //! one that was swept is noted before, so that a row which is made anew begins above it.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::engine::line;
 use dlock_contract::{ErrorKind, Result};
 
+use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::requests::run;
-use super::shared_session::NamedContext;
 use super::store::NamedShared;
-use crate::dialect::{Refusal, Value};
+use crate::dialect::{Answer, OwnedValue, Refusal, Statement, Value};
 use crate::numbers::micros;
 use crate::statements::PAGE;
 
@@ -45,18 +45,58 @@ async fn sweep<D: NamedDialect>(store: &NamedShared<D>) -> Result<()> {
     if !store.look(|context, conn| Box::pin(takes_turn(context, conn))).await? {
         return Ok(());
     }
-    store.look(|context, conn| Box::pin(sweep_read_write(context, conn))).await?;
-    let mut after = Some(String::new());
-    while let Some(place) = after {
-        after = store
-            .look(move |context, conn| {
-                let place = place.clone();
-                Box::pin(async move { sweep_page(context, conn, &place).await })
-            })
-            .await?;
+    let (statements, sweep_after) = (&store.context.statements, micros(store.context.settings.sweep_after));
+    // The tokens of readers and writers are not theirs alone: each is in the key's row too.
+    if let Some(read_write) = &statements.read_write {
+        ask(store, &read_write.sweep, vec![OwnedValue::Int(sweep_after)]).await?;
+    }
+    let mut after = String::new();
+    loop {
+        let place = vec![OwnedValue::Int(sweep_after), OwnedValue::Text(after)];
+        let page = ask(store, &statements.sweep_page, place).await?.unwrap_or_default().rows;
+        let unused = || page.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true()));
+        if statements.sequence.is_none()
+            && let Some(token) = unused().filter_map(|row| row.get(1)?.int()).max()
+            // First, so that no row is gone whose token is not noted.
+            && ask(store, &store.context.common.note_swept, vec![OwnedValue::Int(token)]).await?.is_none()
+        {
+            return Ok(());
+        }
+        for row in unused() {
+            if let [name, token, ..] = &row[..]
+                && let Some(token) = token.int()
+            {
+                let values = vec![OwnedValue::Text(name.text().to_owned()), OwnedValue::Int(token)];
+                ask(store, &statements.sweep, values).await?;
+            }
+        }
+        let last = page.last().filter(|_| page.len() >= PAGE).and_then(|row| row.first());
+        let Some(last) = last else { return Ok(()) };
+        after = last.text().to_owned();
         store.context.clock.sleep_until(store.context.clock.now().after(PAUSE)).await;
     }
-    Ok(())
+}
+
+/// Runs a statement as a request of its own, so that renewals in the same session come in between. `None` if somebody keeps the
+/// row locked: the next sweep finds it again.
+async fn ask<D: NamedDialect>(
+    store: &NamedShared<D>,
+    statement: &Statement,
+    values: Vec<OwnedValue>,
+) -> Result<Option<Answer>> {
+    let asked = Arc::new((statement.clone(), values));
+    store
+        .look(move |context, conn| {
+            let asked = asked.clone();
+            Box::pin(async move {
+                let values: Vec<_> = asked.1.iter().map(OwnedValue::value).collect();
+                match run(context, conn, &asked.0, &values).await {
+                    Err(error) if context.dialect.refusal(&error) == Refusal::RowLocked => Ok(None),
+                    answer => answer.map(Some),
+                }
+            })
+        })
+        .await
 }
 
 /// Whether no other process has swept in this period.
@@ -71,36 +111,4 @@ async fn takes_turn<D: NamedDialect>(context: &NamedContext<D>, conn: &mut D::Co
     }
     let period = Value::Int(micros(context.settings.sweep_every / 2));
     Ok(run(context, conn, &context.statements.take_sweep, &[period]).await?.changed > 0)
-}
-
-/// Sweeps a page of the rows that readers and writers have left. The tokens are not theirs alone: each is in the key's row too.
-async fn sweep_read_write<D: NamedDialect>(context: &NamedContext<D>, conn: &mut D::Conn) -> sqlx::Result<()> {
-    let Some(read_write) = &context.statements.read_write else { return Ok(()) };
-    run(context, conn, &read_write.sweep, &[Value::Int(micros(context.settings.sweep_after))]).await.map(drop)
-}
-
-/// Sweeps the rows of one page, and gives the last name of it if there are more.
-async fn sweep_page<D: NamedDialect>(
-    context: &NamedContext<D>,
-    conn: &mut D::Conn,
-    after: &str,
-) -> sqlx::Result<Option<String>> {
-    let limits = [Value::Int(micros(context.settings.sweep_after)), Value::Text(after)];
-    let page = run(context, conn, &context.statements.sweep_page, &limits).await?.rows;
-    let unused = || page.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true()));
-    if context.statements.sequence.is_none()
-        && let Some(token) = unused().filter_map(|row| row.get(1)?.int()).max()
-    {
-        // First, so that no row is gone whose token is not noted.
-        run(context, conn, &context.common.note_swept, &[Value::Int(token)]).await?;
-    }
-    for row in unused() {
-        if let [name, token, ..] = &row[..]
-            && let Some(token) = token.int()
-        {
-            run(context, conn, &context.statements.sweep, &[Value::Text(name.text()), Value::Int(token)]).await?;
-        }
-    }
-    let last = page.last().filter(|_| page.len() >= PAGE).and_then(|row| row.first());
-    Ok(last.map(|name| name.text().to_owned()))
 }

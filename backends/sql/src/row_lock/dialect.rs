@@ -59,13 +59,6 @@ pub trait RowDialect: Dialect {
     /// Which of these holds still live, in one statement, asked from another session.
     fn are_held<'a>(&'a self, conn: &'a mut Self::Conn, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>>;
 
-    /// What a session does now, asked from another one; `None` if the server does not tell.
-    fn activity<'a>(
-        &'a self,
-        conn: &'a mut Self::Conn,
-        session: i64,
-    ) -> BoxFuture<'a, sqlx::Result<Option<RowActivity>>>;
-
     /// Whether somebody keeps this row locked, asked from another session.
     fn is_locked<'a>(
         &'a self,
@@ -129,16 +122,6 @@ pub struct RowAsk<'a> {
     /// After so long a silence behind a wait the server ends the session, until [`end_wait`](RowDialect::end_wait) raises that to
     /// the ttl. It may grant the row to a waiter whose host is silent, and would keep it for each of them as long as the ttl.
     pub silence: Duration,
-}
-
-/// What a session does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowActivity {
-    /// A statement runs.
-    Runs,
-    /// Nothing, since a moment that this number stands for. With two numbers that differ by more than one, a statement has run
-    /// in between.
-    Idle(i64),
 }
 
 /// The answer to a commit.

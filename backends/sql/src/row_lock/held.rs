@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::aside::guarded;
-use super::dialect::{RowActivity, RowDialect, RowId};
+use super::dialect::{RowDialect, RowId};
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
 use super::table::RowKey;
@@ -19,6 +19,7 @@ use crate::dialect::Refusal;
 use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::session::refused;
 use crate::session_mark::SessionMark;
+use crate::silence::{LastHeard, SessionActivity};
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.
@@ -38,7 +39,7 @@ pub struct HeldRow<D: RowDialect> {
     pub(super) since: BootInstant,
     pub(super) ttl: Duration,
     pub(super) slot: Slot<D>,
-    heard: std::sync::Mutex<Heard>,
+    heard: std::sync::Mutex<LastHeard>,
     ended: watch::Sender<bool>,
     /// Its end has begun, by us.
     is_ending: AtomicBool,
@@ -47,6 +48,8 @@ pub struct HeldRow<D: RowDialect> {
     pub(super) is_lent: AtomicBool,
     /// The body has had a connection.
     has_work: AtomicBool,
+    /// The body has had its connection since its session was last seen in the transaction, so it may have ended that.
+    may_have_ended: AtomicBool,
     /// The last answer to the question whether it has.
     said_no_work: AtomicBool,
     /// How far its release has come. One at a time asks the server.
@@ -58,14 +61,6 @@ pub struct HeldRow<D: RowDialect> {
     seems_ended: AtomicBool,
     pub(super) sessions: Arc<RowSessions<D>>,
     pending_attempts: Arc<PendingAttempts>,
-}
-
-/// What is known of when its session was last not silent. The server counts the silence from there.
-struct Heard {
-    /// The session has answered something, or was seen at work, after this.
-    after: BootInstant,
-    /// The numbers of [`RowActivity::Idle`] that were seen since, each with when that was asked.
-    idle: Vec<(i64, BootInstant)>,
 }
 
 /// How far the release of a hold has come.
@@ -117,12 +112,13 @@ impl<D: RowDialect> HeldRow<D> {
             since,
             ttl: open.ttl,
             slot: Arc::new(Mutex::new(Some(open))),
-            heard: std::sync::Mutex::new(Heard { after: since, idle: Vec::new() }),
+            heard: std::sync::Mutex::new(LastHeard::new(since)),
             ended: watch::Sender::new(false),
             is_ending: AtomicBool::new(false),
             is_committed: AtomicBool::new(false),
             is_lent: AtomicBool::new(false),
             has_work: AtomicBool::new(false),
+            may_have_ended: AtomicBool::new(false),
             said_no_work: AtomicBool::new(false),
             release: Mutex::new(ReleaseStatus::NotBegun),
             is_told: AtomicBool::new(false),
@@ -157,6 +153,16 @@ impl<D: RowDialect> HeldRow<D> {
     /// Whether the body has used its session.
     pub(super) fn has_worked(&self) -> bool {
         self.has_work.load(Ordering::SeqCst)
+    }
+
+    /// Notes that the body has the connection now.
+    pub(super) fn note_loan(&self) {
+        self.may_have_ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the body may have ended the transaction since its session was last seen in it.
+    pub(super) fn may_have_ended(&self) -> bool {
+        self.may_have_ended.load(Ordering::SeqCst)
     }
 
     /// Notes that the body works, and tells whether it has worked before.
@@ -197,28 +203,20 @@ impl<D: RowDialect> HeldRow<D> {
 
     /// Its session has lived after this, and was not silent.
     pub(super) fn note_heard(&self, after: BootInstant) {
-        let mut heard = self.heard();
-        heard.after = heard.after.max(after);
-        heard.idle.clear();
+        self.heard().note(after);
     }
 
     /// What the server says of its session to others, who asked at this time.
-    pub(super) fn note_activity(&self, activity: RowActivity, asked: BootInstant) {
-        let RowActivity::Idle(number) = activity else { return self.note_heard(asked) };
-        let mut heard = self.heard();
-        if let Some(place) = heard.idle.iter().rposition(|(before, _)| before.abs_diff(number) > 1) {
-            heard.after = heard.after.max(heard.idle[place].1);
-            heard.idle.drain(..=place);
-        }
-        heard.idle.push((number, asked));
+    pub(super) fn note_activity(&self, activity: SessionActivity, asked: BootInstant) {
+        self.heard().note_activity(activity, asked);
     }
 
     /// From when its ttl counts.
     pub(super) fn heard_after(&self) -> BootInstant {
-        self.heard().after
+        self.heard().after()
     }
 
-    fn heard(&self) -> std::sync::MutexGuard<'_, Heard> {
+    fn heard(&self) -> std::sync::MutexGuard<'_, LastHeard> {
         self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -239,6 +237,7 @@ impl<D: RowDialect> HeldRow<D> {
         match guarded(dialect.is_in(conn, &self.id)).await {
             Ok(true) => {
                 self.note_heard(asked);
+                self.may_have_ended.store(false, Ordering::SeqCst);
                 Ok(true)
             }
             Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => Ok(false),

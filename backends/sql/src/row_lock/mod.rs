@@ -30,7 +30,7 @@ mod table;
 mod taking;
 mod transaction;
 
-pub use dialect::{Committed, RowActivity, RowAsk, RowDialect, RowId, RowWords, Taken};
+pub use dialect::{Committed, RowAsk, RowDialect, RowId, RowWords, Taken};
 pub use held::HeldRow;
 pub use statements::{ROW_KEYS, ROWS};
 pub use store::RowLock;

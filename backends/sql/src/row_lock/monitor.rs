@@ -124,9 +124,9 @@ impl<D: RowDialect> RowMonitor<D> {
             Box::pin(async move { dialect.is_locked(conn, &table, &row).await })
         });
         match locked.await {
-            Ok((true, _)) => TransactionStatus::Held,
             Ok((false, _)) => TransactionStatus::Ended,
-            Err(_) => TransactionStatus::Unknown,
+            // Without an answer, as while the table's definition is being changed, only the record of a later holder could say more.
+            Ok((true, _)) | Err(_) => TransactionStatus::Held,
         }
     }
 

@@ -49,11 +49,20 @@ impl<D: RowDialect> RowShared<D> {
         let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
         let until = clock.now().after(QUESTION);
         let asking = clock.timeout_at(until, guarded(dialect.is_in(&mut open.conn, &held.id))).await;
+        let is_answered = asking.is_some();
         match asking.ok_or_else(late).flatten() {
             Ok(true) => {}
             Ok(false) => return Err(self.ended_by_the_body(held).await),
-            // No commit was sent, so the server rolls back.
-            Err(error) => return Err(refusal("its session had ended").because(dialect.fault(error))),
+            Err(error) => {
+                // No commit of ours was sent, so the server rolls back. A `COMMIT RELEASE` of the body has ended the session too.
+                let is_over = is_answered && dialect.refusal(&error) == Refusal::SessionEnded && held.may_have_ended();
+                let ended = if is_over { self.was_committed(held).await } else { Some(false) };
+                let told = match ended {
+                    Some(false) => refusal("its session had ended"),
+                    _ => unknown("its session had ended, and a statement of the body may have committed it before"),
+                };
+                return Err(told.because(dialect.fault(error)));
+            }
         }
         let until = clock.now().after(ANSWER_LIMIT);
         let committing = clock.timeout_at(until, guarded(dialect.commit(&mut open.conn, &held.id))).await;

@@ -122,15 +122,17 @@ const SWEEP_PAGE: &str = "\
 /// Values: name, part, token.
 const SWEEP: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2 AND token = $3 AND NOT ({is_held})";
 
-/// Whether a lock has a record.
+/// A page of the locks, each with whether it has no record.
 ///
-/// Values: name.
-const IS_RECORDED: &str = "SELECT 1 FROM {rows} WHERE k = $1 LIMIT 1";
+/// Values: after which name.
+const KEY_PAGE: &str = "\
+    SELECT k, NOT EXISTS (SELECT 1 FROM {rows} recorded WHERE recorded.k = made.k) FROM {row_keys} made \
+    WHERE k > $1 ORDER BY k LIMIT {page}";
 
 /// Deletes the row of a lock, and waits for whoever keeps it locked. Whoever asks for it next makes it anew, and so does a caller
 /// who waits for it: the server tells them that it is missing.
 ///
-/// Whether the lock has a record is asked before. As a part of this statement, MySQL would lock the record's place while the
+/// Whether the lock has a record is asked before. If it has one, a holder may keep the row locked. As a part of this statement, MySQL would lock the record's place while the
 /// statement waits for a holder, and the holder would wait there with its record: neither can go on.
 ///
 /// Values: name.
@@ -158,7 +160,7 @@ pub(super) struct RowStatements {
     pub(super) take_sweep: Statement,
     pub(super) sweep_page: Statement,
     pub(super) sweep: Statement,
-    pub(super) is_recorded: Statement,
+    pub(super) key_page: Statement,
     pub(super) sweep_key: Statement,
 }
 
@@ -201,7 +203,7 @@ impl RowStatements {
             take_sweep: made(TAKE_SWEEP),
             sweep_page: made(SWEEP_PAGE),
             sweep: made(SWEEP),
-            is_recorded: made(IS_RECORDED),
+            key_page: made(KEY_PAGE),
             sweep_key: made(SWEEP_KEY),
         }
     }

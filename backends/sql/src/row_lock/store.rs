@@ -118,12 +118,19 @@ impl<D: RowDialect> RowShared<D> {
     }
 
     /// Asks for the row without waiting. Whether the caller waits for the answer or not, the request runs to its end, and
-    /// what it wins for nobody is rolled back.
+    /// what it wins for nobody is rolled back. While the definition of a table is being changed, the server lets nobody in and
+    /// tells nobody. Then its session is ended.
     async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<HeldRow<D>>>> {
         let (shared, claim) = (self.clone(), claim.clone());
         let pending_attempt = self.pending_attempts.begin(claim.owner);
         let asking = ask_aside(async move {
-            let found = shared.take(&claim, None, &AskedSession::default()).await;
+            let session = AskedSession::default();
+            let found = shared.bounded(shared.take(&claim, None, &session)).await;
+            if found.is_err()
+                && let Some((session, server)) = session.take()
+            {
+                let _ = shared.monitor.kill(&session, &server).await;
+            }
             (found, pending_attempt)
         })?;
         let (found, _pending_attempt) = asking.await.map_err(|_| failed())?;

@@ -1,7 +1,8 @@
 //! Deletes records of keys that nobody has used for long, and the rows of dlock's own table that belong to them.
 //!
 //! As for lease rows: one process at a time, a page of the primary key at a time, and the highest token that was swept is
-//! noted before, so that a record which is made anew begins above it.
+//! noted before, so that a record which is made anew begins above it. Each statement is a request of its own: on a slow link, or
+//! behind a row that somebody keeps locked, the sweep goes on.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use dlock_contract::{ErrorKind, Result};
 use super::dialect::RowDialect;
 use super::shared::RowShared;
 use super::statements::RowStatements;
-use crate::dialect::Value;
+use crate::dialect::{Answer, OwnedValue, Statement, Value};
 use crate::numbers::micros;
 use crate::session::StatementSession;
 use crate::statements::PAGE;
@@ -48,16 +49,69 @@ async fn sweep<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
     if !store.pool.run(move |session| Box::pin(async move { takes_turn(&statements, session).await })).await? {
         return Ok(());
     }
-    let mut after = Some((String::new(), String::new()));
-    while let Some(place) = after {
-        let (statements, is_own) = (store.statements.clone(), store.table.is_own);
-        let page = store
-            .pool
-            .run(move |session| Box::pin(async move { sweep_page(&statements, session, &place, is_own).await }));
-        after = page.await?;
+    sweep_records(store).await?;
+    // The rows of a table of the user's own are the user's.
+    if store.table.is_own { Ok(()) } else { sweep_keys(store).await }
+}
+
+async fn sweep_records<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
+    let sweep_after = OwnedValue::Int(micros(store.context.settings.sweep_after));
+    let (mut name, mut part) = (String::new(), String::new());
+    loop {
+        let place = vec![sweep_after.clone(), OwnedValue::Text(name), OwnedValue::Text(part)];
+        let page = ask(store, &store.statements.sweep_page, place).await?.unwrap_or_default().rows;
+        let unused = || page.iter().filter(|row| row.get(3).is_some_and(|is_unused| is_unused.is_true()));
+        if let Some(token) = unused().filter_map(|row| row.get(2)?.int()).max()
+            // First, so that no record is gone whose token is not noted.
+            && ask(store, &store.context.statements.note_swept, vec![OwnedValue::Int(token)]).await?.is_none()
+        {
+            return Ok(());
+        }
+        for row in unused() {
+            if let [name, part, token, ..] = &row[..]
+                && let Some(token) = token.int()
+            {
+                let [name, part] = [name, part].map(|text| OwnedValue::Text(text.text().to_owned()));
+                ask(store, &store.statements.sweep, vec![name, part, OwnedValue::Int(token)]).await?;
+            }
+        }
+        let Some([last_name, last_part, ..]) = page.last().filter(|_| page.len() >= PAGE).map(Vec::as_slice) else {
+            return Ok(());
+        };
+        (name, part) = (last_name.text().to_owned(), last_part.text().to_owned());
         store.context.clock.sleep_until(store.context.clock.now().after(PAUSE)).await;
     }
-    Ok(())
+}
+
+/// Deletes the rows of locks that have no record, also those that an earlier sweep or a process that died has left.
+async fn sweep_keys<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
+    let mut after = String::new();
+    loop {
+        let page =
+            ask(store, &store.statements.key_page, vec![OwnedValue::Text(after)]).await?.unwrap_or_default().rows;
+        for row in page.iter().filter(|row| row.get(1).is_some_and(|is_unused| is_unused.is_true())) {
+            ask(store, &store.statements.sweep_key, vec![OwnedValue::Text(row[0].text().to_owned())]).await?;
+        }
+        let Some(last) = page.last().filter(|_| page.len() >= PAGE) else { return Ok(()) };
+        after = last[0].text().to_owned();
+        store.context.clock.sleep_until(store.context.clock.now().after(PAUSE)).await;
+    }
+}
+
+/// Runs a statement. `None` if somebody keeps the row locked: the next sweep finds it again.
+async fn ask<D: RowDialect>(
+    store: &RowShared<D>,
+    statement: &Statement,
+    values: Vec<OwnedValue>,
+) -> Result<Option<Answer>> {
+    let statement = statement.clone();
+    let asking = store.pool.run(move |session| {
+        Box::pin(async move {
+            let values: Vec<_> = values.iter().map(OwnedValue::value).collect();
+            session.ask_unless_locked(&statement, &values).await
+        })
+    });
+    asking.await
 }
 
 /// Whether no other process has swept in this period.
@@ -68,36 +122,4 @@ async fn takes_turn<D: RowDialect>(statements: &Arc<RowStatements>, session: &mu
     }
     let period = Value::Int(micros(context.settings.sweep_every / 2));
     Ok(session.ask(&statements.take_sweep, &[period]).await?.changed > 0)
-}
-
-/// Sweeps the records of one page, and gives the last place of it if there are more.
-async fn sweep_page<D: RowDialect>(
-    statements: &Arc<RowStatements>,
-    session: &mut StatementSession<D>,
-    (name, part): &(String, String),
-    is_own: bool,
-) -> Result<Option<(String, String)>> {
-    let context = session.context.clone();
-    let limits = [Value::Int(micros(context.settings.sweep_after)), Value::Text(name), Value::Text(part)];
-    let page = session.ask(&statements.sweep_page, &limits).await?.rows;
-    let unused = || page.iter().filter(|row| row.get(3).is_some_and(|is_unused| is_unused.is_true()));
-    if let Some(token) = unused().filter_map(|row| row.get(2)?.int()).max() {
-        // First, so that no record is gone whose token is not noted.
-        session.ask(&context.statements.note_swept, &[Value::Int(token)]).await?;
-    }
-    for row in unused() {
-        if let [name, part, token, ..] = &row[..]
-            && let Some(token) = token.int()
-        {
-            let values = [Value::Text(name.text()), Value::Text(part.text()), Value::Int(token)];
-            let is_swept = session.ask(&statements.sweep, &values).await?.changed > 0;
-            // If the record stays, a holder may keep its row locked: MariaDB would let this wait, and each sweep would end there.
-            // The rows of a table of the user's own are the user's.
-            if is_swept && !is_own && session.ask(&statements.is_recorded, &values[..1]).await?.rows.is_empty() {
-                session.ask(&statements.sweep_key, &values[..1]).await?;
-            }
-        }
-    }
-    let last = page.last().filter(|_| page.len() >= PAGE);
-    Ok(last.and_then(|row| Some((row.first()?.text().to_owned(), row.get(1)?.text().to_owned()))))
 }

@@ -41,7 +41,7 @@ impl AskedSession {
         *self.place() = session.map(|session| (session.clone(), server.clone()));
     }
 
-    fn take(&self) -> Option<(SessionMark, Arc<str>)> {
+    pub(super) fn take(&self) -> Option<(SessionMark, Arc<str>)> {
         self.place().take()
     }
 

@@ -66,6 +66,7 @@ impl<D: RowDialect> RowTransaction<D> {
             self.held.end();
             return Err(lost(&self.held));
         }
+        self.held.note_loan();
         Ok(RowConnection { slot, held: &self.held })
     }
 }

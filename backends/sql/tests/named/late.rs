@@ -21,6 +21,9 @@ named_cases! {
 /// The server ends no session for its silence while a test runs.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// The connection over which a store ends its sessions in the server.
+const MONITOR: usize = 0;
+
 /// A store whose connections can break on one side, and the number of the one by which it takes locks.
 async fn half_broken(database: &Database) -> (HalfBroken, Arc<Store>, usize) {
     let relay = HalfBroken::start(database.addr()).await;
@@ -55,6 +58,8 @@ async fn a_request_that_arrives_after_its_abandon_takes_nothing(database: Databa
             () = left => {}
         }
     }
+    // So that the store cannot end the session at once. An abandon that did not wait for that would say too early that all is done.
+    relay.keep(MONITOR);
     relay.break_off(line);
     wait_until("it is undone", async || store.abandon(&claim).await.is_ok()).await.unwrap();
     assert_free(&relay, line, &database).await;
@@ -63,11 +68,23 @@ async fn a_request_that_arrives_after_its_abandon_takes_nothing(database: Databa
 async fn a_request_that_was_sent_again_takes_nothing_when_the_first_one_arrives(database: Database) {
     let (relay, store, line) = half_broken(&database).await;
     relay.keep(line);
-    let (asking, claim) = (store.clone(), database.claim("a", LONG));
-    let asked = tokio::spawn(async move { asking.try_acquire(&claim, Queue::Leave).await });
-    wait_until("it has left", async || relay.keeps_some(line)).await.unwrap();
-    relay.break_off(line);
-    let Attempt::Acquired(hold) = asked.await.unwrap().unwrap() else { panic!("nobody has it") };
+    let claim = database.claim("a", LONG);
+    // As the engine does: a request that has failed is undone before the next one.
+    let asks = async {
+        loop {
+            match store.try_acquire(&claim, Queue::Leave).await {
+                Ok(attempt) => return attempt,
+                Err(_) => wait_until("it is undone", async || store.abandon(&claim).await.is_ok()).await.unwrap(),
+            }
+        }
+    };
+    let breaks = async {
+        wait_until("it has left", async || relay.keeps_some(line)).await.unwrap();
+        // So that the store cannot end the session at once.
+        relay.keep(MONITOR);
+        relay.break_off(line);
+    };
+    let (Attempt::Acquired(hold), ()) = tokio::join!(asks, breaks) else { panic!("nobody has it") };
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
     assert_free(&relay, line, &database).await;
 }
@@ -96,7 +113,8 @@ async fn a_waiter_whose_host_is_silent_keeps_the_lock_for_no_ttl(database: Datab
     near.release(&before).await.unwrap();
     // One that is there keeps it for the whole ttl.
     let waiting = stand(&other, &database).await;
-    let hold = waiting.await.unwrap();
+    let granted = tokio::time::timeout(Duration::from_secs(60), waiting).await;
+    let hold = granted.expect("a silent waiter keeps the lock").unwrap();
     // The passing of the short limit is what is tested.
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert!(matches!(confirm(&*other, &hold).await, Standing::Renewed(_)));

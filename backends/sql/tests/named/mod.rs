@@ -9,6 +9,7 @@ mod inspect;
 mod late;
 mod lost_releases;
 mod releases;
+mod renewals;
 mod session_end;
 mod silent;
 pub(crate) mod support;

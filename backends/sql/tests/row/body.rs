@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use dlock::{ErrorKind, Held};
-use sqlx::Connection;
+use sqlx::{Connection, Executor};
 
 use super::world::{Failure, World, insert, run};
-use crate::row_kit::{CAN_RELEASE, Database, SESSION, SLEEP, transaction};
+use crate::row_kit::{CAN_RELEASE, Database, MAKE_WRITABLE, SESSION, SLEEP, transaction};
 
 row_lock_cases! {
     a_body_commits_with_its_lock
@@ -16,6 +16,7 @@ row_lock_cases! {
     what_the_client_library_begins_inside_is_a_savepoint
     a_body_that_ends_the_transaction_itself_fails
     a_body_that_chains_the_next_transaction_is_told_before_it_has_the_connection_again
+    a_body_that_makes_its_session_writable_is_told_before_it_has_the_connection_again
     a_call_that_cannot_see_the_result_undoes_the_work
     a_lock_of_another_store_has_no_transaction
     a_body_without_a_statement_for_longer_than_the_ttl_goes_on
@@ -129,8 +130,7 @@ async fn a_body_that_ends_the_transaction_itself_fails(database: Database) {
         // It must not say that nothing stays, where something does.
         let fits = match error.kind() {
             ErrorKind::CommitUnknown => true,
-            // With `RELEASE` the session is gone, and nobody can be asked.
-            ErrorKind::CommitRefused => end == "ROLLBACK" || end.ends_with("RELEASE"),
+            ErrorKind::CommitRefused => end == "ROLLBACK",
             _ => error.is_lost(),
         };
         assert!(fits, "{end}: {error}");
@@ -155,6 +155,39 @@ async fn a_body_that_chains_the_next_transaction_is_told_before_it_has_the_conne
     assert!(world.lock().run_fallible(body).await.is_err());
     world.until_free().await;
     assert_eq!(world.data().await, ["1"]);
+}
+
+/// A transaction behind the one with the lock may write then, and the server refuses nothing.
+async fn a_body_that_makes_its_session_writable_is_told_before_it_has_the_connection_again(database: Database) {
+    let world = World::new(database).await;
+    let ends = ["COMMIT"].into_iter().chain(CAN_RELEASE.then_some("CREATE TABLE other (id INT)"));
+    for (id, end) in (1..).zip(ends) {
+        let body = async |held: Held| {
+            let mut tx = transaction(&held)?;
+            run(&mut tx, MAKE_WRITABLE).await?;
+            run(&mut tx, &format!("INSERT INTO data VALUES ({id}, 0)")).await?;
+            run(&mut tx, end).await?;
+            let error = tx.conn().await.unwrap_err();
+            assert!(error.is_lost(), "{error}");
+            Err::<(), Failure>(error.into())
+        };
+        assert!(world.lock().run_fallible(body).await.is_err());
+        world.until_free().await;
+    }
+    let before = world.data().await;
+    assert_eq!(before, if CAN_RELEASE { vec!["1", "2"] } else { vec!["1"] });
+    let keeps_its_connection = async |held: Held| {
+        let mut tx = transaction(&held)?;
+        let mut conn = tx.conn().await?;
+        for sql in [MAKE_WRITABLE, "COMMIT", "BEGIN", "INSERT INTO data VALUES (9, 0)"] {
+            conn.execute(sql).await?;
+        }
+        Ok::<_, Failure>(())
+    };
+    let error = world.lock().run_fallible(keeps_its_connection).await.unwrap_err().downcast::<dlock::Error>().unwrap();
+    assert_eq!(*error.kind(), ErrorKind::CommitUnknown, "{error}");
+    world.until_free().await;
+    assert_eq!(world.data().await, before, "it has written without the lock");
 }
 
 async fn a_call_that_cannot_see_the_result_undoes_the_work(database: Database) {

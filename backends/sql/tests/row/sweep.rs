@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock::{Key, LockKey, Mode, Registry, Wait};
+use dlock::{Key, LockKey, Registry, Wait};
 use dlock_contract::{Backend, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::wait_until;
+use dlock_testkit::{Mode, Proxy};
 use futures::future::join_all;
 
 use super::world::{World, registry};
@@ -17,6 +18,8 @@ row_lock_cases! {
     a_sweep_leaves_held_rows_and_goes_on_behind_them
     a_sweep_leaves_the_rows_of_a_table_of_the_users_own
     callers_and_a_busy_sweeper_do_not_disturb_each_other
+    rows_without_a_record_are_swept_also_behind_one_that_somebody_keeps_locked
+    one_sweep_over_a_slow_link_comes_to_its_end
 }
 
 const TTL: Duration = Duration::from_secs(30);
@@ -60,7 +63,7 @@ async fn an_unused_record_and_its_row_are_swept_and_the_next_token_is_above_thei
 async fn a_sweep_leaves_held_rows_and_goes_on_behind_them(database: Database) {
     let store = open(&database.url()).await.unwrap();
     let held = take(&store, &database.claim("held", TTL)).await;
-    let read = claim_on(&database.claim("held by readers", TTL).key, TTL, |claim| claim.mode = Mode::Read);
+    let read = claim_on(&database.claim("held by readers", TTL).key, TTL, |claim| claim.mode = dlock::Mode::Read);
     let reader = take(&store, &read).await;
     use_once(&store, &database, "zzz").await;
     database.change(LONG_AGO).await;
@@ -89,6 +92,39 @@ async fn a_sweep_leaves_the_rows_of_a_table_of_the_users_own(database: Database)
     wait_until("the record is swept", async || world.database.lines(RECORDS).await.is_empty()).await.unwrap();
     assert_eq!(world.data().await, ["1", "2"]);
     use_once(&store, &world.database, "1").await;
+}
+
+/// As a sweep leaves them that has ended between a record and its row, or a process that has made a row and died.
+async fn rows_without_a_record_are_swept_also_behind_one_that_somebody_keeps_locked(database: Database) {
+    open(&database.url()).await.unwrap();
+    database.change("INSERT INTO dlock_row_keys VALUES ('a'), ('b')").await;
+    let mut somebody = database.connect().await;
+    let locks = "START TRANSACTION; SELECT k FROM dlock_row_keys WHERE k = 'a' FOR UPDATE";
+    sqlx::raw_sql(locks).execute(&mut somebody).await.unwrap();
+    let _sweeps = sweeps(&database, OFTEN).await;
+    let rows = async || database.lines("SELECT k FROM dlock_row_keys ORDER BY k").await;
+    wait_until("the free row is swept", async || rows().await == ["a"]).await.unwrap();
+    drop(somebody);
+    wait_until("all rows are swept", async || rows().await.is_empty()).await.unwrap();
+}
+
+async fn one_sweep_over_a_slow_link_comes_to_its_end(database: Database) {
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let _sweeps = open(&format!("{url}?{OFTEN}")).await.unwrap();
+    let way = Duration::from_millis(50);
+    proxy.set(Mode::Delay { to_server: way, to_client: way });
+    let keys: Vec<_> = (10..40).map(|key| format!("'{key}'")).collect();
+    database.change(&format!("INSERT INTO dlock_row_keys VALUES ({})", keys.join("), ("))).await;
+    let record = "(k, part, token, mode, session, xact, hold, note, long_key)";
+    let rest = ", '', 1, 0, 0, 0, '', '', ''";
+    let records: Vec<_> = keys.iter().map(|key| format!("({key}{rest})")).collect();
+    database.change(&format!("INSERT INTO dlock_rows {record} VALUES {}", records.join(", "))).await;
+    let count = async |table: &str| database.lines(&format!("SELECT k FROM {table}")).await.len();
+    wait_until("a sweep has begun", async || count("dlock_rows").await < keys.len()).await.unwrap();
+    // No other one begins.
+    database.change("UPDATE dlock_meta SET number = 9000000000000000 WHERE name = 'sweep_rows'").await;
+    let is_done = async || count("dlock_rows").await + count("dlock_row_keys").await == 0;
+    wait_until("the sweep comes to its end", is_done).await.unwrap();
 }
 
 /// One key, as its callers see it.

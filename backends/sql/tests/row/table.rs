@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use dlock::{Error, ErrorKind, Key, Lock, Mode, Wait, distributed_lock};
-use dlock_contract::Backend;
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
+use dlock_testkit::holds::{claim_on, confirm, take};
 use dlock_testkit::wait_until;
 
 use super::world::{World, registry, run};
-use crate::row_kit::{Database, columns, open, transaction, waiting};
+use crate::row_kit::{Database, SLEEP, columns, open, running, transaction, transaction_of, waiting, waiting_for};
 
 row_lock_cases! {
     rows_of_a_table_of_the_users_own_are_locked
@@ -21,6 +22,7 @@ row_lock_cases! {
     a_writer_that_waits_has_its_turn_before_later_readers
     a_namespace_of_another_way_is_refused
     a_namespace_has_the_rows_of_one_table
+    a_change_of_the_tables_definition_that_waits_ends_no_hold_and_keeps_no_session_standing
 }
 
 fn order(registry: &dlock::Registry, id: u32) -> Lock {
@@ -230,4 +232,35 @@ async fn a_namespace_has_the_rows_of_one_table(database: Database) {
     }
     assert_eq!(*order(&at("&table=jobs&column=id").await, 1).try_acquire().await.unwrap_err().kind(), ErrorKind::Busy);
     guard.release().await.unwrap();
+}
+
+async fn a_change_of_the_tables_definition_that_waits_ends_no_hold_and_keeps_no_session_standing(database: Database) {
+    let world = World::new(database).await;
+    world.database.change("INSERT INTO data VALUES (1, 0), (2, 0)").await;
+    let url = format!("{}?way=row&table=data&column=id", world.database.url());
+    let (store, other) = (open(&url).await.unwrap(), open(&url).await.unwrap());
+    let claim = |id: u32| {
+        let key = dlock::LockKey::new(&world.database.name, Key::new().value(&id)).unwrap();
+        claim_on(&key, std::time::Duration::from_secs(3600), |_| ())
+    };
+    let hold = take(&store, &claim(1)).await;
+    let mut tx = transaction_of(&hold).unwrap();
+    let mut conn = tx.conn().await.unwrap();
+    let mut changing = world.database.connect().await;
+    let change = tokio::spawn(async move {
+        sqlx::raw_sql("ALTER TABLE data ADD COLUMN more INT").execute(&mut changing).await.map(drop)
+    });
+    waiting_for(&world.database, "ALTER TABLE data").await;
+    let asked = other.try_acquire(&claim(2), Queue::Leave).await;
+    assert!(!matches!(asked, Ok(Attempt::Acquired(_))), "the change does not wait");
+    let stands = async || running(&world.database, "id\" = ").await + running(&world.database, "id` = ").await;
+    dlock_testkit::wait_until("no session stands in the server", async || stands().await == 0).await.unwrap();
+    let sleeps = SLEEP.replace('$', "3");
+    let sleeping = async { sqlx::raw_sql(sqlx::AssertSqlSafe(sleeps)).execute(&mut *conn).await.unwrap() };
+    let (_, standing) = tokio::join!(sleeping, confirm(&store, &hold));
+    assert!(matches!(standing, Standing::Renewed(_)));
+    drop(conn);
+    drop(tx);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    change.await.unwrap().unwrap();
 }
