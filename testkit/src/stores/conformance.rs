@@ -34,9 +34,12 @@ pub fn main_and(stores: &[(&'static str, Start)], others: &[(&'static str, Start
         // So the harness counts what is left.
         arguments.skip.extend(others.iter().map(|(name, _)| format!("{name}: ")));
     }
-    // The cases wait more than they work. Beside the other tests they get fewer threads.
+    // The cases wait more than they work. Beside the other tests they get fewer threads. One store gets fewer too: more cases at
+    // once would use up the connections that MySQL has by default.
     let at_once = std::env::var("RUST_TEST_THREADS").ok().and_then(|number| number.parse().ok());
-    arguments.test_threads.get_or_insert(at_once.unwrap_or(6));
+    let filter = arguments.filter.as_deref().unwrap_or_default();
+    let is_for_one = stores.len() == 1 || stores.iter().any(|(name, _)| filter.starts_with(&format!("{name}:")));
+    arguments.test_threads.get_or_insert(at_once.unwrap_or(if is_for_one { 3 } else { 6 }));
     let runtime = Builder::new_multi_thread().worker_threads(4).enable_all().build();
     let runtime = Arc::new(runtime.unwrap_or_else(|error| panic!("no runtime: {error}")));
     let tested_stores: Vec<_> =
