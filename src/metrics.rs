@@ -38,7 +38,8 @@ use std::time::Duration;
 use dlock_runtime::{Event, Label, Observer};
 use metrics::{Counter, Gauge, Histogram, Unit};
 
-/// So many names of locks have series of their own. A name that is made at run time must not fill the memory of the exporter.
+/// The most names of locks that have series of their own. Names that are made at run time must not fill the memory of the
+/// exporter.
 const MOST_NAMES: usize = 1000;
 
 /// The name of all further ones.

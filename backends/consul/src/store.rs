@@ -38,7 +38,7 @@ pub struct Consul {
     pub(crate) profile: Profile,
 }
 
-/// What to do about words of the agent when a store is opened.
+/// Advice for errors of an opening, by words of the agent.
 const FIRST_CONTACT: [(&str, &str); 10] = [
     // Only without a token.
     ("Permission denied", "the URL has no token: write consul://:TOKEN@host"),

@@ -18,7 +18,7 @@ pub(super) enum Fault {
     Refused(ErrorKind, String),
 }
 
-/// What to do about words of the servers and of the client library when a store is opened.
+/// Advice for errors of an opening, by words of the servers and of the client library.
 pub(super) const FIRST_CONTACT: [(&str, &str); 7] = [
     ("Connection refused", "check the host and the port, and whether etcd runs"),
     ("certificate", "check that `ca` has the authority that signs the server's certificate"),

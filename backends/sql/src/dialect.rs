@@ -43,7 +43,7 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
         session: &'a SessionMark,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// What a session does now, asked from another one; `None` if the server does not tell.
+    /// The activity of a session, asked from another one; `None` if the server does not tell.
     fn activity<'a>(
         &'a self,
         conn: &'a mut Self::Conn,

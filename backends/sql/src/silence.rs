@@ -12,7 +12,7 @@ pub enum SessionActivity {
     Idle(i64),
 }
 
-/// What is known of when a session was last not silent.
+/// When a session was last heard.
 #[derive(Debug)]
 pub(crate) struct LastHeard {
     /// It has answered something, or was seen at work, after this.

@@ -42,7 +42,7 @@ const SET_UP: &str = "\
     SET SESSION autocommit = 1, completion_type = NO_CHAIN, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, \
         sql_mode = 'STRICT_ALL_TABLES', sql_safe_updates = 0, sql_select_limit = 18446744073709551615, sql_big_selects = 1";
 
-/// What a session does, and since when. MySQL answers a query of its views with an error while anybody runs a statement with bytes
+/// The activity of a session, and since when. MySQL answers a query of its views with an error while anybody runs a statement with bytes
 /// that are no text, so there it is all sessions of the account.
 const ACTIVITY: &str = "\
     SELECT UNIX_TIMESTAMP(); \

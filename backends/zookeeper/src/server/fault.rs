@@ -3,7 +3,7 @@
 use dlock_contract::{Error, ErrorKind};
 use zookeeper_client::Error as ClientError;
 
-/// What to do about the words of an error when a store is opened.
+/// Advice for errors of an opening, by their words.
 pub(crate) const FIRST_CONTACT: [(&str, &str); 3] = [
     ("authentication failed", "check the user and the password in the URL, and `auth`"),
     ("read-only", "name the other servers of its ensemble too"),
