@@ -37,6 +37,7 @@ mod settings;
 mod shedlock;
 mod silence;
 mod statements;
+mod sweeps;
 mod table_names;
 mod versioned;
 mod watched_holds;

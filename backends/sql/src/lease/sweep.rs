@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::line;
-use dlock_contract::{ErrorKind, Result};
+use dlock_contract::Result;
 
 use crate::dialect::{Dialect, Value};
 use crate::numbers::micros;
 use crate::pool::Pool;
 use crate::session::{StatementSession, StoreContext};
 use crate::statements::{PAGE, of_size};
+use crate::sweeps::{go_on, until_next};
 
 /// The pause between two pages.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -27,23 +27,10 @@ const RUNS: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// Sweeps now and then, for as long as the store lives.
 pub(crate) async fn sweep_for_ever<D: Dialect>(context: Arc<StoreContext<D>>, pool: Arc<Pool<D>>) {
-    let clock = context.clock.clone();
     loop {
-        // Processes that were started together do not ask together.
-        let every = context.settings.sweep_every.mul_f64(0.75 + fastrand::f64() / 2.0);
-        clock.sleep_until(clock.now().after(every)).await;
-        match sweep(&context, &pool).await {
-            Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                line(|| {
-                    tracing::info!(
-                        "rows of unused locks are not swept: the account may not DELETE from dlock's tables"
-                    );
-                });
-                return;
-            }
-            // The next sweep does it.
-            Err(error) => line(move || tracing::debug!(%error, "rows of unused locks were not swept this time")),
-            Ok(()) => {}
+        until_next(&context.clock, context.settings.sweep_every).await;
+        if !go_on(sweep(&context, &pool).await) {
+            return;
         }
     }
 }

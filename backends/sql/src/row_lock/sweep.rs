@@ -7,8 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::line;
-use dlock_contract::{ErrorKind, Result};
+use dlock_contract::Result;
 
 use super::dialect::RowDialect;
 use super::shared::RowShared;
@@ -17,6 +16,7 @@ use crate::dialect::{Answer, OwnedValue, Statement, Value};
 use crate::numbers::micros;
 use crate::session::StatementSession;
 use crate::statements::PAGE;
+use crate::sweeps::{go_on, until_next};
 
 /// The pause between two pages.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -26,20 +26,10 @@ pub(super) async fn sweep_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
     while let Some((clock, every)) =
         store.upgrade().map(|store| (store.context.clock.clone(), store.context.settings.sweep_every))
     {
-        // Processes that were started together do not ask together.
-        clock.sleep_until(clock.now().after(every.mul_f64(0.75 + fastrand::f64() / 2.0))).await;
+        until_next(&clock, every).await;
         let Some(store) = store.upgrade() else { return };
-        match sweep(&store).await {
-            Err(error) if *error.kind() == ErrorKind::PermissionDenied => {
-                line(|| {
-                    tracing::info!(
-                        "rows of unused locks are not swept: the account may not DELETE from dlock's tables"
-                    );
-                });
-                return;
-            }
-            // The next sweep does it.
-            Ok(()) | Err(_) => {}
+        if !go_on(sweep(&store).await) {
+            return;
         }
     }
 }
