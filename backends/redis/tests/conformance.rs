@@ -100,7 +100,7 @@ impl Store for Server {
                     self.served.lines(format!("KEYS *{}*", key.literal()?)).await?
                 }
             };
-            // What is noted of foreign clients stays for a minute after a wait.
+            // A note of foreign clients stays for a minute after a wait.
             found.retain(|line| !line.ends_with("}:r") && !line.ends_with("}:x"));
             Ok(found)
         })

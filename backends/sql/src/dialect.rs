@@ -33,7 +33,7 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// Makes the tables if they are missing, and looks at what is there. Returns the full name of ShedLock's table, or nothing.
     fn prepare<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<String>>;
 
-    /// What proves to other sessions that it is this one. `None` if a connection is not a session, as behind some poolers.
+    /// The proof for other sessions that it is this one. `None` if a connection is not a session, as behind some poolers.
     fn mark<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>>;
 
     /// Ends another session of this account, if it lives and has its proof. False: there is none.

@@ -1,4 +1,4 @@
-//! What proves that a session of the server is a certain one, and the sessions that were left in the middle of a statement.
+//! The proof that a session of the server is a certain one, and the sessions that were left in the middle of a statement.
 //!
 //! A number alone proves nothing: after a restart of the server, or of its container, it may be a stranger's.
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct SessionMark {
     /// Its number in the server.
     pub number: i64,
-    /// What no other session of this number has.
+    /// A mark that no other session of this number has.
     pub proof: String,
 }
 

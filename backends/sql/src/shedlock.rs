@@ -31,7 +31,7 @@ pub(crate) const TTL: TtlRange = TtlRange::new(Duration::from_millis(10), Durati
 pub struct ShedlockWords {
     /// The table.
     pub table: ShedlockTable,
-    /// What stands around a name with large letters.
+    /// The quotes around a name with large letters.
     pub quote: char,
     /// One statement that changes both rows. It has `{set_theirs}`, `{set_ours}`, `{own}` (which of our rows), `{theirs}` (which of
     /// ShedLock's) and `{if}`.
@@ -322,7 +322,7 @@ pub(crate) fn row_name(key: &LockKey) -> Result<RowName> {
     Ok(RowName { name, is_long: false })
 }
 
-/// What stands in `locked_by` while this claim holds.
+/// The text in `locked_by` while this claim holds.
 pub(crate) fn locked_by(claim: &Claim) -> String {
     format!("{}#{}", claim.note.host().unwrap_or("dlock"), HoldId::of(&claim.owner))
 }

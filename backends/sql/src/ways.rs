@@ -80,7 +80,7 @@ impl Ways {
         Self { word: word.into(), right: RwLock::default() }
     }
 
-    /// What stands in the table.
+    /// The word in the table.
     pub(crate) fn word(&self) -> &str {
         &self.word
     }

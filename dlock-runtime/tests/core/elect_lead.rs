@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use crate::acquire::neighbours;
 use crate::support::{MS, Op, SECOND, Step, World, calm, is_free, poll_once, test, until};
 
-/// What the bodies of some candidates did.
+/// A record of the bodies of some candidates.
 #[derive(Clone, Default)]
 struct Bodies {
     /// The leaderships of all bodies so far, in the order of their begins.

@@ -219,7 +219,7 @@ fn an_observer_that_would_look_all_the_time_is_refused() {
     assert!(world.registry.elect("billing").poll(10 * MS).observe().is_ok());
 }
 
-/// What it wrote may be a secret; it is still the leader.
+/// Its text may be a secret; it is still the leader.
 #[test]
 fn the_lock_of_another_site_is_seen_too() {
     test(async {

@@ -1,4 +1,4 @@
-//! What a caller leaves in the store: its turn stays until that is gone, and no longer than a second.
+//! Leftovers of a caller in the store: its turn stays until they are gone, and no longer than a second.
 
 use std::num::NonZeroU32;
 use std::pin::Pin;

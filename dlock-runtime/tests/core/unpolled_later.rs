@@ -11,7 +11,7 @@ use crate::periods::{self, once};
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, poll_once, test};
 use crate::unpolled::{LONGEST, goes_on, polled_once};
 
-/// What it has left is abandoned, and that abandon arrives after its next grant.
+/// Its leftovers are abandoned, and that abandon arrives after its next grant.
 #[test]
 fn a_late_abandon_of_a_caller_that_was_not_polled_ends_no_later_grant() {
     for mode in [Mode::Exclusive, Mode::Read] {
@@ -255,7 +255,7 @@ fn a_caller_that_pauses_long_before_it_asks_again_keeps_its_turn() {
     }
 }
 
-/// What the store may have noted as its start is undone before it asks again.
+/// A start that the store may have noted is undone before it asks again.
 #[test]
 fn a_late_caller_with_once_per_runs() {
     for granted in [false, true] {

@@ -1,4 +1,4 @@
-//! What an operator does to a running server: compaction, a full disk, tokens that expire.
+//! The work of an operator on a running server: compaction, a full disk, tokens that expire.
 
 use std::sync::Arc;
 use std::time::Duration;

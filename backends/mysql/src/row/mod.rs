@@ -20,7 +20,7 @@ pub type RowTransaction = dlock_sql::RowTransaction<MySql>;
 /// The connection of a transaction; `&mut *connection` is an `&mut sqlx::MySqlConnection`.
 pub type RowConnection<'a> = dlock_sql::RowConnection<'a, MySql>;
 
-/// What a hold of this store lives in.
+/// The transaction in which a hold of this store lives.
 pub type Held = HeldRow<MySql>;
 
 /// Opens the same URLs as [`named::open`](crate::named::open), for row locks. With `?table=orders&column=id` the rows are those of

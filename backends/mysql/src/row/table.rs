@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::fault;
 
-/// What the server's catalogue says of a column. An index of a part of the column, or of more columns, makes no row the only
+/// The words of the server's catalogue about a column. An index of a part of the column, or of more columns, makes no row the only
 /// one of its key. Each view has `{schema}` and `{name}` as constants, or MariaDB opens every table of the server.
 const LOOK: &str = "\
     SELECT CAST(CONCAT(t.table_schema, '.', t.table_name, '.', c.column_name) AS CHAR), CAST(LOWER(c.data_type) AS CHAR), CAST(COALESCE(t.engine, '') AS CHAR), CAST(EXISTS ( \

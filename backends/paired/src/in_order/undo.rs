@@ -9,7 +9,7 @@ use dlock_contract::{Backend, Claim, Hold, Result, Standing};
 
 use crate::in_order::{FirstHold, HoldSession, InOrder};
 
-/// What is undone.
+/// The part that is undone.
 #[derive(Clone, Debug)]
 pub(crate) enum Undo {
     /// A hold.

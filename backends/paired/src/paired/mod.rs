@@ -27,7 +27,7 @@ pub struct Paired {
     profile: Profile,
 }
 
-/// What a call does while the gate is down.
+/// The behaviour of a call while the gate is down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum GateDown {
@@ -66,7 +66,7 @@ pub struct PairedBuilder {
 }
 
 impl PairedBuilder {
-    /// What a call does while the gate is down. [`GateDown::Fail`] by default.
+    /// The behaviour of a call while the gate is down. [`GateDown::Fail`] by default.
     pub fn gate_down(mut self, gate_down: GateDown) -> Self {
         self.gate_down = gate_down;
         self

@@ -11,7 +11,7 @@ use dlock_testkit::{Mode, Proxy};
 /// Longer than any of these tests.
 pub(crate) const TTL: Duration = Duration::from_secs(60);
 
-/// What happens within a moment, on a machine that is busy with something else.
+/// The longest time for something quick, on a machine that is busy with something else.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
 
 /// One of the two stores, and the way to it.

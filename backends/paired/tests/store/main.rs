@@ -1,4 +1,4 @@
-//! What holds for pairs beyond the conformance suite, on a real Redis and a real MariaDB, each behind a proxy.
+//! Promises of pairs beyond the conformance suite, on a real Redis and a real MariaDB, each behind a proxy.
 
 mod kit;
 mod late;

@@ -1,4 +1,4 @@
-//! What an operator sees and does: readiness, holders, and the end of a hold from outside.
+//! The work of an operator: readiness, holders, and the end of a hold from outside.
 
 use dlock_contract::{Backend, BreakRecord, ErrorKind, HoldId, Standing};
 use dlock_paired::GateDown;

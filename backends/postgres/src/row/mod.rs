@@ -20,7 +20,7 @@ pub type RowTransaction = dlock_sql::RowTransaction<Postgres>;
 /// The connection of a transaction; `&mut *connection` is an `&mut sqlx::PgConnection`.
 pub type RowConnection<'a> = dlock_sql::RowConnection<'a, Postgres>;
 
-/// What a hold of this store lives in.
+/// The transaction in which a hold of this store lives.
 pub type Held = HeldRow<Postgres>;
 
 /// Opens the same URLs as [`open`](crate::open), for row locks. With `?table=orders&column=id` the rows are those of a table of

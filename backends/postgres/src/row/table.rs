@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::fault;
 
-/// What the server's catalogue says of a column. An index of more columns, of some rows or of an expression makes no row the only
+/// The words of the server's catalogue about a column. An index of more columns, of some rows or of an expression makes no row the only
 /// one of its key.
 const LOOK: &str = "\
     SELECT c.relnamespace::regnamespace || '.' || c.relname, format_type(a.atttypid, -1), c.relkind::text, EXISTS ( \

@@ -14,7 +14,7 @@ use crate::server::fault::fault;
 /// How often a pooler's sessions are compared. With two sessions, chance gives one right answer in two each time.
 const LOOKS: u32 = 16;
 
-/// What is between a connection and the server.
+/// The way from a connection to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
     /// Nothing that is known: it may be a pooler of transactions.
@@ -34,7 +34,7 @@ impl Path {
     }
 }
 
-/// What is between this connection and the server. Sends no setting that stays.
+/// Finds the way from this connection to the server. Sends no setting that stays.
 pub(crate) async fn find(of: &Postgres, one: &mut PgConnection) -> Result<Path> {
     let mark = format!("{:x}", fastrand::u128(..));
     let (mut other, is_marked) = match of.connect_marked(&mark).await {

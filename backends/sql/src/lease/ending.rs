@@ -55,7 +55,7 @@ pub(crate) async fn abandon<D: Dialect>(session: &mut StatementSession<D>, claim
     let row = context.row_name(&claim.key)?;
     let gives_back = claim.once_per.as_ref().is_some_and(|once| !once.rerun);
     let values = [Value::Text(&row.name), Value::Bytes(claim.owner.as_bytes()), Value::Int(gives_back.into())];
-    // What it must undo must not come after it.
+    // The attempt that it undoes must not come after it.
     session.end_left().await?;
     session.ask(&context.statements.abandon, &values).await.map(drop)
 }

@@ -25,7 +25,7 @@ const BELIEVED: Duration = Duration::from_millis(1500);
 /// How many locks a look goes through.
 const MOST: usize = 32;
 
-/// What one call waits for, and what it holds meanwhile.
+/// The lock for which one call waits, and the locks that it holds meanwhile.
 pub(super) struct Circle<D: RowDialect> {
     shared: Arc<RowShared<D>>,
     name: String,
@@ -55,7 +55,7 @@ impl<D: RowDialect> Circle<D> {
         let context = self.shared.context.clone();
         loop {
             context.clock.sleep_until(context.clock.now().after(EVERY)).await;
-            // What has failed is done by the next look, and the end of the wait is there too.
+            // The next look repeats a failed one, and the end of the wait is there too.
             if let Ok(true) = self.is_youngest().await {
                 context.collisions.note(Refusal::Undone);
                 return conflict();

@@ -87,7 +87,7 @@ pub struct RowWords {
     pub is_held: &'static str,
     /// The same for a hold that has no record yet, whose transaction may be the newest of the server.
     pub lives: &'static str,
-    /// What stands before the `WHERE` of a query that reads no table.
+    /// The words before the `WHERE` of a query that reads no table.
     pub from_nothing: &'static str,
     /// The function before it that says whether that is so for any record of a group.
     pub any: &'static str,

@@ -206,7 +206,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.heard().note(after);
     }
 
-    /// What the server says of its session to others, who asked at this time.
+    /// Notes the activity of its session, for which another session has asked the server at this time.
     pub(super) fn note_activity(&self, activity: SessionActivity, asked: BootInstant) {
         self.heard().note_activity(activity, asked);
     }

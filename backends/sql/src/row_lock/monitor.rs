@@ -94,7 +94,7 @@ impl<D: RowDialect> RowMonitor<D> {
     /// Looks once at all holds that are not young, and tells the holders of those that have ended.
     async fn look_around(&self) {
         let now = self.context.clock.now();
-        // What is asked about does not keep the hold alive: a dropped one is rolled back at once.
+        // The question does not keep the hold alive: a dropped one is rolled back at once.
         let (due, asked): (Vec<_>, Vec<_>) = {
             let due = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_watched());
             due.iter().for_each(|held| held.set_looked(now));

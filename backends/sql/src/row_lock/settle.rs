@@ -110,7 +110,7 @@ impl<D: RowDialect> RowShared<D> {
         }
     }
 
-    /// What became of a commit without an answer, if the server can tell. It may still be at it for a moment.
+    /// The outcome of a commit without an answer, if the server can tell. It may still be at it for a moment.
     async fn was_committed(&self, held: &HeldRow<D>) -> Option<bool> {
         let clock = &self.context.clock;
         let until = clock.now().after(OUTCOME);

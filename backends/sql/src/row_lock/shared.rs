@@ -1,4 +1,4 @@
-//! What all requests of a store use.
+//! The state that all requests of a store use.
 
 use std::sync::Arc;
 

@@ -84,7 +84,7 @@ const DELETE_WAIT: &str = "DELETE FROM {rows} WHERE k = $1 AND part = ''";
 /// Values: name of that.
 const END_WAIT: &str = "UPDATE {rows} SET long_key = '' WHERE k = $1 AND part = ''";
 
-/// What the call of a hold waits for, if it has said so lately.
+/// The lock for which the call of a hold waits, if it has said so lately.
 ///
 /// Values: name of that, how long that is.
 const WAITS: &str = "SELECT long_key FROM {rows} WHERE k = $1 AND part = '' AND long_key <> '' AND token > {now} - $2";

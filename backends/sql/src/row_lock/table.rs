@@ -122,7 +122,7 @@ impl RowTable {
         name_of(&format!("{}{}", self.records(), row.text())).name
     }
 
-    /// What decides which lock a key is, by the full name of the column in the server. Records are named as the URL is written,
+    /// The part of a URL that decides which lock a key is, by the full name of the column in the server. Records are named as the URL is written,
     /// so one table that is written in two ways would have two tokens.
     #[must_use]
     pub fn place(&self, column: &str) -> String {

@@ -26,7 +26,7 @@ const MADE: u32 = 3;
 /// How long a waiter that was granted the row may take to say that it is there.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// What a request for a row found.
+/// The answer to a request for a row.
 pub(super) enum Found<D: RowDialect> {
     Held(Arc<HeldRow<D>>),
     Busy,

@@ -16,7 +16,7 @@ use crate::dialect::Refusal;
 
 /// The transaction of a hold. The body's statements run inside of it by [`conn`](Self::conn).
 ///
-/// What they write is committed when the body has succeeded, and rolled back in every other case: at an error, a panic, a
+/// Their writes are committed when the body has succeeded, and rolled back in every other case: at an error, a panic, a
 /// cancelled call, a loss of the lock. There is one handle of a transaction at a time.
 ///
 /// Do not end the transaction by a statement (`COMMIT`, `ROLLBACK`, in MySQL and MariaDB also every change of a table's
@@ -72,7 +72,7 @@ impl<D: RowDialect> RowTransaction<D> {
 }
 
 impl<D: RowDialect> RowConnection<'_, D> {
-    /// What a failed statement means for the call: [`Conflict`](ErrorKind::Conflict) if the server has undone the transaction
+    /// The meaning of a failed statement for the call: [`Conflict`](ErrorKind::Conflict) if the server has undone the transaction
     /// because of another one beside it (a deadlock, a serialization failure). Nothing of its work stays then, and the whole call
     /// may be run again, as `#[dlock::optimistic]` does. [`CommitUnknown`](ErrorKind::CommitUnknown) if a statement of the body
     /// has ended the transaction before, such as a change of a table's definition in MySQL and MariaDB, and may have committed it.

@@ -80,7 +80,7 @@ async fn callers_whose_runtimes_end_in_the_middle_hold_nothing_once_they_are_und
     for claim in &claims {
         abandon(&store, claim).await;
     }
-    // What the server may still have to read on a connection that has ended is done once its session is gone.
+    // The server may still read from a connection that has ended, until its session is gone.
     let ours = try_open(&database.url()).await.unwrap();
     for claim in &claims {
         let hold = take(&ours, &database.claim("probe", LONG)).await;

@@ -150,7 +150,7 @@ async fn nest_in_opposite_order(world: &World, one: &Registry, other: &Registry)
     two.unwrap();
     let runs = meeting.runs.into_inner();
     assert!((3..=5).contains(&runs), "each ran, and one of them again: {runs} runs");
-    // What the first run of the one that gave way had written would be in the way of its second run.
+    // The writes of the run that gave way would be in the way of its second run.
     assert_eq!(world.data().await, ["10", "11", "20", "21"]);
     let told = "SELECT k FROM dlock_rows WHERE k LIKE '!waits:%'";
     assert_eq!(world.database.lines(told).await, [""; 0], "a wait that is over is still told");

@@ -5,7 +5,7 @@ use sqlx::AssertSqlSafe;
 
 use crate::row_kit::{Database, RowTransaction, open, transaction};
 
-/// What bodies fail with.
+/// The error of bodies.
 pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A process of its own, as far as the server can tell.

@@ -13,7 +13,7 @@ use crate::server::exists;
 use crate::server::fault::fault;
 use crate::session::Lease;
 
-/// What a waiter found when it read the queue again.
+/// The place of a waiter when it read the queue again.
 enum QueueCheck {
     /// The wait is over.
     Done(Signal),

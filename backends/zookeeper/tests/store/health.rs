@@ -1,4 +1,4 @@
-//! What the servers say of themselves, and one that is read-only.
+//! The servers' own words about themselves, and a server that is read-only.
 
 use dlock::ErrorKind;
 use dlock::backends::zookeeper::client::{Acls, Client, CreateMode, Error as ClientError, SessionState};

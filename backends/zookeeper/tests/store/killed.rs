@@ -17,7 +17,7 @@ pub(crate) const NAMESPACE: &str = "killed";
 /// The servers of a child, if they are not the shared one.
 pub(crate) const URL: &str = "URL";
 
-/// What the child holds, and what waits for it.
+/// The lock that the child holds, and its waiter.
 fn modes() -> [(Mode, Mode); 3] {
     [(Mode::Read, Mode::Write), (Mode::Write, Mode::Read), (Mode::permits(1), Mode::permits(1))]
 }

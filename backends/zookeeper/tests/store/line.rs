@@ -66,7 +66,7 @@ async fn the_end_of_a_waiter_ahead_lets_nobody_in() {
     while state().await.waiters != Some(1) {
         tokio::task::yield_now().await;
     }
-    // What the last waiter does now is certain: it read the line again, and stands behind the holder.
+    // The last waiter has read the line again, and stands behind the holder.
     let signal = wake.signal.as_mut().unwrap();
     assert!(
         tokio::time::timeout(Duration::from_millis(300), signal.as_mut()).await.is_err(),

@@ -9,7 +9,7 @@ use redis::Script;
 
 use super::bench::{Bench, LONG};
 
-/// What the server has noted, in µs.
+/// The server's note, in µs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Account {
     began: i64,
@@ -22,7 +22,7 @@ impl Account {
         self.ended - self.began
     }
 
-    /// What is owed after our time that has ended then.
+    /// The time that is owed after our time that has ended then.
     fn owed_at(self, us: i64) -> i64 {
         (self.owed + (us - self.ended) - self.theirs()).clamp(-250_000, 250_000)
     }

@@ -1,4 +1,4 @@
-//! What the store with faults offers: its profile and its powers.
+//! The profile and the powers of the store with faults.
 
 use std::ops::{Deref, DerefMut};
 
