@@ -23,7 +23,8 @@ const AT_ONCE: usize = 5;
 /// The targets that run longest, in this order, and how many tests of each run at once. They start first, since a long target
 /// that starts last ends last. On two cores the harness would run two tests at a time. With many more, tests whose servers are
 /// late fail.
-const LONG: [(&str, &str); 3] = [("process", "4"), ("store", "3"), ("conformance", "5")];
+const LONG: [(&str, &str); 5] =
+    [("process", "4"), ("faulty_backends", "2"), ("ui", "2"), ("store", "3"), ("conformance", "5")];
 
 /// How many tests of any other target run at once.
 const OTHERS: &str = "2";
