@@ -71,7 +71,7 @@ impl Metrics {
 
     fn series(&self, label: &Label) -> Arc<Series> {
         let found = |all: &HashMap<Box<str>, Vec<Arc<Series>>>| {
-            let of_name = all.get(label.name()).or_else(|| all.get(OTHER).filter(|_| all.len() > MOST_NAMES))?;
+            let of_name = all.get(label.name()).or_else(|| all.get(OTHER).filter(|_| all.len() >= MOST_NAMES))?;
             of_name.iter().find(|series| series.is_of(label)).cloned()
         };
         if let Some(series) = found(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {

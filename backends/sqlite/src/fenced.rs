@@ -64,7 +64,7 @@ pub async fn admit(conn: &mut SqliteConnection, fence: &Fence, resource: &str) -
         .bind(token)
         .execute(&mut *conn)
         .await
-        .map_err(fault)?;
+        .map_err(unprepared)?;
     if raised.rows_affected() > 0 {
         return Ok(());
     }
@@ -73,4 +73,15 @@ pub async fn admit(conn: &mut SqliteConnection, fence: &Fence, resource: &str) -
         return Err(Error::new(ErrorKind::CorruptState, "a fenced resource vanished in the middle of a transaction"));
     };
     judge(fence, key.as_bytes(), u64::try_from(*seen).unwrap_or(u64::MAX))
+}
+
+fn unprepared(error: sqlx::Error) -> Error {
+    let is_missing =
+        error.as_database_error().is_some_and(|error| error.message().contains("no such table: dlock_fenced"));
+    if is_missing {
+        let text =
+            "the table `dlock_fenced` is missing: call `dlock::fenced::sqlite::prepare` once, before the first `admit`";
+        return Error::new(ErrorKind::SchemaMismatch, text).because(error);
+    }
+    fault(error)
 }

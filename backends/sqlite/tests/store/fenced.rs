@@ -11,9 +11,11 @@ async fn fenced_writes_refuse_older_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let options = SqliteConnectOptions::new().filename(folder.path().join("shop.db")).create_if_missing(true);
     let mut conn = options.connect().await.unwrap();
-    fenced::prepare(&mut conn).await.unwrap();
-    fenced::prepare(&mut conn).await.unwrap();
     let fence = |text, token| Fence::from_parts(key(text), Some(token)).unwrap();
+    let error = fenced::admit(&mut conn, &fence("a", 5), "stock").await.unwrap_err();
+    assert!(error.to_string().contains("call `dlock::fenced::sqlite::prepare` once"), "{error}");
+    fenced::prepare(&mut conn).await.unwrap();
+    fenced::prepare(&mut conn).await.unwrap();
     for token in [5, 5, 7, 7] {
         let mut transaction = conn.begin_with("BEGIN IMMEDIATE").await.unwrap();
         fenced::admit(&mut transaction, &fence("a", token), "stock").await.unwrap();
