@@ -48,7 +48,8 @@ pub enum Attempt {
 /// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only
 /// what is local; the core follows with [`Backend::abandon`](crate::Backend::abandon) unless it took a [`Hold`] out of it.
 ///
-/// The core keeps a wake alive until the next attempt has answered, so no news falls between two of them.
+/// The core keeps a wake alive until the next attempt has answered, so no news falls between two of them. Then it drops the
+/// wake at once: the news must reach the one that the attempt has returned.
 #[non_exhaustive]
 pub struct Wake {
     /// Ends when there is news; `None` where the store can only be polled.

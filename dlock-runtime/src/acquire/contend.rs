@@ -123,6 +123,8 @@ impl Acquisition {
                     continue;
                 }
             };
+            // Otherwise two waits of one caller would stand in the store. A grant to the older one would be heard by nobody.
+            drop(waited_for);
             failures = 0;
             if self.attempts >= self.options.attempts && wake.signal.is_none() {
                 // Waiting is useless: no notification will come, and no attempt is left.

@@ -224,6 +224,24 @@ fn a_signal_that_fails_at_once_does_not_make_a_busy_loop() {
     });
 }
 
+/// Both stood in the wait queue of a database: the older one got the lock, and nobody heard of it.
+#[test]
+fn a_waiter_that_asks_again_drops_its_wait_of_before() {
+    test(async {
+        let world = World::new();
+        world.store.always(Op::Acquire, Step::SilentSignal);
+        let waiter = tokio::spawn(world.lock("k").wait(Wait::Forever).acquire());
+        for attempts in 1..4 {
+            while world.store.calls(Op::Acquire) < attempts {
+                world.pass(SECOND).await;
+            }
+            calm().await;
+            assert_eq!(world.store.silent_signals(), 1, "after {attempts} attempts");
+        }
+        waiter.abort();
+    });
+}
+
 #[test]
 fn a_call_that_the_store_cannot_serve_is_refused_without_a_request() {
     test(async {

@@ -37,6 +37,8 @@ struct State {
     stalled: Vec<Arc<Claim>>,
     meanwhile: Option<Box<dyn FnOnce() + Send>>,
     session: Option<Arc<Line>>,
+    /// Each silent signal keeps a clone while it lives.
+    silent_signals: Arc<()>,
     /// The keys whose holders have worked in their holds.
     worked: Vec<LockKey>,
     /// The keys whose work was made final.
@@ -63,6 +65,11 @@ impl Faulty {
     /// Drops the faults of `next` that have not happened yet.
     pub(crate) fn behave(&self) {
         self.state.lock().unwrap().script.clear();
+    }
+
+    /// How many signals of [`Step::SilentSignal`] the callers keep.
+    pub(crate) fn silent_signals(&self) -> usize {
+        Arc::strong_count(&self.state.lock().unwrap().silent_signals) - 1
     }
 
     /// The session of all holds, where holds live in sessions.
@@ -175,6 +182,13 @@ impl Backend for Faulty {
             if let Step::BrokenSignal = step {
                 let signal = async { Err::<Signal, _>(Error::outage("the push connection is down")) };
                 return Ok(Attempt::Contended(Wake::on(signal)));
+            }
+            if let Step::SilentSignal = step {
+                let alive = self.state.lock().unwrap().silent_signals.clone();
+                return Ok(Attempt::Contended(Wake::on(async move {
+                    let _alive = alive;
+                    pending().await
+                })));
             }
             if let Step::GiveWay = step {
                 let inside = claim.inside().len();

@@ -57,6 +57,8 @@ pub(crate) enum Step {
     Panic,
     /// Contended, with a signal that fails at once.
     BrokenSignal,
+    /// Contended, with a signal that never comes. The test counts those that are [alive](super::Faulty::silent_signals).
+    SilentSignal,
     /// Contended, with a signal that tells a caller with enclosing holds to give way.
     GiveWay,
     /// It is granted or renewed for so long only, as a pushed grant is.
