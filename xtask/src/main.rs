@@ -2,6 +2,7 @@
 
 mod apt;
 mod bench;
+mod build;
 mod ci;
 mod failures;
 mod go;
@@ -17,6 +18,7 @@ mod repeat;
 mod servers;
 mod sh;
 mod side_by_side;
+mod target;
 mod test;
 mod tidy;
 mod tidy_stores;
