@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{Claim, Hold, Origin, Owner, Queue, Released};
+use dlock_contract::{Claim, Error, Hold, Origin, Owner, Queue, Released};
 
 use crate::case::Case;
 use crate::client::Client;
@@ -14,6 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("many owners at once never hold the lock together", always, all_at_once),
     case!("clients that reach only a part of the store and others never hold the lock together", always, in_part),
     case!("clients with different settings never hold the lock together", always, with_settings),
+    case!("a client that would lock in another way gets no lock, and its probe says so", always, in_another_way),
     case!("a second owner is refused, from any client", always, second_owner),
     case!("an owner may ask again, and one release frees the lock", always, asked_again),
     case!("a repeated request of an owner begins its lease anew", always, armed_anew),
@@ -49,6 +50,32 @@ async fn in_part(fixture: &Fixture<'_>) -> Tested {
 async fn with_settings(fixture: &Fixture<'_>) -> Tested {
     let (one, special) = (fixture.client().await?, fixture.client_with_other_settings().await?);
     in_turn(fixture, [(&one, &special), (&special, &one)]).await
+}
+
+/// Two ways to lock one key are two locks. The namespace belongs to the way in which it was locked first.
+async fn in_another_way(fixture: &Fixture<'_>) -> Tested {
+    let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client_in_another_way().await?);
+    let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
+    one.give_back(&hold).await?;
+    // The lock is free: it is the way that is refused.
+    let claim = fixture.claim(&key, fixture.long())?;
+    let refusal = match other.backend.try_acquire(&claim, Queue::Leave).await {
+        Err(error) => refused_for_good(error)?,
+        Ok(answer) => return Err(Stop::Failed(format!("locked in another way, it answered {answer:?}"))),
+    };
+    match other.backend.admits(&key).await {
+        Ok(()) => Err(Stop::Failed(format!("the probe admits the namespace, and an acquisition gets: {refusal}"))),
+        Err(error) => {
+            let told = refused_for_good(error)?;
+            ensure!(told.kind() == refusal.kind(), "the probe says {told}, and an acquisition gets: {refusal}");
+            Ok(one.backend.admits(&key).await?)
+        }
+    }
+}
+
+/// A refusal that no retry changes. Anything else proves nothing, or is wrong.
+fn refused_for_good(error: Error) -> Tested<Error> {
+    if error.is_retryable() { Err(error.into()) } else { Ok(error) }
 }
 
 async fn in_turn(fixture: &Fixture<'_>, pairs: [(&Client, &Client); 2]) -> Tested {

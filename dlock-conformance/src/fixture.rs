@@ -177,6 +177,16 @@ impl<'a> Fixture<'a> {
         Ok(Client::new(backend, self.clock.clone()))
     }
 
+    /// A client that would lock the same keys in another way.
+    pub(crate) async fn client_in_another_way(&self) -> Tested<Client> {
+        let Some(opening) = self.store.open_in_another_way(self.clock.clone()) else {
+            return Err(Stop::NotApplicable("the store locks in one way".into()));
+        };
+        let backend =
+            opening.await.map_err(|error| harness("could not open a client that locks in another way", error))?;
+        Ok(Client::new(backend, self.clock.clone()))
+    }
+
     /// The entries that the store itself has for the key, sorted.
     pub(crate) async fn leftovers(&self, key: &LockKey) -> Tested<Vec<String>> {
         let mut found =

@@ -59,6 +59,13 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// Opens a client that would lock the same keys in another way, for instance by names instead of rows. Such a client must
+    /// get no lock of a namespace that is locked in this way. `None` if there is one way.
+    fn open_in_another_way(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let _ = clock;
+        None
+    }
+
     /// Kills the store as `kill -9` does, and starts it again.
     fn restart(&self) -> Option<BoxFuture<'_, Result<()>>> {
         None

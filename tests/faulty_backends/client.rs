@@ -24,6 +24,8 @@ pub(crate) struct Client {
     id: u64,
     clock: Clock,
     profile: Profile,
+    /// It would lock in another way, which the server does not admit.
+    in_another_way: bool,
     memory: Mutex<Memory>,
     /// The one connection of a client that lies about sharing it.
     connection: tokio::sync::Mutex<()>,
@@ -66,7 +68,16 @@ impl Client {
             faulty.takeover_delay = Duration::from_millis(delay);
             faulty.durability = Durability::Node;
         });
-        Self { server, id, clock, profile, memory: Mutex::default(), connection: tokio::sync::Mutex::default() }
+        let (in_another_way, memory) = (false, Mutex::default());
+        Self { server, id, clock, profile, in_another_way, memory, connection: tokio::sync::Mutex::default() }
+    }
+
+    pub(crate) fn in_another_way(server: Arc<Server>, clock: Clock) -> Self {
+        Self { in_another_way: true, ..Self::new(server, clock) }
+    }
+
+    fn other_way() -> Error {
+        Error::config("way", "the namespace is locked in another way")
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -145,6 +156,9 @@ impl Backend for Client {
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
+            if self.in_another_way {
+                return Err(Self::other_way());
+            }
             if self.tells(Lie::RefusesLongest) && claim.key.as_str().len() > 4000 {
                 return Err(Error::new(ErrorKind::KeyTooLong { max: 4000 }, "too long"));
             }
@@ -297,6 +311,11 @@ impl Backend for Client {
             }
             Ok(state)
         })
+    }
+
+    fn admits<'a>(&'a self, _: &'a LockKey) -> BoxFuture<'a, Result<()>> {
+        let is_refused = self.in_another_way && !self.tells(Lie::AdmitsAnyWay);
+        Box::pin(async move { if is_refused { Err(Self::other_way()) } else { Ok(()) } })
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {

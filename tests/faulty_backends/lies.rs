@@ -35,6 +35,7 @@ lies! {
     TwoSteps POLL ["many owners at once never hold the lock together"]
     TriesAnother LINE ["clients that reach only a part of the store and others never hold the lock together"]
     SettingsNameLocks POLL ["clients with different settings never hold the lock together"]
+    AdmitsAnyWay POLL ["a client that would lock in another way gets no lock, and its probe says so"]
     OwnerIsNote POLL ["a second owner is refused, from any client"]
     CountsUp POLL ["an owner may ask again, and one release frees the lock"]
     ArmsNothing POLL ["a repeated request of an owner begins its lease anew"]

@@ -65,6 +65,11 @@ impl Store for Leases {
         Some(Box::pin(async move { Ok(Arc::new(lease::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
+    fn open_in_another_way(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = self.served.url();
+        Some(Box::pin(async move { Ok(Arc::new(named::open(&url, &clock).await?) as Arc<dyn Backend>) }))
+    }
+
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         let held = format!(
             "SELECT CONCAT('held by ', note) FROM test.dlock_locks WHERE '{key}' IN (k, long_key) AND owner IS NOT NULL \
@@ -105,6 +110,11 @@ impl Store for Shedlock {
 
     fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
         let url = format!("{}?layout=shedlock&shedlock_create=yes&max_connections=3", self.served.url());
+        Some(Box::pin(async move { Ok(Arc::new(lease::open(&url, &clock).await?) as Arc<dyn Backend>) }))
+    }
+
+    fn open_in_another_way(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = self.served.url();
         Some(Box::pin(async move { Ok(Arc::new(lease::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
@@ -155,6 +165,11 @@ impl Store for Named {
     fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
         let url = format!("{}?sweep_every=1m&connect_timeout=4s", self.served.url());
         Some(Box::pin(async move { Ok(Arc::new(named::open(&url, &clock).await?) as Arc<dyn Backend>) }))
+    }
+
+    fn open_in_another_way(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = self.served.url();
+        Some(Box::pin(async move { Ok(Arc::new(lease::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

@@ -55,6 +55,13 @@ impl Store for Leases {
         Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
+    fn open_in_another_way(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = self.served.url();
+        Some(Box::pin(
+            async move { Ok(Arc::new(dlock_postgres::named::open(&url, &clock).await?) as Arc<dyn Backend>) },
+        ))
+    }
+
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         let held = format!(
             "SELECT 'held by ' || note FROM dlock_locks WHERE '{key}' IN (k, long_key) AND owner IS NOT NULL \
@@ -94,6 +101,11 @@ impl Store for Shedlock {
 
     fn open_with_other_settings(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
         let url = format!("{}?layout=shedlock&shedlock_create=yes&max_connections=3", self.served.url());
+        Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
+    }
+
+    fn open_in_another_way(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = self.served.url();
         Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
@@ -145,6 +157,11 @@ impl Store for Named {
         Some(Box::pin(
             async move { Ok(Arc::new(dlock_postgres::named::open(&url, &clock).await?) as Arc<dyn Backend>) },
         ))
+    }
+
+    fn open_in_another_way(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = self.served.url();
+        Some(Box::pin(async move { Ok(Arc::new(dlock_postgres::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {

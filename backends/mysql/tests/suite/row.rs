@@ -30,6 +30,11 @@ impl Store for Rows {
         Some(Box::pin(async move { Ok(Arc::new(row::open(&url, &clock).await?) as Arc<dyn Backend>) }))
     }
 
+    fn open_in_another_way(&self, clock: Clock) -> Option<BoxFuture<'_, Result<Arc<dyn Backend>>>> {
+        let url = self.served.url();
+        Some(Box::pin(async move { Ok(Arc::new(dlock_mysql::lease::open(&url, &clock).await?) as Arc<dyn Backend>) }))
+    }
+
     fn leftovers<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<Vec<String>>> {
         let held = format!("SELECT CONCAT('held by ', note) FROM test.dlock_rows WHERE {}", held(key));
         let locked = format!(
