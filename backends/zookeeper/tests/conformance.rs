@@ -1,4 +1,4 @@
-//! The conformance suite over ZooKeeper: Curator's layout, and kazoo's under a chroot. With `--all` three servers too.
+//! The conformance suite over ZooKeeper in Curator's layout. With `--all` in kazoo's under a chroot too, and over three servers.
 
 use std::any::Any;
 use std::process::ExitCode;
@@ -14,14 +14,16 @@ use dlock_zookeeper::client::{Client, Error as ClientError};
 use futures::future::BoxFuture;
 
 fn main() -> ExitCode {
-    let stores: [(&str, conformance::Start); 2] = [
-        ("zookeeper", || start("zookeeper", one(), "", ["curator", "kazoo"])),
+    let stores: [(&str, conformance::Start); 1] =
+        [("zookeeper", || start("zookeeper", one(), "", ["curator", "kazoo"]))];
+    // Kazoo's layout differs in the names of nodes. It meets the real kazoo in `store/foreign`. The leader and the minority that fail
+    // have tests in `store/ensemble`.
+    let further: [(&str, conformance::Start); 2] = [
         ("zookeeper-kazoo", || start("zookeeper-kazoo", one(), "/app", ["kazoo", "curator"])),
+        ("zookeeper-ensemble", || {
+            start("zookeeper-ensemble", servers::ZooKeeper::ensemble(3), "/app", ["kazoo", "curator"])
+        }),
     ];
-    // The leader and the minority that fail have tests in `store/ensemble`.
-    let further: [(&str, conformance::Start); 1] = [("zookeeper-ensemble", || {
-        start("zookeeper-ensemble", servers::ZooKeeper::ensemble(3), "/app", ["kazoo", "curator"])
-    })];
     conformance::main_and(&stores, &further)
 }
 
