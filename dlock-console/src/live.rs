@@ -33,9 +33,10 @@ pub(crate) async fn live(State(shared): State<Arc<Shared>>, Query(view): Query<V
 fn news(shared: Arc<Shared>, view: View, page: OpenPage) -> impl Stream<Item = Result<Event, Infallible>> {
     let often = shared.every;
     let seldom = often * 5;
-    let (page, view) = (Arc::new(page), Arc::new(view));
+    let view = Arc::new(view);
     let about = {
-        let (shared, page) = (shared.clone(), page.clone());
+        let shared = shared.clone();
+        // The page is open as long as this stream lives.
         move || ready(Some(sections::about(&shared, &page)))
     };
     let with = |look: fn(Arc<Shared>) -> BoxedLook| {
@@ -57,11 +58,7 @@ fn news(shared: Arc<Shared>, view: View, page: OpenPage) -> impl Stream<Item = R
         section("sites", seldom, with(|shared| Box::pin(ready(Some(sections::sites(&shared)))))),
     ])
     .take_while(|event| ready(event.is_some()))
-    .filter_map(move |event| {
-        // The page is open as long as this stream lives.
-        let _ = &page;
-        ready(event.map(Ok))
-    })
+    .filter_map(|event| ready(event.map(Ok)))
 }
 
 type BoxedLook = std::pin::Pin<Box<dyn Future<Output = Option<Value>> + Send>>;

@@ -93,12 +93,12 @@ function cells(row, values) {
   });
 }
 
-// A bar is full with as much of the lease as was seen of this hold, and with 30 s at least.
+// A bar is full with as much of the lease as was seen of this hold.
 const fullest = new Map();
 function lease(holder) {
   if (holder.lease_left === null) return holder.foreign ? "" : "session";
   const id = holder.hold ?? place(holder);
-  const full = Math.max(fullest.get(id) ?? 30000, holder.lease_left);
+  const full = Math.max(fullest.get(id) ?? 1, holder.lease_left);
   fullest.set(id, full);
   const made = element("div");
   const bar = made.appendChild(element("div", undefined, "bar"));
