@@ -11,8 +11,8 @@ use crate::Shared;
 use crate::locks::{ms, now_ms, shown, words};
 use crate::pages::OpenPage;
 
-/// So many holds of this process are listed; all are counted.
-const MOST_HELD: usize = 50;
+/// So many locks of this process are listed; all are counted.
+const MOST_LISTED: usize = 50;
 
 /// So many waiting candidates of an election are named.
 const MOST_CANDIDATES: usize = 20;
@@ -28,11 +28,11 @@ pub(crate) fn about(shared: &Shared, page: &OpenPage) -> Value {
     })
 }
 
-/// What this process holds; the longest hold first.
+/// What this process holds, the longest hold first, and what its callers wait for, the most waiters first.
 pub(crate) fn here(shared: &Shared) -> Value {
     let held = shared.registry.held();
     let namespace = shared.registry.defaults().namespace.clone();
-    let rows = held.iter().take(MOST_HELD).map(|lock| {
+    let rows = held.iter().take(MOST_LISTED).map(|lock| {
         json!({
             "key": shown(lock.key.as_str(), &namespace),
             "store": lock.backend,
@@ -43,8 +43,16 @@ pub(crate) fn here(shared: &Shared) -> Value {
             "since": now_ms().saturating_sub(u64::try_from(lock.held.as_millis()).unwrap_or(u64::MAX)),
         })
     });
-    let rows: Vec<_> = rows.collect();
-    json!({ "count": held.len(), "held": rows, "now": now_ms() })
+    let waited = shared.registry.waited_for();
+    let hot = waited.iter().take(MOST_LISTED).map(|lock| {
+        json!({
+            "key": shown(lock.key.as_str(), &namespace),
+            "store": lock.backend,
+            "waiters": lock.waiters,
+        })
+    });
+    let (rows, hot): (Vec<_>, Vec<_>) = (rows.collect(), hot.collect());
+    json!({ "count": held.len(), "held": rows, "waited_count": waited.len(), "waited": hot, "now": now_ms() })
 }
 
 pub(crate) async fn leaders(shared: Arc<Shared>) -> Option<Value> {

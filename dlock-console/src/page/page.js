@@ -7,6 +7,8 @@ const view = { store: asked.get("store") ?? "", prefix: asked.get("prefix") ?? "
 let pageNumber = 1;
 let about = {};
 let locks = { locks: [], next: null, now: 0 };
+// The waiters of this process by store and key: most stores know only one of them.
+let waitingHere = new Map();
 let isAway = false;
 let isDown = false;
 let source;
@@ -109,12 +111,15 @@ function lease(holder) {
   return made;
 }
 
+const here = (lock) => waitingHere.get(view.store + " " + lock.key) ?? 0;
+const waiters = (lock) => Math.max(lock.waiters ?? 0, here(lock));
+
 function showLocks() {
   const order = $("order").value;
   const age = (lock) => lock.holders[0]?.since ?? Infinity;
   const byKey = (a, b) => (a.key < b.key ? -1 : a.key > b.key ? 1 : 0);
   const by = {
-    waiters: (a, b) => (b.waiters ?? 0) - (a.waiters ?? 0) || byKey(a, b),
+    waiters: (a, b) => waiters(b) - waiters(a) || byKey(a, b),
     age: (a, b) => age(a) - age(b) || byKey(a, b),
     key: byKey,
   };
@@ -162,7 +167,7 @@ function showLock(row, lock) {
     ["Function", spell(first.function)],
     ["For", since(first.since, locks.now)],
     ["Lease left", lease(first)],
-    ["Waiting", lock.waiters ?? "not known"],
+    ["Waiting", (lock.waiters ?? "not known") + (here(lock) ? ", " + here(lock) + " here" : "")],
   ]);
 }
 
@@ -255,7 +260,12 @@ $("break-form").addEventListener("submit", async (event) => {
   $("break-answer").textContent = visible(text);
 });
 
-function showHere({ count, held, now }) {
+function showHere({ count, held, waited_count, waited, now }) {
+  waitingHere = new Map(waited.map((lock) => [lock.store + " " + lock.key, lock.waiters]));
+  rows($("hot-rows"), waited.slice(0, 10), (lock) => lock.store + " " + lock.key, (row, lock) => {
+    cells(row, [["Key", spell(readable(lock.key))], ["Store", spell(lock.store)], ["Waiting here", lock.waiters]]);
+  });
+  $("hot-none").hidden = waited_count > 0;
   $("here-count").textContent = count === 1 ? "It holds one lock." : "It holds " + count + " locks" + (count > held.length ? "; the " + held.length + " longest holds are listed." : ".");
   rows($("held-rows"), held, (lock) => lock.hold, (row, lock) => {
     cells(row, [["Key", spell(readable(lock.key))], ["Store", spell(lock.store)], ["Function", spell(lock.function)], ["For", since(lock.since, now)]]);
@@ -277,12 +287,12 @@ function mark(track, from, to, className, hint) {
 }
 
 function showActivity({ cell, cells: width, first, names, trouble, seen }) {
-  rows($("hot-rows"), names.slice(0, 10), (one) => one.store + " " + one.name, (row, one) => {
+  rows($("busy-rows"), names.slice(0, 10), (one) => one.store + " " + one.name, (row, one) => {
     const name = element("span");
     name.append(spell(one.name), " ", spell(one.template, "dim"));
     cells(row, [["Lock", name], ["Store", spell(one.store)], ["Waiting", one.waiting], ["Held", one.held], ["Longest wait", span(one.longest_wait ?? 0)]]);
   });
-  $("hot-none").hidden = names.length > 0;
+  $("busy-none").hidden = names.length > 0;
   const lanes = [];
   for (const one of names.slice(0, 20)) {
     const [label, track] = lane(one.name, one.template + " on " + one.store);

@@ -119,6 +119,8 @@ async fn ten_thousand_waiters_are_counted() {
     assert!(told.to_string().len() < 10_000);
     let told = page.until("locks", |told| told["locks"][0]["key"] == "hot").await;
     assert!(told.to_string().len() < 2_000, "{told}");
+    let told = page.until("here", |told| told["waited"][0]["waiters"] == 10_000).await;
+    assert_eq!((&told["waited"][0]["key"], &told["waited_count"]), (&"hot".into(), &1.into()));
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     guard.release().await.unwrap();
 }
