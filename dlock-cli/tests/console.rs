@@ -13,8 +13,17 @@ fn dlock(folder: &TempDir, words: &[&str]) -> Command {
     command
 }
 
-fn run(folder: &TempDir, words: &[&str]) -> Output {
-    dlock(folder, words).output().unwrap()
+/// A console that does not start.
+fn refused(folder: &TempDir, words: &[&str]) -> Output {
+    let mut command = dlock(folder, &[&["console", "--listen", "0.0.0.0:0"], words].concat());
+    let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    if !line.is_empty() {
+        process.kill().unwrap();
+    }
+    assert_eq!(line, "", "it serves");
+    process.wait_with_output().unwrap()
 }
 
 /// A program that serves or holds until it is dropped, and its first line.
@@ -82,10 +91,10 @@ fn the_page_is_served_and_changes_nothing() {
 #[test]
 fn other_hosts_reach_it_only_if_that_is_wanted() {
     let folder = TempDir::new().unwrap();
-    let refused = run(&folder, &["console", "--listen", "0.0.0.0:0"]);
-    assert_eq!(refused.status.code(), Some(64));
-    assert!(String::from_utf8_lossy(&refused.stderr).contains("--any-address"));
-    let both = run(&folder, &["console", "--listen", "0.0.0.0:0", "--any-address", "--allow-break"]);
+    let alone = refused(&folder, &[]);
+    assert_eq!(alone.status.code(), Some(64));
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("--any-address"));
+    let both = refused(&folder, &["--any-address", "--allow-break"]);
     assert_eq!(both.status.code(), Some(64), "nobody would know who breaks");
     let mut console = Running::start(&folder, &["console", "--listen", "0.0.0.0:0", "--any-address"]);
     console.1 = console.1.replace("0.0.0.0", "127.0.0.1");

@@ -17,8 +17,9 @@ const CELL_MS: u64 = 5000;
 /// So many of them are kept: five minutes.
 const CELLS: u64 = 60;
 
-/// So many locks are counted by name; further ones are counted together.
-const MOST_NAMES: usize = 200;
+/// So many locks are counted by name; further ones are counted together. A name is never forgotten, or a hold could end under
+/// another name than it began.
+const MOST_NAMES: usize = 500;
 
 /// The busiest of them are told.
 const MOST_TOLD: usize = 40;
@@ -120,9 +121,8 @@ impl Activity {
         for name in known.names.values_mut() {
             name.forget_before(first);
         }
-        // A name without activity makes room for others.
-        known.names.retain(|_, name| name.waiting + name.held > 0 || !name.cells.is_empty());
-        let mut names: Vec<_> = known.names.iter().collect();
+        let is_active = |name: &Name| name.waiting + name.held > 0 || !name.cells.is_empty();
+        let mut names: Vec<_> = known.names.iter().filter(|(_, name)| is_active(name)).collect();
         names.sort_by_cached_key(|(id, name)| (std::cmp::Reverse((name.waiting, name.heat())), (*id).clone()));
         let names = names.into_iter().take(MOST_TOLD).map(|((name, backend), of)| {
             let cells = of

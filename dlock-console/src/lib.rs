@@ -105,8 +105,7 @@ impl Console {
 
     /// The page, for [`Router::nest`] or as a service of its own.
     ///
-    /// It installs an observer in the registry, which costs each lock a few hundred nanoseconds and keeps the last five
-    /// minutes. So make it once.
+    /// It installs an observer in the registry, which counts each event under one mutex and keeps five minutes. So make it once.
     pub fn router(self) -> Router {
         let Self { registry, elections, every, who } = self;
         let activity = Arc::new(Activity::default());

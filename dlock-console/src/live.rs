@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
 use axum::http::header::CACHE_CONTROL;
+use axum::http::{HeaderName, StatusCode};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures::stream::{BoxStream, Stream, StreamExt, select_all, unfold};
@@ -27,7 +27,8 @@ pub(crate) async fn live(State(shared): State<Arc<Shared>>, Query(view): Query<V
     };
     let news = news(shared, view, page);
     let events = Sse::new(news).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE));
-    ([(CACHE_CONTROL, "no-store")], events).into_response()
+    // A proxy such as nginx would keep the news until it has a whole buffer of them.
+    ([(CACHE_CONTROL, "no-store"), (HeaderName::from_static("x-accel-buffering"), "no")], events).into_response()
 }
 
 fn news(shared: Arc<Shared>, view: View, page: OpenPage) -> impl Stream<Item = Result<Event, Infallible>> {

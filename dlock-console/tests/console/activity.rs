@@ -50,7 +50,7 @@ async fn names_without_bound_are_counted_together() {
     let registry = memory();
     let router = console(&registry).router();
     let mut page = Page::open(&router, "").await;
-    for number in 0..500 {
+    for number in 0..700 {
         registry.lock("k").name(format!("name-{number}")).acquire().await.unwrap().release().await.unwrap();
     }
     let told =

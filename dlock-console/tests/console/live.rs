@@ -1,5 +1,6 @@
 //! A page that reads its news, as a browser does.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use axum::Router;
@@ -37,6 +38,8 @@ pub(crate) async fn text(answer: Response) -> String {
 pub(crate) struct Page {
     body: Body,
     unread: String,
+    /// What was told last of each part. A part that does not change is not told again.
+    told: HashMap<String, Value>,
 }
 
 impl Page {
@@ -44,17 +47,18 @@ impl Page {
     pub(crate) async fn open(router: &Router, query: &str) -> Self {
         let answer = get(router, &format!("/live?{query}")).await;
         assert_eq!(answer.status(), StatusCode::OK);
-        Self { body: answer.into_body(), unread: String::new() }
+        Self { body: answer.into_body(), unread: String::new(), told: HashMap::new() }
     }
 
-    /// The next news of this part for which `is_so`.
+    /// Reads until this is so of a part.
     pub(crate) async fn until(&mut self, part: &str, is_so: impl Fn(&Value) -> bool) -> Value {
         let reading = async {
             loop {
-                let (name, told) = self.next().await.expect("the stream has ended");
-                if name == part && is_so(&told) {
-                    return told;
+                if let Some(told) = self.told.get(part).filter(|told| is_so(told)) {
+                    return told.clone();
                 }
+                let (name, told) = self.next().await.expect("the stream has ended");
+                self.told.insert(name, told);
             }
         };
         tokio::time::timeout(Duration::from_secs(60), reading)
@@ -63,7 +67,7 @@ impl Page {
     }
 
     /// The next news: its part, and what is told. `None` at the end of the stream.
-    pub(crate) async fn next(&mut self) -> Option<(String, Value)> {
+    async fn next(&mut self) -> Option<(String, Value)> {
         loop {
             if let Some((event, rest)) = self.unread.split_once("\n\n") {
                 let event = event.to_owned();

@@ -47,7 +47,9 @@ async fn only_the_script_of_the_page_runs_and_nothing_is_loaded() {
 async fn a_service_mounts_it_below_a_path() {
     let app = Router::new().nest("/ops/locks", console(&memory()).router());
     assert_eq!(get(&app, "/ops/locks").await.status(), StatusCode::OK);
-    assert_eq!(get(&app, "/ops/locks/live").await.status(), StatusCode::OK);
+    let news = get(&app, "/ops/locks/live").await;
+    assert_eq!(news.status(), StatusCode::OK);
+    assert_eq!(news.headers()["x-accel-buffering"], "no", "a proxy must not keep the news back");
     assert_eq!(get(&app, "/ops/locks/nowhere").await.status(), StatusCode::NOT_FOUND);
 }
 
