@@ -137,7 +137,7 @@ function showLocks() {
   $("locks-none").textContent = locks.next ? "No lock is held in this part; there are further pages." : "Nobody holds a lock here.";
   $("first").disabled = view.after === "";
   $("next").disabled = !locks.next;
-  $("place").textContent = "Page " + pageNumber + ", " + locks.locks.length + " locks";
+  $("place").textContent = "Page " + pageNumber + ", " + locks.locks.length + (locks.locks.length === 1 ? " lock" : " locks");
 }
 
 function showLock(row, lock) {
