@@ -49,6 +49,13 @@ fn registry(names: &[&str]) -> Registry {
 }
 
 #[test]
+fn a_site_tells_its_key_where_it_is_one_for_all_calls() {
+    let keys: Vec<_> = sites().iter().map(|site| site.fixed_key().map(|key| key.to_string())).collect();
+    assert_eq!(keys, [None, Some("nightly".to_owned()), Some("brief".to_owned()), None]);
+    assert!(sites().iter().all(|site| site.once_per().is_none()));
+}
+
+#[test]
 fn every_annotated_function_is_listed() {
     let all = sites();
     let names: Vec<_> = all.iter().map(|site| site.name()).collect();

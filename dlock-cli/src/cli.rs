@@ -1,5 +1,6 @@
 //! The words of the command line. Options of a lock have the names and the forms that they have in the attribute.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ pub(crate) enum Command {
     Show(ShowArgs),
     /// Watches the locks of a store, live on the terminal
     Watch(WatchArgs),
+    /// Serves a live page of the locks, for a browser on this host
+    Console(ConsoleArgs),
     /// Waits until nobody holds a lock
     Wait(WaitArgs),
     /// Ends a hold of a lock
@@ -203,6 +206,26 @@ pub(crate) struct WatchArgs {
     pub(crate) prefix: String,
     /// How often the store is looked at
     #[arg(long, default_value = "1s", value_parser = duration)]
+    pub(crate) every: Duration,
+}
+
+/// The words of `dlock console`.
+#[derive(Args, Debug)]
+pub(crate) struct ConsoleArgs {
+    /// The address. Port 0 takes a free one. Everybody who reaches it can read the page, also other users of this host
+    #[arg(long, default_value = "127.0.0.1:8765", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Allows an address that other hosts reach. The page asks for no password: put it behind something that does
+    #[arg(long, conflicts_with = "allow_break")]
+    pub(crate) any_address: bool,
+    /// Holds can be broken on the page, in the name of this user and host, by everybody who reaches it
+    #[arg(long)]
+    pub(crate) allow_break: bool,
+    /// Shows the leader and the candidates of this election too
+    #[arg(long = "election", value_name = "NAME")]
+    pub(crate) elections: Vec<String>,
+    /// How often each open page looks at the store
+    #[arg(long, default_value = "2s", value_parser = duration)]
     pub(crate) every: Duration,
 }
 

@@ -4,6 +4,7 @@
 
 mod break_hold;
 mod cli;
+mod console;
 mod doctor;
 mod exit;
 mod leaders;
@@ -67,6 +68,7 @@ async fn command(cli: Cli) -> Result<Exit, Failure> {
         Command::Ls(ls) => ls::list(&store, &ls, json).await,
         Command::Show(show) => show::show(&store, &show, json).await,
         Command::Watch(watch) => watch::watch(&store, &watch).await,
+        Command::Console(words) => console::serve(&store, words, json).await,
         Command::Wait(wait) => wait::wait(&store, &wait).await,
         Command::Break(order) => break_hold::break_hold(&store, &order, json).await,
         Command::Doctor(doctor) => doctor::examine(store, doctor, json).await,

@@ -20,6 +20,7 @@ pub use api::lock::{Lock, LockAll};
 pub use api::optimistic::Conflict;
 pub use api::outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
 pub use api::registry::{Registry, ShutdownReport};
+pub use api::waited::WaitedLock;
 pub use dlock_contract::{
     Backoff, Clock, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess,
     LockKey, LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
@@ -175,6 +176,12 @@ pub async fn holders(key: impl Into<Key>) -> Result<LockState> {
 #[must_use]
 pub fn held() -> Vec<HeldLock> {
     Registry::global().held()
+}
+
+/// The locks for which callers of this process wait now, on all backends of the global registry; see [`Registry::waited_for`].
+#[must_use]
+pub fn waited_for() -> Vec<WaitedLock> {
+    Registry::global().waited_for()
 }
 
 /// Ends another owner's hold of a lock on the default backend; see [`BreakHold`].

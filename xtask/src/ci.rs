@@ -32,7 +32,10 @@ fn lints(parts: &mut Parts) {
     let _ = parts.run("tidy", tidy::run);
     let _ = parts.run("clippy, all features", || clippy(&["--workspace", "--all-targets", "--all-features"]));
     // A target with `test = false` is none of `--all-targets`.
-    let _ = parts.run("clippy, interop", || clippy(&["--workspace", "--test", "interop", "--all-features"]));
+    for target in ["interop", "browser"] {
+        let _ =
+            parts.run(&format!("clippy, {target}"), || clippy(&["--workspace", "--test", target, "--all-features"]));
+    }
     let _ = parts.run("clippy, default features", || clippy(&["-p", "dlock-rs"]));
     let _ = parts.run("clippy, no features", || clippy(&["-p", "dlock-rs", "--no-default-features"]));
     if let Ok(workspace) = parts.run("the features", || Workspace::of(root())) {

@@ -3,6 +3,7 @@
 mod apt;
 mod bench;
 mod build;
+mod browser;
 mod ci;
 mod failures;
 mod go;
@@ -42,6 +43,7 @@ Usage: cargo xtask TASK
   portable                          check for macOS and Windows, and with the oldest Rust of the crates for authors of stores;
                                     needs Debian 12 and the network
   interop                           real clients of other languages beside ours; installs Go, Java and Maven if they are missing
+  browser                           the console's page in a real browser, and its pictures in docs/; installs Chromium if it is missing
   mutants                           break the core on purpose, which tests should notice; takes hours, goes on when run again
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--json] [--write]  the benchmark table, against a private set of servers
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         ["package"] => package::packaged(),
         ["portable"] => portable::run_portable(),
         ["interop"] => interop::run_interop(),
+        ["browser"] => browser::run_browser(),
         ["mutants"] => mutants::run_mutants(),
         ["tidy"] => tidy::run(),
         ["bench", ref arguments @ ..] => bench::run_bench(arguments),

@@ -65,7 +65,7 @@ enum State {
 }
 
 fn look(pins: &[&Pin]) -> Result<Vec<State>> {
-    let installed = installed()?;
+    let installed = installed(pins)?;
     Ok(pins.iter().map(|pin| look_for(pin, &installed)).collect())
 }
 
@@ -92,13 +92,13 @@ fn look_for(pin: &Pin, installed: &[(String, String)]) -> State {
     }
 }
 
-/// Packages of the table with their versions, as dpkg knows them; none without dpkg.
-fn installed() -> Result<Vec<(String, String)>> {
+/// The packages with their versions, as dpkg knows them; none without dpkg.
+fn installed(pins: &[&Pin]) -> Result<Vec<(String, String)>> {
     if find_program("dpkg-query").is_none() {
         return Ok(Vec::new());
     }
     let mut command = Command::new("dpkg-query");
-    command.args(["-W", "-f", "${db:Status-Status} ${Package} ${Version}\n"]).args(PINS.map(|pin| pin.package));
+    command.args(["-W", "-f", "${db:Status-Status} ${Package} ${Version}\n"]).args(pins.iter().map(|pin| pin.package));
     // It ends with an error if one of the packages is unknown, and prints the others all the same.
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

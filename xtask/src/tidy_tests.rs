@@ -74,6 +74,7 @@ fn a_crate_uses_only_the_floors_below_it() {
     assert_eq!(lines(floors, "dlock-contract/Cargo.toml", text), [3, 4, 5]);
     assert_eq!(lines(floors, "backends/sqlite/Cargo.toml", text), [4, 5]);
     assert_eq!(lines(floors, "backends/redlock/Cargo.toml", text), [5]);
+    assert_eq!(lines(floors, "dlock-console/Cargo.toml", text), [3, 4, 5]);
     let shared = "[dependencies]\ndlock-sql.workspace = true\n";
     assert_eq!(lines(floors, "backends/mysql/Cargo.toml", shared), NONE);
     assert_eq!(lines(floors, "dlock-runtime/Cargo.toml", shared), [2]);

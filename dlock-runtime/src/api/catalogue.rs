@@ -6,7 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use dlock_contract::engine::without_names;
-use dlock_contract::{Error, Mode, Result};
+use dlock_contract::{Error, Key, Mode, OncePer, Result};
 use dlock_values::LONGEST;
 
 use crate::acquire::lazy::Found;
@@ -74,6 +74,21 @@ impl SiteInfo {
     #[must_use]
     pub fn wait(&self) -> Option<Wait> {
         self.0.options.wait
+    }
+
+    /// The periods of the attribute, of which each has at most one run.
+    #[must_use]
+    pub fn once_per(&self) -> Option<OncePer> {
+        self.0.options.once_per
+    }
+
+    /// The key, if it is one and the same for all calls: a template without values.
+    #[must_use]
+    pub fn fixed_key(&self) -> Option<Key> {
+        match self.0.templates {
+            [template] if !self.0.computed && !template.contains(['<', '>']) => Some(Key::text(template)),
+            _ => None,
+        }
     }
 
     fn per_call(self, option: &str) -> bool {

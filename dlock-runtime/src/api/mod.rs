@@ -19,3 +19,4 @@ pub(crate) mod outcome;
 pub(crate) mod registry;
 pub(crate) mod run;
 pub(crate) mod tuning;
+pub(crate) mod waited;

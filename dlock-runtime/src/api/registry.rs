@@ -144,6 +144,20 @@ impl Registry {
         self.0.set_default(name)
     }
 
+    /// The names of the installed backends, also of those that were not opened yet; in the order of the alphabet.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), dlock_runtime::Error> {
+    /// let registry = dlock_runtime::Registry::new();
+    /// registry.install("main", dlock_memory::Memory::new())?;
+    /// assert_eq!(registry.installed(), ["main"]);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn installed(&self) -> Vec<String> {
+        self.0.stores().iter().map(|found| found.name().to_owned()).collect()
+    }
+
     /// Asks the store of an installed backend whether it takes locks now: for a readiness probe.
     ///
     /// A few requests, bounded by 5 s; nothing stays locked. A store that was not opened yet is opened. The answer says version and role where the store tells

@@ -43,6 +43,16 @@ impl LocalQueue {
             || key_queue.waiting().any(waits)
     }
 
+    /// The keys for which callers wait, with their number.
+    pub(crate) fn waited_for(&self) -> Vec<(LockKey, usize)> {
+        let mut waited = Vec::new();
+        for table in self.tables() {
+            let counts = table.queues.iter().map(|(key, queue)| (key, queue.waiter_count()));
+            waited.extend(counts.filter(|(_, count)| *count > 0).map(|(key, count)| (key.clone(), count)));
+        }
+        waited
+    }
+
     pub(super) fn shard(&self, key: &LockKey) -> MutexGuard<'_, Table> {
         // This only spreads callers over mutexes, so a sum is enough: values differ at a key's end. The tables hash
         // properly.

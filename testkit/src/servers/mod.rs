@@ -52,7 +52,7 @@ pub use instance::Instance;
 pub use mariadb::MariaDb;
 pub use mysql::MySql;
 pub use pgbouncer::PgBouncer;
-pub use pins::{GO, How, PINS, Pin};
+pub use pins::{CHROMIUM, GO, How, PINS, Pin};
 pub use ports::claim as free_port;
 pub use postgres::{Postgres, PostgresRelease};
 pub use redis::{Make, Redis, redlock_url, wait_until_followed};

@@ -110,6 +110,9 @@ pub const PINS: [Pin; 25] = [
 pub const GO: Pin =
     pin(line!(), "golang-1.26-go", "1.26.", UnpackAll { suite: "sid", tree: "golang-1.26-go" }, "go", "");
 
+/// A browser without windows, for the console's page. Its version changes every few weeks, and only the newest is offered.
+pub const CHROMIUM: Pin = pin(line!(), "chromium-headless-shell", "", Install, "chromium-headless-shell", "");
+
 const fn pin(
     line: u32,
     package: &'static str,

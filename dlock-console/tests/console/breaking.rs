@@ -1,0 +1,117 @@
+//! Breaking a hold: who may, by which id, and what the holder hears.
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use dlock::Registry;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use crate::live::{Page, console, memory, text};
+
+struct Opened {
+    router: Router,
+    page: Page,
+    token: String,
+}
+
+/// A page on which operators may break; a header names the operator.
+async fn opened(registry: &Registry) -> Opened {
+    let who = |parts: &axum::http::request::Parts| Some(parts.headers.get("x-user")?.to_str().ok()?.to_owned());
+    let router = console(registry).breaking(who).router();
+    let mut page = Page::open(&router, "").await;
+    let about = page.until("about", |_| true).await;
+    let token = about["token"].as_str().unwrap().to_owned();
+    Opened { router, page, token }
+}
+
+fn order(hold: &str) -> Value {
+    json!({ "store": "main", "name": "dl1:default:job", "hold": hold, "why": "web-3 hangs" })
+}
+
+async fn post(router: &Router, token: &str, user: Option<&str>, order: &Value) -> (StatusCode, Value) {
+    let mut request = Request::post("/break").header("content-type", "application/json").header("x-dlock-token", token);
+    if let Some(user) = user {
+        request = request.header("x-user", user);
+    }
+    let request = request.body(Body::from(order.to_string())).unwrap();
+    let answer = router.clone().oneshot(request).await.unwrap();
+    let status = answer.status();
+    let text = text(answer).await;
+    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+}
+
+#[tokio::test]
+async fn a_hold_is_broken_by_an_operator_with_a_reason() {
+    let registry = memory();
+    let opened = opened(&registry).await;
+    let guard = registry.lock("job").acquire().await.unwrap();
+    let id = registry.held()[0].id.to_string();
+    let (status, said) = post(&opened.router, &opened.token, Some("alice"), &order(&id)).await;
+    assert_eq!((status, &said["broken"]), (StatusCode::OK, &json!(true)));
+    let lost = guard.release().await.unwrap_err().to_string();
+    assert!(lost.contains("by=alice") && lost.contains("web-3 hangs"), "{lost}");
+}
+
+#[tokio::test]
+async fn an_old_id_breaks_nothing_and_the_present_holder_is_told() {
+    let registry = memory();
+    let opened = opened(&registry).await;
+    let old = registry.lock("job").acquire().await.unwrap();
+    let id = registry.held()[0].id.to_string();
+    old.release().await.unwrap();
+    let (status, said) = post(&opened.router, &opened.token, Some("alice"), &order(&id)).await;
+    assert_eq!((status, &said["broken"]), (StatusCode::CONFLICT, &json!(false)));
+    assert!(said["error"].as_str().unwrap().contains("nobody"), "{said}");
+    let present = registry.lock("job").name("present").acquire().await.unwrap();
+    let (status, said) = post(&opened.router, &opened.token, Some("alice"), &order(&id)).await;
+    assert_eq!(status, StatusCode::CONFLICT);
+    assert_eq!(said["holders"][0]["function"], "present", "{said}");
+    present.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_token_of_an_open_page_nothing_is_broken() {
+    let registry = memory();
+    let Opened { router, page, token } = opened(&registry).await;
+    let guard = registry.lock("job").acquire().await.unwrap();
+    let order = order(&registry.held()[0].id.to_string());
+    for forged in ["", "0", "00000000000000000000000000000000"] {
+        assert_eq!(post(&router, forged, Some("alice"), &order).await.0, StatusCode::FORBIDDEN);
+    }
+    // The token ends with its page.
+    drop(page);
+    assert_eq!(post(&router, &token, Some("alice"), &order).await.0, StatusCode::FORBIDDEN);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_order_needs_an_operator_an_id_and_a_reason() {
+    let registry = memory();
+    let opened = opened(&registry).await;
+    let guard = registry.lock("job").acquire().await.unwrap();
+    let good = order(&registry.held()[0].id.to_string());
+    let with = |field: &str, value: Value| {
+        let mut order = good.clone();
+        order[field] = value;
+        order
+    };
+    let (status, said) = post(&opened.router, &opened.token, None, &good).await;
+    assert!(status == StatusCode::FORBIDDEN && said["error"].as_str().unwrap().contains("who you are"), "{said}");
+    for (bad, status) in [
+        (with("hold", json!("all")), StatusCode::BAD_REQUEST),
+        (with("why", json!("  ")), StatusCode::BAD_REQUEST),
+        (with("force", json!(true)), StatusCode::UNPROCESSABLE_ENTITY),
+        (with("store", json!("nowhere")), StatusCode::BAD_GATEWAY),
+        (with("why", json!("x".repeat(20_000))), StatusCode::PAYLOAD_TOO_LARGE),
+    ] {
+        assert_eq!(post(&opened.router, &opened.token, Some("alice"), &bad).await.0, status, "{bad:.100}");
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_page_that_may_not_break_has_no_token() {
+    let mut page = Page::open(&console(&memory()).router(), "").await;
+    assert!(page.until("about", |_| true).await["token"].is_null());
+}
