@@ -2,8 +2,8 @@
 
 mod apt;
 mod bench;
-mod build;
 mod browser;
+mod build;
 mod ci;
 mod failures;
 mod go;
