@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use crate::error_kind::{ErrorKind, LossCause};
+use crate::sensitive::is_in_chain;
 
 /// The longest time that [`Error::retry_after`] gives.
 const MOST_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -121,6 +122,21 @@ impl Error {
     #[must_use]
     pub fn with_key(mut self, key: &str) -> Self {
         self.0.key.get_or_insert_with(|| cut(key).into());
+        self
+    }
+
+    /// Shows this in the place of a key, and takes the key out of the texts. Such a text in a cause drops the cause.
+    pub(crate) fn without(
+        mut self,
+        shown: &str,
+        has_it: impl Fn(&str) -> bool,
+        hide: impl FnOnce(&str) -> String,
+    ) -> Self {
+        if has_it(&self.0.message) {
+            self.0.message = hide(&self.0.message).into();
+        }
+        self.0.key = Some(shown.into());
+        self.0.source.take_if(|source| is_in_chain(&**source, &has_it));
         self
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) backend: Option<Cow<'static, str>>,
     /// Instead of the registry's; an election may have one.
     pub(crate) namespace: Option<Box<str>>,
+    /// The name in the note, if it is not that of the site.
+    pub(crate) noted: Option<Box<str>>,
     /// Present if the caller's thread sleeps meanwhile.
     pub(crate) parked: Option<Box<Parked>>,
     /// Present if the key is one of several: the holds of the enclosing calls in their store.
@@ -35,7 +37,7 @@ impl Request {
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { context, call_site, options, backend, namespace: None, parked: None, list: None }
+        Self { context, call_site, options, backend, namespace: None, noted: None, parked: None, list: None }
     }
 
     /// The request of an annotated function in one call.

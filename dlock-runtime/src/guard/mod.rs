@@ -308,7 +308,7 @@ impl Held {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
-            .field("key", self.key())
+            .field("key", &self.0.label.shown_key())
             .field("backend", &self.backend())
             .field("token", &self.0.hold.token)
             .field("held", &self.0.is_held())
