@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 pub use crate::error_kind::{ErrorKind, LossCause};
+use crate::note::Note;
 use crate::sensitive::is_in_chain;
 
 /// The longest time that [`Error::retry_after`] gives.
@@ -22,6 +23,7 @@ struct ErrorInner {
     key: Option<Box<str>>,
     backend: Option<Box<str>>,
     code: Option<Box<str>>,
+    holder_trace: Option<Box<str>>,
     attempts: u32,
     retryable: bool,
     never_sent: bool,
@@ -52,6 +54,7 @@ impl Error {
             key: None,
             backend: None,
             code: None,
+            holder_trace: None,
             attempts: 0,
             retryable,
             never_sent: false,
@@ -107,6 +110,13 @@ impl Error {
     pub fn with_code(mut self, code: &str) -> Self {
         let is_code = (1..=32).contains(&code.len()) && code.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
         self.0.code = is_code.then(|| code.into());
+        self
+    }
+
+    /// Adds the trace id of the holder, if its note has one.
+    #[must_use]
+    pub fn with_holder(mut self, holder: Option<&Note>) -> Self {
+        self.0.holder_trace = holder.and_then(Note::trace).map(Into::into);
         self
     }
 
@@ -215,6 +225,13 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         self.0.code.as_deref()
+    }
+
+    /// The trace id of the holder that kept the lock from this caller, if that holder gave one. Only of an error of
+    /// contention.
+    #[must_use]
+    pub fn holder_trace(&self) -> Option<&str> {
+        self.0.holder_trace.as_deref()
     }
 
     /// How many times the store was asked.

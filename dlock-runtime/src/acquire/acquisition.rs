@@ -164,7 +164,9 @@ impl Acquisition {
             tenure.handed_out();
         }
         self.report(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
-        Ok(Some(Guard::new(tenure)))
+        let mut guard = Guard::new(tenure);
+        guard.begin_span();
+        Ok(Some(guard))
     }
 
     pub(super) fn named(&self, error: Error) -> Error {

@@ -15,6 +15,7 @@ use crate::acquire::joined::tell_ignored;
 use crate::acquire::lazy::Found;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
+use crate::events::spans::LockSpan;
 use crate::guard::Guard;
 use crate::guard::scope;
 use crate::options::Options;
@@ -173,12 +174,14 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
 impl Acquisition {
     pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
         guarded(async move {
+            let span = LockSpan::wait(|| self.label.clone());
             #[cfg(feature = "testing")]
             if self.shared.clock.is_of_kit() {
                 let clock = self.shared.clock.clone();
                 let mut won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
                 loop {
                     if let Some(ended) = self.ended(won).transpose() {
+                        span.waited(&ended);
                         return ended;
                     }
                     won = clock.unless_it_stands(self.win_anew()).await.and_then(|won| won);
@@ -187,6 +190,7 @@ impl Acquisition {
             let mut won = self.win().await;
             loop {
                 if let Some(ended) = self.ended(won).transpose() {
+                    span.waited(&ended);
                     return ended;
                 }
                 won = Box::pin(self.win_anew()).await;

@@ -272,6 +272,10 @@ impl Lock {
 impl Lock {
     /// The holders of the lock, as every process sees them, and the number of waiters.
     ///
+    /// It asks for this key alone: `lock("stock:42")` is not the lock of the template `stock:<id>`, whose key is `stock:<42>`. For
+    /// a key that somebody has typed use [`Locks::like`], which finds both, or [`Key::rendered`](crate::Key::rendered) with the
+    /// marks.
+    ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), dlock_runtime::Error> {

@@ -8,3 +8,4 @@ pub(crate) mod lines;
 pub(crate) mod observe;
 pub(crate) mod outage_log;
 pub(crate) mod shutdown;
+pub(crate) mod spans;
