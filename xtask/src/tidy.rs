@@ -49,7 +49,7 @@ const FLOORS: [(&str, &[&str]); 7] = [
 const WITHOUT_CLIENTS: [&str; 3] = ["dlock-contract/", "dlock-conformance/", "dlock-runtime/"];
 
 /// All libraries of the crates that know no store. None of them is the client of one.
-const LIBRARIES: [&str; 22] = [
+const LIBRARIES: [&str; 26] = [
     "axum-core",
     "fastrand",
     "futures",
@@ -58,6 +58,8 @@ const LIBRARIES: [&str; 22] = [
     "humantime",
     "inventory",
     "once_cell",
+    "opentelemetry",
+    "opentelemetry_sdk",
     "pin-project-lite",
     "rustix",
     "rustls",
@@ -71,6 +73,8 @@ const LIBRARIES: [&str; 22] = [
     "tokio",
     "tonic",
     "tracing",
+    "tracing-opentelemetry",
+    "tracing-subscriber",
     "uuid",
 ];
 
