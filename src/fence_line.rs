@@ -71,7 +71,7 @@ impl Line<'_> {
             "the write carries token {}, and the row has a higher one, or is not there: the lock has gone to another holder",
             self.fence
         );
-        Err(Error::new(ErrorKind::FenceStale { seen: self.fence.get() + 1 }, text).with_key(self.fence.key().as_str()))
+        Err(self.fence.named(Error::new(ErrorKind::FenceStale { seen: self.fence.get() + 1 }, text)))
     }
 }
 

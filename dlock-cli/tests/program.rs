@@ -191,6 +191,16 @@ fn a_lock_is_shown_listed_and_broken() {
 }
 
 #[test]
+fn run_says_that_a_lock_with_marks_is_another_lock() {
+    let store = Store::new();
+    let _held = store.hold(&[], "stock:<42>", "echo held; read line");
+    for (key, other) in [("stock:42", true), ("stock:43", false), ("stock:<43>", false)] {
+        let ran = store.run(&["run", key, "true"]);
+        assert_eq!((code(&ran), text(&ran.stderr).contains("the lock \"stock:<42>\" is held")), (0, other), "{key}");
+    }
+}
+
+#[test]
 fn a_command_goes_on_without_its_lock_if_it_shall() {
     let store = Store::new();
     let mut holder = store.hold(&["--on-lost", "continue"], "job", HOLD);

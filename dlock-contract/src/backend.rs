@@ -28,6 +28,12 @@ pub trait Backend: Send + Sync + 'static {
     /// The kind, limits and options of the store. Every call returns the same profile.
     fn profile(&self) -> &Profile;
 
+    /// Where the store is, for its lines in the log: host and port of each server, `cache-1:6379, cache-2:6379`, or the path of
+    /// its file. Never a user or a password. `None` where the store lives in this process.
+    fn host(&self) -> Option<String> {
+        None
+    }
+
     /// Which lock this key is, and its names in the store. Keys of one identity are one lock, and the engine lets callers of
     /// this process wait for each other by it. It never renames a claim: all requests carry the key as the caller gave it.
     ///

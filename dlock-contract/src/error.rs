@@ -6,6 +6,8 @@ use std::fmt;
 use std::time::Duration;
 
 pub use crate::error_kind::{ErrorKind, LossCause};
+use crate::note::Note;
+use crate::sensitive::is_in_chain;
 
 /// The longest time that [`Error::retry_after`] gives.
 const MOST_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -21,6 +23,7 @@ struct ErrorInner {
     key: Option<Box<str>>,
     backend: Option<Box<str>>,
     code: Option<Box<str>>,
+    holder_trace: Option<Box<str>>,
     attempts: u32,
     retryable: bool,
     never_sent: bool,
@@ -51,6 +54,7 @@ impl Error {
             key: None,
             backend: None,
             code: None,
+            holder_trace: None,
             attempts: 0,
             retryable,
             never_sent: false,
@@ -109,6 +113,13 @@ impl Error {
         self
     }
 
+    /// Adds the trace id of the holder, if its note has one.
+    #[must_use]
+    pub fn with_holder(mut self, holder: Option<&Note>) -> Self {
+        self.0.holder_trace = holder.and_then(Note::trace).map(Into::into);
+        self
+    }
+
     /// The same failure for another waiter of the same request, without its cause.
     pub fn again(&self) -> Self {
         let mut same = Self::new(self.0.kind.clone(), self.0.message.clone()).with_retryable(self.0.retryable);
@@ -121,6 +132,21 @@ impl Error {
     #[must_use]
     pub fn with_key(mut self, key: &str) -> Self {
         self.0.key.get_or_insert_with(|| cut(key).into());
+        self
+    }
+
+    /// Shows this in the place of a key, and takes the key out of the texts. Such a text in a cause drops the cause.
+    pub(crate) fn without(
+        mut self,
+        shown: &str,
+        has_it: impl Fn(&str) -> bool,
+        hide: impl FnOnce(&str) -> String,
+    ) -> Self {
+        if has_it(&self.0.message) {
+            self.0.message = hide(&self.0.message).into();
+        }
+        self.0.key = Some(shown.into());
+        self.0.source.take_if(|source| is_in_chain(&**source, &has_it));
         self
     }
 
@@ -199,6 +225,13 @@ impl Error {
     #[must_use]
     pub fn code(&self) -> Option<&str> {
         self.0.code.as_deref()
+    }
+
+    /// The trace id of the holder that kept the lock from this caller, if that holder gave one. Only of an error of
+    /// contention.
+    #[must_use]
+    pub fn holder_trace(&self) -> Option<&str> {
+        self.0.holder_trace.as_deref()
     }
 
     /// How many times the store was asked.

@@ -1,19 +1,23 @@
 //! Fencing tokens.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
+use crate::sensitive::key_hash;
 
 /// A fencing token, with the lock that it belongs to. It rises with every grant; the protected resource refuses a
 /// lower one than it has seen. Only that excludes a holder that was paused and does not know it yet.
 ///
 /// Not a secret and not an authorisation.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone)]
 pub struct Fence {
     key: LockKey,
     token: NonZeroU64,
+    /// Whether errors and `Debug` show the hash of the key.
+    is_sensitive: bool,
 }
 
 impl Fence {
@@ -21,7 +25,15 @@ impl Fence {
     #[doc(hidden)]
     #[must_use]
     pub const fn new(key: LockKey, token: NonZeroU64) -> Self {
-        Self { key, token }
+        Self { key, token, is_sensitive: false }
+    }
+
+    /// Hides the key of a [sensitive](crate::engine::key_hash) lock.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn sensitive(mut self, is_sensitive: bool) -> Self {
+        self.is_sensitive = is_sensitive;
+        self
     }
 
     /// Puts a token together that came from elsewhere, for instance over the network beside its lock's name.
@@ -32,7 +44,7 @@ impl Fence {
         let token = token.and_then(NonZeroU64::new).ok_or_else(|| {
             Error::new(ErrorKind::FenceInvalid, "a fenced write needs a token, and zero is none").with_key(key.as_str())
         })?;
-        Ok(Self { key, token })
+        Ok(Self::new(key, token))
     }
 
     /// The number.
@@ -46,6 +58,27 @@ impl Fence {
     pub const fn key(&self) -> &LockKey {
         &self.key
     }
+
+    /// Adds the lock to an error of a fenced write.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn named(&self, error: Error) -> Error {
+        error.with_key_or_hash(self.key.as_str(), self.is_sensitive)
+    }
+}
+
+impl PartialEq for Fence {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.key, self.token) == (&other.key, other.token)
+    }
+}
+
+impl Eq for Fence {}
+
+impl Hash for Fence {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.key, self.token).hash(state);
+    }
 }
 
 impl fmt::Display for Fence {
@@ -56,7 +89,10 @@ impl fmt::Display for Fence {
 
 impl fmt::Debug for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Fence({}, {})", self.key, self.token)
+        match self.is_sensitive {
+            true => write!(f, "Fence({}, {})", key_hash(self.key.as_str()), self.token),
+            false => write!(f, "Fence({}, {})", self.key, self.token),
+        }
     }
 }
 
@@ -77,7 +113,7 @@ impl Error {
 pub fn judge(fence: &Fence, key: &[u8], seen: u64) -> Result<()> {
     if key != fence.key().as_str().as_bytes() {
         let text = "the resource belongs to another lock: tokens of different locks cannot be compared";
-        return Err(Error::new(ErrorKind::FenceInvalid, text).with_key(fence.key().as_str()));
+        return Err(fence.named(Error::new(ErrorKind::FenceInvalid, text)));
     }
     if seen > fence.get() {
         return Err(Error::fence_stale(fence, seen));

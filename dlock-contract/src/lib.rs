@@ -49,6 +49,7 @@ mod percent;
 mod powers;
 mod profile;
 mod secret;
+mod sensitive;
 mod session;
 mod sleepers;
 mod tls;
@@ -104,5 +105,6 @@ pub mod engine {
     pub use crate::names::Names;
     pub use crate::own_thread::{Run, background, background_of, is_forked, not_forked};
     pub use crate::percent::decode as percent_decode;
+    pub use crate::sensitive::key_hash;
     pub use crate::sleepers::wake;
 }

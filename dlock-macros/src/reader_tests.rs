@@ -58,7 +58,7 @@ fn every_form_is_read() {
         r#"key = "a", mode = "permits(3)", once_per = "1m", offset = "30s", rerun = "on_crash", on_busy = skip, retry = false"#,
         r#"key = "a", rerun = on_crash, once_per = "1m", on_busy = call(Self::other), on_outage = "skip", retry = false"#,
         r#"key = "a", on_busy = "call(<T as Other>::other)", on_outage = error, guard = held, fence = r#fn, retry = "5""#,
-        r#"key = "a", name = "label", crate = ::lib::dlock, on_busy = error, cohort = "64", mode = exclusive"#,
+        r#"key = "a", name = "label", crate = ::lib::dlock, on_busy = error, cohort = "64", mode = exclusive, sensitive"#,
         r#"key = "a", wait = none, cohort = 64, attempts = ATTEMPTS, max_waiters = limits::WAITERS, mode = permits(N * 2)"#,
         r#"key = "a", wait = forever, renew = EVERY, max_hold = LONG, timeout = Duration::from_secs(1), min_hold = A, once_per = B"#,
         r#"key = "a", crate = "crate::other""#,

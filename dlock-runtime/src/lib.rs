@@ -164,7 +164,8 @@ pub async fn last_success(key: impl Into<Key>) -> Result<Option<LastSuccess>> {
     lock(key).last_success().await
 }
 
-/// The holders of a lock on the default backend, and the number of waiters; see [`Lock::holders`].
+/// The holders of a lock on the default backend, and the number of waiters; see [`Lock::holders`]. For a key that somebody has
+/// typed use [`Locks::like`].
 ///
 /// # Errors
 /// See [`Lock::holders`].

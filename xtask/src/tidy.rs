@@ -30,7 +30,8 @@ const TASK_FILES: [&str; 2] = ["dlock-contract/src/background.rs", "dlock-runtim
 const LIBRARY_CODE: [&str; 4] = ["dlock-contract/src/", "dlock-runtime/src/", "backends/", "src/"];
 
 /// The only files that use `tracing` as they like: one is never on the thread `dlock`, and the other keeps its layers away.
-const LOG_FILES: [&str; 2] = ["dlock-runtime/src/events/observe.rs", "dlock-contract/src/library_lines.rs"];
+const LOG_FILES: [&str; 3] =
+    ["dlock-runtime/src/events/lines.rs", "dlock-runtime/src/events/spans.rs", "dlock-contract/src/library_lines.rs"];
 
 /// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.
@@ -49,7 +50,7 @@ const FLOORS: [(&str, &[&str]); 8] = [
 const WITHOUT_CLIENTS: [&str; 3] = ["dlock-contract/", "dlock-conformance/", "dlock-runtime/"];
 
 /// All libraries of the crates that know no store. None of them is the client of one.
-const LIBRARIES: [&str; 22] = [
+const LIBRARIES: [&str; 26] = [
     "axum-core",
     "fastrand",
     "futures",
@@ -58,6 +59,8 @@ const LIBRARIES: [&str; 22] = [
     "humantime",
     "inventory",
     "once_cell",
+    "opentelemetry",
+    "opentelemetry_sdk",
     "pin-project-lite",
     "rustix",
     "rustls",
@@ -71,6 +74,8 @@ const LIBRARIES: [&str; 22] = [
     "tokio",
     "tonic",
     "tracing",
+    "tracing-opentelemetry",
+    "tracing-subscriber",
     "uuid",
 ];
 

@@ -63,7 +63,7 @@ fn log_lines_are_written_through_one_function() {
                 \n#[cfg(test)]\nmod tests { tracing::debug!(y) }";
     assert_eq!(lines(logs, "dlock-runtime/src/hold/renewal.rs", text), [7, 8]);
     assert_eq!(lines(logs, "backends/redis/src/lib.rs", text), [7, 8]);
-    assert_eq!(lines(logs, "dlock-runtime/src/events/observe.rs", text), NONE);
+    assert_eq!(lines(logs, "dlock-runtime/src/events/lines.rs", text), NONE);
     assert_eq!(lines(logs, "backends/redis/tests/all.rs", text), NONE);
 }
 

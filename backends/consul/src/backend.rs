@@ -19,6 +19,11 @@ impl Backend for Consul {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        let settings = self.shared.http.settings();
+        Some(format!("{}:{}", settings.host, settings.port))
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         let name = self.shared.name(key)?.lock;
         let lock = if self.shared.http.settings().literal { key.literal()? } else { key.clone() };

@@ -89,7 +89,7 @@ impl Writer {
                     let present = kv::read(&http, &lock, None).await?.found.map(|entry| entry.modify_index);
                     // A free lock may have no key. Its next token is higher.
                     let seen = present.unwrap_or(0).max(fence.get().saturating_add(1));
-                    Err(Error::fence_stale(&fence, seen).with_key(fence.key().as_str()))
+                    Err(fence.named(Error::fence_stale(&fence, seen)))
                 }
             }
         })

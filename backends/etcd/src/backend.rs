@@ -19,6 +19,10 @@ impl Backend for Etcd {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(self.connections.hosts().join(", "))
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         Ok(Identity::of(&self.layout.lock(key)?).named(self.layout.prefix(key)?))
     }

@@ -20,6 +20,10 @@ impl Backend for Redis {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(format!("{:?}", self.connections.target))
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         Ok(Identity::of(key).named(in_redis(key)))
     }

@@ -120,7 +120,7 @@ impl Script {
             // Unknown means that nothing has run.
             answer = send(connection, &build("EVAL", &self.1)).await;
         }
-        let answer = answer.map_err(|error| failure(&error).with_key(fence.key().as_str()))?;
+        let answer = answer.map_err(|error| fence.named(failure(&error)))?;
         read(answer, fence)
     }
 }
@@ -146,13 +146,12 @@ fn read(answer: Value, fence: &Fence) -> Result<Value> {
             let seen = String::from_utf8_lossy(&seen).parse().map_err(|_| {
                 Error::new(ErrorKind::CorruptState, "the guard key beside the resource does not hold a token")
             })?;
-            Err(Error::fence_stale(fence, seen).with_key(fence.key().as_str()))
+            Err(fence.named(Error::fence_stale(fence, seen)))
         }
-        (Some(Value::BulkString(word)), _) if word == b"foreign" => Err(Error::new(
+        (Some(Value::BulkString(word)), _) if word == b"foreign" => Err(fence.named(Error::new(
             ErrorKind::FenceInvalid,
             "the resource is guarded by another lock, and tokens of two locks cannot be compared",
-        )
-        .with_key(fence.key().as_str())),
+        ))),
         _ => Err(fault::unexpected(&answer)),
     }
 }

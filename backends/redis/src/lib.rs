@@ -85,6 +85,7 @@ pub mod internal {
     pub use crate::lock::inspect::{LEAST, listed_key, lock_pattern, owner_of, record_name, scan_command, scanned};
     pub use crate::lock::renew::in_batches;
     pub use crate::lock::store::probe_claim;
+    pub use crate::quarantine::announced::Announced;
     pub use crate::reply::read::released;
     pub use crate::scripts::try_once::LOOK;
     pub use crate::topology::target::Target;

@@ -20,6 +20,11 @@ impl Backend for Redlock {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        let nodes: Vec<_> = self.nodes.iter().map(|node| format!("{node:?}")).collect();
+        Some(nodes.join(", "))
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         if self.is_literal { Ok(Identity::of(&key.literal()?)) } else { Ok(Identity::of(key).named(in_redis(key))) }
     }

@@ -14,9 +14,9 @@ use tokio::sync::oneshot;
 
 use super::identity::{NodeIdentity, Roster};
 use super::scripts::SCRIPTS;
-use dlock_redis::internal::Target;
 use dlock_redis::internal::connection::{Connection, Connections};
 use dlock_redis::internal::scripts::Lua;
+use dlock_redis::internal::{Announced, Target};
 use dlock_redis::internal::{check, fault};
 
 /// A server that votes.
@@ -28,18 +28,26 @@ pub(super) struct Node {
     roster: Arc<Roster>,
     /// When the latest request left that was answered, in nanoseconds.
     last_seen: AtomicU64,
+    announced: Arc<Announced>,
 }
 
 /// A connection to one run of a server: a restart always ends it.
 pub(super) struct Link {
     connection: Arc<Connection>,
     votes_from: BootInstant,
+    announced: Arc<Announced>,
+    node: Arc<str>,
 }
 
 impl Link {
     /// Whether a grant of this server counts, if the request was sent at `sent`.
     pub(super) fn votes(&self, sent: BootInstant) -> bool {
-        sent >= self.votes_from
+        let votes = sent >= self.votes_from;
+        if votes {
+            self.announced
+                .is_over(&self.node, "a Redlock node votes again: the locks that it may have lost have ended");
+        }
+        votes
     }
 }
 
@@ -67,6 +75,7 @@ impl Node {
             opening: Mutex::default(),
             roster: roster.clone(),
             last_seen: AtomicU64::new(0),
+            announced: Arc::default(),
         }
     }
 
@@ -138,7 +147,12 @@ impl Node {
         let last_seen = BootInstant::from_nanos(self.last_seen.load(Ordering::Relaxed));
         let identity = NodeIdentity::read(info, config)?;
         let votes_from = self.roster.admit(self.number, identity, self.clock().now(), last_seen)?;
-        Ok(Arc::new(Link { connection, votes_from }))
+        let (node, announced) = (format!("{self:?}").into(), self.announced.clone());
+        let wait = votes_from.since(self.clock().now());
+        if !wait.is_zero() {
+            announced.begins(&node, wait, "a Redlock node may have lost locks; it has no vote until they have ended");
+        }
+        Ok(Arc::new(Link { connection, votes_from, announced, node }))
     }
 
     /// Runs a script.

@@ -21,6 +21,9 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// The server's words in the statements.
     fn words(&self) -> &Words;
 
+    /// The hosts and their ports, or the socket, and the database. No account.
+    fn host(&self) -> String;
+
     /// The words for ShedLock's table, if locks are taken there.
     fn shedlock(&self) -> Option<&ShedlockWords> {
         None

@@ -19,6 +19,10 @@ impl Backend for Sqlite {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(self.context.database.path.display().to_string())
+    }
+
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(
             self.run(claim, move |connection, context, claim| Box::pin(acquire(connection, context, claim, queue))),

@@ -55,8 +55,7 @@ pub async fn prepare(conn: &mut SqliteConnection) -> Result<()> {
 pub async fn admit(conn: &mut SqliteConnection, fence: &Fence, resource: &str) -> Result<()> {
     dlock_contract::engine::check_resource(resource)?;
     let token = i64::try_from(fence.get()).map_err(|_| {
-        Error::new(ErrorKind::FenceInvalid, "the token is larger than any token that was granted")
-            .with_key(fence.key().as_str())
+        fence.named(Error::new(ErrorKind::FenceInvalid, "the token is larger than any token that was granted"))
     })?;
     let raised = sqlx::query(RAISE)
         .bind(resource)

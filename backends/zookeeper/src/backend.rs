@@ -22,6 +22,10 @@ impl Backend for ZooKeeper {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(self.hosts.clone())
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         self.shared.paths.identify(key)
     }

@@ -93,5 +93,5 @@ pub async fn commit(fence: &Fence, writer: CheckWriter<'_>) -> Result<Vec<MultiW
 
 /// The servers do not tell the newest token, so the error names the lowest possible one.
 fn stale(fence: &Fence) -> Error {
-    Error::fence_stale(fence, fence.get().saturating_add(1)).with_key(fence.key().as_str())
+    fence.named(Error::fence_stale(fence, fence.get().saturating_add(1)))
 }

@@ -28,7 +28,7 @@ async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
 pub struct ZooKeeper {
     pub(crate) shared: Arc<Shared>,
     pub(crate) profile: Profile,
-    hosts: String,
+    pub(crate) hosts: String,
 }
 
 impl ZooKeeper {

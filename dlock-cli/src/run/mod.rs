@@ -23,6 +23,9 @@ use signals::Signals;
 /// A command may take as long as it needs: `max_hold` of the registry is meant for functions.
 const LONGEST_HOLD: Duration = dlock_values::LONGEST;
 
+/// How long the store is given to list locks whose keys look like this one.
+const LOOKALIKES_LIMIT: Duration = Duration::from_secs(1);
+
 /// How long the store is given for the release at the end.
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
 
@@ -30,6 +33,7 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
     let mut signals = Signals::new()?;
     let acquired = async {
         let store = Store::open(args).await.map_err(|failure| with_codes(failure, &run))?;
+        warn_of_lookalikes(&store, &run.key).await;
         let lock = lock(&store, &run);
         let waits = spinner(&format!("waiting for {}", run.key));
         let guard = lock.acquire().await;
@@ -57,6 +61,25 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
             Ok(exit)
         }
         Ok(()) => Ok(exit),
+    }
+}
+
+/// The key of a template has marks around its values, and a shell's key often lacks them. It is another lock then, so a program
+/// and this command would not exclude each other.
+async fn warn_of_lookalikes(store: &Store, key: &str) {
+    let typed = store.shown(key);
+    if typed.contains('<') {
+        return;
+    }
+    let held = store.registry.locks().backend(&store.backend).like(typed);
+    // A store that cannot list, or not so soon, says nothing.
+    let Ok(Ok(alike)) = tokio::time::timeout(LOOKALIKES_LIMIT, held).await else { return };
+    let own = Key::rendered(typed).to_string();
+    let others = alike.iter().map(|lock| Key::from(&lock.key).to_string()).filter(|other| *other != own);
+    if let Some(other) = others.into_iter().next() {
+        note(&format!(
+            "the lock {other:?} is held, and {own:?} is another lock; if you mean that one, write it in quotes: '{other}'"
+        ));
     }
 }
 

@@ -102,7 +102,9 @@ impl Acquisition {
         if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
             has_turn = turn.answered();
         }
-        let label = self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
+        let mut label =
+            self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
+        label.held_by(hold.claim.clone(), hold.token.filter(|_| self.passed));
         self.must_abandon = false;
         let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
         let mut cohort = self.cohort.take();
@@ -162,11 +164,14 @@ impl Acquisition {
             tenure.handed_out();
         }
         self.report(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
-        Ok(Some(Guard::new(tenure)))
+        let mut guard = Guard::new(tenure);
+        guard.begin_span();
+        Ok(Some(guard))
     }
 
     pub(super) fn named(&self, error: Error) -> Error {
-        error.with_key(self.claim.key.as_str()).with_backend(&self.store.name).with_attempts(self.attempts)
+        let error = error.with_key_or_hash(self.claim.key.as_str(), self.options.sensitive);
+        error.with_backend(&self.store.name).with_attempts(self.attempts)
     }
 
     /// A shutdown waits for this acquisition, until the hold is in the renewal schedule or our thread abandons it.
@@ -194,16 +199,17 @@ impl Acquisition {
 
     /// Reports the failure to observers, and adds the key and the store to the error.
     pub(super) fn failed(&mut self, error: Error, waited: Duration) -> Error {
+        let error = self.named(error);
         let event = match error.kind() {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
             ErrorKind::AlreadyRun => Event::AlreadyRun,
             ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
-            kind => Event::Failed { kind: kind.clone(), reason: error.message().into() },
+            _ => Event::failed(&error, waited),
         };
         if let Some(label) = self.label.take() {
             self.report(&label, &event);
         }
-        self.named(error)
+        error
     }
 }
 

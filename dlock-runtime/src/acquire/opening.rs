@@ -14,7 +14,7 @@ use crate::events::shutdown::shut_down;
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::{Store, request_bound};
 use crate::options::Wait;
-use crate::site::Label;
+use crate::site::{Label, LockOfLabel, StoreLabel};
 
 /// A call whose store was not opened yet.
 pub(crate) struct OpensFirst {
@@ -31,15 +31,20 @@ impl OpensFirst {
     /// Opens the store, as often as the call may meet a store that fails.
     pub(crate) async fn open(self, key: &KeyBuf) -> Result<Opened> {
         let Self { request, lazy, .. } = &self;
+        let since = request.context.shared().clock.now();
         match self.open_within().await {
             Ok((store, wait_ends)) => Ok(Opened { store, wait_ends, request: self.request }),
             Err(error) => {
-                let label = Label::new(request.call_site.clone(), lazy.name.clone(), "", request.options.mode);
+                let store = Arc::new(StoreLabel { name: lazy.name.clone(), kind: "", host: None });
+                let lock = LockOfLabel::Key(key.0.as_str().into());
+                let label = Label::new(request.call_site.clone(), store, &request.options, lock);
+                let error = error.with_key_or_hash(&key.0, request.options.sensitive);
                 let events = &request.context.shared().events;
                 events.tell_observers(&label, &Event::Asked);
-                let event = Event::Failed { kind: error.kind().clone(), reason: error.message().into() };
+                let waited = request.context.shared().clock.now().since(since);
+                let event = Event::failed(&error, waited);
                 events.tell(&label, &event);
-                Err(error.with_key(&key.0).with_backend(&lazy.name))
+                Err(error.with_backend(&lazy.name))
             }
         }
     }

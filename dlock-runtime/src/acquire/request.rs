@@ -11,7 +11,7 @@ use crate::acquire::context::Context;
 use crate::acquire::thread_registry;
 use crate::guard::scope::Enclosing;
 use crate::options::Options;
-use crate::site::{Call, CallSite, Site};
+use crate::site::{Call, CallSite, Keys, Label, LockOfLabel, Site, StoreLabel};
 
 /// The request of one call.
 #[derive(Clone)]
@@ -22,6 +22,8 @@ pub(crate) struct Request {
     pub(crate) backend: Option<Cow<'static, str>>,
     /// Instead of the registry's; an election may have one.
     pub(crate) namespace: Option<Box<str>>,
+    /// The name in the note, if it is not that of the site.
+    pub(crate) noted: Option<Box<str>>,
     /// Present if the caller's thread sleeps meanwhile.
     pub(crate) parked: Option<Box<Parked>>,
     /// Present if the key is one of several: the holds of the enclosing calls in their store.
@@ -35,7 +37,7 @@ impl Request {
         options: Options,
         backend: Option<Cow<'static, str>>,
     ) -> Self {
-        Self { context, call_site, options, backend, namespace: None, parked: None, list: None }
+        Self { context, call_site, options, backend, namespace: None, noted: None, parked: None, list: None }
     }
 
     /// The request of an annotated function in one call.
@@ -44,6 +46,18 @@ impl Request {
         let options = context.tuned(site.name, site.options.said_by_call(call.ttl, call.wait));
         let backend = call.backend.clone().or(site.backend.map(Into::into));
         Self::new(context, CallSite::Site(site), options, backend)
+    }
+
+    /// The label of the call before its store was asked: with the first key, and the name of the store as it was written.
+    pub(crate) fn label(&self, keys: &Keys) -> Label {
+        let key = match keys {
+            Keys::One(key) => Some(key),
+            Keys::Several(keys) => keys.first(),
+        };
+        let backend = self.backend.as_deref().unwrap_or_default();
+        let store = Arc::new(StoreLabel { name: backend.into(), kind: "", host: None });
+        let lock = LockOfLabel::Key(key.map_or("", |key| key.0.as_str()).into());
+        Label::new(self.call_site.clone(), store, &self.options, lock)
     }
 
     /// The caller's thread, which is the present one, sleeps until there is an answer.

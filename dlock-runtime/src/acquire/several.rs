@@ -43,7 +43,7 @@ pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Re
 
 async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> {
     let with_first_key = |error: Error| match keys.first() {
-        Some(first) => error.with_key(&first.0),
+        Some(first) => error.with_key_or_hash(&first.0, request.options.sensitive),
         None => error,
     };
     let clock = request.context.shared().clock.clone();
@@ -70,7 +70,10 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     let namespace = request.context.defaults().namespace.clone();
     let mut by_lock = Vec::with_capacity(keys.len());
     for (written, key) in keys.into_iter().enumerate() {
-        let (_, identity) = store.identify(&namespace, &key).map_err(|error| error.with_backend(&store.name))?;
+        let identified = store.identify(&namespace, &key);
+        let sensitive = request.options.sensitive;
+        let named = |error: Error| error.with_key_or_hash(&key.0, sensitive).with_backend(&store.name);
+        let (_, identity) = identified.map_err(named)?;
         by_lock.push((identity.into_lock(), written, key));
     }
     let (keys, as_written) = sorted(by_lock);

@@ -15,12 +15,13 @@ use crate::acquire::joined::tell_ignored;
 use crate::acquire::lazy::Found;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
+use crate::events::spans::LockSpan;
 use crate::guard::Guard;
 use crate::guard::scope;
 use crate::options::Options;
 use crate::options::supported;
 use crate::queue::CohortState;
-use crate::site::Label;
+use crate::site::{Label, LockOfLabel};
 
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
 ///
@@ -80,18 +81,20 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let context = &request.context;
     let shared = context.shared().clone();
     let since = shared.clock.now();
-    let store = match context.find(request.backend.as_deref()).map_err(|error| error.with_key(&key.0))? {
+    let sensitive = request.options.sensitive;
+    let with_key = |error: Error| error.with_key_or_hash(&key.0, sensitive);
+    let store = match context.find(request.backend.as_deref()).map_err(with_key)? {
         Found::Open(store) => store,
         Found::Lazy(lazy) => return Ok(Prepared::OpensFirst(Box::new(OpensFirst::new(request, lazy, wait_ends)))),
     };
     let defaults = context.defaults();
-    let named = |error: Error| error.with_key(&key.0).with_backend(&store.name);
+    let named = |error: Error| with_key(error).with_backend(&store.name);
     context.check_open().map_err(named)?;
     let options = request.options.resolve(&defaults).map_err(named)?;
     let namespace = request.namespace.as_deref().unwrap_or(&defaults.namespace);
     let (key, identity) = store.identify(namespace, key).map_err(named)?;
     let lock = identity.into_lock();
-    let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
+    let named = |error: Error| error.with_key_or_hash(key.as_str(), sensitive).with_backend(&store.name);
     // One system call for three things that depend on the process: our thread, the random bytes, the note.
     let pid = std::process::id();
     background_of(pid).map_err(named)?;
@@ -100,8 +103,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         return Err(named(blocks_our_thread()));
     }
     let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &lock), |list| list.holding(&lock));
-    let kind = store.backend.profile().kind;
-    let label = Label::new(request.call_site, store.name.clone(), kind, request.options.mode);
+    let shown = LockOfLabel::Key(key.0.clone());
+    let mut label = Label::new(request.call_site, store.label.clone(), &request.options, shown);
     if let Some(outer) = outer {
         let covers = request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode);
         let separate = separate_effect(&request.options);
@@ -127,7 +130,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let profile = store.backend.profile();
     let trace = request.parked.as_ref().map_or_else(|| context.trace(), |parked| parked.trace.clone());
     let (origin, sole_thread) = if request.parked.is_some() { (None, None) } else { origin_and_thread() };
-    let note = Note::new(pid, label.name(), shared.clock.wall_ms(), trace.as_deref());
+    let note =
+        Note::new(pid, request.noted.as_deref().unwrap_or(label.name()), shared.clock.wall_ms(), trace.as_deref());
     let mut claim = Claim::plain(key.clone(), Owner::fresh_in(pid).map_err(named)?, options.ttl, note);
     claim.renewed = options.cadence.is_some();
     claim.mode = request.options.mode;
@@ -139,6 +143,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     }
     claim.origin = origin.filter(|_| profile.runs_on == RunsOn::Caller);
     supported::check(&*store.backend, &claim, &request.options).map_err(named)?;
+    let claim = Arc::new(claim);
+    label.held_by(claim.clone(), None);
     // A run that is passed on would be recorded under another owner's name.
     let cohort = request.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {
@@ -150,7 +156,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         won: request.list.as_ref().and_then(|_| scope::innermost_holds()).map(Arc::new),
         shared,
         store,
-        claim: Arc::new(claim),
+        claim,
         lock,
         cohort: cohort.map(|bounds| Box::new(CohortState::new(bounds, options.ttl))),
         options,
@@ -168,12 +174,14 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
 impl Acquisition {
     pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
         guarded(async move {
+            let span = LockSpan::wait(|| self.label.clone());
             #[cfg(feature = "testing")]
             if self.shared.clock.is_of_kit() {
                 let clock = self.shared.clock.clone();
                 let mut won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
                 loop {
                     if let Some(ended) = self.ended(won).transpose() {
+                        span.waited(&ended);
                         return ended;
                     }
                     won = clock.unless_it_stands(self.win_anew()).await.and_then(|won| won);
@@ -182,6 +190,7 @@ impl Acquisition {
             let mut won = self.win().await;
             loop {
                 if let Some(ended) = self.ended(won).transpose() {
+                    span.waited(&ended);
                     return ended;
                 }
                 won = Box::pin(self.win_anew()).await;

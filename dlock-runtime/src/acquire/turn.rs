@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result};
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{behind, in_words};
@@ -11,6 +11,7 @@ use super::unpolled::undo;
 use crate::events::shutdown::shut_down;
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::{LONGEST_REQUEST, request_bound};
+use crate::hold::tenure::Tenure;
 use crate::options::Wait;
 use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting, Won};
 
@@ -159,6 +160,12 @@ impl Acquisition {
         undo(&self.store, self.store.queue.pass_over(&self.lock, self.shared.clock.now()));
     }
 
+    /// The note of a hold of this process. Looks through all of them, so only a wait that has run out asks.
+    fn holder_here(&self) -> Option<Note> {
+        let is_of_lock = |tenure: &Arc<Tenure>| tenure.lock == self.lock && tenure.store.is_same(&self.store);
+        self.shared.renewals.holds().into_iter().find(is_of_lock).map(|tenure| tenure.hold.claim.note.clone())
+    }
+
     /// Waits for the turn. The error is contention only if the store has said that the lock is held. If the store is
     /// silent, nobody knows that.
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
@@ -179,7 +186,10 @@ impl Acquisition {
                 None => waiting.known(),
             };
             return Err(match known {
-                KnownState::Contended(note) => behind(self.options.wait != Wait::None, note.as_ref(), &clock),
+                KnownState::Contended(note) if self.options.wait != Wait::None => {
+                    behind(true, note.or_else(|| self.holder_here()).as_ref(), &clock)
+                }
+                KnownState::Contended(note) => behind(false, note.as_ref(), &clock),
                 KnownState::Failed(error) => error,
                 KnownState::Nothing(_) if until < earliest_end => {
                     until = earliest_end;

@@ -23,6 +23,7 @@ use crate::acquire::several::acquire_all;
 use crate::api::key_of;
 use crate::api::outcome::Ran;
 use crate::events::observe::DeferredEvents;
+use crate::events::spans::LockSpan;
 use crate::guard::guard_set::{Guards, finish_all};
 use crate::guard::scope;
 use crate::site::{Call, Keys, Site};
@@ -46,7 +47,11 @@ pub fn begin_sync(site: &'static Site, call: Call) -> Result<Guards> {
 }
 
 pub(crate) fn acquire_sync(request: Request, keys: Keys) -> Result<Guards> {
-    wait_for(scope::inherit(acquire_all(request, keys)))?
+    let span = LockSpan::wait(|| Some(request.label(&keys)));
+    let mut acquired = wait_for(scope::inherit(acquire_all(request, keys))).and_then(|acquired| acquired);
+    span.waited(&acquired);
+    acquired.iter_mut().for_each(Guards::begin_spans);
+    acquired
 }
 
 /// The second half of [`run_sync`]. A body that runs on after a loss cannot be stopped. It can ask, and the caller

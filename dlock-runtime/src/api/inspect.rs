@@ -12,6 +12,7 @@ use dlock_contract::{
 };
 use futures::future::{BoxFuture, join_all};
 
+use crate::acquire::lazy::Found;
 use crate::api::lock::Lock;
 use crate::api::registry::Registry;
 use crate::hold::store::request_bound;
@@ -216,15 +217,18 @@ impl IntoFuture for BreakHold {
             });
             let record = BreakRecord::new(&operator, at_ms, &reason);
             let Some(id) = lock.registry().id_in_store(id) else { return Ok(false) };
-            let (template, record_text) = (lock.template().to_owned(), record.as_str().to_owned());
+            let (key, record_text) = (lock.shown_key(), record.as_str().to_owned());
+            let (registry, backend) = (lock.registry().clone(), lock.backend_name().map(str::to_owned));
             let request = lock.look(move |backend, key| match backend.inspect() {
                 Some(inspect) => break_hold(inspect, key, id, record),
                 None => unsupported(),
             });
             let broken = request.await?;
-            if broken {
+            if let (true, Ok(Found::Open(store))) = (broken, registry.context().find(backend.as_deref())) {
+                let store = store.label.clone();
                 line(move || {
-                    tracing::warn!(target: "dlock", key = template, hold = %id, record = record_text, "this process has broken a hold");
+                    let (backend, host) = (&*store.name, store.host.as_deref());
+                    tracing::warn!(target: "dlock", key, backend, host, hold = %id, record = record_text, "this process has broken a hold");
                 });
             }
             Ok(broken)
@@ -267,6 +271,10 @@ impl Lock {
 
 impl Lock {
     /// The holders of the lock, as every process sees them, and the number of waiters.
+    ///
+    /// It asks for this key alone: `lock("stock:42")` is not the lock of the template `stock:<id>`, whose key is `stock:<42>`. For
+    /// a key that somebody has typed use [`Locks::like`], which finds both, or [`Key::rendered`](crate::Key::rendered) with the
+    /// marks.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")]

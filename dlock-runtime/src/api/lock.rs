@@ -5,7 +5,7 @@ mod options;
 use std::future::Future;
 use std::panic::Location;
 
-use dlock_contract::engine::KeyBuf;
+use dlock_contract::engine::{KeyBuf, key_hash};
 use dlock_contract::{Backend, Error, Key, LockKey, Result};
 use futures::future::BoxFuture;
 
@@ -48,6 +48,7 @@ pub struct Lock<K = Key> {
     name: String,
     backend: Option<String>,
     namespace: Option<Box<str>>,
+    noted: Option<Box<str>>,
     options: Options,
 }
 
@@ -90,14 +91,14 @@ impl<K> Lock<K> {
     pub(crate) fn new(registry: Registry, key: K) -> Self {
         let caller = Location::caller();
         let name = format!("{}:{}", caller.file(), caller.line());
-        Self { registry, key, name, backend: None, namespace: None, options: Options::DEFAULT }
+        Self { registry, key, name, backend: None, namespace: None, noted: None, options: Options::DEFAULT }
     }
 
     fn request_for(&self, template: &str) -> Request {
         let call_site = CallSite::Builder(Named::new(&self.name, template));
         let backend = self.backend.clone().map(Into::into);
         let request = Request::new(self.registry.context().clone(), call_site, self.options, backend);
-        Request { namespace: self.namespace.clone(), ..request }
+        Request { namespace: self.namespace.clone(), noted: self.noted.clone(), ..request }
     }
 }
 
@@ -204,10 +205,26 @@ impl Lock {
         self
     }
 
+    /// The name in the note that other processes read, instead of the place in the source.
+    pub(crate) fn noted(mut self, name: impl Into<Box<str>>) -> Self {
+        self.noted = Some(name.into());
+        self
+    }
+
+    /// The lock is named by its key in the log and in metrics. The note keeps the place in the source.
+    pub(crate) fn named_by_key(self) -> Self {
+        let (name, place) = (self.key.template().to_owned(), self.name.clone());
+        self.noted(place).name(name)
+    }
+
     /// Refused if the store gives no fencing tokens.
     pub(crate) fn with_fence(mut self) -> Self {
         self.options.fence = true;
         self
+    }
+
+    pub(crate) fn backend_name(&self) -> Option<&str> {
+        self.backend.as_deref()
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -218,9 +235,10 @@ impl Lock {
         &self.options
     }
 
-    /// The key's template.
-    pub(crate) fn template(&self) -> &str {
-        self.key.template()
+    /// The key, or its hash if the key is sensitive.
+    pub(crate) fn shown_key(&self) -> String {
+        let key = self.key.to_string();
+        if self.options.sensitive { key_hash(&key) } else { key }
     }
 
     pub(crate) async fn look<T: Send + 'static>(
@@ -231,10 +249,12 @@ impl Lock {
         let defaults = self.registry.defaults();
         let bound = request_bound(defaults.ttl);
         let opened = self.registry.context().opened(self.backend.as_deref(), bound).await;
-        let store = opened.map_err(|error| error.with_key(&key.0))?;
+        let sensitive = self.options.sensitive;
+        let store = opened.map_err(|error| error.with_key_or_hash(&key.0, sensitive))?;
         let namespace = self.namespace.as_deref().unwrap_or(&defaults.namespace);
-        let (key, _) = store.identify(namespace, &key).map_err(|error| error.with_backend(&store.name))?;
-        let named = |error: Error| error.with_key(key.as_str()).with_backend(&store.name);
+        let named = |error: Error| error.with_key_or_hash(&key.0, sensitive).with_backend(&store.name);
+        let (key, _) = store.identify(namespace, &key).map_err(named)?;
+        let named = |error: Error| error.with_key_or_hash(key.as_str(), sensitive).with_backend(&store.name);
         dlock_contract::engine::background().map_err(named)?;
         store.ask(bound, &key, request).await.map_err(named)
     }

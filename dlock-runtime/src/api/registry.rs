@@ -12,6 +12,7 @@ use futures::FutureExt;
 
 use crate::acquire::context::Context;
 use crate::acquire::lazy::Found;
+use crate::events::lines::line_of;
 use crate::events::observe::Observer;
 use crate::hold::store::{LONGEST_REQUEST, Store};
 use crate::options::Defaults;
@@ -254,9 +255,9 @@ impl Registry {
         shared.until(grace, all_are_released).await;
         left.retain(|tenure| !tenure.is_being_released());
         for tenure in &left {
-            let (key, site) = (tenure.hold.claim.key.as_str().to_owned(), tenure.label.name().to_owned());
+            let label = tenure.label.clone();
             line(move || {
-                tracing::warn!(target: "dlock", key, site, "the lock is left to its ttl: its body or its guard outlives the shutdown");
+                line_of!(warn, label, "the lock is left to its ttl: its body or its guard outlives the shutdown");
             });
         }
         let unconfirmed = shared.jobs.give_up();

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
-use dlock_contract::{Clock, ErrorKind, LossCause};
+use dlock_contract::{Clock, Error, ErrorKind, LossCause};
 
-use crate::events::outage_log::{Failed, OutageLog};
+use crate::events::lines;
+use crate::events::outage_log::{Failed, OutageLog, Why};
 use crate::site::Label;
 
 /// An event of one lock.
@@ -55,6 +56,10 @@ pub enum Event {
         kind: ErrorKind,
         /// The words of the error.
         reason: Arc<str>,
+        /// The server's own code, as [`Error::code`].
+        code: Option<Arc<str>>,
+        /// From the call to the error.
+        waited: Duration,
     },
     /// The lock was released.
     Released {
@@ -82,6 +87,8 @@ pub enum Event {
     RenewalFailed {
         /// Why.
         reason: Arc<str>,
+        /// The server's own code, as [`Error::code`].
+        code: Option<Arc<str>>,
         /// The time until the lock is lost.
         remaining: Duration,
     },
@@ -89,6 +96,8 @@ pub enum Event {
     ReleaseFailed {
         /// Why.
         reason: Arc<str>,
+        /// The server's own code, as [`Error::code`].
+        code: Option<Arc<str>>,
     },
     /// The body came to its end, and the store did not make its work final, or nobody knows whether it did.
     NotSettled {
@@ -116,6 +125,27 @@ pub enum Event {
         /// How much is left.
         remaining: Duration,
     },
+}
+
+impl Event {
+    /// An acquisition that ended with this error.
+    pub(crate) fn failed(error: &Error, waited: Duration) -> Self {
+        Self::Failed { kind: error.kind().clone(), reason: error.message().into(), code: code(error), waited }
+    }
+
+    /// A renewal that ended with this error.
+    pub(crate) fn renewal_failed(error: &Error, remaining: Duration) -> Self {
+        Self::RenewalFailed { reason: error.message().into(), code: code(error), remaining }
+    }
+
+    /// A release that ended with this error.
+    pub(crate) fn release_failed(error: &Error) -> Self {
+        Self::ReleaseFailed { reason: error.message().into(), code: code(error) }
+    }
+}
+
+fn code(error: &Error) -> Option<Arc<str>> {
+    error.code().map(Into::into)
 }
 
 /// Receives events. An observer may be slow or panic. Panics are caught and counted; the lock is not affected.
@@ -241,16 +271,16 @@ impl Events {
         let (outages, backend, now) = (&self.outages, label.backend(), || self.clock.now());
         // A line at the level of a warning, or of an error. Otherwise the outage has its own.
         let is_told = match event {
-            Event::Failed { kind, reason } if is_of_the_store(kind) => {
-                outages.failed(backend, Failed::Call, reason, now());
+            Event::Failed { kind, reason, code, .. } if is_of_the_store(kind) => {
+                outages.failed(label.store_label(), Failed::Call, Why { reason, code }, now());
                 false
             }
-            Event::RenewalFailed { reason, .. } => {
-                outages.failed(backend, Failed::Renewal, reason, now());
+            Event::RenewalFailed { reason, code, .. } => {
+                outages.failed(label.store_label(), Failed::Renewal, Why { reason, code }, now());
                 false
             }
-            Event::ReleaseFailed { reason } => {
-                outages.failed(backend, Failed::Release, reason, now());
+            Event::ReleaseFailed { reason, code } => {
+                outages.failed(label.store_label(), Failed::Release, Why { reason, code }, now());
                 false
             }
             Event::Lost { .. } => outages.lost(backend, now),
@@ -263,7 +293,7 @@ impl Events {
             Event::Asked | Event::GivenUp { .. } | Event::Renewed { .. } => false,
             _ => true,
         };
-        trace(label, event, is_told);
+        lines::write(label, event, is_told);
     }
 
     fn start(self: &Arc<Self>) -> Option<SyncSender<(Label, Event)>> {
@@ -319,59 +349,4 @@ impl DeferredEvents {
 /// Whether such an error says that the store fails, not the call.
 fn is_of_the_store(kind: &ErrorKind) -> bool {
     matches!(kind, ErrorKind::Outage | ErrorKind::NotPrimary | ErrorKind::PermissionDenied | ErrorKind::Protocol)
-}
-
-/// A line at this level if it is told, else at the level debug.
-macro_rules! line_at {
-    ($level:ident if $is_told:expr, $($line:tt)*) => {
-        if $is_told {
-            tracing::$level!(target: "dlock", $($line)*);
-        } else {
-            tracing::debug!(target: "dlock", $($line)*);
-        }
-    };
-}
-
-fn trace(label: &Label, event: &Event, is_told: bool) {
-    let (name, key, backend) = (label.name(), label.template(), label.backend());
-    match event {
-        Event::Acquired { waited, attempts } => {
-            tracing::debug!(target: "dlock", name, key, backend, ?waited, attempts, "acquired");
-        }
-        Event::Asked | Event::Renewed { .. } => {}
-        Event::GivenUp { waited } => {
-            tracing::debug!(target: "dlock", name, key, backend, ?waited, "given up");
-        }
-        Event::Busy => tracing::debug!(target: "dlock", name, key, backend, "busy"),
-        Event::AlreadyRun => tracing::debug!(target: "dlock", name, key, backend, "already run"),
-        Event::TimedOut { waited, attempts } => {
-            tracing::debug!(target: "dlock", name, key, backend, ?waited, attempts, "timed out");
-        }
-        Event::Failed { kind, reason } => {
-            line_at!(warn if is_told, name, key, backend, kind = kind.as_str(), %reason, "failed");
-        }
-        Event::Released { held } => tracing::debug!(target: "dlock", name, key, backend, ?held, "released"),
-        Event::Lost { cause, held } => {
-            line_at!(error if is_told, name, key, backend, ?cause, ?held, "lost");
-        }
-        Event::RenewalFailed { reason, remaining } => {
-            tracing::debug!(target: "dlock", name, key, backend, %reason, ?remaining, "renewal failed");
-        }
-        Event::ReleaseFailed { reason } => {
-            tracing::debug!(target: "dlock", name, key, backend, %reason, "release failed");
-        }
-        Event::NotSettled { kind, held } => {
-            tracing::error!(target: "dlock", name, key, backend, kind = kind.as_str(), ?held, "not settled");
-        }
-        Event::OptionsIgnored { options, holder } => {
-            tracing::debug!(target: "dlock", name, key, backend, %options, %holder, "joined a hold, which keeps its own options");
-        }
-        Event::OrderCycle { elsewhere } => {
-            let here = label.place();
-            tracing::warn!(target: "dlock", name, key, backend, here, %elsewhere, "two locks are taken in opposite orders");
-        }
-        Event::NearExpiry { remaining } => {
-            line_at!(warn if is_told, name, key, backend, ?remaining, "near expiry");
-        }
-    }
 }

@@ -13,6 +13,8 @@ use std::time::Duration;
 use dlock_contract::BootInstant;
 use dlock_contract::engine::line;
 
+use crate::site::StoreLabel;
+
 /// An outage ends at the first answer that comes this long after its last failure.
 const QUIET: Duration = Duration::from_secs(5);
 
@@ -41,8 +43,15 @@ pub(crate) enum Failed {
     Release,
 }
 
+/// The error of the request.
+pub(crate) struct Why<'a> {
+    pub(crate) reason: &'a Arc<str>,
+    pub(crate) code: &'a Option<Arc<str>>,
+}
+
 /// A time in which a store fails.
 struct Outage {
+    store: Arc<StoreLabel>,
     since: BootInstant,
     last: BootInstant,
     /// The time of the last line about it.
@@ -72,10 +81,11 @@ impl Counts {
 
 impl OutageLog {
     /// A request has failed.
-    pub(crate) fn failed(&self, backend: &str, failed: Failed, reason: &Arc<str>, now: BootInstant) {
+    pub(crate) fn failed(&self, store: &Arc<StoreLabel>, failed: Failed, why: Why<'_>, now: BootInstant) {
+        let (store, reason, code) = (store.clone(), why.reason.clone(), why.code.clone());
         let mut outages = self.outages();
         self.has_outages.store(true, Ordering::Relaxed);
-        if let Some(outage) = outages.get_mut(backend).filter(|outage| now.since(outage.last) < FORGOTTEN) {
+        if let Some(outage) = outages.get_mut(&store.name).filter(|outage| now.since(outage.last) < FORGOTTEN) {
             outage.last = now;
             outage.counts.add(failed);
             if now.since(outage.told) < REPEAT {
@@ -85,26 +95,27 @@ impl OutageLog {
             let (counts, lasted) = (outage.counts, now.since(outage.since));
             drop(outages);
             let Counts { calls, renewals, releases, lost } = counts;
-            let (backend, reason) = (backend.to_owned(), reason.clone());
             line(move || {
+                let (backend, host) = (&*store.name, store.host.as_deref());
                 tracing::warn!(
-                    target: "dlock", backend, %reason, ?lasted, calls, renewals, releases, lost,
+                    target: "dlock", backend, host, %reason, code = code.as_deref(), ?lasted, calls, renewals, releases, lost,
                     "the store still fails"
                 );
             });
             return;
         }
-        let mut outage = Outage { since: now, last: now, told: now, loss_told: now, counts: Counts::default() };
+        let counts = Counts::default();
+        let mut outage = Outage { store: store.clone(), since: now, last: now, told: now, loss_told: now, counts };
         outage.counts.add(failed);
-        let before = outages.insert(backend.into(), outage);
+        let before = outages.insert(store.name.clone(), outage);
         drop(outages);
         if let Some(before) = before {
-            before.tell_end(backend);
+            before.tell_end();
         }
-        let (backend, reason) = (backend.to_owned(), reason.clone());
         line(move || {
+            let (backend, host) = (&*store.name, store.host.as_deref());
             tracing::warn!(
-                target: "dlock", backend, %reason,
+                target: "dlock", backend, host, %reason, code = code.as_deref(),
                 "the store fails; further failures are counted, and logged one by one at the level debug"
             );
         });
@@ -143,7 +154,7 @@ impl OutageLog {
         self.has_outages.store(!outages.is_empty(), Ordering::Relaxed);
         drop(outages);
         if let Some(ended) = ended {
-            ended.tell_end(backend);
+            ended.tell_end();
         }
     }
 
@@ -153,12 +164,13 @@ impl OutageLog {
 }
 
 impl Outage {
-    fn tell_end(&self, backend: &str) {
+    fn tell_end(&self) {
         let Counts { calls, renewals, releases, lost } = self.counts;
-        let (lasted, backend) = (self.last.since(self.since), backend.to_owned());
+        let (lasted, store) = (self.last.since(self.since), self.store.clone());
         line(move || {
+            let (backend, host) = (&*store.name, store.host.as_deref());
             tracing::warn!(
-                target: "dlock", backend, ?lasted, calls, renewals, releases, lost, "the store no longer fails"
+                target: "dlock", backend, host, ?lasted, calls, renewals, releases, lost, "the store no longer fails"
             );
         });
     }
@@ -205,6 +217,14 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn store(name: &str) -> Arc<StoreLabel> {
+        Arc::new(StoreLabel { name: name.into(), kind: "redis", host: Some("cache:6379".into()) })
+    }
+
+    fn why(reason: &Arc<str>) -> Why<'_> {
+        Why { reason, code: &None }
+    }
+
     fn told(lines: &Lines) -> Vec<String> {
         lines.0.lock().unwrap().split_off(0)
     }
@@ -215,13 +235,13 @@ mod tests {
         let (refused, silent): (Arc<str>, Arc<str>) = ("refused".into(), "silent".into());
         tracing::subscriber::with_default(lines.clone(), || {
             for call in 0..9300 {
-                log.failed("one", Failed::Call, if call < 9000 { &refused } else { &silent }, clock.now());
+                log.failed(&store("one"), Failed::Call, why(if call < 9000 { &refused } else { &silent }), clock.now());
                 // Another server of the same store lives.
                 log.answered("one", || clock.now());
                 clock.advance(SECOND / 300);
             }
-            (0..7).for_each(|_| log.failed("one", Failed::Renewal, &silent, clock.now()));
-            log.failed("one", Failed::Release, &silent, clock.now());
+            (0..7).for_each(|_| log.failed(&store("one"), Failed::Renewal, why(&silent), clock.now()));
+            log.failed(&store("one"), Failed::Release, why(&silent), clock.now());
             let first = told(&lines);
             assert!(first.len() == 2 && first[0].contains("refused") && first[0].contains("\"one\""), "{first:?}");
             assert!(first[1].contains("silent") && first[1].contains("lasted=30."), "{first:?}");
@@ -239,19 +259,19 @@ mod tests {
         let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
         tracing::subscriber::with_default(lines.clone(), || {
             let reason = "refused".into();
-            log.failed("one", Failed::Renewal, &reason, clock.now());
-            log.failed("two", Failed::Renewal, &reason, clock.now());
+            log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
+            log.failed(&store("two"), Failed::Renewal, why(&reason), clock.now());
             assert_eq!(told(&lines).len(), 2);
             clock.advance(QUIET);
             log.answered("two", || clock.now());
             assert_eq!((log.is_failing("one"), log.is_failing("two"), told(&lines).len()), (true, false, 1));
             // Renewals of a long lease are far apart.
             clock.advance(10 * SECOND);
-            log.failed("one", Failed::Renewal, &reason, clock.now());
+            log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
             assert!(told(&lines).is_empty());
             // Its holds are gone, so nobody asks, and nobody hears an answer.
             clock.advance(FORGOTTEN);
-            log.failed("one", Failed::Renewal, &reason, clock.now());
+            log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
             let lines = told(&lines);
             assert!(lines.len() == 2 && lines[0].contains("renewals=2"), "{lines:?}");
         });
@@ -262,7 +282,7 @@ mod tests {
         let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
         tracing::subscriber::with_default(lines.clone(), || {
             assert!((0..10).all(|_| log.lost("one", || clock.now())), "without an outage each one is told");
-            log.failed("one", Failed::Renewal, &"refused".into(), clock.now());
+            log.failed(&store("one"), Failed::Renewal, why(&"refused".into()), clock.now());
             clock.advance(SECOND);
             assert_eq!((0..10).filter(|_| log.lost("one", || clock.now())).count(), 1);
             assert!(log.lost("two", || clock.now()));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use dlock_contract::engine::line;
 
+use crate::events::lines::line_of;
 use crate::site::Label;
 
 /// In real time, because a test's clock stands still. A debug build needs 10 µs where code runs for the first time, as in a
@@ -38,9 +39,14 @@ impl Use {
         }
         let (here, key) = (label.place(), label.template().to_owned());
         if TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert((here.clone(), key.clone())) {
-            let backend = label.backend().to_owned();
+            let label = label.clone();
             line(move || {
-                tracing::warn!(target: "dlock", here, key, backend, "a guard was dropped as soon as the lock was held, so that next to nothing ran under the lock: write `let _guard = …`, because `let _ = …` drops the guard");
+                line_of!(
+                    warn,
+                    label,
+                    here,
+                    "a guard was dropped as soon as the lock was held, so that next to nothing ran under the lock: write `let _guard = …`, because `let _ = …` drops the guard"
+                );
             });
         }
     }

@@ -78,6 +78,12 @@ impl Guards {
         self.later().last().unwrap_or(&self.first).got();
     }
 
+    /// Begins the spans of the holds, as far as they have none.
+    pub(crate) fn begin_spans(&mut self) {
+        self.first.begin_span();
+        self.more.iter_mut().flat_map(|more| &mut more.later).for_each(Guard::begin_span);
+    }
+
     fn later(&self) -> &[Guard] {
         self.more.as_ref().map_or(&[], |more| &more.later)
     }

@@ -23,6 +23,7 @@ use dlock_contract::engine::{guarded, not_forked, poll_guarded};
 use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Session, Standing};
 
 use crate::events::observe::Event;
+use crate::events::spans::LockSpan;
 use crate::hold::loss::LossListener;
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release::{self, ReleaseOutcome};
@@ -46,6 +47,7 @@ pub struct Guard {
     handed_over: bool,
     /// Present if the enclosing call owns the hold. Listens for its loss.
     joined: Option<Box<LossListener>>,
+    span: LockSpan,
     #[cfg(debug_assertions)]
     use_seen: dropped_at_once::Use,
 }
@@ -56,6 +58,7 @@ impl Guard {
             held: Held(tenure),
             handed_over: false,
             joined: None,
+            span: LockSpan::default(),
             #[cfg(debug_assertions)]
             use_seen: dropped_at_once::Use::default(),
         }
@@ -66,6 +69,13 @@ impl Guard {
         let mut guard = Self::new(tenure.clone());
         (guard.joined, guard.handed_over) = (Some(Box::new(LossListener::new(tenure))), true);
         guard
+    }
+
+    /// Begins the span of the hold. Our own thread begins none, for a caller that sleeps: that caller does it when it wakes.
+    pub(crate) fn begin_span(&mut self) {
+        if self.span.is_none() && !self.is_joined() {
+            self.span = LockSpan::hold(&self.held.0.label);
+        }
     }
 
     /// The caller gets it now.
@@ -144,13 +154,20 @@ impl Guard {
 
 /// Releases in place a hold that was just checked. Its outcome is what happened to this hold, not what the store knows
 /// by now. If the returned future is dropped, also before its first poll, our thread releases.
-pub(crate) async fn finish(guard: Guard) -> Result<()> {
+pub(crate) async fn finish(mut guard: Guard) -> Result<()> {
     if guard.is_joined() {
         return guard.held.check();
     }
     // In a child after `fork` the hold is a copy, and the lock is the parent's.
     not_forked().map_err(|error| guard.0.named(error))?;
+    let span = std::mem::take(&mut guard.span);
     let tenure = guard.hand_over();
+    let ended = end(&tenure).await;
+    span.held(ended.as_ref().err().map_or("released", |error| error.kind().as_str()));
+    ended
+}
+
+async fn end(tenure: &Arc<Tenure>) -> Result<()> {
     match guarded(release::in_place(tenure.clone())).await {
         ReleaseOutcome::Released | ReleaseOutcome::Unknown => {
             // Of a hold that was lost at the last moment the observers have heard already.
@@ -174,6 +191,7 @@ impl Drop for Guard {
             }
             #[cfg(debug_assertions)]
             self.use_seen.end(&self.held.0.label);
+            self.span.held(if self.held.0.is_held() { "released" } else { "lost" });
             release::later(self.held.0.clone());
         }
     }
@@ -308,7 +326,7 @@ impl Held {
 impl fmt::Debug for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held")
-            .field("key", self.key())
+            .field("key", &self.0.label.shown_key())
             .field("backend", &self.backend())
             .field("token", &self.0.hold.token)
             .field("held", &self.0.is_held())

@@ -165,7 +165,7 @@ pub(crate) fn chain() -> impl Iterator<Item = Arc<Tenure>> {
 
 /// The names of these locks, shortened for errors.
 pub(crate) fn held_keys() -> Vec<String> {
-    chain().take(8).map(|tenure| tenure.hold.claim.key.as_str().chars().take(128).collect()).collect()
+    chain().take(8).map(|tenure| tenure.label.shown_key().chars().take(128).collect()).collect()
 }
 
 /// Runs `poll`, the body of a call or a part of it, inside of the call's holds.

@@ -91,7 +91,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     }
     match answer {
         Err(error) => {
-            tenure.shared.events.tell(&tenure.label, &Event::ReleaseFailed { reason: error.to_string().into() });
+            tenure.shared.events.tell(&tenure.label, &Event::release_failed(&tenure.named(error)));
             // `on_drop` goes out of scope, and our thread tries again. The end of the hold is reported here, not there.
             on_drop.report = ReleaseReport::Nothing;
         }
@@ -183,7 +183,7 @@ fn report_end(tenure: &Tenure, report: ReleaseReport, held: Duration, tried: boo
         events.send(&tenure.label, event);
     }
     if let (Err(error), false) = (answer, tried) {
-        events.send(&tenure.label, Event::ReleaseFailed { reason: error.to_string().into() });
+        events.send(&tenure.label, Event::release_failed(&tenure.named(error.again())));
     }
 }
 

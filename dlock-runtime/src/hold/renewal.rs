@@ -260,8 +260,8 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
         }
         Err(error) => {
             let remaining = tenure.valid_until().since(now);
-            let reason = error.to_string().into();
-            tenure.shared.events.send(&tenure.label, Event::RenewalFailed { reason, remaining });
+            let event = Event::renewal_failed(&tenure.named(error), remaining);
+            tenure.shared.events.send(&tenure.label, event);
             let pause = cadence.min(remaining / 4).max(Duration::from_millis(20));
             now.after(pause.mul_f64(0.5 + fastrand::f64() / 2.0))
         }

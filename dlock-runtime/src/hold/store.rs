@@ -14,12 +14,14 @@ use crate::hold::circuit_breaker::{CONCLUSIVE, CircuitBreaker};
 use crate::hold::cleanup::Cleanups;
 use crate::hold::findings::Findings;
 use crate::queue::LocalQueue;
+use crate::site::StoreLabel;
 
 /// A backend under the name it was installed with.
 // Aligned: see `Shared`.
 #[repr(align(128))]
 pub(crate) struct Store {
     pub(crate) name: Arc<str>,
+    pub(crate) label: Arc<StoreLabel>,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queue: Arc<LocalQueue>,
     pub(crate) breaker: Arc<CircuitBreaker>,
@@ -52,7 +54,10 @@ impl Store {
         let cleanups = Arc::new(Cleanups::new(clock, &breaker));
         let (queue, jobs, clock) = (Arc::default(), jobs.clone(), clock.clone());
         let (findings, is_watched) = (Findings::default(), AtomicBool::new(false));
-        Self { name: name.into(), backend, queue, breaker, findings, cleanups, jobs, clock, is_watched }
+        let name = Arc::<str>::from(name);
+        let (kind, host) = (backend.profile().kind, backend.host().map(Into::into));
+        let label = Arc::new(StoreLabel { name: name.clone(), kind, host });
+        Self { name, label, backend, queue, breaker, findings, cleanups, jobs, clock, is_watched }
     }
 
     /// Whether both are one backend, which may be installed under several names. Two backends may also be clients of one

@@ -5,20 +5,20 @@ mod neighbours;
 mod scheduled;
 
 use std::borrow::Cow;
+use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::{SoleThread, line, margin};
-use dlock_contract::{
-    BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, HoldId, LockKey, LossCause, Result, Validity,
-};
+use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
 use once_cell::race::OnceBox;
 
 use self::end_plan::EndPlan;
 pub(crate) use self::end_plan::Ending;
 use self::neighbours::Neighbours;
+use crate::events::lines::line_of;
 use crate::hold::listeners::LossListeners;
 use crate::hold::renewal_schedule::{Duties, on_tick};
 use crate::hold::session_watch::SessionWatch;
@@ -28,7 +28,6 @@ use crate::queue::{CohortState, Turn};
 use crate::site::Label;
 
 /// One hold from its grant to its end. Shared by the guard, the renewal schedule and the scope of the enclosing call.
-#[derive(Debug)]
 pub(crate) struct Tenure {
     pub(crate) hold: Hold,
     /// The lock that the key of its claim is in the store.
@@ -299,7 +298,7 @@ impl Tenure {
 
     pub(crate) fn fence(&self) -> Result<Fence> {
         match self.hold.token {
-            Some(token) => Ok(Fence::new(self.lock.clone(), token)),
+            Some(token) => Ok(Fence::new(self.lock.clone(), token).sensitive(self.label.is_sensitive())),
             None => Err(self.error(
                 ErrorKind::Unsupported { need: "a store with fencing tokens".into() },
                 "this store gives no fencing tokens",
@@ -314,10 +313,9 @@ impl Tenure {
         if self.broken.set(Box::new(record)).is_err() {
             return;
         }
-        let (label, hold) = (self.label.clone(), HoldId::of(&self.hold.claim.owner));
+        let label = self.label.clone();
         line(move || {
-            let (name, key, backend) = (label.name(), label.template(), label.backend());
-            tracing::warn!(target: "dlock", name, key, backend, %hold, record = record_text, "an operator has broken this hold");
+            line_of!(warn, label, record = record_text, "an operator has broken this hold");
         });
     }
 
@@ -344,7 +342,18 @@ impl Tenure {
 
     /// Adds the key and the store to an error.
     pub(crate) fn named(&self, error: Error) -> Error {
-        error.with_key(self.hold.claim.key.as_str()).with_backend(&self.store.name)
+        let key = self.hold.claim.key.as_str();
+        error.with_key_or_hash(key, self.label.is_sensitive()).with_backend(&self.store.name)
+    }
+}
+
+impl fmt::Debug for Tenure {
+    /// Shows no sensitive key.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tenure")
+            .field("label", &self.label)
+            .field("hold", &self.label.hold_id())
+            .finish_non_exhaustive()
     }
 }
 

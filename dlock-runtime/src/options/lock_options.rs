@@ -35,6 +35,8 @@ pub struct Options {
     pub on_lost: OnLost,
     /// Whether the body uses the fencing token.
     pub fence: bool,
+    /// Whether the log and errors show a hash in the place of the key.
+    pub sensitive: bool,
 }
 
 impl Options {
@@ -58,6 +60,7 @@ impl Options {
         record: false,
         on_lost: OnLost::Cancel,
         fence: false,
+        sensitive: false,
     };
 }
 
@@ -83,6 +86,7 @@ pub(crate) struct Resolved {
     pub(crate) min_hold: Option<Duration>,
     /// Whether the run is recorded, if the store can do that.
     pub(crate) record: bool,
+    pub(crate) sensitive: bool,
 }
 
 /// Four places can set an option. A setting from outside of the code ([`Tuning`]) wins over the call, the call over its
@@ -151,6 +155,7 @@ impl Options {
             retry_pauses: retry.backoff.unwrap_or(RETRY_PAUSES),
             min_hold: self.min_hold,
             record: self.record || self.once_per.is_some(),
+            sensitive: self.sensitive,
         };
         self.check(&resolved)?;
         Ok(resolved)
@@ -268,6 +273,7 @@ impl Options {
         add("timeout", self.timeout.map(time));
         add("min_hold", self.min_hold.map(time));
         add("once_per", self.once_per.map(period));
+        add("sensitive", self.sensitive.then(|| "yes".to_owned()));
         settings
     }
 }

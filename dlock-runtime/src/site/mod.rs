@@ -9,11 +9,12 @@ pub(crate) mod key_list;
 
 use std::borrow::Cow;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Key, Mode};
+use dlock_contract::engine::{KeyBuf, key_hash};
+use dlock_contract::{Claim, HoldId, Key, Mode, Owner};
 
 use crate::options::{Options, Otherwise, Wait};
 
@@ -134,15 +135,35 @@ impl<T: AsRef<str> + ?Sized> IsName for T {
     }
 }
 
-/// The label of a lock in metrics and logs: the site, the key's template and the backend. Each has few values; a
-/// rendered key would have one for every order.
+/// The label of a lock in metrics: the site, the key's template and the backend. Each has few values; a rendered key would have
+/// one for every order. So only the log gets the key.
 #[derive(Clone)]
 pub struct Label {
     call_site: CallSite,
-    backend: Arc<str>,
-    /// The kind of the store, in one word.
-    store: &'static str,
+    store: Arc<StoreLabel>,
     mode: Mode,
+    lock: LockOfLabel,
+    is_sensitive: bool,
+}
+
+/// A store, as labels and log lines name it.
+#[derive(Debug)]
+pub(crate) struct StoreLabel {
+    /// The name under which it is installed.
+    pub(crate) name: Arc<str>,
+    /// Its kind, in one word. Empty if it could not be opened.
+    pub(crate) kind: &'static str,
+    /// See [`Backend::host`](dlock_contract::Backend::host).
+    pub(crate) host: Option<Box<str>>,
+}
+
+/// The lock that a label is about, as far as it is known.
+#[derive(Clone)]
+pub(crate) enum LockOfLabel {
+    /// The store was not opened yet, so the key has no namespace.
+    Key(Arc<str>),
+    /// The claim for it, and the token of a hold that this process has passed on to it.
+    Claim(Arc<Claim>, Option<NonZeroU64>),
 }
 
 #[derive(Clone)]
@@ -203,8 +224,45 @@ impl Label {
         }
     }
 
-    pub(crate) const fn new(call_site: CallSite, backend: Arc<str>, store: &'static str, mode: Mode) -> Self {
-        Self { call_site, backend, store, mode }
+    pub(crate) const fn new(call_site: CallSite, store: Arc<StoreLabel>, options: &Options, lock: LockOfLabel) -> Self {
+        Self { call_site, store, mode: options.mode, lock, is_sensitive: options.sensitive }
+    }
+
+    /// The lock is held by this claim. The token is that of a hold that was passed on to it.
+    pub(crate) fn held_by(&mut self, claim: Arc<Claim>, passed_on: Option<NonZeroU64>) {
+        self.lock = LockOfLabel::Claim(claim, passed_on);
+    }
+
+    /// The key, or its hash if the key is sensitive: for log lines and for the texts of errors.
+    pub(crate) fn shown_key(&self) -> Cow<'_, str> {
+        let key = match &self.lock {
+            LockOfLabel::Key(key) => key,
+            LockOfLabel::Claim(claim, _) => claim.key.as_str(),
+        };
+        if self.is_sensitive { key_hash(key).into() } else { key.into() }
+    }
+
+    /// Whether errors and log lines show a hash in the place of the key.
+    pub(crate) const fn is_sensitive(&self) -> bool {
+        self.is_sensitive
+    }
+
+    /// The id of the hold, or of the hold that a grant would make.
+    pub(crate) fn hold_id(&self) -> Option<HoldId> {
+        match &self.lock {
+            LockOfLabel::Key(_) => None,
+            LockOfLabel::Claim(claim, None) => Some(HoldId::of(&claim.owner)),
+            LockOfLabel::Claim(claim, Some(token)) => Some(id_of_passed(&claim.owner, *token)),
+        }
+    }
+
+    /// The host and the port of the store.
+    pub(crate) fn host(&self) -> Option<&str> {
+        self.store.host.as_deref()
+    }
+
+    pub(crate) fn store_label(&self) -> &Arc<StoreLabel> {
+        &self.store
     }
 
     /// The annotated function's path, or the name given to the attribute or the builder.
@@ -225,13 +283,13 @@ impl Label {
     /// The name under which the backend is installed.
     #[must_use]
     pub fn backend(&self) -> &str {
-        &self.backend
+        &self.store.name
     }
 
     /// The kind of the store in one word, such as `redis`. Empty if the store could not be opened.
     #[must_use]
-    pub const fn store(&self) -> &'static str {
-        self.store
+    pub fn store(&self) -> &'static str {
+        self.store.kind
     }
 
     /// The mode in which the lock is wanted or held.
@@ -239,6 +297,14 @@ impl Label {
     pub const fn mode(&self) -> Mode {
         self.mode
     }
+}
+
+/// The id of a hold for one of the callers to which this process has passed it on. Each has its own, so that nobody breaks the
+/// hold of a later caller with it.
+pub(crate) fn id_of_passed(owner: &Owner, token: NonZeroU64) -> HoldId {
+    let mut owner = *owner.as_bytes();
+    owner.iter_mut().zip(token.get().to_be_bytes()).for_each(|(byte, other)| *byte ^= other);
+    HoldId::of(&Owner::from_bytes(owner))
 }
 
 impl fmt::Debug for Label {

@@ -1,9 +1,10 @@
 //! Leadership: campaigning, the term, resigning.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use dlock_contract::Fencing;
-use dlock_runtime::{Clock, ErrorKind, HoldId, Key, LockKey, LossCause};
+use dlock_runtime::{Clock, Election, ErrorKind, HoldId, Key, LockKey, LossCause};
 
 use crate::acquire::neighbours;
 use crate::support::{LONG, Op, SECOND, World, calm, is_free, test};
@@ -22,6 +23,26 @@ fn a_leadership_lasts_longer_than_the_default_max_hold() {
         leadership.check().unwrap();
         assert!(leadership.remaining() > TTL / 3);
         leadership.resign().await.unwrap();
+    });
+}
+
+/// Metrics and the log have the name of the election, and observers see the candidate.
+#[test]
+fn an_election_is_known_by_its_name_and_a_leader_by_its_candidate() {
+    test(async {
+        let world = World::new();
+        let leads = async |election: Election, noted: &str| {
+            let leadership = election.campaign().await.unwrap();
+            let note = world.registry.held()[0].note.clone();
+            assert!(note.site().unwrap().starts_with(noted), "{note}");
+            leadership.resign().await.unwrap();
+        };
+        leads(world.registry.elect("billing").candidate("web-3"), "web-3").await;
+        leads(world.registry.elect("billing"), "dlock-runtime/tests/core/elect.rs:").await;
+        leads(world.registry.elect(Key::text("shard:").value(&7)), "dlock-runtime/tests/core/elect.rs:").await;
+        let labels: BTreeSet<_> = world.events.all().into_iter().map(|(label, _)| label).collect();
+        let names = ["billing [billing] on m", "shard:<> [shard:<>] on m"];
+        assert_eq!(labels, names.map(str::to_owned).into());
     });
 }
 

@@ -81,6 +81,10 @@ impl Dialect for MySql {
         &self.words
     }
 
+    fn host(&self) -> String {
+        format!("{:?}", self.server)
+    }
+
     fn shedlock(&self) -> Option<&ShedlockWords> {
         self.shedlock.as_ref()
     }

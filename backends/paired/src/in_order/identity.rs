@@ -5,6 +5,12 @@ use dlock_contract::{Backend, Error, Identity, Key, LockKey, Result};
 use crate::in_order::{InOrder, PairKind};
 
 impl InOrder {
+    /// Where both stores are.
+    pub(crate) fn host(&self) -> Option<String> {
+        let hosts: Vec<_> = [self.first.host(), self.second.host()].into_iter().flatten().collect();
+        (!hosts.is_empty()).then(|| hosts.join(" and "))
+    }
+
     /// The lock's identity in the second store, with its names in both stores.
     pub(crate) fn identify(&self, key: &LockKey) -> Result<Identity> {
         let (first, second) = (self.first.identify(key)?, self.second.identify(key)?);

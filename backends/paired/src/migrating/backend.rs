@@ -20,6 +20,10 @@ impl Backend for Migrating {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        self.stores.host()
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         self.stores.identify(key)
     }

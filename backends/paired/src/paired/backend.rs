@@ -16,6 +16,10 @@ impl Backend for Paired {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        self.stores.host()
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         self.stores.identify(key)
     }

@@ -121,6 +121,10 @@ impl Dialect for Postgres {
         &self.words
     }
 
+    fn host(&self) -> String {
+        format!("{:?}", self.server)
+    }
+
     fn shedlock(&self) -> Option<&ShedlockWords> {
         self.shedlock.as_ref()
     }

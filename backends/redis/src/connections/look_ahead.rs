@@ -33,7 +33,7 @@ impl Connections {
         let (sender, receiver) = oneshot::channel();
         let (number, look) = (latest.number + 1, receiver.shared());
         *latest = Latest { number, look: Some(look.clone()) };
-        let (quarantine, clock, place) = (self.quarantine.clone(), self.clock.clone(), format!("{:?}", self.target));
+        let (quarantine, clock) = (self.quarantine.clone(), self.clock.clone());
         // Weak: the look keeps no connection open.
         let looked_at = Arc::downgrade(connection);
         let then = move |answer: Option<Value>| {
@@ -45,7 +45,7 @@ impl Connections {
                 Some(answer) => {
                     let last = match History::read(answer) {
                         Some(history) if history.is_primary => {
-                            quarantine.heard(history, clock.now(), &place);
+                            quarantine.heard(history, clock.now());
                             now.as_nanos()
                         }
                         Some(_) => {

@@ -133,7 +133,7 @@ impl Connections {
         if let Some(about @ [server, ..]) = answers.get(1..=QUESTIONS.len()) {
             self.compare_and_delete.look_at([server]);
             if let Some(seen) = ServerDescription::read(about) {
-                self.quarantine.met(seen, self.clock.now(), &self.target);
+                self.quarantine.met(seen, self.clock.now());
             }
         }
         self.was_open.store(true, Ordering::Relaxed);

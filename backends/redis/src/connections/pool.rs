@@ -62,7 +62,7 @@ impl Connections {
         let store = STORES.fetch_add(1, Ordering::Relaxed);
         Self {
             store,
-            quarantine: Arc::new(Quarantine::new(&target.settings)),
+            quarantine: Arc::new(Quarantine::new(&target.settings, format!("{target:?}"))),
             compare_and_delete: CompareAndDelete::default(),
             target,
             clock,

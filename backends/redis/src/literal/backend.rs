@@ -19,6 +19,10 @@ impl Backend for Literal {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        self.redis.host()
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         Ok(Identity::of(&key.literal()?))
     }

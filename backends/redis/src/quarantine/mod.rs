@@ -4,6 +4,7 @@
 //! would give two callers the same lock. In a cluster only the slots of that server wait; otherwise each failover of one
 //! server would stop all locks (ADR 0014).
 
+pub(crate) mod announced;
 pub(crate) mod history;
 pub(crate) mod rules;
 pub(crate) mod server;

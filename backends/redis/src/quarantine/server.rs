@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use ::redis::Value;
-use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, Result};
 
+use crate::quarantine::announced::Announced;
 use crate::quarantine::history::{History, Life, ServerDescription, may_evict};
 use crate::quarantine::rules::{Rules, in_quarantine};
 use crate::quarantine::shards::Shards;
@@ -20,6 +20,8 @@ use crate::quarantine::suspicion::Suspicion;
 use crate::reply::fault;
 use crate::reply::fault::evicts;
 use crate::url::settings::Settings;
+
+const MAY_HAVE_LOST: &str = "Redis may have lost locks; it grants none until the earlier ones have ended";
 
 /// The quarantine of one server, or of the servers of one cluster.
 pub(crate) struct Quarantine {
@@ -35,10 +37,13 @@ pub(crate) struct Quarantine {
     evicts: AtomicBool,
     /// The servers of a cluster.
     pub(crate) shards: Shards,
+    /// The server, as the log names it.
+    place: String,
+    announced: Announced,
 }
 
 impl Quarantine {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    pub(crate) fn new(settings: &Settings, place: String) -> Self {
         Self {
             rules: Rules::new(settings),
             failed_over: AtomicU64::new(0),
@@ -47,6 +52,8 @@ impl Quarantine {
             known: Mutex::default(),
             evicts: AtomicBool::new(false),
             shards: Shards::default(),
+            place,
+            announced: Announced::default(),
         }
     }
 
@@ -56,18 +63,18 @@ impl Quarantine {
     }
 
     /// Notes which server a new connection has led to.
-    pub(crate) fn met(&self, seen: ServerDescription, now: BootInstant, place: &impl std::fmt::Debug) {
+    pub(crate) fn met(&self, seen: ServerDescription, now: BootInstant) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let suspicion = self.suspicion_of(known.as_ref(), &seen, now);
         self.evicts.store(self.rules.refuses(&seen, self.evicts()), Ordering::Relaxed);
         let first = known.replace(Life { run_id: seen.run_id, history: seen.history.name, met: now }).is_none();
         drop(known);
         self.suspect(suspicion);
-        self.tell(suspicion, now, first, place);
+        self.tell(suspicion, now, first);
     }
 
     /// Notes what the server says of its history, over a connection that has stayed open.
-    pub(crate) fn heard(&self, history: History, now: BootInstant, place: &impl std::fmt::Debug) {
+    pub(crate) fn heard(&self, history: History, now: BootInstant) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(life) = known.as_mut() else { return };
         let promoted = history.was_begun_since(life);
@@ -76,22 +83,15 @@ impl Quarantine {
         if promoted {
             let suspicion = self.rules.after_failover(now);
             self.suspect(suspicion);
-            self.tell(suspicion, now, false, place);
+            self.tell(suspicion, now, false);
         }
     }
 
-    fn tell(&self, suspicion: Suspicion, now: BootInstant, first: bool, place: &impl std::fmt::Debug) {
+    fn tell(&self, suspicion: Suspicion, now: BootInstant, first: bool) {
         let Some(until) = self.rules.until(suspicion).filter(|until| *until > now) else { return };
-        let wait = until.since(now);
-        let (what, place) = (
-            if first {
-                "Redis has started a moment ago; it grants no lock yet (restart_guard)"
-            } else {
-                "Redis may have lost locks; it grants none until the earlier ones have ended"
-            },
-            format!("{place:?}"),
-        );
-        line(move || tracing::warn!(place, ?wait, "{what}"));
+        let text =
+            if first { "Redis has started a moment ago; it grants no lock yet (restart_guard)" } else { MAY_HAVE_LOST };
+        self.announced.begins(&self.place, until.since(now), text);
     }
 
     /// Whether the server may evict locks, by its last answer.
@@ -112,7 +112,9 @@ impl Quarantine {
 
     /// Notes that another server has taken the place of the one that granted.
     pub(crate) fn replaced(&self, now: BootInstant) {
-        self.suspect(self.rules.after_failover(now));
+        let suspicion = self.rules.after_failover(now);
+        self.suspect(suspicion);
+        self.tell(suspicion, now, false);
     }
 
     fn suspect(&self, suspicion: Suspicion) {
@@ -150,8 +152,11 @@ impl Quarantine {
         let Some(until) = self.rules.until(suspicion) else { return Ok(()) };
         let left = until.since(now());
         if left.is_zero() {
+            self.announced.is_over(&self.place, "Redis grants locks again: those that it may have lost have ended");
             return Ok(());
         }
+        // A longer ttl makes the guard longer, also one that was over.
+        self.announced.begins(&self.place, left, MAY_HAVE_LOST);
         Err(in_quarantine(left))
     }
 }

@@ -17,12 +17,14 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ::redis::Value;
 use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, Result};
 
 use crate::layout::slots::SLOTS;
+use crate::quarantine::announced::Announced;
 use crate::quarantine::history::{Life, QUESTIONS, ServerDescription};
 use crate::quarantine::rules::{Rules, in_quarantine};
 use crate::quarantine::suspicion::Suspicion;
@@ -69,6 +71,7 @@ struct ShardServer {
     suspicion: Suspicion,
     /// Whether it may evict locks. Then it may not grant any.
     evicts: bool,
+    announced: Announced,
 }
 
 impl Shards {
@@ -184,10 +187,19 @@ impl Shards {
         }
         let moving = state.moving.range((slot, 0)..=(slot, usize::MAX));
         let next = moving.filter_map(|(_, at)| state.servers.get(*at));
-        let suspicions = owner.into_iter().chain(next).map(|server| server.suspicion);
-        let Some(until) = rules.until(suspicions.fold(Suspicion::default(), Suspicion::or)) else { return Ok(()) };
-        let left = until.since(now());
-        if left.is_zero() { Ok(()) } else { Err(in_quarantine(left)) }
+        let suspects =
+            owner.into_iter().chain(next).filter_map(|server| Some((server, rules.until(server.suspicion)?)));
+        let mut suspects = suspects.peekable();
+        if suspects.peek().is_none() {
+            return Ok(());
+        }
+        let (now, mut longest) = (now(), Duration::ZERO);
+        for (server, until) in suspects {
+            let left = until.since(now);
+            server.tell(left);
+            longest = longest.max(left);
+        }
+        if longest.is_zero() { Ok(()) } else { Err(in_quarantine(longest)) }
     }
 
     fn state(&self) -> MutexGuard<'_, ShardsState> {
@@ -262,14 +274,19 @@ impl ShardServer {
         let found = self.suspicion.or(suspicion);
         let is_new = std::mem::replace(&mut self.suspicion, found) != found;
         if let Some(wait) = rules.until(found).map(|until| until.since(now)).filter(|wait| is_new && !wait.is_zero()) {
-            let server = self.address.clone();
-            line(move || {
-                tracing::warn!(
-                    server,
-                    ?wait,
-                    "a server of the Redis Cluster may have lost locks; it grants none until the earlier ones have ended"
-                );
-            });
+            self.tell(wait);
+        }
+    }
+
+    /// Its guard lasts for this time, or is over.
+    fn tell(&self, left: Duration) {
+        if left.is_zero() {
+            let text = "a server of the Redis Cluster grants locks again: those that it may have lost have ended";
+            self.announced.is_over(&self.address, text);
+        } else {
+            let text =
+                "a server of the Redis Cluster may have lost locks; it grants none until the earlier ones have ended";
+            self.announced.begins(&self.address, left, text);
         }
     }
 }

@@ -18,6 +18,10 @@ impl Backend for Redisson {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(format!("{:?}", self.connections.target))
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         Ok(Identity::of(&key.literal()?))
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use dlock::{Clock, ErrorKind, Registry, Wait};
 use dlock_contract::{Attempt, Backend, BootInstant};
 use dlock_testkit::holds::{claim, token};
-use dlock_testkit::{lateness, text_of};
+use dlock_testkit::{Log, lateness, text_of};
 use fastrand::Rng;
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, seed, win};
@@ -31,6 +31,11 @@ async fn nodes_without_votes_are_not_ready() {
 
 #[tokio::test]
 async fn a_node_has_no_vote_until_the_longest_ttl_after_its_start() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _logs = tracing::subscriber::set_default(subscriber);
+    let lines_with = |text: &str| log.text().lines().filter(|line| line.contains(text)).count();
     let cluster = Cluster::forgetful("?max_ttl=6s");
     let started = Instant::now();
     let redlock = cluster.open().await;
@@ -40,6 +45,9 @@ async fn a_node_has_no_vote_until_the_longest_ttl_after_its_start() {
     cluster.assert_empty_within(SLACK).await;
     let hold = win(&redlock, &claim("k", MAX_TTL), GUARD + SLACK).await;
     assert!(started.elapsed() + SECOND > MAX_TTL, "voted after {:?}", started.elapsed());
+    // A minority may not have answered yet.
+    assert!((3..=5).contains(&lines_with("it has no vote until")), "{}", log.text());
+    assert!((3..=5).contains(&lines_with("votes again")), "{}", log.text());
     redlock.release(&hold).await.unwrap();
     // Two of them may be without a vote.
     cluster.restart([0, 1]);

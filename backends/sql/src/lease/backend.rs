@@ -19,6 +19,10 @@ impl<D: Dialect> Backend for LeaseRow<D> {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(self.context.dialect.host())
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         let row = self.context.row_name(key)?;
         Ok(match self.context.dialect.shedlock() {

@@ -21,6 +21,10 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(self.shared.context.dialect.host())
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         let context = &self.shared.context;
         let id = context.lock_of(key)?.name.id;

@@ -22,6 +22,10 @@ impl<D: RowDialect> Backend for RowLock<D> {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(self.shared.context.dialect.host())
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity> {
         let shared = &self.shared;
         let row = shared.table.key_of(shared.kind, key)?;

@@ -69,7 +69,7 @@ impl Registry {
     #[track_caller]
     pub fn elect(&self, name: impl Into<Key>) -> Election {
         // The hold of a leader is meant to be long.
-        let lock = self.lock(name).max_hold(LONGEST).wait(Wait::Forever).with_fence();
+        let lock = self.lock(name).named_by_key().max_hold(LONGEST).wait(Wait::Forever).with_fence();
         Election { lock, namespace: None, candidate: None, poll: POLL }
     }
 }
@@ -100,7 +100,7 @@ impl Election {
     /// place in the source. Observers see the host and the process id in any case.
     pub fn candidate(mut self, name: impl Into<String>) -> Self {
         let name = name.into();
-        self.lock = self.lock.name(&name);
+        self.lock = self.lock.noted(&*name);
         self.candidate = Some(name);
         self
     }

@@ -144,6 +144,28 @@ impl<K> Lock<K> {
         self
     }
 
+    /// The log and errors show a hash in the place of the key and its values: `sha256:` and 16 hexadecimal digits, the same in
+    /// all processes. The key stays readable in the store, in listings and by [`Held::key`](crate::Held::key). Default: the
+    /// key is shown.
+    ///
+    /// ```
+    /// # use dlock_runtime::{Key, Wait};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), dlock_runtime::Error> {
+    /// # let registry = dlock_runtime::Registry::new();
+    /// # registry.install("memory", dlock_memory::Memory::new())?;
+    /// let patient = || registry.lock(Key::text("patient:").value("Ann Lee")).sensitive().wait(Wait::None);
+    /// let guard = patient().acquire().await?;
+    /// let busy = patient().acquire().await.unwrap_err();
+    /// assert!(busy.key().unwrap().starts_with("sha256:") && !busy.to_string().contains("Ann"));
+    /// # guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn sensitive(mut self) -> Self {
+        self.options.sensitive = true;
+        self
+    }
+
     /// The name in events and in the note: any text. Default: the place in the source where the lock was made.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();

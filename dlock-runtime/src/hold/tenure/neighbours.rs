@@ -2,10 +2,11 @@
 
 use std::sync::{MutexGuard, PoisonError};
 
-use dlock_contract::{HoldId, Owner};
+use dlock_contract::HoldId;
 
 use super::Tenure;
 use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
+use crate::site::id_of_passed;
 
 /// The relation of a hold to its neighbours: the other callers of this process that want the key.
 #[derive(Debug)]
@@ -70,11 +71,10 @@ impl Tenure {
     /// The id of the hold as this process shows it. Of a hold that was passed on each caller has its own, so that nobody
     /// breaks the hold of a later caller with it.
     pub(crate) fn id(&self) -> HoldId {
-        let mut owner = *self.hold.claim.owner.as_bytes();
-        if let Some(token) = self.hold.token.filter(|_| self.was_passed_on()) {
-            owner.iter_mut().zip(token.get().to_be_bytes()).for_each(|(byte, other)| *byte ^= other);
+        match self.hold.token.filter(|_| self.was_passed_on()) {
+            Some(token) => id_of_passed(&self.hold.claim.owner, token),
+            None => HoldId::of(&self.hold.claim.owner),
         }
-        HoldId::of(&Owner::from_bytes(owner))
     }
 
     /// From now on no other caller of this process gets the hold. False if this caller has it no more.

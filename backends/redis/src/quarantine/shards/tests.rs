@@ -1,6 +1,7 @@
 //! Servers of a cluster that restart, fail over, and give each other slots.
 
 use dlock_contract::Clock;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use super::*;
 use crate::quarantine::history::{History, ServerDescription};
@@ -21,7 +22,7 @@ impl Cluster {
     }
 
     fn with(settings: Settings) -> Self {
-        let quarantine = Quarantine::new(&settings);
+        let quarantine = Quarantine::new(&settings, String::new());
         quarantine.rules.asks_for(SECOND * 7);
         let clock = Clock::manual();
         clock.advance(SECOND * 1000);
@@ -256,4 +257,25 @@ fn a_young_replica_that_takes_over_counts_as_failed_over_and_not_as_restarted() 
         cluster.tells(&[(99, "r"), (16_383, "b")], "r", "1", 3, false);
         assert_eq!(cluster.grants(0), free);
     }
+}
+
+#[test]
+fn the_guard_of_each_server_says_when_it_begins_and_when_it_is_over() {
+    let log = dlock_testkit::Log::default();
+    let writer = log.clone();
+    let lines_to_log = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone());
+    let _logs = lines_to_log.set_default();
+    let cluster = Cluster::new();
+    let ranges = [(8191, "a"), (16_383, "b")];
+    cluster.tells(&ranges, "a", "first", 500, false);
+    cluster.tells(&ranges, "b", "other", 500, false);
+    cluster.clock.advance(SECOND * 10);
+    cluster.tells(&ranges, "a", "second", 0, false);
+    assert!(!cluster.grants(0) && cluster.grants(9000));
+    cluster.clock.advance(SECOND * 9);
+    (0..3).for_each(|_| assert!(cluster.grants(0) && cluster.grants(9000)));
+    let text = log.text();
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("server=\"a:6379\"")), "{text}");
+    assert!(lines[0].contains("grants none") && lines[1].contains("grants locks again"), "{text}");
 }

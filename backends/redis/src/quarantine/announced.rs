@@ -1,0 +1,29 @@
+//! The two log lines of a guard: it begins, and it is over.
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use dlock_contract::engine::line;
+
+/// Whether the log has the begin of a guard, and not its end yet.
+#[derive(Default)]
+pub struct Announced(AtomicBool);
+
+impl Announced {
+    /// The server grants nothing for this time, or for longer if a lock with a longer ttl is asked for.
+    pub fn begins(&self, server: impl Display, wait: Duration, text: &'static str) {
+        if !self.0.swap(true, Ordering::Relaxed) {
+            let server = server.to_string();
+            line(move || tracing::warn!(server, ?wait, "{text}"));
+        }
+    }
+
+    /// The server grants. Costs a load if no begin was told.
+    pub fn is_over(&self, server: impl Display, text: &'static str) {
+        if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
+            let server = server.to_string();
+            line(move || tracing::warn!(server, "{text}"));
+        }
+    }
+}

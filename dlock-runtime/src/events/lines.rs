@@ -1,0 +1,63 @@
+//! The log lines of single locks.
+
+use crate::events::observe::Event;
+use crate::site::Label;
+
+/// A line about one lock: its name, its key, its store with host and port, and the id of its hold. Of a sensitive key it shows
+/// the hash.
+macro_rules! line_of {
+    ($level:ident, $label:expr, $($line:tt)*) => {
+        tracing::$level!(
+            target: "dlock",
+            name = $label.name(),
+            key = %$label.shown_key(),
+            backend = $label.backend(),
+            host = $label.host(),
+            hold = $label.hold_id().map(tracing::field::display),
+            $($line)*
+        )
+    };
+}
+pub(crate) use line_of;
+
+/// A line at this level if it is told, else at the level debug.
+macro_rules! line_at {
+    ($level:ident if $is_told:expr, $label:expr, $($line:tt)*) => {
+        if $is_told {
+            line_of!($level, $label, $($line)*);
+        } else {
+            line_of!(debug, $label, $($line)*);
+        }
+    };
+}
+
+/// Writes the line of an event, if it has one.
+pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
+    match event {
+        Event::Asked | Event::Renewed { .. } => {}
+        Event::Acquired { waited, attempts } => line_of!(debug, label, ?waited, attempts, "acquired"),
+        Event::GivenUp { waited } => line_of!(debug, label, ?waited, "given up"),
+        Event::Busy => line_of!(debug, label, "busy"),
+        Event::AlreadyRun => line_of!(debug, label, "already run"),
+        Event::TimedOut { waited, attempts } => line_of!(debug, label, ?waited, attempts, "timed out"),
+        Event::Failed { kind, reason, code, waited } => {
+            line_at!(warn if is_told, label, kind = kind.as_str(), %reason, code = code.as_deref(), ?waited, "failed");
+        }
+        Event::Released { held } => line_of!(debug, label, ?held, "released"),
+        Event::Lost { cause, held } => line_at!(error if is_told, label, ?cause, ?held, "lost"),
+        Event::RenewalFailed { reason, code, remaining } => {
+            line_of!(debug, label, %reason, code = code.as_deref(), ?remaining, "renewal failed");
+        }
+        Event::ReleaseFailed { reason, code } => {
+            line_of!(debug, label, %reason, code = code.as_deref(), "release failed");
+        }
+        Event::NotSettled { kind, held } => line_of!(error, label, kind = kind.as_str(), ?held, "not settled"),
+        Event::OptionsIgnored { options, holder } => {
+            line_of!(debug, label, %options, %holder, "joined a hold, which keeps its own options");
+        }
+        Event::OrderCycle { elsewhere } => {
+            line_of!(warn, label, here = label.place(), %elsewhere, "two locks are taken in opposite orders");
+        }
+        Event::NearExpiry { remaining } => line_at!(warn if is_told, label, ?remaining, "near expiry"),
+    }
+}

@@ -1,0 +1,189 @@
+//! The log lines about locks: each names the lock, its key, its store with host and port, and its hold. Of a key that is
+//! `sensitive` neither the log nor an error shows more than a hash.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
+
+use std::error::Error as StdError;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use dlock::backends::memory::Memory;
+use dlock::{Error, ErrorKind, Key, Lock, Registry, Wait, distributed_lock};
+use dlock_testkit::servers::{self, Instance, shared};
+use dlock_testkit::{Log, wait_until};
+use sqlx::Connection;
+
+/// The lines of dlock and its stores, at every level. Those of client libraries belong to other people.
+fn log() -> &'static Log {
+    static LOG: LazyLock<Log> = LazyLock::new(|| {
+        let log = Log::default();
+        let writer = log.clone();
+        let filter = "dlock=trace,dlock_redis=trace,dlock_sqlite=trace,dlock_runtime=trace,dlock_contract=trace";
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_writer(move || writer.clone()).init();
+        log
+    });
+    &LOG
+}
+
+/// Waits until there is a line for each word, with all of these texts in it: lines of our own thread come later.
+async fn wait_for_lines(of: &[&str], words: &[&str]) {
+    let is_in = |word: &&str| {
+        let is_wanted = |line: &str| of.iter().all(|text| line.contains(text)) && line.contains(word);
+        log().text().lines().any(is_wanted)
+    };
+    let what = format!("lines of {of:?} with {words:?}");
+    if wait_until(&what, async || words.iter().all(is_in)).await.is_err() {
+        panic!("no {what} in:\n{}", log().text());
+    }
+}
+
+/// All that can happen to one lock, and its errors.
+async fn story(registry: &Registry, backend: &'static str, make: impl Fn() -> Lock) -> Vec<Error> {
+    let mut errors = Vec::new();
+    let guard = make().acquire().await.unwrap();
+    errors.push(make().wait(Wait::None).acquire().await.unwrap_err());
+    errors.push(make().wait(Wait::UpTo(Duration::from_millis(50))).acquire().await.unwrap_err());
+    // The error names what its caller holds.
+    let outer = registry.lock("outer").backend(backend);
+    let circle = outer.run(|_| async { make().wait(Wait::UpTo(Duration::from_millis(50))).acquire().await });
+    errors.push(circle.await.unwrap().unwrap_err());
+    let fence = guard.fence().unwrap();
+    let shown = format!("{guard:?} {fence:?}");
+    guard.release().await.unwrap();
+    errors.push(make().run(|_| async { make().acquire().await }).await.unwrap().unwrap_err());
+    let held = make().run(|_| async {
+        let taken = registry.lock("taken").backend(backend).acquire().await.unwrap();
+        let wait = Wait::UpTo(Duration::from_millis(50));
+        let error = dlock::inherit(registry.lock("taken").backend(backend).wait(wait).acquire()).await.unwrap_err();
+        drop(taken);
+        error
+    });
+    errors.push(held.await.unwrap());
+    let broken = make().acquire().await.unwrap();
+    let id = make().holders().await.unwrap().holders[0].id.unwrap();
+    assert!(make().break_hold(id).by("alice").because("web-3 hangs").await.unwrap());
+    errors.push(broken.release().await.unwrap_err());
+    let newer = make().acquire().await.unwrap();
+    let mut conn = sqlx::SqliteConnection::connect("sqlite::memory:").await.unwrap();
+    dlock::fenced::sqlite::prepare(&mut conn).await.unwrap();
+    dlock::fenced::sqlite::admit(&mut conn, &newer.fence().unwrap(), "resource").await.unwrap();
+    errors.push(dlock::fenced::sqlite::admit(&mut conn, &fence, "resource").await.unwrap_err());
+    newer.release().await.unwrap();
+    errors.push(make().backend("nobody").acquire().await.unwrap_err());
+    errors.push(make().ttl(Duration::from_nanos(1)).acquire().await.unwrap_err());
+    errors.push(Error::outage(shown));
+    errors
+}
+
+/// The errors with all of their causes, as anybody may print them.
+fn printed(errors: &[Error]) -> String {
+    let mut text = String::new();
+    for error in errors {
+        let chain = std::iter::successors(Some(error as &dyn StdError), |&error| error.source());
+        chain.for_each(|error| text += &format!("{error}\n{error:?}\n"));
+    }
+    text
+}
+
+async fn registry() -> Registry {
+    let registry = Registry::new();
+    registry.install("memory", Memory::new()).unwrap();
+    registry.connect("redis", &shared().redis().unwrap()).await.unwrap();
+    registry.configure(|defaults| defaults.namespace = format!("log{:08x}", fastrand::u32(..))).unwrap();
+    registry
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_line_about_a_lock_names_its_key_its_store_and_its_hold() {
+    log();
+    let registry = registry().await;
+    let url = shared().redis().unwrap();
+    let host = url.trim_start_matches("redis://").trim_end_matches('/').to_owned();
+    for backend in ["memory", "redis"] {
+        let make = || registry.lock(Key::text("shown:").value("Bob Ray")).backend(backend).name("stock-keeper");
+        let errors = story(&registry, backend, make).await;
+        assert!(printed(&errors[..1]).contains("shown:<Bob%20Ray>"), "{}", printed(&errors));
+        let mut of = vec!["name=\"stock-keeper\"", "key=dl1:log", ":shown:<Bob%20Ray>", " hold="];
+        let (backend, host) = (format!("backend=\"{backend}\""), format!("host=\"{host}"));
+        of.push(&backend);
+        if backend.contains("redis") {
+            of.push(&host);
+        }
+        let words = ["acquired", "busy", "timed out", "released", "lost", "an operator has broken this hold"];
+        wait_for_lines(&of, &words).await;
+        wait_for_lines(&of, &["waited=", "held=", "record=\"by=alice"]).await;
+    }
+    wait_for_lines(&["key=\"shown:<Bob%20Ray>\"", "by=alice"], &["this process has broken a hold"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sensitive_key_is_in_no_line_and_in_no_error() {
+    log();
+    let registry = registry().await;
+    for backend in ["memory", "redis"] {
+        let key = || Key::text("patient:").value("Ann Lee").and_text(":").value(&471_100_815_u64);
+        let make = || registry.lock(key()).backend(backend).sensitive();
+        let errors = story(&registry, backend, make).await;
+        let note = {
+            let _guard = make().acquire().await.unwrap();
+            make().holders().await.unwrap().note().unwrap().to_string()
+        };
+        // printf %s 'patient:<Ann%20Lee>:<471100815>' | sha256sum | cut -c1-16
+        let hash = "sha256:0ff897bd380f0273";
+        wait_for_lines(
+            &[&format!("backend=\"{backend}\""), &format!("key={hash}")],
+            &["acquired", "lost", "timed out"],
+        )
+        .await;
+        let text = printed(&errors) + &note;
+        assert!(errors[0].key() == Some(hash) && text.contains(&format!("itself holds {hash}")), "{text}");
+        for part in ["patient", "Ann", "Lee", "471100815"] {
+            assert!(!text.contains(part), "{part} in {text}");
+        }
+    }
+    let log = log().text();
+    let line = log.lines().find(|line| ["patient", "Ann", "Lee", "471100815"].iter().any(|part| line.contains(part)));
+    assert_eq!(line, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lines_of_an_outage_name_the_host() {
+    log();
+    let registry = Registry::new();
+    let server = Instance::start(servers::Redis::default()).unwrap();
+    registry.connect("down", &server.url()).await.unwrap();
+    server.kill9().unwrap();
+    let lock = registry.lock(Key::text("outage:").value("Eve Poe")).backend("down").wait(Wait::None);
+    let error = lock.acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
+    let host = format!("host=\"127.0.0.1:{}", server.port());
+    wait_for_lines(&["backend=\"down\"", &host, "reason="], &["WARN dlock: the store fails"]).await;
+    wait_for_lines(&["key=dl1:default:outage:<Eve%20Poe>", &host, "kind=\"outage\"", "waited="], &["failed"]).await;
+}
+
+#[distributed_lock(key = "citizen:<name>", sensitive, backend = "attribute", wait = "none")]
+async fn sensitive(name: &str) -> Result<(), Error> {
+    other_call(name).await
+}
+
+/// By default the key is shown.
+#[distributed_lock(key = "citizen:<name>", backend = "attribute", wait = "none", reentrant = false)]
+async fn other_call(name: &str) -> Result<(), Error> {
+    Ok(())
+}
+
+#[distributed_lock(key = "citizen:<name>", sensitive, backend = "attribute", wait = "none")]
+async fn nested(name: &str) -> Result<(), Error> {
+    sensitive(name).await
+}
+
+#[tokio::test]
+async fn the_attribute_hides_a_key_that_is_sensitive_and_no_other() {
+    dlock::install("attribute", Memory::new()).unwrap();
+    let shown = sensitive("Cyd Fox").await.unwrap_err();
+    assert!(matches!(shown.kind(), ErrorKind::WouldDeadlock) && shown.key().unwrap().contains("Cyd%20Fox"), "{shown}");
+    let hidden = nested("Dee Roe").await.unwrap_err();
+    assert!(hidden.key().unwrap().starts_with("sha256:") && !hidden.to_string().contains("Dee"), "{hidden}");
+    let told = dlock::explain().to_string();
+    let hidden = told.lines().filter(|line| line.split_whitespace().eq(["sensitive", "yes"])).count();
+    assert_eq!(hidden, 2, "{told}");
+}
