@@ -30,11 +30,12 @@
 //! # }
 //! ```
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::mem::Discriminant;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::Mode;
 use dlock_runtime::{Event, Label, Observer};
 use metrics::{Counter, Gauge, Histogram, Unit};
 
@@ -48,7 +49,22 @@ const OTHER: &str = "other";
 /// An observer that counts. Install one in each registry, with [`observe`](crate::observe); a second one counts everything twice.
 ///
 /// It may be installed while locks are held, but then the gauges lack those.
-pub struct Metrics(RwLock<HashMap<Box<str>, Vec<Arc<Series>>>>);
+pub struct Metrics {
+    /// By a hash of the lock's name. Series are only added, so an event finds its own without a lock.
+    series: Box<[Chain; CHAINS]>,
+    /// The number of names, for the one that adds.
+    names: Mutex<usize>,
+}
+
+const CHAINS: usize = 256;
+
+/// All series of some names.
+type Chain = OnceLock<Box<Node>>;
+
+struct Node {
+    series: Series,
+    next: Chain,
+}
 
 impl Metrics {
     /// Describes the metrics to the exporter that is installed.
@@ -66,27 +82,54 @@ impl Metrics {
         metrics::describe_histogram!("dlock_renewal_lease_left_ratio", share);
         metrics::describe_counter!("dlock_failed_releases_total", count, "Releases that failed.");
         metrics::describe_counter!("dlock_unsettled_total", count, "Bodies whose work was not made final.");
-        Self(RwLock::default())
+        Self { series: Box::new([const { OnceLock::new() }; CHAINS]), names: Mutex::default() }
     }
 
-    fn series(&self, label: &Label) -> Arc<Series> {
-        let found = |all: &HashMap<Box<str>, Vec<Arc<Series>>>| {
-            let of_name = all.get(label.name()).or_else(|| all.get(OTHER).filter(|_| all.len() >= MOST_NAMES))?;
-            of_name.iter().find(|series| series.is_of(label)).cloned()
-        };
-        if let Some(series) = found(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
-            return series;
+    fn series(&self, label: &Label) -> &Series {
+        match find(self.chain(label.name()), |series| series.is_of(label.name(), label)) {
+            Ok(series) => series,
+            Err(_) => self.add(label),
         }
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(series) = found(&all) {
-            return series;
-        }
-        let is_known = all.contains_key(label.name()) || all.len() < MOST_NAMES;
-        let name = if is_known { label.name() } else { OTHER };
-        let series = Arc::new(Series::new(name, label));
-        all.entry(name.into()).or_default().push(series.clone());
-        series
     }
+
+    fn chain(&self, name: &str) -> &Chain {
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        let (words, rest) = name.as_bytes().as_chunks();
+        let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+        let hash = rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
+        &self.series[(hash >> 32) as usize % CHAINS]
+    }
+
+    #[cold]
+    fn add(&self, label: &Label) -> &Series {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = find(self.chain(label.name()), |series| *series.name == *label.name()).is_ok();
+        let name = if is_known || *names < MOST_NAMES { label.name() } else { OTHER };
+        let mut chain = self.chain(name);
+        if find(chain, |series| *series.name == *name).is_err() {
+            *names += 1;
+        }
+        loop {
+            match find(chain, |series| series.is_of(name, label)) {
+                Ok(series) => return series,
+                Err(end) => {
+                    end.get_or_init(|| Box::new(Node { series: Series::new(name, label), next: OnceLock::new() }));
+                    chain = end;
+                }
+            }
+        }
+    }
+}
+
+/// The series that fits, or the end of its chain.
+fn find(mut chain: &Chain, fits: impl Fn(&Series) -> bool) -> Result<&Series, &Chain> {
+    while let Some(node) = chain.get() {
+        if fits(&node.series) {
+            return Ok(&node.series);
+        }
+        chain = &node.next;
+    }
+    Err(chain)
 }
 
 impl Default for Metrics {
@@ -139,9 +182,10 @@ impl Observer for Metrics {
 
 /// The handles of one lock in one store. A handle that is kept costs a fraction of one that is looked up.
 struct Series {
+    name: Box<str>,
     backend: Box<str>,
     store: &'static str,
-    mode: &'static str,
+    mode: Discriminant<Mode>,
     labels: Vec<metrics::Label>,
     waiting: Gauge,
     held: Gauge,
@@ -162,9 +206,10 @@ impl Series {
             metrics::Label::from_static_parts("mode", label.mode().as_str()),
         ];
         Self {
+            name: name.into(),
             backend: label.backend().into(),
             store: label.store(),
-            mode: label.mode().as_str(),
+            mode: std::mem::discriminant(&label.mode()),
             waiting: metrics::gauge!("dlock_waiting", labels.clone()),
             held: metrics::gauge!("dlock_held", labels.clone()),
             acquired: metrics::counter!("dlock_acquisitions_total", with(&labels, "outcome", "acquired")),
@@ -177,8 +222,12 @@ impl Series {
         }
     }
 
-    fn is_of(&self, label: &Label) -> bool {
-        *self.backend == *label.backend() && self.store == label.store() && self.mode == label.mode().as_str()
+    fn is_of(&self, name: &str, label: &Label) -> bool {
+        // By its address: two texts of one kind would only make two handles of the same series.
+        self.mode == std::mem::discriminant(&label.mode())
+            && std::ptr::eq(self.store, label.store())
+            && *self.name == *name
+            && *self.backend == *label.backend()
     }
 
     /// The call has ended without the lock.

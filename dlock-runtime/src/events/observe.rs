@@ -6,9 +6,9 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
@@ -142,11 +142,10 @@ pub trait Observer: Send + Sync + 'static {
     fn on_event(&self, label: &Label, event: &Event);
 }
 
-/// The observers of one registry.
+/// The observers and the log of one registry.
 pub(crate) struct Events {
     clock: Clock,
-    observers: RwLock<Vec<Arc<dyn Observer>>>,
-    has_observers: AtomicBool,
+    observers: Observers,
     panics: AtomicU64,
     /// The number of events for which the observers' thread was too slow.
     dropped: AtomicU64,
@@ -164,8 +163,7 @@ impl Events {
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
-            observers: RwLock::default(),
-            has_observers: AtomicBool::new(false),
+            observers: Observers::default(),
             panics: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             observers_thread: OnceLock::new(),
@@ -174,8 +172,11 @@ impl Events {
     }
 
     pub(crate) fn add(&self, observer: Arc<dyn Observer>) {
-        self.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer);
-        self.has_observers.store(true, Ordering::Release);
+        self.observers.add(observer);
+    }
+
+    pub(crate) fn has_observers(&self) -> bool {
+        self.observers.all().next().is_some()
     }
 
     /// How many times an observer has panicked, and how many events were dropped because observers were slow.
@@ -192,11 +193,7 @@ impl Events {
             return self.send(label, event.clone());
         }
         caught(|| self.trace(label, event));
-        if !self.has_observers.load(Ordering::Acquire) {
-            return;
-        }
-        let observers = self.observers.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for observer in observers {
+        for observer in self.observers.all() {
             if caught(|| observer.on_event(label, event)).is_none() {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
@@ -205,7 +202,7 @@ impl Events {
 
     /// Sends an event that the log does not have, on the caller's thread.
     pub(crate) fn tell_observers(self: &Arc<Self>, label: &Label, event: &Event) {
-        if self.has_observers.load(Ordering::Acquire) {
+        if self.has_observers() {
             self.tell(label, event);
         }
     }
@@ -227,7 +224,7 @@ impl Events {
 
     /// Sends an event that the log does not have, of our own thread.
     pub(crate) fn send_to_observers(self: &Arc<Self>, label: &Label, event: Event) {
-        if self.has_observers.load(Ordering::Acquire) {
+        if self.has_observers() {
             self.send(label, event);
         }
     }
@@ -280,11 +277,35 @@ impl Events {
     }
 }
 
+/// A list to which observers are only added. Each event reads it without a lock and without a copy.
+#[derive(Default)]
+struct Observers(OnceLock<Box<Node>>);
+
+struct Node {
+    observer: Arc<dyn Observer>,
+    next: Observers,
+}
+
+impl Observers {
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn Observer>> {
+        std::iter::successors(self.0.get(), |node| node.next.0.get()).map(|node| &node.observer)
+    }
+
+    fn add(&self, observer: Arc<dyn Observer>) {
+        let (mut end, mut node) = (self, Box::new(Node { observer, next: Self::default() }));
+        // Another thread may add one too.
+        while let Err(refused) = end.0.set(node) {
+            node = refused;
+            let Some(before) = end.0.get() else { return };
+            end = &before.next;
+        }
+    }
+}
+
 impl Drop for Events {
     fn drop(&mut self) {
         // The last hold of a registry that was dropped may end on our thread.
-        let observers = std::mem::take(self.observers.get_mut().unwrap_or_else(PoisonError::into_inner));
-        drop_elsewhere(observers);
+        drop_elsewhere(std::mem::take(&mut self.observers));
     }
 }
 
