@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use dlock_contract::engine::KeyBuf;
 use dlock_contract::{BootInstant, Result};
+use dlock_values::LONGEST;
 
-use super::acquisition::SHORTEST_BOUND;
+use super::acquisition::{SHORTEST_BOUND, asked};
 use super::wait::wait_end;
 use crate::acquire::lazy::LazyStore;
 use crate::acquire::request::Request;
@@ -36,7 +37,12 @@ impl OpensFirst {
             Err(error) => {
                 let label = Label::new(request.call_site.clone(), lazy.name.clone(), "", request.options.mode);
                 let events = &request.context.shared().events;
-                events.tell_observers(&label, &Event::Asked);
+                let once_per = request.options.once_per.as_ref();
+                let resolved = request.options.resolve(&request.context.defaults());
+                // Options that contradict each other may be the error.
+                let (wait, max_hold) =
+                    resolved.map_or((Wait::None, LONGEST), |options| (options.wait, options.max_hold));
+                events.tell_observers(&label, &asked(wait, max_hold, once_per));
                 let event = Event::Failed { kind: error.kind().clone(), reason: error.message().into() };
                 events.tell(&label, &event);
                 Err(error.with_key(&key.0).with_backend(&lazy.name))

@@ -15,6 +15,7 @@ use crate::acquire::joined::tell_ignored;
 use crate::acquire::lazy::Found;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
+use crate::events::observe::{Event, GrantWay};
 use crate::guard::Guard;
 use crate::guard::scope;
 use crate::options::Options;
@@ -102,6 +103,8 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &lock), |list| list.holding(&lock));
     let kind = store.backend.profile().kind;
     let label = Label::new(request.call_site, store.name.clone(), kind, request.options.mode);
+    // Only an election needs a token in any case.
+    let label = label.of_election(request.options.fence);
     if let Some(outer) = outer {
         let covers = request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode);
         let separate = separate_effect(&request.options);
@@ -117,6 +120,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         if let Some(option) = separate.filter(|_| covers) {
             text += &format!(", and a call with {option} cannot join the hold");
         }
+        shared.events.tell_observers(&label, &Event::Deadlock { kind: ErrorKind::WouldDeadlock });
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
     // For a list of keys it is noted once.
@@ -158,6 +162,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         attempts: 0,
         turn: None,
         passed: false,
+        way: GrantWay::Request,
         counted: false,
         reported: Reported::default(),
         must_abandon: false,

@@ -7,3 +7,4 @@
 pub(crate) mod observe;
 pub(crate) mod outage_log;
 pub(crate) mod shutdown;
+pub(crate) mod store_event;

@@ -12,9 +12,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
-use dlock_contract::{Clock, ErrorKind, LossCause};
+use dlock_contract::{BootInstant, Clock, ErrorKind, LossCause};
 
 use crate::events::outage_log::{Failed, OutageLog};
+use crate::events::store_event::{StoreEvent, StoreLabel};
 use crate::site::Label;
 
 /// An event of one lock.
@@ -24,7 +25,14 @@ pub enum Event {
     /// A call asks for the lock. Exactly one further event says how that ends: [`Acquired`](Self::Acquired), [`Busy`](Self::Busy),
     /// [`AlreadyRun`](Self::AlreadyRun), [`TimedOut`](Self::TimedOut), [`Failed`](Self::Failed) or [`GivenUp`](Self::GivenUp).
     /// A call that joins the hold of an enclosing call asks for nothing. Not in the log.
-    Asked,
+    Asked {
+        /// The longest wait; `None` for a call that does not wait, or waits without end.
+        wait: Option<Duration>,
+        /// The longest hold; `None` for a leadership without one.
+        max_hold: Option<Duration>,
+        /// The period of `once_per`.
+        once_per: Option<Duration>,
+    },
     /// The caller dropped the call before its end, as a `select!` or a timeout does.
     GivenUp {
         /// From the call to the drop.
@@ -37,6 +45,10 @@ pub enum Event {
         waited: Duration,
         /// How many times the store was asked.
         attempts: u32,
+        /// The way on which the lock came to this caller.
+        way: GrantWay,
+        /// The fencing token, if the store gives one. Of an election it is the term.
+        token: Option<u64>,
     },
     /// Another owner held it, and the caller did not want to wait.
     Busy,
@@ -97,6 +109,17 @@ pub enum Event {
         /// From the grant to the end of the body.
         held: Duration,
     },
+    /// A run of a task that is recorded (`once_per`, or `record`) has succeeded, and the store has noted it. Not in the log.
+    Succeeded {
+        /// The time of the record, in milliseconds since 1970.
+        at_ms: u64,
+    },
+    /// The call was refused, because it and other calls would have waited for each other, or it for itself. If the call had
+    /// asked for the lock, [`Failed`](Self::Failed) follows. Not in the log.
+    Deadlock {
+        /// [`ErrorKind::WouldDeadlock`], or [`ErrorKind::Conflict`] if the store has found it.
+        kind: ErrorKind,
+    },
     /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for
     /// each pair, in debug builds only.
     OrderCycle {
@@ -116,6 +139,33 @@ pub enum Event {
         /// How much is left.
         remaining: Duration,
     },
+}
+
+/// The way on which a lock came to its holder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum GrantWay {
+    /// The caller has asked the store for it.
+    Request,
+    /// A caller of this process has asked for it with the release of its own hold.
+    Release,
+    /// A caller of this process has passed its hold on (`cohort`). The store was not asked.
+    Cohort,
+    /// The store has granted it to the first of its wait queue.
+    Queue,
+}
+
+impl GrantWay {
+    /// The way in one word, for labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Release => "release",
+            Self::Cohort => "cohort",
+            Self::Queue => "queue",
+        }
+    }
 }
 
 /// Receives events. An observer may be slow or panic. Panics are caught and counted; the lock is not affected.
@@ -140,6 +190,16 @@ pub enum Event {
 pub trait Observer: Send + Sync + 'static {
     /// Receives one event. The label carries the key's template, never a rendered key.
     fn on_event(&self, label: &Label, event: &Event);
+
+    /// Receives one event of a store. Default: ignores it.
+    fn on_store_event(&self, store: &StoreLabel, event: &StoreEvent) {
+        let _ = (store, event);
+    }
+
+    /// Receives how many events were dropped since it was last told, because observers were too slow. Default: ignores it.
+    fn on_dropped(&self, events: u64) {
+        let _ = events;
+    }
 }
 
 /// The observers and the log of one registry.
@@ -149,7 +209,7 @@ pub(crate) struct Events {
     panics: AtomicU64,
     /// The number of events for which the observers' thread was too slow.
     dropped: AtomicU64,
-    observers_thread: OnceLock<Option<SyncSender<(Label, Event)>>>,
+    observers_thread: OnceLock<Option<SyncSender<Told>>>,
     outages: OutageLog,
 }
 
@@ -186,18 +246,45 @@ impl Events {
 
     /// Sends an event on the caller's thread.
     pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
-        if DEFERRED.try_with(|deferred| deferred.keep(self, label, event)).is_ok() {
+        if DEFERRED.try_with(|deferred| deferred.keep(self, Told::Lock(label.clone(), event.clone()))).is_ok() {
             return;
         }
         if is_ours() {
             return self.send(label, event.clone());
         }
         caught(|| self.trace(label, event));
+        self.each(|observer| observer.on_event(label, event));
+    }
+
+    /// Sends an event of a store, which the log does not have.
+    pub(crate) fn tell_of_store(self: &Arc<Self>, store: &StoreLabel, event: &StoreEvent) {
+        if !self.has_observers() {
+            return;
+        }
+        let told = || Told::Store(store.clone(), event.clone());
+        if DEFERRED.try_with(|deferred| deferred.keep(self, told())).is_ok() {
+            return;
+        }
+        if is_ours() { self.put(told()) } else { self.each(|observer| observer.on_store_event(store, event)) }
+    }
+
+    fn tell_again(self: &Arc<Self>, told: &Told) {
+        match told {
+            Told::Lock(label, event) => self.tell(label, event),
+            Told::Store(store, event) => self.tell_of_store(store, event),
+        }
+    }
+
+    fn each(&self, tell: impl Fn(&dyn Observer)) {
         for observer in self.observers.all() {
-            if caught(|| observer.on_event(label, event)).is_none() {
+            if caught(|| tell(&**observer)).is_none() {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+
+    pub(crate) fn now(&self) -> BootInstant {
+        self.clock.now()
     }
 
     /// Sends an event that the log does not have, on the caller's thread.
@@ -215,8 +302,12 @@ impl Events {
 
     /// Sends an event of our own thread, through the observers' thread.
     pub(crate) fn send(self: &Arc<Self>, label: &Label, event: Event) {
+        self.put(Told::Lock(label.clone(), event));
+    }
+
+    fn put(self: &Arc<Self>, told: Told) {
         let sender = self.observers_thread.get_or_init(|| self.start());
-        let sent = sender.as_ref().is_some_and(|sender| sender.try_send((label.clone(), event)).is_ok());
+        let sent = sender.as_ref().is_some_and(|sender| sender.try_send(told).is_ok());
         if !sent {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -257,20 +348,27 @@ impl Events {
                 false
             }
             Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,
-            Event::Asked | Event::GivenUp { .. } | Event::Renewed { .. } => false,
+            Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } => false,
             _ => true,
         };
         trace(label, event, is_told);
     }
 
-    fn start(self: &Arc<Self>) -> Option<SyncSender<(Label, Event)>> {
-        let (sender, receiver) = sync_channel::<(Label, Event)>(4096);
+    fn start(self: &Arc<Self>) -> Option<SyncSender<Told>> {
+        let (sender, receiver) = sync_channel::<Told>(4096);
         // Weak, so that the thread ends with its registry.
         let events = Arc::downgrade(self);
         let run = move || {
-            while let Ok((label, event)) = receiver.recv() {
+            let mut known = 0;
+            while let Ok(told) = receiver.recv() {
                 let Some(events) = events.upgrade() else { return };
-                events.tell(&label, &event);
+                events.tell_again(&told);
+                // An event is dropped while many others wait here, so each drop is told soon.
+                let dropped = events.dropped.load(Ordering::Relaxed);
+                if dropped > known {
+                    events.each(|observer| observer.on_dropped(dropped - known));
+                    known = dropped;
+                }
             }
         };
         std::thread::Builder::new().name("dlock-events".into()).spawn(run).ok().map(|_| sender)
@@ -316,8 +414,14 @@ tokio::task_local!(static DEFERRED: DeferredEvents);
 #[derive(Clone, Default)]
 pub(crate) struct DeferredEvents(Arc<Mutex<Vec<DeferredEvent>>>);
 
-/// The sender, the label and the event.
-type DeferredEvent = (Arc<Events>, Label, Event);
+type DeferredEvent = (Arc<Events>, Told);
+
+/// An event on its way to another thread.
+#[derive(Clone)]
+enum Told {
+    Lock(Label, Event),
+    Store(StoreLabel, StoreEvent),
+}
 
 impl DeferredEvents {
     /// Keeps the events that are sent while this future is polled.
@@ -328,12 +432,11 @@ impl DeferredEvents {
     /// Sends the events that were kept.
     pub(crate) fn tell(self) {
         let deferred = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        deferred.iter().for_each(|(events, label, event)| events.tell(label, event));
+        deferred.iter().for_each(|(events, told)| events.tell_again(told));
     }
 
-    fn keep(&self, events: &Arc<Events>, label: &Label, event: &Event) {
-        let deferred = (events.clone(), label.clone(), event.clone());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(deferred);
+    fn keep(&self, events: &Arc<Events>, told: Told) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((events.clone(), told));
     }
 }
 
@@ -356,10 +459,10 @@ macro_rules! line_at {
 fn trace(label: &Label, event: &Event, is_told: bool) {
     let (name, key, backend) = (label.name(), label.template(), label.backend());
     match event {
-        Event::Acquired { waited, attempts } => {
+        Event::Acquired { waited, attempts, .. } => {
             tracing::debug!(target: "dlock", name, key, backend, ?waited, attempts, "acquired");
         }
-        Event::Asked | Event::Renewed { .. } => {}
+        Event::Asked { .. } | Event::Renewed { .. } | Event::Succeeded { .. } | Event::Deadlock { .. } => {}
         Event::GivenUp { waited } => {
             tracing::debug!(target: "dlock", name, key, backend, ?waited, "given up");
         }

@@ -143,6 +143,7 @@ pub struct Label {
     /// The kind of the store, in one word.
     store: &'static str,
     mode: Mode,
+    is_election: bool,
 }
 
 #[derive(Clone)]
@@ -204,7 +205,18 @@ impl Label {
     }
 
     pub(crate) const fn new(call_site: CallSite, backend: Arc<str>, store: &'static str, mode: Mode) -> Self {
-        Self { call_site, backend, store, mode }
+        Self { call_site, backend, store, mode, is_election: false }
+    }
+
+    pub(crate) fn of_election(self, is_election: bool) -> Self {
+        Self { is_election, ..self }
+    }
+
+    /// Whether the lock is an election. Then [`template`](Self::template) is the election's name, and
+    /// [`name`](Self::name) the candidate's.
+    #[must_use]
+    pub const fn is_election(&self) -> bool {
+        self.is_election
     }
 
     /// The annotated function's path, or the name given to the attribute or the builder.
