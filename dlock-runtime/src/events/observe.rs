@@ -231,8 +231,10 @@ impl Events {
         }
     }
 
-    pub(crate) fn add(&self, observer: Arc<dyn Observer>) {
+    pub(crate) fn add(self: &Arc<Self>, observer: Arc<dyn Observer>) {
         self.observers.add(observer);
+        // Not at the first event: our own thread would start it in the middle of a release.
+        self.observers_thread.get_or_init(|| self.start());
     }
 
     pub(crate) fn has_observers(&self) -> bool {
