@@ -114,6 +114,9 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Self {
         describe();
+        // From zero, so that the first increase is seen as one.
+        metrics::counter!("dlock_dropped_events_total").increment(0);
+        metrics::counter!("dlock_fenced_writes_refused_total").increment(0);
         // Of the process, not of a registry: a second observer does not count it twice.
         dlock_contract::engine::listen_to_refused_writes(|| {
             metrics::counter!("dlock_fenced_writes_refused_total").increment(1);
