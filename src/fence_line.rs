@@ -73,7 +73,7 @@ impl Line<'_> {
             "the write carries token {}, and the row has a higher one, or is not there: the lock has gone to another holder",
             self.fence
         );
-        Err(Error::write_refused(&self.fence, self.fence.get() + 1, text))
+        Err(Error::write_refused(self.fence, self.fence.get() + 1, text))
     }
 }
 

@@ -121,12 +121,13 @@ impl Metrics {
         dlock_contract::engine::listen_to_refused_writes(|| {
             metrics::counter!("dlock_fenced_writes_refused_total").increment(1);
         });
-        let locks = Box::new([const { Chain::EMPTY }; CHAINS]);
-        Self { locks, names: Mutex::default(), stores: Chain::EMPTY, elections: Elections::default() }
+        let locks = Box::new([const { Chain::new() }; CHAINS]);
+        Self { locks, names: Mutex::default(), stores: Chain::new(), elections: Elections::default() }
     }
 
     fn of_lock(&self, label: &Label) -> &OfLock {
-        let found = self.chain(label.name()).find(|lock| lock.is_of(label.name(), label));
+        let name = label.name();
+        let found = self.chain(name).find(|lock| lock.is_of(name, label));
         found.unwrap_or_else(|| self.add(label))
     }
 

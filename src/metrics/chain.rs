@@ -10,7 +10,9 @@ struct Link<T> {
 }
 
 impl<T> Chain<T> {
-    pub(super) const EMPTY: Self = Self(OnceLock::new());
+    pub(super) const fn new() -> Self {
+        Self(OnceLock::new())
+    }
 
     pub(super) fn find(&self, fits: impl Fn(&T) -> bool) -> Option<&T> {
         self.search(fits).ok()
@@ -23,7 +25,7 @@ impl<T> Chain<T> {
                 Ok(value) => return value,
                 // Another thread may add one too. Then this one looks at it, and goes on behind it.
                 Err(end) => {
-                    end.0.get_or_init(|| Box::new(Link { value: make(), next: Self::EMPTY }));
+                    end.0.get_or_init(|| Box::new(Link { value: make(), next: Self::new() }));
                     chain = end;
                 }
             }

@@ -7,9 +7,12 @@ use dlock_runtime::{Event, Label};
 
 use super::{MOST_NAMES, OTHER};
 
-/// The leaderships of this process.
+/// How many candidates of this process lead each election: more than one while one follows another.
 #[derive(Default)]
-pub(super) struct Elections(Mutex<HashMap<(Box<str>, Box<str>), u32>>);
+pub(super) struct Elections(Mutex<HashMap<Election, u32>>);
+
+/// The names of the election and of the backend.
+type Election = (Box<str>, Box<str>);
 
 impl Elections {
     pub(super) fn count(&self, label: &Label, event: &Event) {

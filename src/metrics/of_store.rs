@@ -33,11 +33,12 @@ impl OfStore {
             metrics::Label::from_static_parts("store", label.store()),
         ];
         let [up, guarded] = [Flag::new("dlock_store_up"), Flag::new("dlock_store_guarded")];
-        Self { label: label.clone(), labels, requests: Chain::EMPTY, up, guarded }
+        Self { label: label.clone(), labels, requests: Chain::new(), up, guarded }
     }
 
     pub(super) fn is_of(&self, label: &StoreLabel) -> bool {
-        self.label == *label
+        // By the address, as for a lock.
+        std::ptr::eq(self.label.store(), label.store()) && self.label.backend() == label.backend()
     }
 
     pub(super) fn count(&self, event: &StoreEvent) {

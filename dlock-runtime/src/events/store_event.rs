@@ -169,7 +169,8 @@ pub(crate) struct Requesting<'a> {
 impl<'a> Requesting<'a> {
     /// `None` if nobody observes.
     pub(crate) fn begin(store: &'a ObservedStore, operation: Operation, since: BootInstant) -> Option<Self> {
-        store.events.has_observers().then_some(Self { store, operation, since, has_ended: false })
+        // Not `then_some`: it would make one in any case, and drop it.
+        store.events.has_observers().then(|| Self { store, operation, since, has_ended: false })
     }
 
     pub(crate) fn ended(mut self, outcome: RequestOutcome) {
