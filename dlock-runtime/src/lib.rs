@@ -24,7 +24,8 @@ pub use dlock_contract::{
     Backoff, Clock, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess,
     LockKey, LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
 };
-pub use events::observe::{Event, GrantWay, Observer};
+pub use events::event::{Event, GrantWay};
+pub use events::observe::Observer;
 pub use events::store_event::{Operation, RequestOutcome, StoreEvent, StoreLabel};
 pub use guard::guard_set::Guards;
 pub use guard::scope::{Inherit, current, current_locks, inherit};

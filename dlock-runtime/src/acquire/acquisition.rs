@@ -8,7 +8,7 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey
 use dlock_values::LONGEST;
 
 use crate::acquire::request::Parked;
-use crate::events::observe::{Event, GrantWay};
+use crate::events::event::{Event, GrantWay};
 use crate::events::shutdown::shut_down;
 use crate::guard::Guard;
 use crate::guard::holds::Holds;

@@ -10,7 +10,7 @@ use super::refused::{already_run, busy, timed_out};
 use super::turn::Received;
 use super::unpolled::watch;
 use crate::acquire::wait::{Pace, ask_again_at, news};
-use crate::events::observe::GrantWay;
+use crate::events::event::GrantWay;
 use crate::events::shutdown::shut_down;
 use crate::events::store_event::Operation;
 use crate::hold::abandon::abandon_later;

@@ -10,7 +10,7 @@ use super::acquisition::{SHORTEST_BOUND, asked};
 use super::wait::wait_end;
 use crate::acquire::lazy::LazyStore;
 use crate::acquire::request::Request;
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::events::shutdown::shut_down;
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::{Store, request_bound};

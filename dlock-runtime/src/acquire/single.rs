@@ -15,7 +15,7 @@ use crate::acquire::joined::tell_ignored;
 use crate::acquire::lazy::Found;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
-use crate::events::observe::{Event, GrantWay};
+use crate::events::event::{Event, GrantWay};
 use crate::guard::Guard;
 use crate::guard::scope;
 use crate::options::Options;

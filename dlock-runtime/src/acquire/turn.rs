@@ -8,7 +8,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{behind, in_words};
 use super::unpolled::undo;
-use crate::events::observe::GrantWay;
+use crate::events::event::GrantWay;
 use crate::events::shutdown::shut_down;
 use crate::events::store_event::Operation;
 use crate::hold::abandon::abandon_later;

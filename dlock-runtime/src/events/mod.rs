@@ -4,6 +4,7 @@
 //!
 //! May know sites; no store, no hold and no control flow: an observer that panics fails no lock.
 
+pub(crate) mod event;
 pub(crate) mod observe;
 pub(crate) mod outage_log;
 pub(crate) mod shutdown;

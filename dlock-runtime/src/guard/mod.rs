@@ -22,7 +22,7 @@ use std::time::Duration;
 use dlock_contract::engine::{guarded, not_forked, poll_guarded};
 use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Session, Standing};
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::events::store_event::Operation;
 use crate::hold::loss::LossListener;
 use crate::hold::loss_cause::cause_of_loss;

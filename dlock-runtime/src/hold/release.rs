@@ -8,7 +8,7 @@ use std::time::Duration;
 use dlock_contract::{Error, Expiry, LossCause, Released, Result};
 use futures::future::BoxFuture;
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::events::shutdown::Job;
 use crate::events::store_event::Operation;
 use crate::hold::abandon::not_of_the_parent;

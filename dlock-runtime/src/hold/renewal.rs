@@ -18,7 +18,7 @@ use futures::FutureExt;
 use futures::future::{join, join_all};
 use tokio::sync::oneshot;
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::events::store_event::{Operation, RequestOutcome, Requesting};
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release;
