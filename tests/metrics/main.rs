@@ -70,6 +70,24 @@ async fn a_guard_that_keeps_grants_back_is_seen() {
 }
 
 #[tokio::test]
+async fn a_request_that_its_caller_drops_is_given_up() {
+    let server = Instance::start(Redis::default()).unwrap();
+    let (values, registry) = (values(), Registry::new());
+    registry.observe(Metrics::new());
+    registry.connect("dropped", &server.url()).await.unwrap();
+    server.pause().unwrap();
+    let call = tokio::spawn(registry.lock("k").name("dropped").wait(Wait::Forever).acquire());
+    // This runtime has one thread, so by then the first poll is over, and the request is on its way.
+    wait_until("the call", async || values.gauge("dlock_waiting", &["lock=dropped"]) == 1.0).await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    let labels = ["backend=dropped", "operation=acquire", "outcome=given_up"];
+    assert_eq!(values.count("dlock_store_requests_total", &labels), 1);
+    assert_eq!(values.count("dlock_acquisitions_total", &["lock=dropped", "outcome=given_up"]), 1);
+    server.resume().unwrap();
+}
+
+#[tokio::test]
 async fn hand_overs_are_counted_by_their_way() {
     let (values, registry) = (values(), registry());
     let lock = || registry.lock("k").name("handed").wait(Wait::Forever).cohort(Some(Cohort { passes: 64, span: None }));
