@@ -1,6 +1,8 @@
 //! The fencing token as one line in a statement of the user's own.
 
-use dlock_contract::{Error, ErrorKind, Fence, Result};
+#[cfg(doc)]
+use dlock_contract::ErrorKind;
+use dlock_contract::{Error, Fence, Result};
 
 /// The fence as one line in an `UPDATE` of your own, on a column that keeps the highest token of the row's writers.
 ///
@@ -71,13 +73,13 @@ impl Line<'_> {
             "the write carries token {}, and the row has a higher one, or is not there: the lock has gone to another holder",
             self.fence
         );
-        Err(self.fence.named(Error::new(ErrorKind::FenceStale { seen: self.fence.get() + 1 }, text)))
+        Err(Error::write_refused(self.fence, self.fence.get() + 1, text))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use dlock_contract::{Key, LockKey};
+    use dlock_contract::{ErrorKind, Key, LockKey};
 
     use super::*;
 

@@ -35,12 +35,13 @@ pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};
 #[doc(hidden)]
 pub use dlock_runtime::__private;
 pub use dlock_runtime::{
-    BreakHold, Candidates, CarriesError, Cohort, Conflict, Defaults, Election, Event, Explained, Guard, Guards, Held,
-    HeldLock, Inherit, KeyList, Label, Leader, LeaderWatch, Leadership, ListedLock, Lock, LockAll, LockReturn, Locks,
-    LocksPage, Observer, OnLost, Outcome, Renew, Retry, SeenLeader, ShutdownReport, SiteInfo, SkipReturn, Skipped,
-    Tuning, Unusable, Wait, WaitedLock, assert_locked, break_lock, configure, current, current_locks, elect, explain,
-    held, holders, inherit, install, is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, locks,
-    observe, ready, set_default, shutdown, sites, verify, waited_for,
+    BreakHold, Candidates, CarriesError, Cohort, Conflict, Defaults, Election, Event, Explained, GrantWay, Guard,
+    Guards, Held, HeldLock, Inherit, KeyList, Label, Leader, LeaderWatch, Leadership, ListedLock, Lock, LockAll,
+    LockReturn, Locks, LocksPage, Observer, OnLost, Operation, Outcome, Renew, RequestOutcome, Retry, SeenLeader,
+    ShutdownReport, SiteInfo, SkipReturn, Skipped, StoreEvent, StoreLabel, Tuning, Unusable, Wait, WaitedLock,
+    assert_locked, break_lock, configure, current, current_locks, elect, explain, held, holders, inherit, install,
+    is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, locks, observe, ready, set_default,
+    shutdown, sites, verify, waited_for,
 };
 pub use openers::{backends, fenced};
 pub use registry::Registry;

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | `dlock_acquisitions_total` | counter | calls that have ended, by `outcome` |
 //! | `dlock_acquisition_seconds` | histogram | the time from the call to the grant |
+//! | `dlock_handovers_total` | counter | grants that the caller did not ask for itself, by `way`: `cohort` (a caller of this process passed its hold on), `release` (the release of a caller of this process asked for it), `queue` (the store granted it to the first of its wait queue) |
 //! | `dlock_waiting` | gauge | calls that have not ended, also those that wait for a neighbour of this process |
 //! | `dlock_held` | gauge | locks that this process holds |
 //! | `dlock_hold_seconds` | histogram | the time from the grant to the release or the loss |
@@ -12,12 +13,53 @@
 //! | `dlock_renewal_lease_left_ratio` | histogram | the share of the ttl that was left when a renewal was confirmed |
 //! | `dlock_failed_releases_total` | counter | releases that failed; the ttl frees the lock if no retry succeeds |
 //! | `dlock_unsettled_total` | counter | bodies whose work the store did not make final, or may not have made final |
+//! | `dlock_deadlocks_total` | counter | waits that were refused because they could not end, by `kind`: `would_deadlock`, `conflict` (found by the store); and `lock_order`, a pair of locks that is taken in two orders (debug builds) |
+//! | `dlock_wait_limit_seconds` | gauge | the `wait` of the last call that had one |
+//! | `dlock_max_hold_seconds` | gauge | the `max_hold` of the last call |
+//! | `dlock_once_per_seconds` | gauge | the period of a lock with `once_per` |
+//! | `dlock_once_per_asked_timestamp_seconds` | gauge | the Unix time at which this process first called such a lock |
+//! | `dlock_last_success_timestamp_seconds` | gauge | the Unix time of the last run in this process that has succeeded, of a lock with `once_per` or `record` |
 //!
-//! Times are in seconds. The outcome of an acquisition is `acquired`, `busy`, `already_run`, `timed_out`, `given_up` (the caller
-//! dropped the call), or the kind of its error, such as `outage`.
+//! Of an election (by the label `election`, its name; its acquisitions and holds are counted as those of every lock):
+//!
+//! | name | kind | of |
+//! | --- | --- | --- |
+//! | `dlock_leader` | gauge | 1 while this process leads, else 0 |
+//! | `dlock_leader_term` | gauge | the term (the fencing token) while this process leads, else 0 |
+//! | `dlock_leader_changes_total` | counter | terms that have begun in this process |
+//!
+//! Of a store:
+//!
+//! | name | kind | of |
+//! | --- | --- | --- |
+//! | `dlock_store_requests_total` | counter | requests to the store, by `operation` and `outcome` |
+//! | `dlock_store_request_seconds` | histogram | the time from a request to its answer, by `operation` |
+//! | `dlock_store_up` | gauge | 1 if the store has answered the last request, 0 if it did not |
+//! | `dlock_store_guarded` | gauge | 1 while a guard keeps grants back, as after a restart of Redis with `restart_guard` |
+//! | `dlock_breaks_total` | counter | holds that this process has broken, at the wish of an operator |
+//!
+//! Of the process, without labels:
+//!
+//! | name | kind | of |
+//! | --- | --- | --- |
+//! | `dlock_fenced_writes_refused_total` | counter | writes with an old fencing token that `dlock::fenced` has refused |
+//! | `dlock_dropped_events_total` | counter | events that are missing from the other metrics, because an observer was too slow |
+//!
+//! Times are in seconds. A histogram needs buckets: many exporters send quantiles otherwise, which no query can add up over
+//! processes, and which cost each record ten times as much. `docs/operations.md` has a set.
+//!
+//! The outcome of an acquisition is `acquired`, `busy`, `already_run`, `timed_out`, `given_up` (the caller dropped the call),
+//! or the kind of its error, such as `outage`. That of a request is `answered`, `guarded`, `given_up`, or the kind of its
+//! error; the operations are those of [`Operation`](crate::Operation). One request may cost several round trips, or share
+//! one with others.
 //!
 //! Labels: `lock` (the name of the lock, never a key), `backend` (the name under which the store is installed), `store` (its
-//! kind, such as `redis`; empty if it could not be opened) and `mode`. After 1000 names of locks, all further ones are `other`.
+//! kind, such as `redis`; empty if it could not be opened) and `mode`. After 1000 names of locks, all further ones are
+//! `other`; the same holds for the names of elections.
+//!
+//! The counters are exact: each call, each hold and each request is counted once, by its end. A process that is killed takes
+//! the counts since the exporter's last answer with it. Events of dlock's own thread come through a queue of 4096; what does
+//! not fit is counted in `dlock_dropped_events_total`.
 //!
 //! Install the exporter first: what the `metrics` crate gives out before that counts nothing.
 //!
@@ -30,13 +72,21 @@
 //! # }
 //! ```
 
-use std::collections::HashMap;
-use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
+mod chain;
+mod elections;
+mod of_lock;
+mod of_store;
 
-use dlock_runtime::{Event, Label, Observer};
-use metrics::{Counter, Gauge, Histogram, Unit};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+use dlock_runtime::{Event, Label, Observer, StoreEvent, StoreLabel};
+use metrics::Unit;
+
+use self::chain::Chain;
+use self::elections::Elections;
+use self::of_lock::OfLock;
+use self::of_store::OfStore;
 
 /// The most names of locks that have series of their own. Names that are made at run time must not fill the memory of the
 /// exporter.
@@ -48,45 +98,93 @@ const OTHER: &str = "other";
 /// An observer that counts. Install one in each registry, with [`observe`](crate::observe); a second one counts everything twice.
 ///
 /// It may be installed while locks are held, but then the gauges lack those.
-pub struct Metrics(RwLock<HashMap<Box<str>, Vec<Arc<Series>>>>);
+pub struct Metrics {
+    /// By a hash of the lock's name.
+    locks: Box<[Chain<OfLock>; CHAINS]>,
+    /// The number of names, for the one that adds.
+    names: Mutex<usize>,
+    stores: Chain<OfStore>,
+    elections: Elections,
+}
+
+const CHAINS: usize = 256;
 
 impl Metrics {
     /// Describes the metrics to the exporter that is installed.
     #[must_use]
     pub fn new() -> Self {
-        let count = Unit::Count;
-        metrics::describe_counter!("dlock_acquisitions_total", count, "Calls for a lock that have ended, by outcome.");
-        metrics::describe_histogram!("dlock_acquisition_seconds", Unit::Seconds, "Time from a call to its grant.");
-        metrics::describe_gauge!("dlock_waiting", count, "Calls for a lock that have not ended.");
-        metrics::describe_gauge!("dlock_held", count, "Locks that this process holds.");
-        metrics::describe_histogram!("dlock_hold_seconds", Unit::Seconds, "Time from a grant to the end of the hold.");
-        metrics::describe_counter!("dlock_losses_total", count, "Locks that were lost while they were held, by cause.");
-        metrics::describe_counter!("dlock_renewals_total", count, "Renewals, by outcome.");
-        let share = "Share of the ttl that was left when a renewal was confirmed.";
-        metrics::describe_histogram!("dlock_renewal_lease_left_ratio", share);
-        metrics::describe_counter!("dlock_failed_releases_total", count, "Releases that failed.");
-        metrics::describe_counter!("dlock_unsettled_total", count, "Bodies whose work was not made final.");
-        Self(RwLock::default())
+        describe();
+        // From zero, so that the first increase is seen as one.
+        metrics::counter!("dlock_dropped_events_total").increment(0);
+        metrics::counter!("dlock_fenced_writes_refused_total").increment(0);
+        // Of the process, not of a registry: a second observer does not count it twice.
+        dlock_contract::engine::listen_to_refused_writes(|| {
+            metrics::counter!("dlock_fenced_writes_refused_total").increment(1);
+        });
+        let locks = Box::new([const { Chain::new() }; CHAINS]);
+        Self { locks, names: Mutex::default(), stores: Chain::new(), elections: Elections::default() }
     }
 
-    fn series(&self, label: &Label) -> Arc<Series> {
-        let found = |all: &HashMap<Box<str>, Vec<Arc<Series>>>| {
-            let of_name = all.get(label.name()).or_else(|| all.get(OTHER).filter(|_| all.len() >= MOST_NAMES))?;
-            of_name.iter().find(|series| series.is_of(label)).cloned()
-        };
-        if let Some(series) = found(&self.0.read().unwrap_or_else(PoisonError::into_inner)) {
-            return series;
-        }
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(series) = found(&all) {
-            return series;
-        }
-        let is_known = all.contains_key(label.name()) || all.len() < MOST_NAMES;
-        let name = if is_known { label.name() } else { OTHER };
-        let series = Arc::new(Series::new(name, label));
-        all.entry(name.into()).or_default().push(series.clone());
-        series
+    fn of_lock(&self, label: &Label) -> &OfLock {
+        let name = label.name();
+        let found = self.chain(name).find(|lock| lock.is_of(name, label));
+        found.unwrap_or_else(|| self.add(label))
     }
+
+    fn chain(&self, name: &str) -> &Chain<OfLock> {
+        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+        let (words, rest) = name.as_bytes().as_chunks();
+        let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+        let hash = rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
+        &self.locks[(hash >> 32) as usize % CHAINS]
+    }
+
+    #[cold]
+    fn add(&self, label: &Label) -> &OfLock {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_known = |name: &str| self.chain(name).find(|lock| *lock.name == *name).is_some();
+        let name = if *names < MOST_NAMES || is_known(label.name()) { label.name() } else { OTHER };
+        *names += usize::from(!is_known(name));
+        self.chain(name).find_or_add(|lock| lock.is_of(name, label), || OfLock::new(name, label))
+    }
+}
+
+fn describe() {
+    let (count, seconds) = (Unit::Count, Unit::Seconds);
+    metrics::describe_counter!("dlock_acquisitions_total", count, "Calls for a lock that have ended, by outcome.");
+    metrics::describe_histogram!("dlock_acquisition_seconds", seconds, "Time from a call to its grant.");
+    metrics::describe_counter!(
+        "dlock_handovers_total",
+        count,
+        "Grants that the caller did not ask for itself, by way."
+    );
+    metrics::describe_gauge!("dlock_waiting", count, "Calls for a lock that have not ended.");
+    metrics::describe_gauge!("dlock_held", count, "Locks that this process holds.");
+    metrics::describe_histogram!("dlock_hold_seconds", seconds, "Time from a grant to the end of the hold.");
+    metrics::describe_counter!("dlock_losses_total", count, "Locks that were lost while they were held, by cause.");
+    metrics::describe_counter!("dlock_renewals_total", count, "Renewals, by outcome.");
+    let share = "Share of the ttl that was left when a renewal was confirmed.";
+    metrics::describe_histogram!("dlock_renewal_lease_left_ratio", share);
+    metrics::describe_counter!("dlock_failed_releases_total", count, "Releases that failed.");
+    metrics::describe_counter!("dlock_unsettled_total", count, "Bodies whose work was not made final.");
+    metrics::describe_counter!("dlock_deadlocks_total", count, "Waits that were refused because they could not end.");
+    metrics::describe_gauge!("dlock_wait_limit_seconds", seconds, "Longest wait of the last call that had a limit.");
+    metrics::describe_gauge!("dlock_max_hold_seconds", seconds, "Longest hold that the last call allows.");
+    metrics::describe_gauge!("dlock_once_per_seconds", seconds, "Period of a task that runs once in each.");
+    let asked = "Unix time at which this process first called the task.";
+    metrics::describe_gauge!("dlock_once_per_asked_timestamp_seconds", seconds, asked);
+    let success = "Unix time of the task's last success in this process.";
+    metrics::describe_gauge!("dlock_last_success_timestamp_seconds", seconds, success);
+    metrics::describe_gauge!("dlock_leader", count, "Whether this process leads the election.");
+    metrics::describe_gauge!("dlock_leader_term", count, "Term of the election while this process leads, else 0.");
+    metrics::describe_counter!("dlock_leader_changes_total", count, "Terms that have begun in this process.");
+    metrics::describe_counter!("dlock_store_requests_total", count, "Requests to a store, by operation and outcome.");
+    metrics::describe_histogram!("dlock_store_request_seconds", seconds, "Time from a request to its answer.");
+    metrics::describe_gauge!("dlock_store_up", count, "Whether the store has answered the last request.");
+    metrics::describe_gauge!("dlock_store_guarded", count, "Whether a guard keeps grants back.");
+    metrics::describe_counter!("dlock_breaks_total", count, "Holds that this process has broken for an operator.");
+    metrics::describe_counter!("dlock_fenced_writes_refused_total", count, "Writes with an old fencing token.");
+    metrics::describe_counter!("dlock_dropped_events_total", count, "Events that the other metrics lack.");
 }
 
 impl Default for Metrics {
@@ -103,103 +201,17 @@ impl fmt::Debug for Metrics {
 
 impl Observer for Metrics {
     fn on_event(&self, label: &Label, event: &Event) {
-        let series = self.series(label);
-        match event {
-            Event::Asked => series.waiting.increment(1),
-            Event::Acquired { waited, .. } => {
-                series.waiting.decrement(1);
-                series.held.increment(1);
-                series.acquired.increment(1);
-                series.acquisition.record(*waited);
-            }
-            Event::Busy => series.refused("busy"),
-            Event::AlreadyRun => series.refused("already_run"),
-            Event::TimedOut { .. } => series.refused("timed_out"),
-            Event::GivenUp { .. } => series.refused("given_up"),
-            Event::Failed { kind, .. } => series.refused(kind.as_str()),
-            Event::Released { held } => series.ended(*held),
-            Event::Lost { cause, held } => {
-                series.ended(*held);
-                series.counter("dlock_losses_total", "cause", cause.as_str()).increment(1);
-            }
-            Event::NotSettled { kind, held } => {
-                series.ended(*held);
-                series.counter("dlock_unsettled_total", "kind", kind.as_str()).increment(1);
-            }
-            Event::Renewed { remaining, ttl } => {
-                series.renewed.increment(1);
-                series.lease_left.record(remaining.div_duration_f64(*ttl));
-            }
-            Event::RenewalFailed { .. } => series.counter("dlock_renewals_total", "outcome", "failed").increment(1),
-            Event::ReleaseFailed { .. } => series.failed_releases.increment(1),
-            _ => {}
-        }
-    }
-}
-
-/// The handles of one lock in one store. A handle that is kept costs a fraction of one that is looked up.
-struct Series {
-    backend: Box<str>,
-    store: &'static str,
-    mode: &'static str,
-    labels: Vec<metrics::Label>,
-    waiting: Gauge,
-    held: Gauge,
-    acquired: Counter,
-    acquisition: Histogram,
-    hold: Histogram,
-    renewed: Counter,
-    lease_left: Histogram,
-    failed_releases: Counter,
-}
-
-impl Series {
-    fn new(name: &str, label: &Label) -> Self {
-        let labels = vec![
-            metrics::Label::new("lock", name.to_owned()),
-            metrics::Label::new("backend", label.backend().to_owned()),
-            metrics::Label::from_static_parts("store", label.store()),
-            metrics::Label::from_static_parts("mode", label.mode().as_str()),
-        ];
-        Self {
-            backend: label.backend().into(),
-            store: label.store(),
-            mode: label.mode().as_str(),
-            waiting: metrics::gauge!("dlock_waiting", labels.clone()),
-            held: metrics::gauge!("dlock_held", labels.clone()),
-            acquired: metrics::counter!("dlock_acquisitions_total", with(&labels, "outcome", "acquired")),
-            acquisition: metrics::histogram!("dlock_acquisition_seconds", labels.clone()),
-            hold: metrics::histogram!("dlock_hold_seconds", labels.clone()),
-            renewed: metrics::counter!("dlock_renewals_total", with(&labels, "outcome", "renewed")),
-            lease_left: metrics::histogram!("dlock_renewal_lease_left_ratio", labels.clone()),
-            failed_releases: metrics::counter!("dlock_failed_releases_total", labels.clone()),
-            labels,
+        self.of_lock(label).count(event);
+        if label.is_election() {
+            self.elections.count(label, event);
         }
     }
 
-    fn is_of(&self, label: &Label) -> bool {
-        *self.backend == *label.backend() && self.store == label.store() && self.mode == label.mode().as_str()
+    fn on_store_event(&self, store: &StoreLabel, event: &StoreEvent) {
+        self.stores.find_or_add(|of| of.is_of(store), || OfStore::new(store)).count(event);
     }
 
-    /// The call has ended without the lock.
-    fn refused(&self, outcome: &'static str) {
-        self.waiting.decrement(1);
-        self.counter("dlock_acquisitions_total", "outcome", outcome).increment(1);
+    fn on_dropped(&self, events: u64) {
+        metrics::counter!("dlock_dropped_events_total").increment(events);
     }
-
-    fn ended(&self, held: Duration) {
-        self.held.decrement(1);
-        self.hold.record(held);
-    }
-
-    /// A counter of something rare.
-    fn counter(&self, name: &'static str, label: &'static str, value: &'static str) -> Counter {
-        metrics::counter!(name, with(&self.labels, label, value))
-    }
-}
-
-fn with(labels: &[metrics::Label], name: &'static str, value: &'static str) -> Vec<metrics::Label> {
-    let mut labels = labels.to_vec();
-    labels.push(metrics::Label::from_static_parts(name, value));
-    labels
 }

@@ -14,6 +14,7 @@ mod lease_connections;
 mod lease_contended;
 mod lease_held;
 mod memory;
+mod metrics;
 mod named_contended;
 mod paired;
 mod peers;
@@ -37,7 +38,7 @@ use dlock_testkit::servers::Make;
 use table::Row;
 
 /// Every row, in the order of the table.
-const ROWS: [(&str, Run); 93] = [
+const ROWS: [(&str, Run); 94] = [
     ("uncontended-1", || uncontended::row(Make::Redis, 1)),
     ("uncontended-64", || uncontended::row(Make::Redis, 64)),
     ("uncontended-1024", || uncontended::row(Make::Redis, 1024)),
@@ -130,6 +131,7 @@ const ROWS: [(&str, Run); 93] = [
     ("leadership-consul", || leadership::row(leadership::Store::Consul)),
     ("cost", cost::row),
     ("memory", memory::row),
+    ("metrics", metrics::row),
     ("compile", compile::row),
 ];
 

@@ -167,7 +167,7 @@ impl Activity {
         let name = known.name(label);
         let cell = name.cell(now / CELL_MS);
         match event {
-            Event::Asked => name.waiting += 1,
+            Event::Asked { .. } => name.waiting += 1,
             Event::Acquired { waited, .. } => {
                 cell.acquired += 1;
                 cell.long_waits += u64::from(*waited >= LONG_WAIT);
@@ -190,10 +190,10 @@ impl Activity {
             Event::TimedOut { waited, .. } => format!("the wait ran out after {waited:.1?}"),
             Event::Failed { reason, .. } => format!("failed: {reason}"),
             Event::Lost { cause, held } => format!("lost after {held:.1?}: {}", cause.as_str()),
-            Event::RenewalFailed { reason, remaining } => {
+            Event::RenewalFailed { reason, remaining, .. } => {
                 format!("a renewal failed, {remaining:.1?} are left: {reason}")
             }
-            Event::ReleaseFailed { reason } => format!("the release failed: {reason}"),
+            Event::ReleaseFailed { reason, .. } => format!("the release failed: {reason}"),
             Event::NotSettled { kind, .. } => format!("the work was not made final: {}", kind.as_str()),
             Event::NearExpiry { remaining } => format!("near the end of its lease, {remaining:.1?} are left"),
             _ => return,

@@ -3,8 +3,10 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
+use std::sync::OnceLock;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::foreign::caught;
 use crate::key::LockKey;
 use crate::sensitive::key_hash;
 
@@ -100,13 +102,30 @@ impl Error {
     /// The error of a fenced write with an old token.
     #[must_use]
     pub fn fence_stale(given: &Fence, seen: u64) -> Self {
-        Self::new(
-            ErrorKind::FenceStale { seen },
-            format!(
-                "the write carries token {given}, but {seen} was seen already: the lock has gone to another holder"
-            ),
-        )
+        let text = format!(
+            "the write carries token {given}, but {seen} was seen already: the lock has gone to another holder"
+        );
+        Self::write_refused(given, seen, text)
     }
+
+    /// The same in other words.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn write_refused(given: &Fence, seen: u64, text: String) -> Self {
+        if let Some(told) = REFUSAL_LISTENER.get() {
+            caught(told);
+        }
+        given.named(Self::new(ErrorKind::FenceStale { seen }, text))
+    }
+}
+
+/// Fenced writes belong to no registry, so no observer of one hears of them.
+static REFUSAL_LISTENER: OnceLock<fn()> = OnceLock::new();
+
+/// Calls this function for each fenced write that is refused in this process, whatever the resource. Only the first function
+/// counts.
+pub fn listen_to_refused_writes(told: fn()) {
+    let _ = REFUSAL_LISTENER.set(told);
 }
 
 /// Whether a write with `fence` may go ahead where the lock `key` was last seen with the token `seen`.

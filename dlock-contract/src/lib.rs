@@ -96,7 +96,7 @@ pub mod engine {
         CallerRuntime, EndsTask, SoleThread, aside, is_ours, origin_and_sole_thread, sole_thread,
     };
     pub use crate::claim_states::{ClaimStates, StateAccess, detached, next_access};
-    pub use crate::fence::{check_resource, judge};
+    pub use crate::fence::{check_resource, judge, listen_to_refused_writes};
     pub use crate::foreign::{Guarded, caught, drop_elsewhere, foreign_thread, guarded, poll_guarded};
     pub use crate::hold::margin;
     pub use crate::key::{KeyBuf, KeyBuilder, check_namespace};

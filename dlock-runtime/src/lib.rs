@@ -25,14 +25,16 @@ pub use dlock_contract::{
     Backoff, Clock, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess,
     LockKey, LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
 };
-pub use events::observe::{Event, Observer};
+pub use events::event::{Event, GrantWay};
+pub use events::observe::Observer;
+pub use events::store_event::{Operation, RequestOutcome, StoreEvent};
 pub use guard::guard_set::Guards;
 pub use guard::scope::{Inherit, current, current_locks, inherit};
 pub use guard::{Guard, Held};
 pub use options::tunings::Tuning;
 pub use options::{Cohort, Defaults, OnLost, Renew, Retry, Wait};
-pub use site::Label;
 pub use site::key_list::KeyList;
+pub use site::{Label, StoreLabel};
 
 use std::time::Duration;
 

@@ -21,7 +21,9 @@
 //! # }
 //! ```
 
-use dlock_contract::{Error, ErrorKind, Fence, Result};
+#[cfg(doc)]
+use dlock_contract::ErrorKind;
+use dlock_contract::{Error, Fence, Result};
 use etcd_client::{Client, Compare, CompareOp, KeyValue};
 
 use super::fault::Fault;
@@ -62,7 +64,7 @@ async fn of(client: &Client, fence: &Fence, layout: Layout) -> Result<[Compare; 
         let later = found.kvs().iter().map(KeyValue::create_revision).filter(|later| *later > token);
         let text = format!("the hold with token {fence} does not exist in etcd any more");
         let seen = u64::try_from(later.min().unwrap_or(token.saturating_add(1))).unwrap_or_default();
-        return Err(fence.named(Error::new(ErrorKind::FenceStale { seen }, text)));
+        return Err(Error::write_refused(fence, seen, text));
     };
     Ok([Compare::create_revision(key, CompareOp::Equal, token), Compare::lease(key, CompareOp::Equal, lease)])
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::{SoleThread, is_forked};
-use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey, Result};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey, OncePer, Result};
+use dlock_values::LONGEST;
 
 use crate::acquire::request::Parked;
-use crate::events::observe::Event;
+use crate::events::event::{Event, GrantWay};
 use crate::events::shutdown::shut_down;
 use crate::guard::Guard;
 use crate::guard::holds::Holds;
@@ -15,6 +16,7 @@ use crate::hold::abandon::abandon_later;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
 use crate::hold::tenure::{NewTenure, Tenure};
+use crate::options::Wait;
 use crate::options::lock_options::Resolved;
 use crate::queue::{CohortState, Turn};
 use crate::site::Label;
@@ -48,6 +50,7 @@ pub(crate) struct Acquisition {
     pub(super) cohort: Option<Box<CohortState>>,
     /// Whether the hold was passed on by another caller.
     pub(super) passed: bool,
+    pub(super) way: GrantWay,
     /// Whether it is counted among the jobs that a shutdown waits for.
     pub(super) counted: bool,
     pub(super) reported: Reported,
@@ -163,7 +166,8 @@ impl Acquisition {
         if !self.sorted {
             tenure.handed_out();
         }
-        self.report(&tenure.label, &Event::Acquired { waited, attempts: self.attempts });
+        let token = tenure.hold.token.map(std::num::NonZeroU64::get);
+        self.report(&tenure.label, &Event::Acquired { waited, attempts: self.attempts, way: self.way, token });
         let mut guard = Guard::new(tenure);
         guard.begin_span();
         Ok(Some(guard))
@@ -183,15 +187,19 @@ impl Acquisition {
     /// Reports to observers that the caller asks for the lock.
     pub(super) fn report_begin(&mut self) {
         if let Some(label) = self.label.as_ref().filter(|_| self.reported == Reported::Nothing) {
-            self.shared.events.tell_observers(label, &Event::Asked);
+            self.shared.events.tell_observers(label, &self.asked());
             self.reported = Reported::Begin;
         }
+    }
+
+    fn asked(&self) -> Event {
+        asked(self.options.wait, self.options.max_hold, self.claim.once_per.as_deref())
     }
 
     /// Reports the outcome to observers, after the begin.
     fn report(&mut self, label: &Label, outcome: &Event) {
         if self.reported == Reported::Nothing {
-            self.shared.events.tell_observers(label, &Event::Asked);
+            self.shared.events.tell_observers(label, &self.asked());
         }
         self.reported = Reported::Outcome;
         self.shared.events.tell(label, outcome);
@@ -207,10 +215,19 @@ impl Acquisition {
             _ => Event::failed(&error, waited),
         };
         if let Some(label) = self.label.take() {
+            if let kind @ (ErrorKind::WouldDeadlock | ErrorKind::Conflict) = error.kind() {
+                self.shared.events.tell_observers(&label, &Event::Deadlock { kind: kind.clone() });
+            }
             self.report(&label, &event);
         }
         error
     }
+}
+
+pub(super) fn asked(wait: Wait, max_hold: Duration, once_per: Option<&OncePer>) -> Event {
+    let wait = if let Wait::UpTo(longest) = wait { Some(longest) } else { None };
+    let max_hold = Some(max_hold).filter(|longest| *longest < LONGEST);
+    Event::Asked { wait, max_hold, once_per: once_per.map(|once_per| once_per.period) }
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use super::single::{Prepared, prepare};
 use super::unpolled::watch;
 use crate::acquire::request::Request;
 use crate::events::shutdown::shut_down;
+use crate::events::store_event::Operation;
 use crate::guard::guard_set::Guards;
 use crate::options::{Options, Wait};
 use crate::queue::Joined;
@@ -94,10 +95,13 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
     first.store.breaker.admit(|| first.shared.clock.now())?;
     watch(&first.store);
     let (store, ttl) = (first.store.clone(), first.claim.ttl);
-    let answer = first.store.ask(first.attempt_bound(), &claims, |backend, claims| match backend.batch() {
-        Some(batch) => batch.try_acquire_all(claims),
-        None => Box::pin(async { Ok(Together::OneByOne) }),
-    });
+    let answer =
+        first.store.ask(Operation::AcquireAll, first.attempt_bound(), &claims, |backend, claims| {
+            match backend.batch() {
+                Some(batch) => batch.try_acquire_all(claims),
+                None => Box::pin(async { Ok(Together::OneByOne) }),
+            }
+        });
     let answer = first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
     let is_granted = answer.as_ref().map(|answer| matches!(answer, Together::Acquired(_)));
     store.findings.was_asked(ttl, is_granted);

@@ -10,7 +10,9 @@ use super::refused::{already_run, busy, timed_out};
 use super::turn::Received;
 use super::unpolled::watch;
 use crate::acquire::wait::{Pace, ask_again_at, news};
+use crate::events::event::GrantWay;
 use crate::events::shutdown::shut_down;
+use crate::events::store_event::Operation;
 use crate::hold::abandon::abandon_later;
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::request_bound;
@@ -141,6 +143,7 @@ impl Acquisition {
             let news = news(&self.store, &shared.clock, wake, until);
             let has_news = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
                 Ok(Some(Signal::Granted(hold))) => {
+                    self.way = GrantWay::Queue;
                     self.store.findings.was_asked(self.claim.ttl, Ok(true));
                     match self.accept(hold).await {
                         Some(hold) => return Ok(hold),
@@ -245,6 +248,7 @@ impl Acquisition {
             return Ok(Err(error));
         }
         self.attempts += 1;
+        self.way = GrantWay::Request;
         watch(&self.store);
         if self.undo_unconfirmed
             && let Err(error) = self.change_owner()
@@ -258,7 +262,9 @@ impl Acquisition {
             Queue::Join { until: self.wait_ends, asks_again_within: self.options.backoff.map(|backoff| backoff.to) }
         };
         let bound = self.attempt_bound();
-        let answer = self.store.ask(bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
+        let answer = self
+            .store
+            .ask(Operation::Acquire, bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
         let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
         let is_granted = answer.as_ref().map(|answer| matches!(answer, Attempt::Acquired(_)));
         self.store.findings.was_asked(self.claim.ttl, is_granted);
@@ -282,7 +288,7 @@ impl Acquisition {
         }
         let bound = request_bound(self.claim.ttl);
         let hold = Arc::new(hold);
-        let released = self.store.ask(bound, &hold, |backend, hold| backend.release(hold)).await;
+        let released = self.store.ask(Operation::Release, bound, &hold, |backend, hold| backend.release(hold)).await;
         // If this fails, the abandon that follows releases it, or the ttl does.
         self.undo_unconfirmed |= released.is_err();
         None
@@ -292,7 +298,7 @@ impl Acquisition {
     /// timeout.
     async fn give_up(&mut self) {
         let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
-        match self.store.ask(bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
+        match self.store.ask(Operation::Abandon, bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
             Ok(()) => self.must_abandon = false,
             Err(_) => self.undo_unconfirmed = true,
         }

@@ -67,7 +67,7 @@ impl Context {
     }
 
     pub(crate) fn install(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
-        let store = Store::new(name, backend, &self.0.shared.clock, &self.0.shared.jobs);
+        let store = Store::new(name, backend, &self.0.shared);
         self.add(name, Found::Open(Arc::new(store)))
     }
 
@@ -89,7 +89,7 @@ impl Context {
 
     /// Puts a store in the place of the one that was not opened yet.
     pub(crate) fn install_opened(&self, lazy: &Arc<LazyStore>, backend: Arc<dyn Backend>) -> Result<Arc<Store>> {
-        let store = Arc::new(Store::new(&lazy.name, backend, &self.0.shared.clock, &self.0.shared.jobs));
+        let store = Arc::new(Store::new(&lazy.name, backend, &self.0.shared));
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         let is_of_lazy = |found: &Found| matches!(found, Found::Lazy(other) if Arc::ptr_eq(other, lazy));
         let Some(found) = stores.by_name.get_mut(&*lazy.name).filter(|found| is_of_lazy(found)) else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::hold::tenure::Tenure;
 use crate::options::Options;
 use crate::options::lock_options::Resolved;

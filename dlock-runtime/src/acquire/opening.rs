@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use dlock_contract::engine::KeyBuf;
 use dlock_contract::{BootInstant, Result};
+use dlock_values::LONGEST;
 
-use super::acquisition::SHORTEST_BOUND;
+use super::acquisition::{SHORTEST_BOUND, asked};
 use super::wait::wait_end;
 use crate::acquire::lazy::LazyStore;
 use crate::acquire::request::Request;
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::events::shutdown::shut_down;
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::{Store, request_bound};
@@ -40,7 +41,12 @@ impl OpensFirst {
                 let label = Label::new(request.call_site.clone(), store, &request.options, lock);
                 let error = error.with_key_or_hash(&key.0, request.options.sensitive);
                 let events = &request.context.shared().events;
-                events.tell_observers(&label, &Event::Asked);
+                let once_per = request.options.once_per.as_ref();
+                let resolved = request.options.resolve(&request.context.defaults());
+                // Options that contradict each other may be the error.
+                let (wait, max_hold) =
+                    resolved.map_or((Wait::None, LONGEST), |options| (options.wait, options.max_hold));
+                events.tell_observers(&label, &asked(wait, max_hold, once_per));
                 let waited = request.context.shared().clock.now().since(since);
                 let event = Event::failed(&error, waited);
                 events.tell(&label, &event);

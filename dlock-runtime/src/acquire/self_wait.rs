@@ -5,6 +5,7 @@ use std::sync::Arc;
 use dlock_contract::{Error, ErrorKind, HoldId, Result};
 
 use super::acquisition::Acquisition;
+use crate::events::store_event::Operation;
 use crate::guard::scope;
 use crate::hold::tenure::Tenure;
 
@@ -35,7 +36,9 @@ impl Acquisition {
         if alike.is_empty() {
             return Ok(());
         }
-        let look = self.store.ask(self.attempt_bound(), &self.claim, |backend, claim| backend.look(&claim.key));
+        let look = self
+            .store
+            .ask(Operation::Inspect, self.attempt_bound(), &self.claim, |backend, claim| backend.look(&claim.key));
         // Without an answer the wait goes on.
         let Ok(state) = look.await else { return Ok(()) };
         let has_it = |held: &&Arc<Tenure>| {

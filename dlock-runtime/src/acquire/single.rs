@@ -15,6 +15,7 @@ use crate::acquire::joined::tell_ignored;
 use crate::acquire::lazy::Found;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
+use crate::events::event::{Event, GrantWay};
 use crate::events::spans::LockSpan;
 use crate::guard::Guard;
 use crate::guard::scope;
@@ -120,6 +121,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         if let Some(option) = separate.filter(|_| covers) {
             text += &format!(", and a call with {option} cannot join the hold");
         }
+        shared.events.tell_observers(&label, &Event::Deadlock { kind: ErrorKind::WouldDeadlock });
         return Err(named(Error::new(ErrorKind::WouldDeadlock, text)));
     }
     // For a list of keys it is noted once.
@@ -164,6 +166,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         attempts: 0,
         turn: None,
         passed: false,
+        way: GrantWay::Request,
         counted: false,
         reported: Reported::default(),
         must_abandon: false,

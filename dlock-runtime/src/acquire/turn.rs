@@ -8,7 +8,9 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{behind, in_words};
 use super::unpolled::undo;
+use crate::events::event::GrantWay;
 use crate::events::shutdown::shut_down;
+use crate::events::store_event::Operation;
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::{LONGEST_REQUEST, request_bound};
 use crate::hold::tenure::Tenure;
@@ -59,6 +61,7 @@ impl Acquisition {
             Content::Hold { hold, cohort } => {
                 self.cohort = Some(Box::new(cohort));
                 self.passed = true;
+                self.way = GrantWay::Cohort;
                 Some(Received::Hold(hold))
             }
             // The answer waited for longer than its grant lasts.
@@ -77,6 +80,7 @@ impl Acquisition {
                     Arc::new(claim)
                 };
                 self.attempts += 1;
+                self.way = GrantWay::Release;
                 self.must_abandon = true;
                 Some(match answer {
                     Attempt::Acquired(hold) => Received::Hold(hold),
@@ -91,7 +95,7 @@ impl Acquisition {
         let mut abandons = AbandonsLate { late: Some(late.clone()), acquisition: self };
         let Acquisition { store, claim, .. } = &*abandons.acquisition;
         let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
-        let answer = store.ask(bound, &late, |backend, claim| backend.abandon(claim)).await;
+        let answer = store.ask(Operation::Abandon, bound, &late, |backend, claim| backend.abandon(claim)).await;
         abandons.late = None;
         drop(abandons);
         if answer.is_err() {

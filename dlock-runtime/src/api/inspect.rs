@@ -12,9 +12,9 @@ use dlock_contract::{
 };
 use futures::future::{BoxFuture, join_all};
 
-use crate::acquire::lazy::Found;
 use crate::api::lock::Lock;
 use crate::api::registry::Registry;
+use crate::events::store_event::{Operation, StoreEvent};
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
 use crate::options::supported::refused;
@@ -128,7 +128,7 @@ impl Locks {
         let bound = request_bound(context.defaults().ttl);
         let store = context.opened(self.backend.as_deref(), bound).await?;
         let named = |error: Error| error.with_backend(&store.name);
-        let listed = store.ask(bound, &self.listing, |backend, listing| match backend.inspect() {
+        let listed = store.ask(Operation::Inspect, bound, &self.listing, |backend, listing| match backend.inspect() {
             Some(inspect) => inspect.list(listing),
             None => unsupported(),
         });
@@ -136,7 +136,7 @@ impl Locks {
         let states = page.locks.into_iter().map(|key| {
             let (store, registry) = (&store, &self.registry);
             async move {
-                match store.ask(bound, &key, state_of).await {
+                match store.ask(Operation::Inspect, bound, &key, state_of).await {
                     Ok(state) => Ok(Some(ListedLock { key, state: registry.with_own_ids(state) })),
                     // Under literal names: a value of a program that is no lock.
                     Err(error) if *error.kind() == ErrorKind::KeyConflict => Ok(None),
@@ -218,13 +218,13 @@ impl IntoFuture for BreakHold {
             let record = BreakRecord::new(&operator, at_ms, &reason);
             let Some(id) = lock.registry().id_in_store(id) else { return Ok(false) };
             let (key, record_text) = (lock.shown_key(), record.as_str().to_owned());
-            let (registry, backend) = (lock.registry().clone(), lock.backend_name().map(str::to_owned));
-            let request = lock.look(move |backend, key| match backend.inspect() {
+            let request = lock.look_by(Operation::Break, move |backend, key| match backend.inspect() {
                 Some(inspect) => break_hold(inspect, key, id, record),
                 None => unsupported(),
             });
-            let broken = request.await?;
-            if let (true, Ok(Found::Open(store))) = (broken, registry.context().find(backend.as_deref())) {
+            let (broken, store) = request.await?;
+            if broken {
+                store.observed.tell(&StoreEvent::BrokeHold);
                 let store = store.label.clone();
                 line(move || {
                     let (backend, host) = (&*store.name, store.host.as_deref());

@@ -4,6 +4,7 @@ mod options;
 
 use std::future::Future;
 use std::panic::Location;
+use std::sync::Arc;
 
 use dlock_contract::engine::{KeyBuf, key_hash};
 use dlock_contract::{Backend, Error, Key, LockKey, Result};
@@ -16,9 +17,10 @@ use crate::api::blocking::{acquire_sync, hold_sync, release_sync};
 use crate::api::outcome::{CarriesError, LockReturn, Ran};
 use crate::api::registry::Registry;
 use crate::api::run::Run;
+use crate::events::store_event::Operation;
 use crate::guard::guard_set::Guards;
 use crate::guard::{Guard, Held};
-use crate::hold::store::request_bound;
+use crate::hold::store::{Store, request_bound};
 use crate::options::{Options, Wait};
 use crate::site::{CallSite, Keys, Named};
 
@@ -223,10 +225,6 @@ impl Lock {
         self
     }
 
-    pub(crate) fn backend_name(&self) -> Option<&str> {
-        self.backend.as_deref()
-    }
-
     pub(crate) fn registry(&self) -> &Registry {
         &self.registry
     }
@@ -245,6 +243,14 @@ impl Lock {
         self,
         request: impl for<'a> FnOnce(&'a dyn Backend, &'a LockKey) -> BoxFuture<'a, Result<T>> + Send + 'static,
     ) -> Result<T> {
+        Ok(self.look_by(Operation::Inspect, request).await?.0)
+    }
+
+    pub(crate) async fn look_by<T: Send + 'static>(
+        self,
+        operation: Operation,
+        request: impl for<'a> FnOnce(&'a dyn Backend, &'a LockKey) -> BoxFuture<'a, Result<T>> + Send + 'static,
+    ) -> Result<(T, Arc<Store>)> {
         let key = KeyBuf::from(self.key);
         let defaults = self.registry.defaults();
         let bound = request_bound(defaults.ttl);
@@ -256,7 +262,8 @@ impl Lock {
         let (key, _) = store.identify(namespace, &key).map_err(named)?;
         let named = |error: Error| error.with_key_or_hash(key.as_str(), sensitive).with_backend(&store.name);
         dlock_contract::engine::background().map_err(named)?;
-        store.ask(bound, &key, request).await.map_err(named)
+        let answer = store.ask(operation, bound, &key, request).await.map_err(named)?;
+        Ok((answer, store))
     }
 }
 

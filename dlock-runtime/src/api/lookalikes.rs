@@ -4,6 +4,7 @@ use dlock_contract::engine::KeyBuf;
 use dlock_contract::{Error, ErrorKind, Key, Result};
 
 use crate::api::inspect::{ListedLock, Locks, state_of};
+use crate::events::store_event::Operation;
 use crate::hold::store::request_bound;
 
 /// A search looks at this many pages of [`PAGE_ENTRIES`].
@@ -39,7 +40,10 @@ impl Locks {
         let store = context.opened(self.backend.as_deref(), bound).await?;
         let named = |error: Error| error.with_backend(&store.name);
         let (key, _) = store.identify(&self.listing.namespace, &KeyBuf::from(Key::rendered(text))).map_err(named)?;
-        let state = store.ask(bound, &key, state_of).await.map_err(|error| named(error.with_key(key.as_str())))?;
+        let state = store
+            .ask(Operation::Inspect, bound, &key, state_of)
+            .await
+            .map_err(|error| named(error.with_key(key.as_str())))?;
         if !state.holders.is_empty() {
             return Ok(vec![ListedLock { key, state }]);
         }

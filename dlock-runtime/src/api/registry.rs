@@ -14,6 +14,7 @@ use crate::acquire::context::Context;
 use crate::acquire::lazy::Found;
 use crate::events::lines::line_of;
 use crate::events::observe::Observer;
+use crate::events::store_event::Operation;
 use crate::hold::store::{LONGEST_REQUEST, Store};
 use crate::options::Defaults;
 
@@ -173,7 +174,7 @@ impl Registry {
         let named = |error: Error| error.with_backend(&store.name);
         background().map_err(named)?;
         let key = LockKey::new(&self.defaults().namespace, Key::text("ready"))?;
-        let asking = store.ask(LONGEST_REQUEST, &key, |backend, key| {
+        let asking = store.ask(Operation::Ready, LONGEST_REQUEST, &key, |backend, key| {
             Box::pin(async move {
                 let health = backend.ready().await?;
                 backend.admits(key).await.map(|()| health)
@@ -272,7 +273,8 @@ impl Registry {
 
 async fn close(store: &Store) {
     // A store that does not answer must not hold up the end of the process.
-    let _ = store.ask(Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok))).await;
+    let _ =
+        store.ask(Operation::Close, Duration::from_secs(1), &(), |backend, ()| Box::pin(backend.close().map(Ok))).await;
 }
 
 impl Default for Registry {

@@ -1,6 +1,6 @@
 //! The log lines of single locks.
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::site::Label;
 
 /// A line about one lock: its name, its key, its store with host and port, and the id of its hold. Of a sensitive key it shows
@@ -34,8 +34,8 @@ macro_rules! line_at {
 /// Writes the line of an event, if it has one.
 pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
     match event {
-        Event::Asked | Event::Renewed { .. } => {}
-        Event::Acquired { waited, attempts } => line_of!(debug, label, ?waited, attempts, "acquired"),
+        Event::Asked { .. } | Event::Renewed { .. } | Event::Succeeded { .. } | Event::Deadlock { .. } => {}
+        Event::Acquired { waited, attempts, .. } => line_of!(debug, label, ?waited, attempts, "acquired"),
         Event::GivenUp { waited } => line_of!(debug, label, ?waited, "given up"),
         Event::Busy => line_of!(debug, label, "busy"),
         Event::AlreadyRun => line_of!(debug, label, "already run"),

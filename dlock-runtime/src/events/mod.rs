@@ -4,8 +4,10 @@
 //!
 //! May know sites; no store, no hold and no control flow: an observer that panics fails no lock.
 
+pub(crate) mod event;
 pub(crate) mod lines;
 pub(crate) mod observe;
 pub(crate) mod outage_log;
 pub(crate) mod shutdown;
 pub(crate) mod spans;
+pub(crate) mod store_event;

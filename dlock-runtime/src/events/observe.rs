@@ -6,147 +6,18 @@
 
 use std::fmt;
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
-use dlock_contract::{Clock, Error, ErrorKind, LossCause};
+use dlock_contract::{BootInstant, Clock, ErrorKind};
 
+use crate::events::event::Event;
 use crate::events::lines;
 use crate::events::outage_log::{Failed, OutageLog, Why};
-use crate::site::Label;
-
-/// An event of one lock.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Event {
-    /// A call asks for the lock. Exactly one further event says how that ends: [`Acquired`](Self::Acquired), [`Busy`](Self::Busy),
-    /// [`AlreadyRun`](Self::AlreadyRun), [`TimedOut`](Self::TimedOut), [`Failed`](Self::Failed) or [`GivenUp`](Self::GivenUp).
-    /// A call that joins the hold of an enclosing call asks for nothing. Not in the log.
-    Asked,
-    /// The caller dropped the call before its end, as a `select!` or a timeout does.
-    GivenUp {
-        /// From the call to the drop.
-        waited: Duration,
-    },
-    /// The lock was acquired. Exactly one further event says how the hold ends: [`Released`](Self::Released),
-    /// [`Lost`](Self::Lost) or [`NotSettled`](Self::NotSettled).
-    Acquired {
-        /// From the call to the grant.
-        waited: Duration,
-        /// How many times the store was asked.
-        attempts: u32,
-    },
-    /// Another owner held it, and the caller did not want to wait.
-    Busy,
-    /// The run of this period was started already.
-    AlreadyRun,
-    /// The wait ran out.
-    TimedOut {
-        /// How long it was.
-        waited: Duration,
-        /// How many times the store was asked.
-        attempts: u32,
-    },
-    /// The acquisition ended with an error that is no contention: the store is down, or the request is invalid.
-    Failed {
-        /// The kind of the error.
-        kind: ErrorKind,
-        /// The words of the error.
-        reason: Arc<str>,
-        /// The server's own code, as [`Error::code`].
-        code: Option<Arc<str>>,
-        /// From the call to the error.
-        waited: Duration,
-    },
-    /// The lock was released.
-    Released {
-        /// From the grant to the release.
-        held: Duration,
-    },
-    /// The lock was lost while it was held.
-    Lost {
-        /// The cause of the loss.
-        cause: LossCause,
-        /// From the grant to the loss.
-        held: Duration,
-    },
-    /// A renewal has prolonged the hold. Not in the log.
-    Renewed {
-        /// The time that was left until the loss.
-        remaining: Duration,
-        /// The ttl of the hold.
-        ttl: Duration,
-    },
-    /// A renewal failed. The lock is still held until its validity ends.
-    ///
-    /// Observers hear of each failure. The log has a warning when a store begins to fail, one every 30 s with counts,
-    /// and one at the end. Each single failure has the level debug.
-    RenewalFailed {
-        /// Why.
-        reason: Arc<str>,
-        /// The server's own code, as [`Error::code`].
-        code: Option<Arc<str>>,
-        /// The time until the lock is lost.
-        remaining: Duration,
-    },
-    /// A release failed. If no retry succeeds, the ttl frees the lock.
-    ReleaseFailed {
-        /// Why.
-        reason: Arc<str>,
-        /// The server's own code, as [`Error::code`].
-        code: Option<Arc<str>>,
-    },
-    /// The body came to its end, and the store did not make its work final, or nobody knows whether it did.
-    NotSettled {
-        /// Which of the two.
-        kind: ErrorKind,
-        /// From the grant to the end of the body.
-        held: Duration,
-    },
-    /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for
-    /// each pair, in debug builds only.
-    OrderCycle {
-        /// Where the other order is taken.
-        elsewhere: Arc<str>,
-    },
-    /// A nested call with `reentrant` has joined the hold of an enclosing call, and some of its own options have no effect: the
-    /// hold keeps its own.
-    OptionsIgnored {
-        /// The names of the options: `ttl, max_hold`.
-        options: Arc<str>,
-        /// Where the enclosing call has taken the lock.
-        holder: Arc<str>,
-    },
-    /// Less than a fifth of the ttl is left: the body takes longer than the ttl, or renewals fail.
-    NearExpiry {
-        /// How much is left.
-        remaining: Duration,
-    },
-}
-
-impl Event {
-    /// An acquisition that ended with this error.
-    pub(crate) fn failed(error: &Error, waited: Duration) -> Self {
-        Self::Failed { kind: error.kind().clone(), reason: error.message().into(), code: code(error), waited }
-    }
-
-    /// A renewal that ended with this error.
-    pub(crate) fn renewal_failed(error: &Error, remaining: Duration) -> Self {
-        Self::RenewalFailed { reason: error.message().into(), code: code(error), remaining }
-    }
-
-    /// A release that ended with this error.
-    pub(crate) fn release_failed(error: &Error) -> Self {
-        Self::ReleaseFailed { reason: error.message().into(), code: code(error) }
-    }
-}
-
-fn code(error: &Error) -> Option<Arc<str>> {
-    error.code().map(Into::into)
-}
+use crate::events::store_event::StoreEvent;
+use crate::site::{Label, StoreLabel};
 
 /// Receives events. An observer may be slow or panic. Panics are caught and counted; the lock is not affected.
 ///
@@ -170,17 +41,26 @@ fn code(error: &Error) -> Option<Arc<str>> {
 pub trait Observer: Send + Sync + 'static {
     /// Receives one event. The label carries the key's template, never a rendered key.
     fn on_event(&self, label: &Label, event: &Event);
+
+    /// Receives one event of a store. Default: ignores it.
+    fn on_store_event(&self, store: &StoreLabel, event: &StoreEvent) {
+        let _ = (store, event);
+    }
+
+    /// Receives how many events were dropped since it was last told, because observers were too slow. Default: ignores it.
+    fn on_dropped(&self, events: u64) {
+        let _ = events;
+    }
 }
 
-/// The observers of one registry.
+/// The observers and the log of one registry.
 pub(crate) struct Events {
     clock: Clock,
-    observers: RwLock<Vec<Arc<dyn Observer>>>,
-    has_observers: AtomicBool,
+    observers: Observers,
     panics: AtomicU64,
     /// The number of events for which the observers' thread was too slow.
     dropped: AtomicU64,
-    observers_thread: OnceLock<Option<SyncSender<(Label, Event)>>>,
+    observers_thread: OnceLock<Option<SyncSender<Told>>>,
     outages: OutageLog,
 }
 
@@ -194,8 +74,7 @@ impl Events {
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
-            observers: RwLock::default(),
-            has_observers: AtomicBool::new(false),
+            observers: Observers::default(),
             panics: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             observers_thread: OnceLock::new(),
@@ -203,9 +82,14 @@ impl Events {
         }
     }
 
-    pub(crate) fn add(&self, observer: Arc<dyn Observer>) {
-        self.observers.write().unwrap_or_else(PoisonError::into_inner).push(observer);
-        self.has_observers.store(true, Ordering::Release);
+    pub(crate) fn add(self: &Arc<Self>, observer: Arc<dyn Observer>) {
+        self.observers.add(observer);
+        // Not at the first event: our own thread would start it in the middle of a release.
+        self.observers_thread.get_or_init(|| self.start());
+    }
+
+    pub(crate) fn has_observers(&self) -> bool {
+        self.observers.all().next().is_some()
     }
 
     /// How many times an observer has panicked, and how many events were dropped because observers were slow.
@@ -215,27 +99,50 @@ impl Events {
 
     /// Sends an event on the caller's thread.
     pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
-        if DEFERRED.try_with(|deferred| deferred.keep(self, label, event)).is_ok() {
+        if DEFERRED.try_with(|deferred| deferred.keep(self, Told::Lock(label.clone(), event.clone()))).is_ok() {
             return;
         }
         if is_ours() {
             return self.send(label, event.clone());
         }
         caught(|| self.trace(label, event));
-        if !self.has_observers.load(Ordering::Acquire) {
+        self.each(|observer| observer.on_event(label, event));
+    }
+
+    /// Sends an event of a store, which the log does not have.
+    pub(crate) fn tell_of_store(self: &Arc<Self>, store: &StoreLabel, event: &StoreEvent) {
+        if !self.has_observers() {
             return;
         }
-        let observers = self.observers.read().unwrap_or_else(PoisonError::into_inner).clone();
-        for observer in observers {
-            if caught(|| observer.on_event(label, event)).is_none() {
+        let told = || Told::Store(store.clone(), event.clone());
+        if DEFERRED.try_with(|deferred| deferred.keep(self, told())).is_ok() {
+            return;
+        }
+        if is_ours() { self.put(told()) } else { self.each(|observer| observer.on_store_event(store, event)) }
+    }
+
+    fn tell_again(self: &Arc<Self>, told: &Told) {
+        match told {
+            Told::Lock(label, event) => self.tell(label, event),
+            Told::Store(store, event) => self.tell_of_store(store, event),
+        }
+    }
+
+    fn each(&self, tell: impl Fn(&dyn Observer)) {
+        for observer in self.observers.all() {
+            if caught(|| tell(&**observer)).is_none() {
                 self.panics.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
+    pub(crate) fn now(&self) -> BootInstant {
+        self.clock.now()
+    }
+
     /// Sends an event that the log does not have, on the caller's thread.
     pub(crate) fn tell_observers(self: &Arc<Self>, label: &Label, event: &Event) {
-        if self.has_observers.load(Ordering::Acquire) {
+        if self.has_observers() {
             self.tell(label, event);
         }
     }
@@ -248,8 +155,12 @@ impl Events {
 
     /// Sends an event of our own thread, through the observers' thread.
     pub(crate) fn send(self: &Arc<Self>, label: &Label, event: Event) {
+        self.put(Told::Lock(label.clone(), event));
+    }
+
+    fn put(self: &Arc<Self>, told: Told) {
         let sender = self.observers_thread.get_or_init(|| self.start());
-        let sent = sender.as_ref().is_some_and(|sender| sender.try_send((label.clone(), event)).is_ok());
+        let sent = sender.as_ref().is_some_and(|sender| sender.try_send(told).is_ok());
         if !sent {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -257,7 +168,7 @@ impl Events {
 
     /// Sends an event that the log does not have, of our own thread.
     pub(crate) fn send_to_observers(self: &Arc<Self>, label: &Label, event: Event) {
-        if self.has_observers.load(Ordering::Acquire) {
+        if self.has_observers() {
             self.send(label, event);
         }
     }
@@ -290,31 +201,62 @@ impl Events {
                 false
             }
             Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,
-            Event::Asked | Event::GivenUp { .. } | Event::Renewed { .. } => false,
+            Event::Asked { .. } | Event::GivenUp { .. } | Event::Renewed { .. } => false,
             _ => true,
         };
         lines::write(label, event, is_told);
     }
 
-    fn start(self: &Arc<Self>) -> Option<SyncSender<(Label, Event)>> {
-        let (sender, receiver) = sync_channel::<(Label, Event)>(4096);
+    fn start(self: &Arc<Self>) -> Option<SyncSender<Told>> {
+        let (sender, receiver) = sync_channel::<Told>(4096);
         // Weak, so that the thread ends with its registry.
         let events = Arc::downgrade(self);
         let run = move || {
-            while let Ok((label, event)) = receiver.recv() {
+            let mut known = 0;
+            while let Ok(told) = receiver.recv() {
                 let Some(events) = events.upgrade() else { return };
-                events.tell(&label, &event);
+                events.tell_again(&told);
+                // An event is dropped while many others wait here, so each drop is told soon.
+                let dropped = events.dropped.load(Ordering::Relaxed);
+                if dropped > known {
+                    events.each(|observer| observer.on_dropped(dropped - known));
+                    known = dropped;
+                }
             }
         };
         std::thread::Builder::new().name("dlock-events".into()).spawn(run).ok().map(|_| sender)
     }
 }
 
+/// A list to which observers are only added. Each event reads it without a lock and without a copy.
+#[derive(Default)]
+struct Observers(OnceLock<Box<Node>>);
+
+struct Node {
+    observer: Arc<dyn Observer>,
+    next: Observers,
+}
+
+impl Observers {
+    fn all(&self) -> impl Iterator<Item = &Arc<dyn Observer>> {
+        std::iter::successors(self.0.get(), |node| node.next.0.get()).map(|node| &node.observer)
+    }
+
+    fn add(&self, observer: Arc<dyn Observer>) {
+        let (mut end, mut node) = (self, Box::new(Node { observer, next: Self::default() }));
+        // Another thread may add one too.
+        while let Err(refused) = end.0.set(node) {
+            node = refused;
+            let Some(before) = end.0.get() else { return };
+            end = &before.next;
+        }
+    }
+}
+
 impl Drop for Events {
     fn drop(&mut self) {
         // The last hold of a registry that was dropped may end on our thread.
-        let observers = std::mem::take(self.observers.get_mut().unwrap_or_else(PoisonError::into_inner));
-        drop_elsewhere(observers);
+        drop_elsewhere(std::mem::take(&mut self.observers));
     }
 }
 
@@ -325,8 +267,14 @@ tokio::task_local!(static DEFERRED: DeferredEvents);
 #[derive(Clone, Default)]
 pub(crate) struct DeferredEvents(Arc<Mutex<Vec<DeferredEvent>>>);
 
-/// The sender, the label and the event.
-type DeferredEvent = (Arc<Events>, Label, Event);
+type DeferredEvent = (Arc<Events>, Told);
+
+/// An event on its way to another thread.
+#[derive(Clone)]
+enum Told {
+    Lock(Label, Event),
+    Store(StoreLabel, StoreEvent),
+}
 
 impl DeferredEvents {
     /// Keeps the events that are sent while this future is polled.
@@ -337,12 +285,11 @@ impl DeferredEvents {
     /// Sends the events that were kept.
     pub(crate) fn tell(self) {
         let deferred = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        deferred.iter().for_each(|(events, label, event)| events.tell(label, event));
+        deferred.iter().for_each(|(events, told)| events.tell_again(told));
     }
 
-    fn keep(&self, events: &Arc<Events>, label: &Label, event: &Event) {
-        let deferred = (events.clone(), label.clone(), event.clone());
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(deferred);
+    fn keep(&self, events: &Arc<Events>, told: Told) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((events.clone(), told));
     }
 }
 

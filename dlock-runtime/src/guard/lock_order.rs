@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::events::observe::{Event, Events};
+use crate::events::event::Event;
+use crate::events::observe::Events;
 use crate::guard::scope;
 use crate::hold::store::Store;
 use crate::site::Label;

@@ -22,8 +22,9 @@ use std::time::Duration;
 use dlock_contract::engine::{guarded, not_forked, poll_guarded};
 use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Session, Standing};
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::events::spans::LockSpan;
+use crate::events::store_event::Operation;
 use crate::hold::loss::LossListener;
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release::{self, ReleaseOutcome};
@@ -244,7 +245,7 @@ impl Held {
         self.check()?;
         not_forked().map_err(|error| self.0.named(error))?;
         let bound = request_bound(self.0.hold.claim.ttl);
-        let request = self.0.store.ask(bound, &self.0, |backend, tenure| {
+        let request = self.0.store.ask(Operation::Renew, bound, &self.0, |backend, tenure| {
             Box::pin(async move {
                 let mut answers = backend.renew(&[&tenure.hold]).await;
                 answers.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Protocol, "the backend returned no answer")))

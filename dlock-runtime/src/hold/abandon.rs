@@ -7,6 +7,7 @@ use dlock_contract::engine::is_forked;
 use dlock_contract::{Claim, Result};
 use futures::future::BoxFuture;
 
+use crate::events::store_event::Operation;
 use crate::hold::cleanup::{Duty, Undo};
 use crate::hold::store::{Store, request_bound};
 use crate::queue::Abandon;
@@ -52,7 +53,7 @@ impl Undo for Abandoned {
         let bound = request_bound(self.claim.ttl).min(longest);
         // Only the claim and the store are borrowed, because `turn` cannot be shared between threads.
         let (store, claim) = (&self.store, &self.claim);
-        Box::pin(store.ask(bound, claim, |backend, claim| backend.abandon(claim)))
+        Box::pin(store.ask(Operation::Abandon, bound, claim, |backend, claim| backend.abandon(claim)))
     }
 
     fn let_neighbours_go(&mut self) {

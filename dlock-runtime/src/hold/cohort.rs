@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use dlock_contract::{Hold, Reservation, Reserved, Validity};
 
+use crate::events::store_event::Operation;
 use crate::hold::tenure::Tenure;
 use crate::options::supported::refused;
 use crate::queue::{CohortState, Content, Handover};
@@ -66,7 +67,7 @@ async fn reserve(
     let tokens = if used_up { members.max(cohort.block.saturating_mul(2)).min(cohort.most) } else { 1 };
     let is_first_block = cohort.block == 0 && !span_is_over;
     let reservation = Reservation::new(tokens).even_if_awaited(is_first_block);
-    let request = tenure.store.ask(bound, tenure, move |backend, tenure| match backend.tokens() {
+    let request = tenure.store.ask(Operation::Reserve, bound, tenure, move |backend, tenure| match backend.tokens() {
         Some(tokens) => tokens.reserve(&tenure.hold, reservation),
         None => refused("cohort"),
     });

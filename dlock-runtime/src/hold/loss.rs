@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 use dlock_contract::engine::{background, is_forked};
 use dlock_contract::{Error, LossCause, Result};
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::hold::listeners::LossListeners;
 use crate::hold::release;
 use crate::hold::tenure::Tenure;

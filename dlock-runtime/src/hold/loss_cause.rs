@@ -8,6 +8,7 @@ use std::time::Duration;
 use dlock_contract::LossCause;
 use futures::FutureExt;
 
+use crate::events::store_event::Operation;
 use crate::hold::tenure::Tenure;
 
 /// The longest wait for the cause. The loss is certain, and the body must hear of it soon.
@@ -18,10 +19,11 @@ pub(crate) async fn cause_of_loss(tenure: &Arc<Tenure>) -> LossCause {
     if tenure.store.backend.inspect().is_none() {
         return LossCause::Store;
     }
-    let record = tenure.store.ask(LONGEST_WAIT, tenure, |backend, tenure| match backend.inspect() {
-        Some(inspect) => inspect.record_of(&tenure.hold),
-        None => Box::pin(ready(Ok(None))),
-    });
+    let record =
+        tenure.store.ask(Operation::Inspect, LONGEST_WAIT, tenure, |backend, tenure| match backend.inspect() {
+            Some(inspect) => inspect.record_of(&tenure.hold),
+            None => Box::pin(ready(Ok(None))),
+        });
     // A store that panics here must not end the renewals of all others.
     if let Ok(Ok(Some(record))) = AssertUnwindSafe(record).catch_unwind().await {
         tenure.broken_by(record);

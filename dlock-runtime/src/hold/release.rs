@@ -8,8 +8,9 @@ use std::time::Duration;
 use dlock_contract::{Error, Expiry, LossCause, Released, Result};
 use futures::future::BoxFuture;
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
 use crate::events::shutdown::Job;
+use crate::events::store_event::Operation;
 use crate::hold::abandon::not_of_the_parent;
 use crate::hold::cleanup::{Duty, Undo};
 use crate::hold::cohort;
@@ -218,7 +219,7 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     if let Some(release) = ReleaseToNext::begin(tenure) {
         return Box::pin(release.send(bound)).await;
     }
-    let request = tenure.store.ask(bound, tenure, |backend, tenure| match tenure.ending() {
+    let request = tenure.store.ask(Operation::Release, bound, tenure, |backend, tenure| match tenure.ending() {
         None => backend.release(&tenure.hold),
         Some(Ending::Kept(time, run)) => match backend.keeps() {
             Some(keeps) => keeps.keep(&tenure.hold, time, run),
@@ -230,6 +231,10 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
         },
     });
     let released = request.await?;
+    if released == Released::Released && tenure.has_succeeded() {
+        let at_ms = tenure.shared.clock.wall_ms();
+        tenure.shared.events.tell_observers(&tenure.label, &Event::Succeeded { at_ms });
+    }
     tenure.pass_turn();
     Ok(released)
 }

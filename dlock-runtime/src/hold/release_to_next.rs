@@ -12,6 +12,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, Origin, Owner, Released
 use tokio::sync::oneshot;
 
 use crate::events::shutdown::Job;
+use crate::events::store_event::Operation;
 use crate::hold::abandon::abandon_later;
 use crate::hold::tenure::Tenure;
 use crate::queue::{Content, Handover, Next, Turn};
@@ -69,9 +70,11 @@ impl ReleaseToNext {
         let wait_ends = self.wait_ends;
         let subject = (self.tenure.clone(), self.claim.clone());
         let request =
-            self.tenure.store.ask(bound, &subject, move |backend, (tenure, claim)| match backend.exchange() {
-                Some(exchange) => exchange.release_to(&tenure.hold, claim, wait_ends),
-                None => Box::pin(async { Ok((backend.release(&tenure.hold).await?, None)) }),
+            self.tenure.store.ask(Operation::ReleaseToNext, bound, &subject, move |backend, (tenure, claim)| {
+                match backend.exchange() {
+                    Some(exchange) => exchange.release_to(&tenure.hold, claim, wait_ends),
+                    None => Box::pin(async { Ok((backend.release(&tenure.hold).await?, None)) }),
+                }
             });
         let answered = request.await;
         let is_granted = answered.as_ref().map(|(_, next)| matches!(next, Some(Attempt::Acquired(_))));

@@ -18,7 +18,8 @@ use futures::FutureExt;
 use futures::future::{join, join_all};
 use tokio::sync::oneshot;
 
-use crate::events::observe::Event;
+use crate::events::event::Event;
+use crate::events::store_event::{Operation, RequestOutcome, Requesting};
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release;
 use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
@@ -145,6 +146,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
     // The backend is called inside of the future, because it may also panic before it returns one.
     let mut request = pin!(AssertUnwindSafe(async { first.store.backend.renew(&holds).await }).catch_unwind());
     let sent = clock.now();
+    let mut requesting = Requesting::begin(&first.store.observed, Operation::Renew, sent);
     // Each hold waits as long as its own ttl allows, so a short ttl does not cut off the answers of others.
     let mut waiting = &batch[..];
     while let Some(shortest) = waiting.last() {
@@ -163,6 +165,10 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             Err(_) => fail_all(&batch, || Error::new(ErrorKind::Internal, "the backend panicked")),
         };
         note_health(first, &answers, clock.now());
+        if let Some(requesting) = requesting.take() {
+            let failed = answers.iter().find_map(|answer| answer.as_ref().err());
+            requesting.ended(RequestOutcome::of(failed.filter(|_| answers.iter().all(Result::is_err))));
+        }
         let late = answers.split_off(waiting.len());
         let mut lost = Vec::new();
         for (tenure, answer) in waiting.iter().zip(answers) {
@@ -176,6 +182,9 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
         let lose = async |tenure: &Arc<Tenure>| tenure.lose(cause_of_loss(tenure).await);
         join(join_all(lost.into_iter().map(lose)), use_late_answers(&batch[waiting.len()..], late)).await;
         return;
+    }
+    if let Some(requesting) = requesting.take() {
+        requesting.ended(RequestOutcome::Failed(ErrorKind::Outage));
     }
     // Every hold has stopped waiting, and the next renewal may be under way. But the store may have done this one.
     let Some(last) = batch.iter().map(|tenure| tenure.valid_until()).max() else { return };

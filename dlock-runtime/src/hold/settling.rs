@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use dlock_contract::{Error, ErrorKind, Result};
 
+use crate::events::store_event::Operation;
 use crate::hold::store::LONGEST_REQUEST;
 use crate::hold::tenure::Tenure;
 use crate::options::supported::refused;
@@ -35,10 +36,11 @@ pub(crate) async fn settle(tenure: &Arc<Tenure>, work: Work) -> Result<()> {
         return Err(tenure.error(ErrorKind::CommitRefused, text));
     }
     // The outcome decides the result of the call, so it is waited for as long as for any request.
-    let settled = tenure.store.ask(LONGEST_REQUEST, tenure, |backend, tenure| match backend.settle() {
-        Some(store) => store.settle(&tenure.hold),
-        None => refused("settle"),
-    });
+    let settled =
+        tenure.store.ask(Operation::Settle, LONGEST_REQUEST, tenure, |backend, tenure| match backend.settle() {
+            Some(store) => store.settle(&tenure.hold),
+            None => refused("settle"),
+        });
     settled.await.map_err(|error| tenure.named(settle_error(error)))
 }
 

@@ -6,13 +6,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use dlock_contract::engine::{KeyBuf, background, guarded, not_forked};
-use dlock_contract::{Backend, Clock, Error, Identity, LockKey, Origin, Result, RunsOn, WakeStyle};
+use dlock_contract::{Backend, Clock, Error, ErrorKind, Identity, LockKey, Origin, Result, RunsOn, WakeStyle};
 use futures::future::BoxFuture;
 
 use crate::events::shutdown::Jobs;
+use crate::events::store_event::{ObservedStore, Operation, RequestOutcome, Requesting};
 use crate::hold::circuit_breaker::{CONCLUSIVE, CircuitBreaker};
 use crate::hold::cleanup::Cleanups;
 use crate::hold::findings::Findings;
+use crate::hold::shared::Shared;
 use crate::queue::LocalQueue;
 use crate::site::StoreLabel;
 
@@ -22,6 +24,7 @@ use crate::site::StoreLabel;
 pub(crate) struct Store {
     pub(crate) name: Arc<str>,
     pub(crate) label: Arc<StoreLabel>,
+    pub(crate) observed: ObservedStore,
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) queue: Arc<LocalQueue>,
     pub(crate) breaker: Arc<CircuitBreaker>,
@@ -49,15 +52,17 @@ pub(crate) fn request_bound(ttl: Duration) -> Duration {
 }
 
 impl Store {
-    pub(crate) fn new(name: &str, backend: Arc<dyn Backend>, clock: &Clock, jobs: &Arc<Jobs>) -> Self {
+    pub(crate) fn new<H>(name: &str, backend: Arc<dyn Backend>, shared: &Shared<H>) -> Self {
+        let Shared { clock, jobs, events, .. } = shared;
+        let name: Arc<str> = name.into();
+        let (kind, host) = (backend.profile().kind, backend.host().map(Into::into));
+        let label = Arc::new(StoreLabel { name: name.clone(), kind, host });
+        let observed = ObservedStore::new(label.clone(), events.clone());
         let breaker = Arc::default();
         let cleanups = Arc::new(Cleanups::new(clock, &breaker));
         let (queue, jobs, clock) = (Arc::default(), jobs.clone(), clock.clone());
         let (findings, is_watched) = (Findings::default(), AtomicBool::new(false));
-        let name = Arc::<str>::from(name);
-        let (kind, host) = (backend.profile().kind, backend.host().map(Into::into));
-        let label = Arc::new(StoreLabel { name: name.clone(), kind, host });
-        Self { name, label, backend, queue, breaker, findings, cleanups, jobs, clock, is_watched }
+        Self { name, label, observed, backend, queue, breaker, findings, cleanups, jobs, clock, is_watched }
     }
 
     /// Whether both are one backend, which may be installed under several names. Two backends may also be clients of one
@@ -90,6 +95,7 @@ impl Store {
     /// the caller has none, or if every hold has a connection of its own, which a blocked runtime would leave unserved.
     pub(crate) async fn ask<S, T>(
         &self,
+        operation: Operation,
         bound: Duration,
         subject: &S,
         request: impl for<'a> FnOnce(&'a dyn Backend, &'a S) -> BoxFuture<'a, Result<T>> + Send + 'static,
@@ -101,7 +107,9 @@ impl Store {
         // Every request goes through here, but renewals, which our own thread sends.
         not_forked()?;
         let clock = &self.clock;
-        let answer_by = clock.now().after(bound);
+        let since = clock.now();
+        let answer_by = since.after(bound);
+        let requesting = Requesting::begin(&self.observed, operation, since);
         let on_our_thread = self.backend.profile().runs_on == RunsOn::OwnThread || Origin::here().is_none();
         let answer = if on_our_thread {
             let (backend, subject) = (self.backend.clone(), subject.clone());
@@ -111,6 +119,13 @@ impl Store {
             // Borrowed: counters that all threads write to would cost every call something.
             clock.timeout_at(answer_by, guarded(request(&*self.backend, subject))).await
         };
+        if let Some(requesting) = requesting {
+            // Before the answer is moved.
+            requesting.ended(match &answer {
+                Some(answer) => RequestOutcome::of(answer.as_ref().err()),
+                None => RequestOutcome::Failed(ErrorKind::Outage),
+            });
+        }
         match answer {
             Some(Ok(answer)) => {
                 self.breaker.answered(&self.name);

@@ -271,6 +271,11 @@ impl Tenure {
         }
     }
 
+    /// Whether a run that the store records has succeeded.
+    pub(crate) fn has_succeeded(&self) -> bool {
+        self.end_plan.as_ref().is_some_and(|end_plan| end_plan.has_succeeded())
+    }
+
     /// Notes whether the body has succeeded, for a store that makes its work final, and not for a record.
     pub(crate) fn ended_well(&self, succeeded: bool) {
         let end = if succeeded { BODY_SUCCEEDED } else { BODY_FAILED };

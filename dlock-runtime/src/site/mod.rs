@@ -144,17 +144,44 @@ pub struct Label {
     mode: Mode,
     lock: LockOfLabel,
     is_sensitive: bool,
+    is_election: bool,
 }
 
-/// A store, as labels and log lines name it.
-#[derive(Debug)]
-pub(crate) struct StoreLabel {
+/// A store in metrics and log lines.
+#[derive(Clone)]
+pub struct StoreLabel {
     /// The name under which it is installed.
     pub(crate) name: Arc<str>,
     /// Its kind, in one word. Empty if it could not be opened.
     pub(crate) kind: &'static str,
     /// See [`Backend::host`](dlock_contract::Backend::host).
-    pub(crate) host: Option<Box<str>>,
+    pub(crate) host: Option<Arc<str>>,
+}
+
+impl StoreLabel {
+    /// The name under which the backend is installed.
+    #[must_use]
+    pub fn backend(&self) -> &str {
+        &self.name
+    }
+
+    /// The kind of the store in one word, such as `redis`. Empty if it could not be opened.
+    #[must_use]
+    pub const fn store(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The host and the port of the store, if it has one.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.host.as_deref()
+    }
+}
+
+impl fmt::Debug for StoreLabel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.kind)
+    }
 }
 
 /// The lock that a label is about, as far as it is known.
@@ -225,7 +252,9 @@ impl Label {
     }
 
     pub(crate) const fn new(call_site: CallSite, store: Arc<StoreLabel>, options: &Options, lock: LockOfLabel) -> Self {
-        Self { call_site, store, mode: options.mode, lock, is_sensitive: options.sensitive }
+        // Only an election needs a token in any case.
+        let (is_sensitive, is_election) = (options.sensitive, options.fence);
+        Self { call_site, store, mode: options.mode, lock, is_sensitive, is_election }
     }
 
     /// The lock is held by this claim. The token is that of a hold that was passed on to it.
@@ -263,6 +292,12 @@ impl Label {
 
     pub(crate) fn store_label(&self) -> &Arc<StoreLabel> {
         &self.store
+    }
+
+    /// Whether the lock is an election. Its [`name`](Self::name) is that of the election.
+    #[must_use]
+    pub const fn is_election(&self) -> bool {
+        self.is_election
     }
 
     /// The annotated function's path, or the name given to the attribute or the builder.

@@ -1,7 +1,7 @@
 //! Observers: the events that they get, and that they can do no harm.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use dlock_runtime::{Event, Key, Label, Mode, Observer, Wait};
@@ -190,12 +190,25 @@ fn a_blocking_caller_hears_its_events_on_its_own_thread_and_may_lock_there() {
     drop(others);
 }
 
+/// How many events it was told that it lacks.
+struct Dropped(Arc<AtomicU64>);
+
+impl Observer for Dropped {
+    fn on_event(&self, _: &Label, _: &Event) {}
+
+    fn on_dropped(&self, events: u64) {
+        self.0.fetch_add(events, Ordering::SeqCst);
+    }
+}
+
 #[test]
 fn events_that_a_blocked_observer_misses_are_counted_and_bounded() {
     test(async {
         let world = World::new();
         let (go, wait) = std::sync::mpsc::channel();
         world.registry.observe(Blocks(Mutex::new(wait), Arc::default()));
+        let told = Arc::<AtomicU64>::default();
+        world.registry.observe(Dropped(told.clone()));
         world.store.always(Op::Renew, Step::Fail);
         let guards: Vec<_> =
             futures::future::join_all((0..400).map(|id| world.registry.lock(Key::new().value(&id)).acquire())).await;
@@ -205,8 +218,11 @@ fn events_that_a_blocked_observer_misses_are_counted_and_bounded() {
             }
         };
         pass.await;
+        assert_eq!(told.load(Ordering::SeqCst), 0, "the observers' thread is blocked");
         drop(go);
         drop(guards);
+        let all_are_told = || told.load(Ordering::SeqCst) == world.registry.observer_trouble().1;
+        until("the observers hear how many events they lack", all_are_told).await;
     });
 }
 

@@ -219,7 +219,10 @@ impl Events {
 
 impl Observer for Events {
     fn on_event(&self, label: &Label, event: &Event) {
-        if !matches!(event, Event::Asked | Event::Renewed { .. }) {
+        if !matches!(
+            event,
+            Event::Asked { .. } | Event::Renewed { .. } | Event::Succeeded { .. } | Event::Deadlock { .. }
+        ) {
             self.0.lock().unwrap().push((format!("{label:?}"), event.clone()));
         }
     }

@@ -47,6 +47,11 @@ impl EndPlan {
         let _ = run.set(end);
     }
 
+    pub(super) fn has_succeeded(&self) -> bool {
+        let run = self.run.as_ref().and_then(OnceLock::get);
+        self.handed_out.load(Ordering::Acquire) && matches!(run, Some(RunEnd::Succeeded { .. }))
+    }
+
     pub(super) fn ending(&self, now: BootInstant) -> Option<Ending> {
         if !self.handed_out.load(Ordering::Acquire) {
             return None;

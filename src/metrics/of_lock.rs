@@ -1,0 +1,166 @@
+//! The series of one lock in one store.
+
+use std::mem::Discriminant;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use dlock_contract::Mode;
+use dlock_runtime::{Event, GrantWay, Label};
+use metrics::{Counter, Gauge, Histogram};
+
+/// The handles of one lock in one store. A handle that is kept costs a fraction of one that is looked up.
+pub(super) struct OfLock {
+    pub(super) name: Box<str>,
+    backend: Box<str>,
+    store: &'static str,
+    mode: Discriminant<Mode>,
+    labels: Vec<metrics::Label>,
+    waiting: Gauge,
+    held: Gauge,
+    acquired: Counter,
+    acquisition: Histogram,
+    hold: Histogram,
+    renewed: Counter,
+    lease_left: Histogram,
+    wait_limit: Limit,
+    max_hold: Limit,
+    once_per: Limit,
+}
+
+impl OfLock {
+    pub(super) fn new(name: &str, label: &Label) -> Self {
+        let labels = vec![
+            metrics::Label::new("lock", name.to_owned()),
+            metrics::Label::new("backend", label.backend().to_owned()),
+            metrics::Label::from_static_parts("store", label.store()),
+            metrics::Label::from_static_parts("mode", label.mode().as_str()),
+        ];
+        Self {
+            name: name.into(),
+            backend: label.backend().into(),
+            store: label.store(),
+            mode: std::mem::discriminant(&label.mode()),
+            waiting: metrics::gauge!("dlock_waiting", labels.clone()),
+            held: metrics::gauge!("dlock_held", labels.clone()),
+            acquired: metrics::counter!("dlock_acquisitions_total", with(&labels, "outcome", "acquired")),
+            acquisition: metrics::histogram!("dlock_acquisition_seconds", labels.clone()),
+            hold: metrics::histogram!("dlock_hold_seconds", labels.clone()),
+            renewed: metrics::counter!("dlock_renewals_total", with(&labels, "outcome", "renewed")),
+            lease_left: metrics::histogram!("dlock_renewal_lease_left_ratio", labels.clone()),
+            wait_limit: Limit::default(),
+            max_hold: Limit::default(),
+            once_per: Limit::default(),
+            labels,
+        }
+    }
+
+    pub(super) fn is_of(&self, name: &str, label: &Label) -> bool {
+        // By its address: two texts of one kind would only make two handles of the same series.
+        self.mode == std::mem::discriminant(&label.mode())
+            && std::ptr::eq(self.store, label.store())
+            && *self.name == *name
+            && *self.backend == *label.backend()
+    }
+
+    pub(super) fn count(&self, event: &Event) {
+        match event {
+            Event::Asked { wait, max_hold, once_per } => {
+                self.waiting.increment(1);
+                self.wait_limit.set("dlock_wait_limit_seconds", self, *wait);
+                self.max_hold.set("dlock_max_hold_seconds", self, *max_hold);
+                if self.once_per.set("dlock_once_per_seconds", self, *once_per) {
+                    self.time_of_first_call();
+                }
+            }
+            Event::Acquired { waited, way, .. } => {
+                self.waiting.decrement(1);
+                self.held.increment(1);
+                self.acquired.increment(1);
+                self.acquisition.record(*waited);
+                if *way != GrantWay::Request {
+                    self.counter("dlock_handovers_total", "way", way.as_str()).increment(1);
+                }
+            }
+            Event::Busy => self.refused("busy"),
+            Event::AlreadyRun => self.refused("already_run"),
+            Event::TimedOut { .. } => self.refused("timed_out"),
+            Event::GivenUp { .. } => self.refused("given_up"),
+            Event::Failed { kind, .. } => self.refused(kind.as_str()),
+            Event::Released { held } => self.ended(*held),
+            Event::Lost { cause, held } => {
+                self.ended(*held);
+                self.counter("dlock_losses_total", "cause", cause.as_str()).increment(1);
+            }
+            Event::NotSettled { kind, held } => {
+                self.ended(*held);
+                self.counter("dlock_unsettled_total", "kind", kind.as_str()).increment(1);
+            }
+            Event::Renewed { remaining, ttl } => {
+                self.renewed.increment(1);
+                self.lease_left.record(remaining.div_duration_f64(*ttl));
+            }
+            Event::RenewalFailed { .. } => self.counter("dlock_renewals_total", "outcome", "failed").increment(1),
+            Event::ReleaseFailed { .. } => {
+                metrics::counter!("dlock_failed_releases_total", self.labels.clone()).increment(1);
+            }
+            Event::Succeeded { at_ms } => {
+                let at = Duration::from_millis(*at_ms).as_secs_f64();
+                metrics::gauge!("dlock_last_success_timestamp_seconds", self.labels.clone()).set(at);
+            }
+            Event::Deadlock { kind } => self.counter("dlock_deadlocks_total", "kind", kind.as_str()).increment(1),
+            Event::OrderCycle { .. } => self.counter("dlock_deadlocks_total", "kind", "lock_order").increment(1),
+            _ => {}
+        }
+    }
+
+    /// The call has ended without the lock.
+    fn refused(&self, outcome: &'static str) {
+        self.waiting.decrement(1);
+        self.counter("dlock_acquisitions_total", "outcome", outcome).increment(1);
+    }
+
+    fn ended(&self, held: Duration) {
+        self.held.decrement(1);
+        self.hold.record(held);
+    }
+
+    /// A counter of something rare.
+    fn counter(&self, name: &'static str, label: &'static str, value: &'static str) -> Counter {
+        metrics::counter!(name, with(&self.labels, label, value))
+    }
+
+    /// For the alert on a task that has never succeeded since its process began.
+    fn time_of_first_call(&self) {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        metrics::gauge!("dlock_once_per_asked_timestamp_seconds", self.labels.clone()).set(now.as_secs_f64());
+    }
+}
+
+/// The value of an option, which is the same in most calls.
+#[derive(Default)]
+struct Limit {
+    /// In nanoseconds; zero before the first.
+    last: AtomicU64,
+    /// A lock without the option has no such series.
+    gauge: OnceLock<Gauge>,
+}
+
+impl Limit {
+    /// True at the first value.
+    fn set(&self, name: &'static str, of: &OfLock, limit: Option<Duration>) -> bool {
+        let Some(limit) = limit else { return false };
+        let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        if self.last.load(Ordering::Relaxed) == nanos {
+            return false;
+        }
+        self.gauge.get_or_init(|| metrics::gauge!(name, of.labels.clone())).set(limit.as_secs_f64());
+        self.last.swap(nanos, Ordering::Relaxed) == 0
+    }
+}
+
+fn with(labels: &[metrics::Label], name: &'static str, value: &'static str) -> Vec<metrics::Label> {
+    let mut labels = labels.to_vec();
+    labels.push(metrics::Label::from_static_parts(name, value));
+    labels
+}

@@ -1,0 +1,252 @@
+//! The metrics say what has happened.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail by it")]
+
+mod history;
+mod values;
+
+use std::time::Duration;
+
+use dlock::metrics::Metrics;
+use dlock::{Cohort, ErrorKind, Key, Mode, Observer, OncePer, Registry, Wait};
+use dlock_testkit::servers::{Instance, Redis};
+use dlock_testkit::wait_until;
+use metrics::Unit;
+
+use crate::values::{Kept, values};
+
+fn registry() -> Registry {
+    registry_of("main")
+}
+
+/// With a store of this name. The metrics of stores are told apart by it.
+fn registry_of(name: &str) -> Registry {
+    let registry = Registry::new();
+    registry.install(name, dlock_memory::Memory::new()).unwrap();
+    registry.set_default(name).unwrap();
+    registry.observe(Metrics::new());
+    registry
+}
+
+#[tokio::test]
+async fn requests_to_the_store_are_counted_with_their_time() {
+    let (values, registry) = (values(), registry_of("requests"));
+    let count = |operation: &str| {
+        let labels = ["backend=requests", "store=memory", &format!("operation={operation}"), "outcome=answered"];
+        let times = values.times("dlock_store_request_seconds", &labels[..3]).0;
+        let counted = values.count("dlock_store_requests_total", &labels);
+        assert_eq!(times, counted, "{operation}");
+        counted
+    };
+    for _ in 0..3 {
+        registry.lock("k").acquire().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!((count("acquire"), count("release"), count("inspect"), count("break")), (3, 3, 0, 0));
+    registry.lock("k").holders().await.unwrap();
+    registry.ready("requests").await.unwrap();
+    assert_eq!((count("inspect"), count("ready")), (1, 1));
+    assert_eq!(values.gauge("dlock_store_up", &["backend=requests"]), 1.0);
+    assert_eq!(values.gauge("dlock_store_guarded", &["backend=requests"]), 0.0);
+    let guard = registry.lock("k").name("confirmed").acquire().await.unwrap();
+    guard.confirm().await.unwrap();
+    assert!(count("renew") >= 1);
+}
+
+#[tokio::test]
+async fn a_guard_that_keeps_grants_back_is_seen() {
+    let server = Instance::start(Redis::default()).unwrap();
+    let (values, registry) = (values(), Registry::new());
+    registry.observe(Metrics::new());
+    registry.connect("guarded", &format!("{}?restart_guard=10m", server.url())).await.unwrap();
+    let error = registry.lock("k").wait(Wait::None).acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::Outage, "{error}");
+    let labels = ["backend=guarded", "store=redis"];
+    assert_eq!(values.gauge("dlock_store_guarded", &labels), 1.0, "{error}");
+    assert_eq!(values.gauge("dlock_store_up", &labels), 1.0, "it answers");
+    assert_eq!(
+        values.count("dlock_store_requests_total", &["backend=guarded", "operation=acquire", "outcome=guarded"]),
+        1
+    );
+}
+
+#[tokio::test]
+async fn a_request_that_its_caller_drops_is_given_up() {
+    let server = Instance::start(Redis::default()).unwrap();
+    let (values, registry) = (values(), Registry::new());
+    registry.observe(Metrics::new());
+    registry.connect("dropped", &server.url()).await.unwrap();
+    server.pause().unwrap();
+    let call = tokio::spawn(registry.lock("k").name("dropped").wait(Wait::Forever).acquire());
+    // This runtime has one thread, so by then the first poll is over, and the request is on its way.
+    wait_until("the call", async || values.gauge("dlock_waiting", &["lock=dropped"]) == 1.0).await.unwrap();
+    call.abort();
+    assert!(call.await.unwrap_err().is_cancelled());
+    let labels = ["backend=dropped", "operation=acquire", "outcome=given_up"];
+    assert_eq!(values.count("dlock_store_requests_total", &labels), 1);
+    assert_eq!(values.count("dlock_acquisitions_total", &["lock=dropped", "outcome=given_up"]), 1);
+    server.resume().unwrap();
+}
+
+#[tokio::test]
+async fn hand_overs_are_counted_by_their_way() {
+    let (values, registry) = (values(), registry());
+    let lock = || registry.lock("k").name("handed").wait(Wait::Forever).cohort(Some(Cohort { passes: 64, span: None }));
+    let way = |way: &str| values.count("dlock_handovers_total", &["lock=handed", &format!("way={way}")]);
+    let guard = lock().acquire().await.unwrap();
+    assert_eq!(values.count("dlock_handovers_total", &["lock=handed"]), 0, "the caller has asked for it itself");
+    let waiter = tokio::spawn(lock().acquire());
+    wait_until("a waiter", async || values.gauge("dlock_waiting", &["lock=handed"]) == 1.0).await.unwrap();
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!((way("cohort"), way("release"), way("queue")), (1, 0, 0));
+}
+
+#[tokio::test]
+async fn a_wait_that_could_not_end_is_counted() {
+    let (values, registry) = (values(), registry());
+    let lock = || registry.lock("k").name("nested");
+    let nested = lock().run(async |_| lock().wait(Wait::Forever).acquire().await.map(drop)).await.unwrap();
+    assert_eq!(*nested.unwrap_err().kind(), ErrorKind::WouldDeadlock);
+    assert_eq!(values.count("dlock_deadlocks_total", &["lock=nested", "kind=would_deadlock"]), 1);
+}
+
+#[tokio::test]
+async fn a_refused_write_is_counted() {
+    let (values, registry) = (values(), registry());
+    let refused = || values.count("dlock_fenced_writes_refused_total", &[]);
+    let guard = registry.lock("k").name("fenced").acquire().await.unwrap();
+    let fence = guard.fence().unwrap();
+    let line = dlock::fenced::line(&fence, "token", "?").unwrap();
+    line.written(1).unwrap();
+    assert_eq!(refused(), 0);
+    line.written(0).unwrap_err();
+    assert_eq!(refused(), 1);
+}
+
+#[tokio::test]
+async fn the_leader_is_seen_with_its_term() {
+    let (values, registry) = (values(), registry());
+    let labels = ["election=billing", "backend=main", "store=memory"];
+    let seen = |name: &str| values.gauge(name, &labels);
+    let changes = || values.count("dlock_leader_changes_total", &labels);
+    for change in 1..=2 {
+        let leadership = registry.elect("billing").candidate("web-3").campaign().await.unwrap();
+        assert_eq!((seen("dlock_leader"), seen("dlock_leader_term")), (1.0, leadership.term().get() as f64));
+        assert_eq!(changes(), change);
+        leadership.resign().await.unwrap();
+        assert_eq!((seen("dlock_leader"), seen("dlock_leader_term")), (0.0, 0.0));
+    }
+    registry.lock("billing").name("no election").acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(changes(), 2, "a lock is no election");
+}
+
+#[tokio::test]
+async fn a_task_tells_its_period_and_its_last_success() {
+    let (values, registry) = (values(), registry());
+    let day = Duration::from_secs(86_400);
+    let task = || registry.lock("k").name("nightly").once_per(OncePer::new(day));
+    let success = || values.gauge("dlock_last_success_timestamp_seconds", &["lock=nightly"]);
+    drop(task().acquire().await.unwrap());
+    wait_until("its end", async || values.gauge("dlock_held", &["lock=nightly"]) == 0.0).await.unwrap();
+    assert_eq!(success(), 0.0, "nobody knows whether it has succeeded");
+    assert_eq!(values.gauge("dlock_once_per_seconds", &["lock=nightly"]), 86_400.0);
+    let asked = values.gauge("dlock_once_per_asked_timestamp_seconds", &["lock=nightly"]);
+    let other = registry.lock("other").name("nightly").once_per(OncePer::new(day));
+    other.run(async |_| ()).await.unwrap();
+    // Both are read from one clock, in this order, and the store's has milliseconds.
+    assert!(asked > 1.7e9 && success() + 0.001 >= asked, "{asked} {}", success());
+}
+
+#[tokio::test]
+async fn limits_are_told_where_there_are_some() {
+    let (values, registry) = (values(), registry());
+    let lock = || registry.lock("k").name("limited");
+    let limits =
+        || ["dlock_wait_limit_seconds", "dlock_max_hold_seconds"].map(|name| values.gauge(name, &["lock=limited"]));
+    lock().wait(Wait::Forever).acquire().await.unwrap().release().await.unwrap();
+    assert!(
+        values.kept(|kept| !kept.gauges.keys().any(|text| text.contains("wait_limit") && text.contains("=limited")))
+    );
+    for seconds in [3, 5] {
+        let longest = Duration::from_secs(seconds);
+        lock().wait(Wait::UpTo(longest)).max_hold(10 * longest).acquire().await.unwrap().release().await.unwrap();
+        let seconds = longest.as_secs_f64();
+        assert_eq!(limits(), [seconds, 10.0 * seconds]);
+    }
+}
+
+#[test]
+fn dropped_events_are_counted() {
+    let values = values();
+    Metrics::new().on_dropped(7);
+    assert_eq!(values.count("dlock_dropped_events_total", &[]), 7);
+}
+
+/// With labels that say which lock, store and mode; never the key.
+#[tokio::test]
+async fn a_hold_and_a_waiter_are_seen_with_their_labels() {
+    let (values, registry) = (values(), registry());
+    let lock = || registry.lock(Key::text("stock:").value(&"secret42")).name("shop::deduct");
+    let labels = ["lock=shop::deduct", "backend=main", "store=memory", "mode=exclusive"];
+    let guard = lock().acquire().await.unwrap();
+    assert_eq!((values.gauge("dlock_held", &labels), values.gauge("dlock_waiting", &labels)), (1.0, 0.0));
+    let waiter = tokio::spawn(lock().wait(Wait::Forever).acquire());
+    wait_until("the waiter is seen", async || values.gauge("dlock_waiting", &labels) == 1.0).await.unwrap();
+    guard.release().await.unwrap();
+    waiter.await.unwrap().unwrap().release().await.unwrap();
+    assert_eq!((values.gauge("dlock_held", &labels), values.gauge("dlock_waiting", &labels)), (0.0, 0.0));
+    registry
+        .lock("permits")
+        .name("shop::permits")
+        .mode(Mode::Permits(2.try_into().unwrap()))
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    assert_eq!(values.count("dlock_acquisitions_total", &["lock=shop::permits", "mode=permits"]), 1);
+    values.kept(|kept| {
+        let all = kept.counters.keys().chain(kept.gauges.keys()).chain(kept.histograms.keys());
+        assert!(all.clone().all(|text| !text.contains("secret42")));
+        for text in all {
+            let name = text.split('{').next().unwrap();
+            assert!(kept.described.contains_key(name), "{name} has no description");
+            let is_time = name.ends_with("_seconds");
+            assert_eq!(is_time, kept.described[name] == Some(Unit::Seconds), "{name}");
+        }
+    });
+}
+
+#[tokio::test]
+async fn renewals_say_how_much_of_the_lease_was_left() {
+    let (values, registry) = (values(), registry());
+    let guard = registry.lock("k").name("renewed").ttl(Duration::from_millis(300)).acquire().await.unwrap();
+    let renewed = async || values.count("dlock_renewals_total", &["lock=renewed", "outcome=renewed"]) >= 3;
+    wait_until("three renewals", renewed).await.unwrap();
+    drop(guard);
+    let (count, sum) = values.times("dlock_renewal_lease_left_ratio", &["lock=renewed"]);
+    assert!(count >= 3 && sum > 0.0 && sum < f64::from(u32::try_from(count).unwrap()), "{count} {sum}");
+}
+
+#[tokio::test]
+async fn a_failed_call_is_counted_by_the_kind_of_its_error() {
+    let (values, registry) = (values(), registry());
+    registry.connect_lazy("down", "redis://127.0.0.1:1/").unwrap();
+    let error = registry.lock("k").name("down").backend("down").wait(Wait::None).acquire().await.unwrap_err();
+    let outcome = format!("outcome={}", error.kind().as_str());
+    assert_eq!(values.count("dlock_acquisitions_total", &["lock=down", "backend=down", &outcome]), 1, "{error}");
+    assert_eq!(values.gauge("dlock_waiting", &["lock=down"]), 0.0);
+}
+
+#[tokio::test]
+async fn a_name_that_is_made_at_run_time_does_not_fill_the_exporter() {
+    let (values, registry) = (values(), registry());
+    for number in 0..1100 {
+        let lock = registry.lock("k").name(format!("made {number}"));
+        lock.acquire().await.unwrap().release().await.unwrap();
+    }
+    let made = |kept: &mut Kept| kept.gauges.keys().filter(|text| text.contains("lock=made")).count();
+    assert_eq!(values.kept(made), 4 * 1000, "held, waiting, the longest wait and the longest hold of each");
+    assert_eq!(values.count("dlock_acquisitions_total", &["lock=other", "outcome=acquired"]), 100);
+}
