@@ -1,6 +1,7 @@
-//! A web service to start from: settings, locked handlers, probes, metrics, and a shutdown with one deadline.
+//! A web service to start from: settings, locked handlers, probes, metrics, the live page of all locks, and a shutdown with one
+//! deadline.
 //!
-//! `cargo run --example service`, then `curl -X POST localhost:8080/stock/7/sell`
+//! `cargo run --example service`, then `curl -X POST localhost:8080/stock/7/sell`, and `localhost:8080/locks` in a browser
 //!
 //! | setting | meaning | default |
 //! | --- | --- | --- |
@@ -15,11 +16,14 @@
 
 use std::collections::HashMap;
 use std::error::Error;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use axum::extract::{Path, State};
+use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::http::StatusCode;
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Router, serve};
 use dlock::distributed_lock;
@@ -54,11 +58,19 @@ pub(crate) fn router(shop: Shop, metrics: PrometheusHandle) -> Router {
         .route("/stock/{id}/sell", post(sell))
         .route("/stock/{id}/recount/{seconds}", post(recount))
         .with_state(shop)
-        // The live page of all locks comes here, behind your own authentication:
-        // .nest("/locks", dlock_console::router(…))
+        .nest("/locks", locks())
         .route("/live", get(|| async { "alive" }))
         .route("/ready", get(ready))
         .route("/metrics", get(async move || metrics.render()))
+}
+
+/// The live page of all locks, read-only, for requests from this host alone. Put it behind your own authentication instead,
+/// above all if a proxy on this host passes requests on.
+fn locks() -> Router {
+    let page = dlock_console::router(dlock::Registry::global());
+    page.layer(from_fn(async |ConnectInfo(peer): ConnectInfo<SocketAddr>, request: Request, next: Next| {
+        if peer.ip().is_loopback() { next.run(request).await } else { StatusCode::NOT_FOUND.into_response() }
+    }))
 }
 
 /// The stock. In your service it is in a database, which all processes use.
@@ -103,8 +115,8 @@ enum SaleError {
     Lock(#[from] dlock::Error),
 }
 
-impl axum::response::IntoResponse for SaleError {
-    fn into_response(self) -> axum::response::Response {
+impl IntoResponse for SaleError {
+    fn into_response(self) -> Response {
         match self {
             Self::SoldOut => (StatusCode::CONFLICT, "sold out").into_response(),
             Self::Lock(error) => error.into_response(),
@@ -157,6 +169,7 @@ pub(crate) async fn run(
     bodies: Duration,
 ) -> Result<usize, Box<dyn Error>> {
     let (stop, stopped) = oneshot::channel::<()>();
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
     let server = serve(listener, app).with_graceful_shutdown(async { drop(stopped.await) });
     let mut server = tokio::spawn(server.into_future());
     tokio::select! {

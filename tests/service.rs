@@ -54,6 +54,8 @@ async fn it_sells_under_a_lock_and_tells_how_it_is_and_ends_within_its_deadline(
     assert_eq!(ask(at, "POST", "/stock/7/recount/0").await.0, 423);
     held.release().await.unwrap();
     assert_eq!(ask(at, "GET", "/stock/7").await, (200, "99".into()));
+    let (status, page) = ask(at, "GET", "/locks").await;
+    assert!(status == 200 && page.contains("<title>"), "{status} {page}");
     let (status, metrics) = ask(at, "GET", "/metrics").await;
     for line in ["dlock_acquisitions_total{", "lock=\"service::sell\"", "outcome=\"busy\"", "dlock_hold_seconds_bucket"]
     {
