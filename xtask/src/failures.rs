@@ -3,6 +3,9 @@
 use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
 
 use crate::sh::{Result, not_run, text};
 
@@ -15,13 +18,37 @@ const WIDTH: usize = 300;
 /// says none of it.
 const LATE: [&str; 4] = ["kind: Outage", "(outage, a retry can help)", "did not answer within", "nothing is proven"];
 
-/// Runs the tests and shows each line of their output. Returns what failed.
-pub(crate) fn run(command: &mut Command, mut show: impl FnMut(&str)) -> Result<Option<Failures>> {
+/// A target that has printed nothing for this time hangs. The longest test takes some minutes on one busy core.
+const SILENCE: Duration = Duration::from_secs(15 * 60);
+
+/// Runs the tests and shows each line of their output. Returns what failed. Tests that hang are ended.
+pub(crate) fn run(command: &mut Command, show: impl FnMut(&str)) -> Result<Option<Failures>> {
+    run_unless_silent(command, SILENCE, show)
+}
+
+fn run_unless_silent(command: &mut Command, longest: Duration, mut show: impl FnMut(&str)) -> Result<Option<Failures>> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut tests = command.spawn().map_err(|error| not_run(command, &error))?;
+    let (sender, lines) = channel();
+    let stdout = tests.stdout.take();
+    // It is not joined: a program that a killed target has left may keep the pipe open.
+    thread::spawn(move || {
+        let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n'));
+        lines.try_for_each(|line| sender.send(line))
+    });
     let mut reader = Reader::default();
-    for line in tests.stdout.take().into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n')) {
-        let line = String::from_utf8_lossy(&line?).into_owned();
+    loop {
+        let line = match lines.recv_timeout(longest) {
+            Ok(line) => String::from_utf8_lossy(&line?).into_owned(),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                tests.kill()?;
+                show(&format!(
+                    "No test has ended for {longest:?}. The target was ended; its last lines name what runs."
+                ));
+                break;
+            }
+        };
         reader.read(&line);
         show(&line);
     }
@@ -116,8 +143,9 @@ fn is_start(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+    use std::time::Duration;
 
-    use super::{LINES, run};
+    use super::{LINES, run, run_unless_silent};
 
     const OUTPUT: &str = "running 2 tests\ntest one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\n\nthread 'two' panicked:\n1 is not 2\n\
                           a\nb\nc\nd\nthe log of a server\n\nfailures:\n    two\n\ntest result: FAILED. 1 passed; 1 failed\n";
@@ -148,6 +176,16 @@ mod tests {
         let error = run(&mut printing("", 101), |_| {}).unwrap().unwrap().to_string();
         assert!(error.starts_with("ended with exit status: 101: sh -c"), "{error}");
         assert!(run(&mut printing("test one ... ok\n", 0), |_| {}).unwrap().is_none());
+    }
+
+    #[test]
+    fn tests_that_hang_are_ended_and_named() {
+        let mut hangs = Command::new("sh");
+        hangs.args(["-c", "echo running 2 tests; echo test one has been running for over 60 seconds; exec sleep 600"]);
+        let mut shown = Vec::new();
+        let failed = run_unless_silent(&mut hangs, Duration::from_secs(2), |line| shown.push(line.to_owned()));
+        assert!(failed.unwrap().unwrap().crashed);
+        assert!(shown[1].contains("one has been running") && shown[2].contains("No test has ended"), "{shown:?}");
     }
 
     #[test]
