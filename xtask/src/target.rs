@@ -17,8 +17,9 @@ const LONG: [(&str, &str); 4] = [("process", "4"), ("ui", "2"), ("store", "3"), 
 /// How many tests of any other target run at once.
 const OTHERS: &str = "2";
 
-/// The target that runs the programs of `examples/`.
-const EXAMPLES: &str = "examples";
+/// The targets that run other programs of the build, such as those of `examples/`.
+const RUN_OTHERS: [&str; 5] =
+    ["dlock-rs examples", "dlock-rs service", "dlock-cli program", "dlock-cli hosts", "dlock-cli console"];
 
 /// One process of the run: a test target, or cargo for many short targets.
 pub(crate) struct Target {
@@ -43,10 +44,11 @@ impl Target {
         let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
         let package = if folder == root() { FACADE.into() } else { folder.file_name()?.to_string_lossy() };
         let place = LONG.iter().position(|(long, _)| *long == name);
+        let full_name = format!("{package} {name}");
         Some(Self {
-            name: format!("{package} {name}"),
             place: place.unwrap_or(LONG.len()),
-            needs_all: name == EXAMPLES,
+            needs_all: RUN_OTHERS.contains(&&*full_name),
+            name: full_name,
             program: Some((program.into(), folder.to_path_buf())),
             cargo: &[],
             at_once: place.map_or(OTHERS, |place| LONG[place].1),
@@ -96,7 +98,20 @@ impl Target {
 mod tests {
     use serde_json::json;
 
-    use super::Target;
+    use super::{RUN_OTHERS, Target};
+    use crate::sh::root;
+
+    #[test]
+    fn the_targets_that_run_other_programs_wait_for_the_build() {
+        for (folder, package) in [("tests", "dlock-rs"), ("dlock-cli/tests", "dlock-cli")] {
+            for file in std::fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path()) {
+                let Ok(text) = std::fs::read_to_string(&file) else { continue };
+                let runs = ["CARGO_BIN_EXE_", "\"--example\""].iter().any(|word| text.contains(word));
+                let name = format!("{package} {}", file.file_stem().unwrap().to_string_lossy());
+                assert_eq!(runs, RUN_OTHERS.contains(&&*name), "{name}");
+            }
+        }
+    }
 
     #[test]
     fn only_the_programs_of_test_targets_are_run_by_themselves() {
