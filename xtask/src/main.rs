@@ -3,7 +3,6 @@
 mod apt;
 mod bench;
 mod browser;
-mod build;
 mod ci;
 mod failures;
 mod go;
@@ -19,7 +18,6 @@ mod repeat;
 mod servers;
 mod sh;
 mod side_by_side;
-mod target;
 mod test;
 mod tidy;
 mod tidy_stores;

@@ -1,20 +1,32 @@
 //! All tests once, against one set of servers: several test targets beside each other.
 
+use std::collections::VecDeque;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
 use dlock_testkit::servers::SharedSet;
+use serde_json::Value;
 
-use crate::build::{Build, Targets};
 use crate::failures::{self, Failure, Failures};
 use crate::log::Log;
-use crate::sh::Result;
-use crate::target::Target;
+use crate::sh::{Result, cargo, read, root};
+use crate::test::{ALL, ETCD, THOROUGH};
+use crate::workspace::FACADE;
 
 /// So many targets run at once. Each waits more than it works.
 const AT_ONCE: usize = 4;
+
+/// The targets that run longest, in this order, and how many tests of each run at once. They start first, since a long target
+/// that starts last ends last. On two cores the harness would run two tests at a time. With many more, tests whose servers are
+/// late fail.
+const LONG: [(&str, &str); 4] = [("process", "4"), ("ui", "2"), ("store", "3"), ("conformance", "5")];
+
+/// How many tests of any other target run at once.
+const OTHERS: &str = "2";
 
 /// So many tests that a busy machine made late are run again. More of them are no accident.
 const MOST_AGAIN: usize = 5;
@@ -42,12 +54,51 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The result of a target: its failures, and how many tests it left to `--all`.
-type Ran = (Target, Option<Failures>, usize);
+/// One process of the run: a test target, or cargo for many short targets.
+struct Target {
+    /// As in `dlock-redis store`.
+    name: String,
+    /// The program and the folder of its package. Cargo needs neither.
+    program: Option<(PathBuf, PathBuf)>,
+    cargo: &'static [&'static str],
+    at_once: &'static str,
+}
 
-/// Runs all targets as they are built, several at once. The lines of each come in one piece, when it has ended.
-pub(crate) fn side_by_side(build: Build, set: &SharedSet, filter: &[&str], all: bool, log: &Log) -> Result<Verdict> {
-    let queue = Targets::default();
+impl Target {
+    fn command(&self, set: &SharedSet, filter: &[&str], all: bool) -> Command {
+        let mut command = match &self.program {
+            Some((program, folder)) => {
+                let mut command = Command::new(program);
+                command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+                command
+            }
+            None => {
+                let mut command = cargo(&["test", "--workspace", "--no-fail-fast", "--features", ETCD]);
+                command.args(self.cargo).arg("--");
+                command
+            }
+        };
+        command.args(filter).envs(set.env());
+        if all {
+            command.env(ALL, "1");
+        } else {
+            command.args(["--skip", THOROUGH]);
+        }
+        if std::env::var_os("RUST_TEST_THREADS").is_none() {
+            command.env("RUST_TEST_THREADS", self.at_once);
+        }
+        command
+    }
+}
+
+/// The result of a target: its failures, and how many tests it left to `--all`.
+type Ran<'a> = (&'a Target, Option<Failures>, usize);
+
+/// Runs all targets, several at once. The lines of each come in one piece, when it has ended.
+pub(crate) fn side_by_side(set: &SharedSet, filter: &[&str], all: bool, log: &Log) -> Result<Verdict> {
+    let targets = targets()?;
+    let queue = Mutex::new(targets.iter().collect::<VecDeque<_>>());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     let started = Instant::now();
     let run = |target: &Target| {
         let from = started.elapsed().as_secs_f64();
@@ -63,22 +114,19 @@ pub(crate) fn side_by_side(build: Build, set: &SharedSet, filter: &[&str], all: 
         Ok::<_, Box<dyn std::error::Error>>((failed?, left))
     };
     let work = || {
-        let mut ran: Vec<Ran> = Vec::new();
-        while let Some(target) = queue.next() {
-            let (failed, left) = run(&target).map_err(|error| format!("{}: {error}", target.name))?;
+        let mut ran: Vec<Ran<'_>> = Vec::new();
+        while let Some(target) = next() {
+            let (failed, left) = run(target).map_err(|error| format!("{}: {error}", target.name))?;
             ran.push((target, failed, left));
         }
         Ok::<_, String>(ran)
     };
-    let (built, ran) = thread::scope(|scope| {
-        let building = scope.spawn(|| build.fill(&queue).map_err(|error| error.to_string()));
+    let ran = thread::scope(|scope| {
         let workers: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(work)).collect();
         let ends = workers.into_iter().map(|worker| worker.join().map_err(|_| "a thread panicked".to_owned())?);
-        let ran = ends.collect::<std::result::Result<Vec<_>, String>>();
-        (building.join().unwrap_or_else(|_| Err("the thread of the build panicked".to_owned())), ran)
-    });
-    built?;
-    let ran: Vec<_> = ran?.into_iter().flatten().collect();
+        ends.collect::<std::result::Result<Vec<_>, String>>()
+    })?;
+    let ran: Vec<_> = ran.into_iter().flatten().collect();
     let left: usize = ran.iter().map(|(.., left)| left).sum();
     if filter.is_empty() {
         log.line(&left_out(all, left)?);
@@ -131,9 +179,75 @@ fn left_out(all: bool, left: usize) -> std::result::Result<String, String> {
     }
 }
 
+/// All that `cargo test` runs. What a program of its own runs is built already.
+fn targets() -> Result<Vec<Target>> {
+    let mut build = cargo(&["test", "--workspace", "--features", ETCD, "--no-run", "--message-format", "json"]);
+    let built = read(&mut build)?;
+    let messages = built.lines().map(serde_json::from_str).collect::<std::result::Result<Vec<Value>, _>>()?;
+    built_once(&messages)?;
+    let mut targets: Vec<_> = messages.iter().filter_map(target).collect();
+    let place = |target: &Target| LONG.iter().position(|(name, _)| target.name.ends_with(&format!(" {name}")));
+    targets.sort_by_key(|target| place(target).unwrap_or(LONG.len()));
+    for (name, cargo) in [("the unit tests", &["--lib", "--bins"] as &[_]), ("the examples of the docs", &["--doc"])] {
+        targets.push(Target { name: name.to_owned(), program: None, cargo, at_once: OTHERS });
+    }
+    Ok(targets)
+}
+
+/// The crate below all stores. If it is built twice, so are they, and often tokio too: a cold build takes a tenth longer.
+const BUILT_ONCE: &str = "dlock_contract";
+
+/// Fails if all stores are built twice.
+fn built_once(messages: &[Value]) -> std::result::Result<(), String> {
+    let is_build = |message: &&Value| message["target"]["name"] == BUILT_ONCE && message["profile"]["test"] == false;
+    match messages.iter().filter(is_build).count() {
+        0 | 1 => Ok(()),
+        builds => Err(format!(
+            "`{BUILT_ONCE}` and all stores are built {builds} times: for the host, where the tests of dlock-macros run, some crate has other \
+             features than elsewhere; name them in dlock-macros/Cargo.toml, as is done for `mio` there"
+        )),
+    }
+}
+
+/// The test target that a message of cargo tells of. Unit tests are none.
+fn target(message: &Value) -> Option<Target> {
+    let is_test = message["target"]["kind"].as_array()?.iter().any(|kind| kind == "test");
+    let program = message["executable"].as_str().filter(|_| is_test)?;
+    let name = message["target"]["name"].as_str()?;
+    let folder = Path::new(message["manifest_path"].as_str()?).parent()?;
+    let package = if folder == root() { FACADE.into() } else { folder.file_name()?.to_string_lossy() };
+    let at_once = LONG.iter().find(|(long, _)| *long == name).map_or(OTHERS, |(_, at_once)| at_once);
+    let program = Some((program.into(), folder.to_path_buf()));
+    Some(Target { name: format!("{package} {name}"), program, cargo: &[], at_once })
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{filtered_out, left_out};
+    use serde_json::json;
+
+    use super::{built_once, filtered_out, left_out, target};
+
+    #[test]
+    fn only_the_programs_of_test_targets_are_run_by_themselves() {
+        let message = |kind: &str, executable: Option<&str>| {
+            let target = json!({ "kind": [kind], "name": "store" });
+            json!({ "target": target, "executable": executable, "manifest_path": "/a/redis/Cargo.toml" })
+        };
+        let found = target(&message("test", Some("/a/target/store"))).unwrap();
+        assert_eq!((&*found.name, found.at_once), ("redis store", "3"));
+        assert_eq!(found.program.unwrap(), ("/a/target/store".into(), "/a/redis".into()));
+        for other in [message("example", Some("/a/b")), message("lib", Some("/a/b")), message("test", None)] {
+            assert!(target(&other).is_none(), "{other}");
+        }
+        assert!(target(&json!({ "reason": "build-finished", "success": true })).is_none());
+    }
+
+    #[test]
+    fn a_second_build_of_the_stores_is_named() {
+        let built = |is_test: bool| json!({ "target": { "name": "dlock_contract" }, "profile": { "test": is_test } });
+        assert!(built_once(&[built(false), built(true)]).is_ok());
+        assert!(built_once(&[built(false), built(false)]).unwrap_err().contains("built 2 times"));
+    }
 
     #[test]
     fn the_tests_that_are_left_are_counted() {

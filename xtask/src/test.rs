@@ -3,7 +3,6 @@
 
 use dlock_testkit::servers::SharedSet;
 
-use crate::build::{Build, Targets};
 use crate::failures;
 use crate::log::Log;
 use crate::parts::Parts;
@@ -101,21 +100,18 @@ pub(crate) fn add_to(parts: &mut Parts) -> Result {
 
 fn add_all_to(parts: &mut Parts, words: &Words<'_>) -> Result {
     parts.run("servers", servers::run)?;
+    // As the tests are built later. `cargo build` would build half of it once more, since the units of a package that depends on
+    // itself differ. `cargo xtask ci` compiles the benchmarks.
+    parts.run("build", || run(&mut cargo(&["test", "--workspace", "--features", ETCD, "--no-run"])))?;
     // A filter asks for some tests alone. `cargo xtask ci` does it in any case.
     if words.all && words.filter.is_empty() {
         parts.run("packages", package::packaged)?;
     }
     if let Some(times) = words.times {
-        // No run is to be slowed down by the build.
-        parts.run("build", || Build::start()?.fill(&Targets::default()))?;
-        return repeat(parts, times, |log| {
-            side_by_side(Build::start()?, &SharedSet::start()?, words.filter, words.all, log)
-        });
+        return repeat(parts, times, |log| side_by_side(&SharedSet::start()?, words.filter, words.all, log));
     }
-    let build = Build::start()?;
     with_servers(parts, |parts, set| {
-        parts
-            .run("build and tests", || side_by_side(build, set, words.filter, words.all, &Log::Terminal)?.into_result())
+        parts.run("tests", || side_by_side(set, words.filter, words.all, &Log::Terminal)?.into_result())
     })
 }
 

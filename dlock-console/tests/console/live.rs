@@ -61,9 +61,8 @@ impl Page {
                 self.told.insert(name, told);
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), reading)
-            .await
-            .unwrap_or_else(|_| panic!("no such news of {part}"))
+        let read = tokio::time::timeout(Duration::from_secs(60), reading).await;
+        read.unwrap_or_else(|_| panic!("no such news of {part}, the last is {:?}", self.told.get(part)))
     }
 
     /// The next news: its part, and what is told. `None` at the end of the stream.

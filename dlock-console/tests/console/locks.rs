@@ -143,7 +143,8 @@ async fn a_lock_of_another_program_is_shown_as_such() {
 async fn a_store_that_goes_away_is_told_and_comes_back_by_itself() {
     let server = Instance::start(Redis { aof_always: true, ..Redis::default() }).unwrap();
     let registry = Registry::new();
-    registry.connect("main", &format!("{}?restart_guard=off", server.url())).await.unwrap();
+    // The guards would last as long as the longest ttl: an hour.
+    registry.connect("main", &format!("{}?restart_guard=off&failover_guard=off", server.url())).await.unwrap();
     let router = console(&registry).router();
     let _guard = registry.lock("kept").ttl(std::time::Duration::from_secs(3600)).acquire().await.unwrap();
     let mut page = Page::open(&router, "store=main").await;
