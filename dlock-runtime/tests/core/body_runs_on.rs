@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use dlock_runtime::{Clock, ErrorKind, LossCause, OnLost};
 
 use crate::acquire::stranger;
-use crate::support::{MS, Op, SECOND, World, calm, is_free, poll_once, test, until};
+use crate::support::{MS, Op, SECOND, World, calm, freed, is_free, poll_once, test, until};
 
 #[test]
 fn a_shutdown_leaves_the_lock_of_a_body_that_blocks_its_thread_to_its_end() {
@@ -31,7 +31,7 @@ fn a_shutdown_leaves_the_lock_of_a_body_that_blocks_its_thread_to_its_end() {
         let ended = running.join().unwrap();
         assert_eq!(*ended.unwrap_err().kind(), ErrorKind::Lost(LossCause::Shutdown));
         world.empty().await;
-        assert!(is_free(&other, "k").await);
+        freed(&other, "k").await;
     });
 }
 

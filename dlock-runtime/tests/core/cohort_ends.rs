@@ -8,7 +8,7 @@ use tokio::task::JoinHandle;
 use crate::acquire::{neighbours, stranger};
 use crate::cohort::{member, second_of_three, waits};
 use crate::support::{
-    LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
+    LONG, MS, Op, SECOND, Step, World, calm, freed, full, held_and_awaited, is_free, poll_once, test, until,
 };
 
 #[test]
@@ -83,7 +83,7 @@ fn a_caller_that_is_gone_before_it_noticed_its_hold_releases_it() {
         drop(second);
         third.await.unwrap().unwrap().release().await.unwrap();
         world.empty().await;
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 

@@ -9,7 +9,7 @@ use dlock_runtime::{ErrorKind, Leader, Registry, Result, current};
 use tokio::task::JoinHandle;
 
 use crate::acquire::neighbours;
-use crate::support::{MS, Op, SECOND, Step, World, calm, is_free, poll_once, test, until};
+use crate::support::{MS, Op, SECOND, Step, World, calm, freed, is_free, poll_once, test, until};
 
 /// A record of the bodies of some candidates.
 #[derive(Clone, Default)]
@@ -239,7 +239,7 @@ fn a_loop_that_is_dropped_drops_its_body_and_frees_the_lock() {
         assert!(leads.await.unwrap_err().is_cancelled());
         assert_eq!(bodies.running.load(Ordering::SeqCst), 0);
         world.empty().await;
-        assert!(is_free(&other, "billing").await);
+        freed(&other, "billing").await;
     });
 }
 
@@ -252,6 +252,6 @@ fn a_body_that_panics_resigns() {
         let leads = tokio::spawn(election.lead(async |_| panic!("the body's own panic")));
         assert!(leads.await.unwrap_err().is_panic());
         world.empty().await;
-        assert!(is_free(&other, "billing").await);
+        freed(&other, "billing").await;
     });
 }

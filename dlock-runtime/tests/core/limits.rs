@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use dlock_runtime::{ErrorKind, OnLost, Renew};
 
-use crate::support::{SECOND, World, calm, full, is_free, test};
+use crate::support::{SECOND, World, calm, freed, full, test};
 
 #[test]
 fn a_body_beyond_its_timeout_is_dropped_and_the_lock_is_free() {
@@ -70,7 +70,7 @@ fn a_loss_cancels_the_body_by_default_and_lets_it_end_on_demand() {
             assert_eq!(ended.get(), ends, "{on_lost:?}");
             // A lost hold is released on our thread.
             world.empty().await;
-            assert!(is_free(&world, "k").await);
+            freed(&world, "k").await;
         }
     });
 }

@@ -6,7 +6,7 @@ use dlock_contract::Backend;
 use dlock_runtime::{Clock, Error, ErrorKind, Held, LockKey, Wait, current, inherit};
 use futures::FutureExt;
 
-use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, freed, full, is_free, test};
 
 fn would_deadlock<T>(result: Result<T, Error>) {
     let error = result.err().expect("told at once");
@@ -260,6 +260,6 @@ fn a_panic_inside_leaves_no_enclosing_call_behind() {
         assert!(current().is_none());
         calm().await;
         world.empty().await;
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }

@@ -2,7 +2,7 @@
 
 use dlock_runtime::{Backoff, ErrorKind, Key, OncePer, Retry, Wait};
 
-use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, freed, full, test};
 
 #[test]
 fn a_retryable_failure_is_asked_again_three_times() {
@@ -204,10 +204,7 @@ fn a_silent_release_costs_the_caller_two_seconds_and_is_tried_again() {
         assert!(world.clock.now().since(before) <= 3 * SECOND);
         world.empty().await;
         world.events.expect("ReleaseFailed", 1).await;
-        // The store has freed it. Our thread lets the next caller of this process go on a moment later.
-        while !is_free(&world, "k").await {
-            calm().await;
-        }
+        freed(&world, "k").await;
         // Our thread tells in order: after this one, nothing of the first is on its way.
         drop(world.lock("last").acquire().await.unwrap());
         let is_last = |(label, event): &(String, dlock_runtime::Event)| {

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 
 use crate::acquire::neighbours;
 use crate::periods::{once, to_next_period};
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, is_free, poll_once, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, poll_once, test};
 
 #[test]
 fn an_idle_registry_ends_at_once() {
@@ -193,7 +193,7 @@ fn a_grant_that_arrives_during_a_shutdown_is_released() {
         let error = world.lock("k").min_hold(5 * SECOND).acquire().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::ShutDown);
         world.empty().await;
-        assert!(is_free(&stranger, "k").await);
+        freed(&stranger, "k").await;
     });
 }
 

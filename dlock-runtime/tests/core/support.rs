@@ -111,6 +111,17 @@ pub(crate) async fn is_free(world: &World, key: &'static str) -> bool {
     }
 }
 
+/// Waits until another caller can take the lock. The store is told first that it is free, the callers of this process a moment later.
+pub(crate) async fn freed(world: &World, key: &'static str) {
+    for _ in 0..10_000 {
+        if is_free(world, key).await {
+            return;
+        }
+        calm().await;
+    }
+    panic!("{key} stays taken");
+}
+
 pub(crate) fn full(key: &'static str) -> LockKey {
     LockKey::new("default", Key::text(key)).unwrap()
 }

@@ -6,7 +6,7 @@ use dlock_contract::WakeStyle;
 use dlock_runtime::{ErrorKind, Mode};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, held_and_awaited, is_free, test};
 
 #[test]
 fn neighbours_are_served_in_the_order_in_which_they_came() {
@@ -149,7 +149,7 @@ fn a_fair_caller_joins_the_stores_queue_itself() {
         }
         assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
         world.empty().await;
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 
@@ -166,7 +166,7 @@ fn a_caller_that_leaves_the_stores_queue_leaves_nothing() {
         held.release().await.unwrap();
         stays.await.unwrap().unwrap().release().await.unwrap();
         world.empty().await;
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 

@@ -8,7 +8,7 @@ use dlock_runtime::{Backoff, Clock, Cohort, ErrorKind, Guard, Lock, Result};
 
 use crate::acquire::{neighbours, stranger};
 use crate::support::{
-    LONG, MS, Offers, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
+    LONG, MS, Offers, Op, SECOND, Step, World, calm, freed, full, held_and_awaited, is_free, poll_once, test, until,
 };
 
 pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<Guard>>>>;
@@ -63,7 +63,7 @@ async fn goes_on_within(longest: Duration, world: &World, unpolled: Acquiring, l
         late.release().await.unwrap();
     }
     world.empty().await;
-    assert!(is_free(world, "k").await);
+    freed(world, "k").await;
 }
 
 #[test]
