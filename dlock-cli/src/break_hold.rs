@@ -58,7 +58,47 @@ fn confirmed(key: &str, holder: String) -> Result<bool, Failure> {
 
 /// The user and the host.
 pub(crate) fn operator() -> String {
-    let user = ["USER", "LOGNAME", "USERNAME"].iter().find_map(|name| std::env::var(name).ok());
-    let host = ["HOSTNAME", "COMPUTERNAME"].iter().find_map(|name| std::env::var(name).ok());
-    format!("{}@{}", user.as_deref().unwrap_or("unknown"), host.as_deref().unwrap_or("dlock-cli"))
+    operator_of(|name| std::env::var(name).ok())
+}
+
+/// Shells do not export `HOSTNAME`, and cron sets no `USER` everywhere. Then the system is asked.
+fn operator_of(variable: impl Fn(&str) -> Option<String>) -> String {
+    let user = ["USER", "LOGNAME", "USERNAME"].into_iter().find_map(&variable).unwrap_or_else(system::user);
+    let host = ["HOSTNAME", "COMPUTERNAME"].into_iter().find_map(&variable).unwrap_or_else(system::host);
+    format!("{user}@{host}")
+}
+
+#[cfg(unix)]
+mod system {
+    pub(super) fn user() -> String {
+        format!("uid-{}", rustix::process::getuid().as_raw())
+    }
+
+    pub(super) fn host() -> String {
+        rustix::system::uname().nodename().to_string_lossy().into_owned()
+    }
+}
+
+#[cfg(not(unix))]
+mod system {
+    pub(super) fn user() -> String {
+        "unknown".into()
+    }
+
+    pub(super) fn host() -> String {
+        "dlock-cli".into()
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    #[test]
+    fn without_variables_the_system_says_who_and_where() {
+        let named = super::operator_of(|name| (name == "LOGNAME" || name == "HOSTNAME").then(|| "x".to_owned()));
+        assert_eq!(named, "x@x");
+        let asked = super::operator_of(|_| None);
+        let (user, host) = asked.split_once('@').unwrap();
+        assert!(user.starts_with("uid-") && !host.is_empty(), "{asked}");
+        assert_eq!(host, rustix::system::uname().nodename().to_str().unwrap());
+    }
 }
