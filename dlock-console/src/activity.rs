@@ -48,7 +48,7 @@ struct Known {
     seen: HashMap<(String, String, String), Seen>,
 }
 
-/// What one lock of this process did.
+/// The activity of one lock of this process.
 #[derive(Debug, Default)]
 struct Name {
     template: Box<str>,

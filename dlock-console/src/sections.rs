@@ -28,7 +28,7 @@ pub(crate) fn about(shared: &Shared, page: &OpenPage) -> Value {
     })
 }
 
-/// What this process holds, the longest hold first, and what its callers wait for, the most waiters first.
+/// The locks that this process holds, the longest hold first, and those that its callers wait for, the most waiters first.
 pub(crate) fn here(shared: &Shared) -> Value {
     let held = shared.registry.held();
     let namespace = shared.registry.defaults().namespace.clone();

@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::key::LockKey;
 use crate::percent;
 
-/// What is shown of a sensitive key: `sha256:` and the first 8 bytes of the SHA-256 of the key without its namespace, as 16
-/// hexadecimal digits. All processes show one key alike, so that an operator who knows the key finds its lines.
+/// The text that is shown in the place of a sensitive key: `sha256:` and the first 8 bytes of the SHA-256 of the key without its
+/// namespace, as 16 hexadecimal digits. All processes show one key alike, so that an operator who knows the key finds its lines.
 #[must_use]
 pub fn key_hash(key: &str) -> String {
     let digest = Sha256::digest(without_namespace(key));

@@ -74,7 +74,7 @@ async fn calls(registry: Registry, calls: u32) -> History {
     history
 }
 
-/// What the label says of a call that has failed.
+/// The value of the label for a call that has failed.
 fn outcome_of(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::WaitTimeout => "timed_out",

@@ -14,7 +14,7 @@ pub(crate) struct Chromium {
     to: ChildStdin,
     from: BufReader<ChildStdout>,
     last_id: u64,
-    /// What the pages have reported by themselves.
+    /// The reports that the pages have sent by themselves.
     events: Vec<Value>,
     _profile: TempDir,
 }

@@ -38,7 +38,7 @@ pub(crate) async fn text(answer: Response) -> String {
 pub(crate) struct Page {
     body: Body,
     unread: String,
-    /// What was told last of each part. A part that does not change is not told again.
+    /// The last news of each part. A part that does not change is not told again.
     told: HashMap<String, Value>,
 }
 
