@@ -30,7 +30,7 @@ mod together;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use dlock_conformance::{Outcome, Report, cases};
+use dlock_conformance::{Outcome, Report, cases, closed};
 use tokio::sync::Semaphore;
 
 use lies::{LIES, Lie, SETUPS};
@@ -81,7 +81,10 @@ fn a_correct_store_passes_the_suite() {
 async fn a_store_that_is_late_once_passes_and_one_that_never_answers_does_not() {
     let case = &cases()[0];
     let run =
-        async |lost: u32| case.run(&LateAtFirst { store: Reference::new(SETUPS[0], None), lost: lost.into() }).await;
+        async |lost: u32| {
+            let store = LateAtFirst { store: Reference::new(SETUPS[0], None), lost: lost.into() };
+            case.run(&store, &closed(&store.store).await.unwrap()).await
+        };
     for lost in [1, 2] {
         assert_eq!(run(lost).await, Outcome::Passed, "{lost}");
     }
@@ -100,7 +103,8 @@ fn run(plan: &[(Setup, Option<Lie>)]) -> Vec<Report> {
                 let turns = turns.clone();
                 tokio::spawn(async move {
                     let _turn = turns.acquire().await;
-                    case.run(&Reference::new(setup, lie)).await
+                    let store = Reference::new(setup, lie);
+                    case.run(&store, &closed(&store).await.unwrap()).await
                 })
             });
             running.push((setup, spawned.collect::<Vec<_>>()));

@@ -1,14 +1,25 @@
 //! One case of the suite, and how it is run.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
-use dlock_contract::Backend;
+use dlock_contract::{Backend, Clock, Result as Answered};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::fixture::{Fixture, Stop, Tested};
 use crate::report::Outcome;
 use crate::store::Store;
+
+/// Opens and closes a client of this store. It says which promises the store gives.
+///
+/// # Errors
+/// As [`Store::open`].
+pub async fn closed(store: &dyn Store) -> Answered<Arc<dyn Backend>> {
+    let client = store.open(Clock::system()).await?;
+    client.close().await;
+    Ok(client)
+}
 
 /// One promise of the contract.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +51,9 @@ impl Case {
 
     /// Tests the promise with fresh clients and fresh keys. A hang and a panic are failures. Needs a tokio runtime with
     /// timers and input/output.
-    pub async fn run(&self, store: &dyn Store) -> Outcome {
+    ///
+    /// Takes a client of [`closed`], which one store may use for all cases.
+    pub async fn run(&self, store: &dyn Store, closed: &Arc<dyn Backend>) -> Outcome {
         // dlock's own thread ends sleeps on the machine's clock. Without an engine, nobody else has started this
         // thread.
         if let Err(error) = dlock_contract::engine::background() {
@@ -50,7 +63,7 @@ impl Case {
         // leases.
         let mut last = String::new();
         for pace in [1, 2, 4, 8] {
-            match self.attempt(store, pace).await {
+            match self.attempt(store, closed, pace).await {
                 Ok(()) => return Outcome::Passed,
                 Err(Stop::Late) => {}
                 Err(Stop::Unanswered(error)) => last = format!(": {error}"),
@@ -62,8 +75,8 @@ impl Case {
         Outcome::Failed(format!("the machine or the store was too slow for leases eight times as long as usual{last}"))
     }
 
-    async fn attempt(&self, store: &dyn Store, pace: u32) -> Tested {
-        let fixture = Fixture::new(store, pace).await?;
+    async fn attempt(&self, store: &dyn Store, closed: &Arc<dyn Backend>, pace: u32) -> Tested {
+        let fixture = Fixture::new(store, closed, pace);
         (self.when)(&*fixture.closed).map_err(|missing| Stop::NotApplicable(missing.into()))?;
         let limit = fixture.limit();
         let test = AssertUnwindSafe((self.test)(&fixture)).catch_unwind();

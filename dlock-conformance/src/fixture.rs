@@ -82,12 +82,8 @@ pub(crate) struct Fixture<'a> {
 }
 
 impl<'a> Fixture<'a> {
-    pub(crate) async fn new(store: &'a dyn Store, pace: u32) -> Tested<Self> {
-        let clock = Clock::system();
-        let backend = store.open(clock.clone()).await?;
-        let profile = backend.profile().clone();
-        backend.close().await;
-        Ok(Self { store, profile, closed: backend, clock, pace })
+    pub(crate) fn new(store: &'a dyn Store, closed: &Arc<dyn Backend>, pace: u32) -> Self {
+        Self { store, profile: closed.profile().clone(), closed: closed.clone(), clock: Clock::system(), pace }
     }
 
     /// A case that takes longer hangs.

@@ -51,15 +51,19 @@ mod when;
 
 use std::sync::LazyLock;
 
-pub use case::Case;
+pub use case::{Case, closed};
 pub use report::{Outcome, Report, Row};
 pub use store::{Outage, Store};
 
 /// Runs every case, one after another.
 pub async fn run(store: &dyn Store) -> Report {
     let mut report = Report::new(store.name());
+    let closed = closed(store).await;
     for case in cases() {
-        let outcome = case.run(store).await;
+        let outcome = match &closed {
+            Ok(closed) => case.run(store, closed).await,
+            Err(error) => Outcome::Failed(format!("the store could not be opened: {error}")),
+        };
         report.add(case.name(), outcome);
     }
     report

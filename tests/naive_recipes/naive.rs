@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Clock, Error, LockKey, Result};
-use dlock_conformance::{Outage, Outcome, Store, cases};
+use dlock_conformance::{Outage, Outcome, Store, cases, closed};
 use dlock_contract::{
     Attempt, Backend, Claim, Health, Hold, LockState, Profile, Queue, Released, Standing, TtlRange, Validity, Wake,
 };
@@ -162,7 +162,7 @@ pub(crate) async fn is_caught_behind<R: Recipe>(
     let store = Recipes { open, proxy };
     let run = async |name: &str| {
         let case = cases().iter().find(|case| case.name() == name);
-        case.unwrap_or_else(|| panic!("the suite has no case `{name}`")).run(&store).await
+        case.unwrap_or_else(|| panic!("the suite has no case `{name}`")).run(&store, &closed(&store).await.unwrap()).await
     };
     let works = "a release frees the lock and says so";
     assert_eq!(run(works).await, Outcome::Passed, "it is no lock at all, so nothing is proven");

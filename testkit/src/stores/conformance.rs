@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
-use dlock_conformance::{Case, Outage, Outcome, Report, Store, cases};
-use dlock_contract::{Error, Result};
+use dlock_conformance::{Case, Outage, Outcome, Report, Store, cases, closed};
+use dlock_contract::{Backend, Error, Result};
 use futures::future::BoxFuture;
 use libtest_mimic::{Arguments, Trial};
 use tokio::runtime::{Builder, Runtime};
@@ -68,11 +68,17 @@ pub fn main_and(stores: &[(&'static str, Start)], others: &[(&'static str, Start
 struct TestedStore {
     name: &'static str,
     start: Start,
-    store: OnceLock<Result<Box<dyn Store>, String>>,
+    store: OnceLock<Result<Started, String>>,
     /// Taken for writing by a case that cuts the store off or restarts it: it runs alone.
     exclusive: RwLock<()>,
     runtime: Arc<Runtime>,
     outcomes: Mutex<HashMap<&'static str, Outcome>>,
+}
+
+struct Started {
+    store: Box<dyn Store>,
+    /// One client for all cases: to open one for each would be a fourth of the work of a suite.
+    closed: Arc<dyn Backend>,
 }
 
 impl TestedStore {
@@ -88,26 +94,33 @@ impl TestedStore {
     }
 
     fn run(&self, case: &'static Case) -> Result<(), libtest_mimic::Failed> {
-        let outcome = match self.store.get_or_init(self.start) {
+        let outcome = match self.store.get_or_init(|| self.start()) {
             // A store that costs nothing: each case has its own.
-            Ok(store) if store.in_process() => {
-                let own = (self.start)()?;
-                self.runtime.block_on(case.run(own.as_ref()))
-            }
+            Ok(started) if started.store.in_process() => self.run_on(&self.start()?, case),
             // Said once for each case, so the end of a server's log must not be in it.
             Err(why) => Outcome::Skipped(format!("no store: {}", why.chars().take(200).collect::<String>())),
-            Ok(store) if case.disturbs() => {
+            Ok(started) if case.disturbs() => {
                 let _alone = self.exclusive.write().unwrap_or_else(PoisonError::into_inner);
-                self.runtime.block_on(case.run(store.as_ref()))
+                self.run_on(started, case)
             }
-            Ok(store) => {
+            Ok(started) => {
                 let _together = self.exclusive.read().unwrap_or_else(PoisonError::into_inner);
-                self.runtime.block_on(case.run(store.as_ref()))
+                self.run_on(started, case)
             }
         };
         let mut outcomes = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         outcomes.insert(case.name(), outcome.clone());
         if outcome.is_clean() { Ok(()) } else { Err(outcome.to_string().into()) }
+    }
+
+    fn start(&self) -> Result<Started, String> {
+        let store = (self.start)()?;
+        let closed = self.runtime.block_on(closed(store.as_ref())).map_err(|error| error.to_string())?;
+        Ok(Started { store, closed })
+    }
+
+    fn run_on(&self, started: &Started, case: &Case) -> Outcome {
+        self.runtime.block_on(case.run(started.store.as_ref(), &started.closed))
     }
 
     fn report(&self) -> Report {
