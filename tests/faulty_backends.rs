@@ -80,11 +80,10 @@ fn a_correct_store_passes_the_suite() {
 #[tokio::test]
 async fn a_store_that_is_late_once_passes_and_one_that_never_answers_does_not() {
     let case = &cases()[0];
-    let run =
-        async |lost: u32| {
-            let store = LateAtFirst { store: Reference::new(SETUPS[0], None), lost: lost.into() };
-            case.run(&store, &closed(&store.store).await.unwrap()).await
-        };
+    let run = async |lost: u32| {
+        let store = LateAtFirst { store: Reference::new(SETUPS[0], None), lost: lost.into() };
+        case.run(&store, &closed(&store.store).await.unwrap()).await
+    };
     for lost in [1, 2] {
         assert_eq!(run(lost).await, Outcome::Passed, "{lost}");
     }

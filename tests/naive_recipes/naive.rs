@@ -162,7 +162,9 @@ pub(crate) async fn is_caught_behind<R: Recipe>(
     let store = Recipes { open, proxy };
     let run = async |name: &str| {
         let case = cases().iter().find(|case| case.name() == name);
-        case.unwrap_or_else(|| panic!("the suite has no case `{name}`")).run(&store, &closed(&store).await.unwrap()).await
+        case.unwrap_or_else(|| panic!("the suite has no case `{name}`"))
+            .run(&store, &closed(&store).await.unwrap())
+            .await
     };
     let works = "a release frees the lock and says so";
     assert_eq!(run(works).await, Outcome::Passed, "it is no lock at all, so nothing is proven");

@@ -73,6 +73,12 @@ impl Redis {
                 on(command, LockName(&claim.key)).arg(LockValue(claim)).arg(millis(claim.ttl));
             })
             .await?;
+        if answer == Value::Nil {
+            // The lease has ended since it was asked for, and it may have been this claim's own.
+            let hold = self.ask_lock(&shared, claim).await?;
+            let soon = || Wake::poll().ask_by(self.clock.now().after(poll()));
+            return Ok(hold.map_or_else(|| Attempt::Contended(soon()), Attempt::Acquired));
+        }
         match read_queue_reply(&answer)? {
             (QueueReply::Ours(token), _) => {
                 // The earlier attempt may also have joined the wait queue, so a push may still arrive.

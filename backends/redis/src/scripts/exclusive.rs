@@ -45,10 +45,10 @@ return {freed and 1 or 0,asked and answer}
 ";
 
 /// `l`; value, ttl. Tells as `ASK` does that the lock is held, and takes nothing; our own is armed anew. Gives the note of a
-/// holder of ours too, and an empty one for another tool.
+/// holder of ours too, and an empty one for another tool; and nothing at all if the lock is free.
 const LOOK: &str = r"
 local v=redis.call('GET',L)
-if not v then return {0,0,us} end
+if not v then return false end
 local me=ARGV[1]
 if v==me or v==me..' +line' then
   redis.call('PEXPIRE',L,ARGV[2])

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use dlock::backends::redis::Redis;
 use dlock::{Clock, ErrorKind, Key, LockKey};
 use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Standing};
-use dlock_testkit::Proxy;
 use dlock_testkit::holds::{claim, claim_on, stand, take, until};
+use dlock_testkit::{Mode, Proxy};
 
 use super::database::{Database, HOUR, SECOND, granted, unrenewed};
 use crate::names::FENCE;
@@ -229,4 +229,18 @@ async fn each_refusal_has_its_kind_its_text_and_its_code() {
         assert_eq!(error.is_retryable(), kind == ErrorKind::Outage, "{error}");
         assert!(error.to_string().contains(says) && !error.to_string().contains(text), "{error}");
     }
+}
+
+/// An attempt that finds the lock held looks who has it, in a second request. A lease that ends between the two, even the
+/// asker's own, leaves a free lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_whose_lease_ends_between_the_two_requests_of_an_attempt_is_granted() {
+    let server = Database::own(&[]);
+    let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
+    let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
+    let again = claim("k", SECOND);
+    let first = take(&redis, &again).await;
+    proxy.set(Mode::Delay { to_server: SECOND * 2 / 3, to_client: Duration::ZERO });
+    let second = take(&redis, &again).await;
+    assert!(second.token > first.token, "the lease did not end between the two requests: nothing is proven");
 }
