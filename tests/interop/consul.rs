@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use dlock::{Key, Mode, Registry, Wait};
+use dlock::{ErrorKind, Key, Mode, Registry, Wait};
 use dlock_contract::Owner;
 use dlock_testkit::servers::{self, Recipe, shared};
 
@@ -38,6 +38,87 @@ async fn semaphores_of_go_and_our_permits_are_never_more_than_there_are() {
     assert!(theirs.failures == 0 && ours > 4 && theirs.holds > 4, "ours {ours}, {theirs:?}");
 }
 
+/// Each of theirs, and this process, has one waiter, and Consul gives a free lock to the first that asks. A waiter of ours that was
+/// late each time would have almost none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_of_ours_has_its_share_beside_two_four_and_eight_of_go() {
+    for others in [2, 4, 8] {
+        let (ours, theirs) = without_pauses(others).await;
+        let fair = (ours + theirs.holds) as f64 / f64::from(others + 1);
+        let share = ours as f64 / fair;
+        println!("beside {others}: {share:.2} of the fair share ({ours} and {theirs:?})");
+        assert!(fair > 40.0, "only {fair} holds are fair: nothing is proven");
+        assert!(theirs.failures == 0 && share > 0.5, "{share:.2} of the fair share beside {others}");
+    }
+}
+
+/// Holds of this process, of which one task always waits, and of so many callers of Go.
+async fn without_pauses(others: u32) -> (u64, Seen) {
+    const SECONDS: u32 = 15;
+    let (names, registry) = (names(), ours().await);
+    let theirs = go(&names, 1, &["-tasks", &others.to_string(), "-for", &format!("{SECONDS}s"), "-pause", "1ms"]);
+    let end = Instant::now() + SECOND * SECONDS;
+    let tasks = (0..2).map(|_| {
+        let (registry, names) = (registry.clone(), names.clone());
+        tokio::spawn(async move {
+            let mut holds = 0;
+            while Instant::now() < end {
+                let guard = lock(&registry, &names, Mode::Exclusive).acquire().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                guard.release().await.unwrap();
+                holds += 1;
+            }
+            holds
+        })
+    });
+    let holds: u64 = futures::future::join_all(tasks).await.into_iter().map(Result::unwrap).sum();
+    (holds, tokio::task::spawn_blocking(|| theirs.seen()).await.unwrap())
+}
+
+/// Each side refuses a semaphore that has another number of permits, also when nobody holds one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_semaphore_of_go_with_another_limit_is_a_conflict_and_stays_as_it_is() {
+    let (names, registry) = (names(), ours().await);
+    let permits = |limit| lock(&registry, &names, Mode::permits(limit));
+    let theirs = tokio::task::spawn_blocking({
+        let names = names.clone();
+        move || go(&names, 3, &["-tasks", "4", "-for", "2s"]).seen()
+    });
+    let theirs = theirs.await.unwrap();
+    assert!(theirs.failures == 0 && theirs.holds > 0, "{theirs:?}");
+    // Theirs is empty now.
+    let error = permits(2).acquire().await.unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::KeyConflict, "{error}");
+    let guard = permits(3).acquire().await.unwrap();
+    let refused = tokio::task::spawn_blocking({
+        let names = names.clone();
+        move || go(&names, 2, &["-tasks", "1", "-for", "1s"]).seen()
+    });
+    let refused = refused.await.unwrap();
+    assert!(refused.holds == 0 && refused.failures > 0, "{refused:?}");
+    guard.release().await.unwrap();
+}
+
+/// Theirs, with the same lock as ours and these words.
+fn go(names: &Names, limit: u32, words: &[&str]) -> Foreign {
+    let mut command = Command::new(built("consul-api").root().join("consul-api"));
+    command.args(["-address", shared().consul().unwrap().trim_start_matches("consul://")]);
+    command.args(["-name", &format!("jobs/{}", names.id), "-limit", &limit.to_string()]).args(words);
+    Foreign::start(command)
+}
+
+async fn ours() -> Registry {
+    let registry = Registry::new();
+    let url = shared().consul().unwrap();
+    registry.connect("consul", &format!("{url}?keys=literal&lock_delay=0s")).await.unwrap();
+    registry.set_default("consul").unwrap();
+    registry
+}
+
+fn lock(registry: &Registry, names: &Names, mode: Mode) -> dlock::Lock {
+    registry.lock(Key::text("jobs/").value(&names.id)).ttl(LONG).mode(mode).wait(Wait::UpTo(LONG))
+}
+
 fn names() -> Names {
     let id = Owner::fresh().unwrap().to_hex();
     Names { counter: format!("count-{id}"), inside: format!("inside-{id}"), id }
@@ -45,15 +126,10 @@ fn names() -> Names {
 
 /// Both sides take one lock, or one of some permits, for some seconds. Fails if one of ours sees too many inside.
 async fn together(names: &Names, limit: u32) -> (u64, Seen) {
-    let url = shared().consul().unwrap();
-    let registry = Registry::new();
-    registry.connect("consul", &format!("{url}?keys=literal&lock_delay=0s")).await.unwrap();
-    registry.set_default("consul").unwrap();
-    let mut command = Command::new(built("consul-api").root().join("consul-api"));
-    command.args(["-address", url.trim_start_matches("consul://"), "-name", &format!("jobs/{}", names.id)]);
-    command.args(["-counter", &names.counter, "-inside", &names.inside, "-limit", &limit.to_string()]);
-    command.args(["-tasks", &TASKS.to_string(), "-for", &format!("{SECONDS}s")]);
-    let theirs = Foreign::start(command);
+    let registry = ours().await;
+    let (tasks, time) = (TASKS.to_string(), format!("{SECONDS}s"));
+    let words = ["-counter", &names.counter, "-inside", &names.inside, "-tasks", &tasks, "-for", &time];
+    let theirs = go(names, limit, &words);
     let end = Instant::now() + SECOND * SECONDS;
     let tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(take(registry.clone(), names.clone(), limit, end))).collect();
     let mut holds = 0;
@@ -69,8 +145,7 @@ async fn take(registry: Registry, names: Names, limit: u32, end: Instant) -> u64
     let mode = if limit == 1 { Mode::Exclusive } else { Mode::permits(limit) };
     let mut holds = 0;
     while Instant::now() < end {
-        let lock = registry.lock(Key::text("jobs/").value(&names.id)).ttl(LONG).mode(mode).wait(Wait::UpTo(LONG));
-        let guard = lock.acquire().await.unwrap();
+        let guard = lock(&registry, &names, mode).acquire().await.unwrap();
         let inside = add(&names.inside, 1);
         assert!(inside <= i64::from(limit), "{inside} are inside");
         if limit == 1 {

@@ -12,6 +12,7 @@ pub mod fenced;
 mod lease;
 mod lock_in;
 pub mod named;
+mod pieces;
 pub mod row;
 mod server;
 pub mod versioned;

@@ -84,7 +84,7 @@ pub fn until() -> Queue {
 }
 
 /// Asks for a lock that is held, and waits for it from now on.
-pub async fn stand(store: &impl Backend, claim: &Arc<Claim>) -> Wake {
+pub async fn stand(store: &(impl Backend + ?Sized), claim: &Arc<Claim>) -> Wake {
     match store.try_acquire(claim, until()).await.unwrap() {
         Attempt::Contended(wake) => wake,
         _ => panic!("no contention"),

@@ -45,6 +45,12 @@ const SET_UP: &str = "\
 /// How long a statement waits for a row.
 const ROW_WAIT: &str = "innodb_lock_wait_timeout";
 
+/// Waits for no row, but for a change of the table's definition, for longer than the request may take. MariaDB's `NOWAIT` waits for
+/// neither and gives one answer to both, so a change that waits would be taken for a holder. So would MySQL's end of a short wait.
+const AT_ONCE: &str = "\
+    /*M!100301 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 60 FOR */ \
+    SELECT /*+ SET_VAR(lock_wait_timeout = 60) */";
+
 /// Fails where there is no such savepoint. A server that is asked tells nothing else that is of one transaction only.
 const RENEW_MARK: &str = "RELEASE SAVEPOINT dlock_hold; SAVEPOINT dlock_hold";
 
@@ -263,20 +269,21 @@ async fn refuse_log_of_statements(conn: &mut MySqlConnection) -> Result<()> {
 async fn locked(conn: &mut MySqlConnection, ask: RowAsk<'_>, wait: Option<u64>) -> sqlx::Result<Taken> {
     let (name, column, key) = (table::quoted(ask.table), &ask.table.column, literal(ask.key));
     let strength = if ask.is_shared { "/*M! LOCK IN SHARE MODE */ /*!80000 FOR SHARE */" } else { "FOR UPDATE" };
-    let (limit, patience) = match wait {
-        None => (String::new(), "NOWAIT".to_owned()),
+    let (limit, alone, patience) = match wait {
+        None => (String::new(), AT_ONCE, "/*!80000 NOWAIT */".to_owned()),
         // The other one has a setting for it.
         Some(seconds) => {
             let silence = whole_seconds(ask.silence);
             (
                 format!("SET SESSION {ROW_WAIT} = {seconds}, wait_timeout = {silence}; "),
+                "SELECT",
                 format!("/*M!100301 WAIT {seconds} */"),
             )
         }
     };
     let sql = format!(
         "{limit}START TRANSACTION READ WRITE; SAVEPOINT dlock_hold; \
-         SELECT CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK('{MARK}{}', 0) AS SIGNED) FROM {name} \
+         {alone} CAST(`{column}` AS CHAR CHARACTER SET utf8mb4), CAST(GET_LOCK('{MARK}{}', 0) AS SIGNED) FROM {name} \
          WHERE `{column}` = {key} {strength} {patience}",
         ask.hold
     );

@@ -42,7 +42,7 @@ const SET_UP_ONCE: &str = "\
 #[derive(Debug)]
 pub struct Postgres {
     server: Server,
-    clock: Clock,
+    pub(crate) clock: Clock,
     words: Words,
     rooms: AdvisoryLocks,
     /// Settings stay in a session of its own. Until it is known to be one they are not made: in a pooler's session they would

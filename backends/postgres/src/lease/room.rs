@@ -7,6 +7,8 @@ use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::pieces::PIECE;
+
 /// The server must not end the session during a hold.
 const SET_UP: &str = "\
     SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('idle_session_timeout', 'transaction_timeout')";
@@ -20,10 +22,6 @@ const SCHEMA_QUERY: &str = "SELECT relnamespace::regnamespace::text FROM pg_clas
 
 /// The limits of statements about a row, which each session has.
 const LIMITS: &str = "SET lock_timeout = '1s'; SET statement_timeout = '5s'";
-
-/// A session that waits has a snapshot. `CREATE INDEX CONCURRENTLY` of a lock's holder waits for the end of each snapshot that
-/// is older than its index, and the vacuum keeps the rows that an old snapshot may see.
-const PIECE: Duration = Duration::from_secs(2);
 
 /// Waiting rooms on PostgreSQL.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
+use dlock_contract::{Clock, Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{
     Dialect, LockName, NamedAnswer, NamedDialect, NamedWait, NamedWords, ReadWriteWords, RowDialect, SequenceWords,
     SessionId, check_tables, prepare_tables,
@@ -16,6 +16,7 @@ use sqlx::{AssertSqlSafe, Row};
 use crate::lease::dialect::{Postgres, set_up};
 use crate::lease::tables::{self, NAMED_LOCKS, Tables};
 use crate::named::tokens;
+use crate::pieces::{self, FREE_TURN};
 use crate::server::fault::{fault, state};
 use crate::server::{endless_silence, refuse_endless_silence, writable_server};
 
@@ -42,9 +43,16 @@ const NO_LIMITS: &str = "\
 /// Lets the server notice that the client of a waiting statement is gone. Not every system supports this.
 const CHECK_CLIENT: &str = "SET client_connection_check_interval = '250ms'";
 
+/// Asks for a lock without a wait, if no writer waits for it. The turn ends with the statement.
+const TRY_READ: &str = "\
+    CASE WHEN pg_try_advisory_xact_lock_shared($7 # 7236281174072784242) THEN pg_try_advisory_lock_shared($7) ELSE false END";
+
 const SESSION_ID: &str = "\
     SELECT pg_backend_pid()::bigint, (extract(epoch FROM backend_start) * 1000000)::bigint \
     FROM pg_stat_get_activity(pg_backend_pid())";
+
+/// Makes the number of a lock's turn from that of the lock. It is frozen: the bytes are `dlockturn` without the last one.
+const TURN: i64 = 0x646c_6f63_6b74_7572;
 
 /// The longest wait of one statement. A setting can have 2^31 milliseconds at most, which is a little more.
 const MAX_WAIT: Duration = Duration::from_secs(24 * 24 * 3600);
@@ -62,7 +70,7 @@ impl NamedDialect for Postgres {
                 name: tokens::TOKENS,
             }),
             read_write: Some(ReadWriteWords {
-                try_read: "pg_try_advisory_lock_shared($7)",
+                try_read: TRY_READ,
                 is_held: is_held!("CASE WHEN is_write THEN 'ExclusiveLock' ELSE 'ShareLock' END"),
             }),
             longest_ttl: MAX_WAIT,
@@ -142,11 +150,17 @@ impl NamedDialect for Postgres {
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
             let (granted, number) = if wait.time.is_zero() {
-                let sql = format!("SELECT pg_try_advisory_lock{}, pg_backend_pid()::bigint", function_call(lock, mode));
+                let mut granted = format!("pg_try_advisory_lock{}", function_call(lock, mode));
+                if mode == Mode::Read {
+                    let turn = turn_of(lock);
+                    granted =
+                        format!("CASE WHEN pg_try_advisory_xact_lock_shared({turn}) THEN {granted} ELSE false END");
+                }
+                let sql = format!("SELECT {granted}, pg_backend_pid()::bigint");
                 let row = bound(&sql, lock).fetch_one(conn).await?;
                 (row.try_get(0)?, row.try_get(1)?)
             } else {
-                match lock_with_wait(conn, (lock, mode), wait).await {
+                match lock_with_wait(conn, &self.clock, (lock, mode), wait).await {
                     Ok(number) => (true, number),
                     Err(error) => {
                         let answer = match state(&error).as_deref() {
@@ -156,7 +170,8 @@ impl NamedDialect for Postgres {
                         };
                         // If the server grants the lock in the moment in which it ends the wait, the statement fails and the
                         // session has the lock.
-                        self.unlock(conn, lock, mode).await?;
+                        let sql = AssertSqlSafe(format!("ROLLBACK; {FREE_TURN}"));
+                        sqlx::raw_sql(sql).execute(&mut *conn).await?;
                         return Ok(answer);
                     }
                 }
@@ -262,27 +277,48 @@ async fn set_up_named(conn: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a lock. It sends one message, which is one transaction, so the limits apply to it alone.
+/// Waits for a lock, and tells the session that has it then.
 async fn lock_with_wait(
     conn: &mut PgConnection,
+    clock: &Clock,
     (lock, mode): (&LockName, Mode),
     wait: NamedWait,
 ) -> sqlx::Result<i64> {
-    // Zero would mean no limit.
-    let millis = wait.time.min(MAX_WAIT).as_millis().max(1);
     let shared = if mode == Mode::Read { "_shared" } else { "" };
-    let sql = format!(
-        "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; SET idle_session_timeout = {}; \
-         SELECT pg_backend_pid()::bigint FROM (SELECT pg_advisory_lock{shared}({}) OFFSET 0) granted",
-        wait.silence.as_millis(),
-        lock.id
-    );
-    sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(conn).await?.try_get(0)
+    let turn = turn_of(lock);
+    let wait = pieces::Wait {
+        turn: format!("SELECT pg_advisory_lock{shared}({turn})"),
+        begin: "BEGIN",
+        lock: format!(
+            "SELECT pg_backend_pid()::bigint FROM (SELECT pg_advisory_lock{shared}({}) OFFSET 0) granted",
+            lock.id
+        ),
+        end: format!("SELECT pg_advisory_unlock{shared}({turn}); COMMIT"),
+        // The server warns if it has nothing to free.
+        undo: format!(
+            "BEGIN; SET LOCAL client_min_messages = error; SELECT pg_advisory_unlock{shared}({}); COMMIT",
+            lock.id
+        ),
+        time: wait.time.min(MAX_WAIT),
+        silence: wait.silence,
+    };
+    let rows = pieces::wait(conn, clock, &wait).await?;
+    rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0)
+}
+
+/// The number of the lock's turn. A reader that does not wait respects it too, so that readers pass no writer.
+fn turn_of(lock: &LockName) -> i64 {
+    lock.number ^ TURN
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_turn_has_one_number_in_all_statements() {
+        assert!(TRY_READ.contains(&format!("$7 # {TURN}")));
+    }
 
     #[test]
     fn a_literal_key_is_one_number_or_two() {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_contract::{Clock, Error, ErrorKind, Health, Result};
 use dlock_sql::{
     Committed, Dialect, NamedDialect, RoomName, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
     check_tables, hex, prepare_tables,
@@ -17,6 +17,7 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use super::table;
 use crate::lease::dialect::Postgres;
 use crate::lease::tables::{self, Tables, row_locks};
+use crate::pieces::{self, FREE_TURN};
 use crate::server::fault::{fault, state};
 use crate::server::{refuse_endless_silence, writable_server};
 
@@ -39,6 +40,11 @@ const SET_UP: &str = "\
 
 /// The server sees by it that a caller has gone, also while a statement runs. Not every system can do that.
 const CHECK_CLIENT: &str = "SET client_connection_check_interval = '250ms'";
+
+/// A waiter's session may be silent for a shorter time. A rollback takes the later setting back with the rest.
+const LAST_AGAIN: &str = "SELECT set_config('idle_session_timeout', current_setting('dlock.idle', true), false)";
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE";
 
 const SESSION_ID: &str = "SELECT pg_backend_pid()::bigint";
 
@@ -99,14 +105,15 @@ impl RowDialect for Postgres {
     fn end_row_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
             self.end_after(conn, silence).await?;
-            let set = format!("SET idle_in_transaction_session_timeout = {}", silence.as_millis());
+            let millis = silence.as_millis();
+            let set = format!("SET idle_in_transaction_session_timeout = {millis}; SET dlock.idle = '{millis}'");
             sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop).map_err(fault)
         })
     }
 
     fn take_row<'a>(&'a self, conn: &'a mut PgConnection, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>> {
         Box::pin(async move {
-            match locked(conn, ask).await {
+            match locked(conn, &self.clock, ask).await {
                 Err(error) if state(&error).as_deref() == Some("55P03") => Ok(Taken::Busy),
                 taken => taken,
             }
@@ -124,8 +131,9 @@ impl RowDialect for Postgres {
             match taken {
                 Taken::Row(_) => {
                     let set = format!(
-                        "SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {}",
-                        ttl.as_millis()
+                        "SET LOCAL lock_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = {ttl}; \
+                         SET idle_session_timeout = {ttl}",
+                        ttl = ttl.as_millis()
                     );
                     sqlx::raw_sql(AssertSqlSafe(set)).execute(conn).await.map(drop)
                 }
@@ -157,7 +165,7 @@ impl RowDialect for Postgres {
     fn undo<'a>(&'a self, conn: &'a mut PgConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
             let is_in = format!("COALESCE(pg_current_xact_id_if_assigned() = '{}'::xid8, false)", id.transaction);
-            let sql = AssertSqlSafe(format!("SELECT {is_in}; ROLLBACK"));
+            let sql = AssertSqlSafe(format!("SELECT {is_in}; ROLLBACK; {LAST_AGAIN}"));
             match sqlx::raw_sql(sql).fetch_all(&mut *conn).await {
                 Ok(rows) => rows.first().map_or(Ok(false), |row| row.try_get(0)),
                 // The transaction was undone before, and the server has stopped there.
@@ -169,8 +177,12 @@ impl RowDialect for Postgres {
         })
     }
 
-    fn rollback<'a>(&'a self, conn: &'a mut PgConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
-        Box::pin(async move { sqlx::raw_sql("ROLLBACK").execute(conn).await.map(drop) })
+    fn rollback<'a>(&'a self, conn: &'a mut PgConnection, id: &'a RowId) -> BoxFuture<'a, sqlx::Result<()>> {
+        Box::pin(async move {
+            // A request that got no row may have the turn, which does not end with the transaction.
+            let turn = if id.transaction == 0 { FREE_TURN } else { "" };
+            sqlx::raw_sql(AssertSqlSafe(format!("ROLLBACK; {LAST_AGAIN}; {turn}"))).execute(conn).await.map(drop)
+        })
     }
 
     fn are_held<'a>(&'a self, conn: &'a mut PgConnection, ids: &'a [RowId]) -> BoxFuture<'a, sqlx::Result<Vec<bool>>> {
@@ -218,31 +230,29 @@ impl RowDialect for Postgres {
     }
 }
 
-async fn locked(conn: &mut PgConnection, ask: RowAsk<'_>) -> sqlx::Result<Taken> {
+async fn locked(conn: &mut PgConnection, clock: &Clock, ask: RowAsk<'_>) -> sqlx::Result<Taken> {
     let (name, column, key) = (table::quoted(ask.table), &ask.table.column, literal(ask.key));
     let (strength, shared) = if ask.is_shared { ("SHARE", "_shared") } else { ("UPDATE", "") };
     // The server gives a row to readers also while a writer waits for it, but not this lock: without it, readers that overlap
     // would keep every writer out.
-    let gate = format!("SELECT pg_advisory_xact_lock{shared}({})", RoomName::of(&name, &ask.key.text()).number());
-    // The setting ends at 24.8 days. Whoever waits for longer asks again then.
-    let wait = ask.wait.map(|wait| wait.as_millis().min(i32::MAX as u128)).filter(|millis| *millis > 0);
-    let (limits, patience) = match wait {
-        // The shortest limit. The body has none.
-        None => (format!("SET LOCAL lock_timeout = 1; {gate}; SET LOCAL lock_timeout = 0"), " NOWAIT"),
-        Some(millis) => {
-            let silence = ask.silence.as_millis();
-            let limits = format!(
-                "SET LOCAL lock_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {silence}; {gate}"
+    let turn = format!("SELECT pg_advisory_lock{shared}({})", RoomName::of(&name, &ask.key.text()).number());
+    let lock = format!(
+        "SELECT \"{column}\"::text, pg_current_xact_id()::text::bigint FROM {name} WHERE \"{column}\" = {key} FOR {strength}"
+    );
+    let rows = match ask.wait.filter(|wait| wait.as_millis() > 0) {
+        None => {
+            // The shortest limit. The body has none.
+            let sql = format!(
+                "{BEGIN}; SET LOCAL lock_timeout = 1; {turn}; SET LOCAL lock_timeout = 0; {lock} NOWAIT; {FREE_TURN}"
             );
-            (limits, "")
+            sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await?
+        }
+        Some(time) => {
+            let (end, undo) = (FREE_TURN.to_owned(), String::new());
+            let wait = pieces::Wait { turn, begin: BEGIN, lock, end, undo, time, silence: ask.silence };
+            pieces::wait(conn, clock, &wait).await?
         }
     };
-    let sql = format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {limits}; \
-         SELECT \"{column}\"::text, pg_current_xact_id()::text::bigint FROM {name} WHERE \"{column}\" = {key} \
-         FOR {strength}{patience}"
-    );
-    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await?;
     // The other answers have one column.
     let Some(row) = rows.iter().find(|row| row.len() == 2) else { return Ok(Taken::Missing) };
     let (found, transaction): (String, i64) = (row.try_get(0)?, row.try_get(1)?);

@@ -81,6 +81,7 @@ mod kit;
 mod lock_in;
 mod named_kit;
 mod passwords;
+mod pieces;
 mod pooler;
 mod readers;
 mod rights;

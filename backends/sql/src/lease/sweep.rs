@@ -41,7 +41,17 @@ async fn sweep<D: Dialect>(context: &Arc<StoreContext<D>>, pool: &Arc<Pool<D>>) 
     }
     let mut after = Some((FIRST_DAY, String::new()));
     while let Some((day, name)) = after {
-        after = pool.run(move |session| Box::pin(async move { sweep_page(session, day, &name).await })).await?;
+        let page = pool.run(move |session| Box::pin(async move { page(session, day, &name).await })).await?;
+        let largest = context.statements.sweep.last().map_or(1, |(size, _)| *size);
+        for names in page.unused.chunks(largest) {
+            // One row that somebody keeps locked would keep all the others.
+            if !delete(pool, names).await? && names.len() > 1 {
+                for name in names {
+                    delete(pool, std::slice::from_ref(name)).await?;
+                }
+            }
+        }
+        after = page.last;
         context.clock.sleep_until(context.clock.now().after(PAUSE)).await;
     }
     Ok(())
@@ -57,32 +67,47 @@ async fn takes_turn<D: Dialect>(session: &mut StatementSession<D>) -> Result<boo
     Ok(session.ask(&context.statements.take_sweep, &[period]).await?.changed > 0)
 }
 
-/// Sweeps the rows of the page that follows this day and name, and gives the last ones of it if there are more.
-async fn sweep_page<D: Dialect>(
-    session: &mut StatementSession<D>,
-    day: i64,
-    name: &str,
-) -> Result<Option<(i64, String)>> {
+/// A page of rows whose leases ended long ago.
+struct Page {
+    /// The names of those to delete.
+    unused: Vec<String>,
+    /// The day and name of the last one, if there are more pages.
+    last: Option<(i64, String)>,
+}
+
+/// Reads the page that follows this day and name, and notes the tokens of the rows to delete.
+async fn page<D: Dialect>(session: &mut StatementSession<D>, day: i64, name: &str) -> Result<Page> {
     let context = session.context.clone();
     if day == FIRST_DAY {
-        session.ask(&context.statements.sweep_breaks, &[]).await?;
+        session.ask_unless_locked(&context.statements.sweep_breaks, &[]).await?;
     }
-    let limits = [Value::Int(micros(context.settings.sweep_after)), Value::Int(micros(RUNS))];
-    let place = [limits[0], limits[1], Value::Int(day), Value::Text(name)];
-    let page = session.ask(&context.statements.sweep_page, &place).await?.rows;
-    let unused: Vec<_> = page.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true())).collect();
+    let [after, runs] = limits(&context);
+    let rows = session.ask(&context.statements.sweep_page, &[after, runs, Value::Int(day), Value::Text(name)]).await?.rows;
+    let unused: Vec<_> = rows.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true())).collect();
     if let Some(token) = unused.iter().filter_map(|row| row.get(1)?.int()).max() {
         // First, so that no row is gone whose token is not noted.
         session.ask(&context.statements.note_swept, &[Value::Int(token)]).await?;
     }
-    let names: Vec<&str> = unused.iter().filter_map(|row| Some(row.first()?.text())).collect();
-    let largest = context.statements.sweep.last().map_or(1, |(size, _)| *size);
-    for names in names.chunks(largest) {
-        let (size, sweep) = of_size(&context.statements.sweep, names.len());
-        let mut values = limits.to_vec();
-        values.extend((0..size).map(|place| Value::Text(names[place.min(names.len() - 1)])));
-        session.ask(sweep, &values).await?;
-    }
-    let last = page.last().filter(|_| page.len() >= PAGE);
-    Ok(last.and_then(|row| Some((row.get(3)?.int()?, row.first()?.text().to_owned()))))
+    let unused = unused.iter().filter_map(|row| Some(row.first()?.text().to_owned())).collect();
+    let last = rows.last().filter(|_| rows.len() >= PAGE);
+    Ok(Page { unused, last: last.and_then(|row| Some((row.get(3)?.int()?, row.first()?.text().to_owned()))) })
+}
+
+/// Deletes these rows. False: somebody keeps one of them locked, and none is deleted.
+async fn delete<D: Dialect>(pool: &Arc<Pool<D>>, names: &[String]) -> Result<bool> {
+    let names = names.to_vec();
+    pool.run(move |session| {
+        Box::pin(async move {
+            let context = session.context.clone();
+            let (size, sweep) = of_size(&context.statements.sweep, names.len());
+            let mut values = limits(&context).to_vec();
+            values.extend((0..size).map(|place| Value::Text(&names[place.min(names.len() - 1)])));
+            session.ask_unless_locked(sweep, &values).await.map(|deleted| deleted.is_some())
+        })
+    })
+    .await
+}
+
+fn limits<D>(context: &StoreContext<D>) -> [Value<'static>; 2] {
+    [Value::Int(micros(context.settings.sweep_after)), Value::Int(micros(RUNS))]
 }

@@ -14,6 +14,7 @@ row_cases! {
     old_records_of_broken_holds_are_swept
     a_store_without_the_option_sweeps_nothing_soon
     more_rows_than_a_page_are_swept
+    a_row_that_somebody_keeps_locked_does_not_keep_the_others
     of_two_stores_one_sweeps_in_a_period
 }
 
@@ -115,6 +116,20 @@ async fn more_rows_than_a_page_are_swept(database: Database) {
     wait_until("the old rows are swept", async || count().await <= 1501).await.unwrap();
     assert_eq!(database.number("SELECT COUNT(*) FROM dlock_locks WHERE k LIKE 'n%' AND k < 'n131'").await, 1500);
     assert!(matches!(confirm(&store, &held).await, Standing::Renewed(_)));
+}
+
+async fn a_row_that_somebody_keeps_locked_does_not_keep_the_others(database: Database) {
+    let store = database.store().await;
+    for key in 0..40 {
+        store.release(&take(&store, &database.claim(&key.to_string(), TTL)).await).await.unwrap();
+    }
+    database.change(&long_ago()).await;
+    let somebody = database.lock_row(database.claim("20", TTL).key.as_str()).await;
+    let _sweeps = database.store_with(OFTEN).await;
+    let left = async || database.number("SELECT COUNT(*) FROM dlock_locks").await;
+    wait_until("the other rows are swept", async || left().await == 1).await.unwrap();
+    drop(somebody);
+    wait_until("the row is swept", async || left().await == 0).await.unwrap();
 }
 
 async fn of_two_stores_one_sweeps_in_a_period(database: Database) {

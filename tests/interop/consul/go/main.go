@@ -8,6 +8,7 @@ import (
 	"log"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,10 +20,11 @@ var (
 	address = flag.String("address", "", "host:port of the agent")
 	name    = flag.String("name", "", "key of the lock, or prefix of the semaphore")
 	limit   = flag.Int("limit", 1, "permits; 1 is LockKey")
-	counter = flag.String("counter", "", "key that each hold counts up by a read and a write")
+	counter = flag.String("counter", "", "key that each hold counts up by a read and a write; without it only the lock")
 	inside  = flag.String("inside", "", "key that counts who is inside at the moment")
 	tasks   = flag.Int("tasks", 4, "so many callers")
 	length  = flag.Duration("for", 5*time.Second, "how long")
+	pause   = flag.Duration("pause", 10*time.Millisecond, "how long each caller does without the lock")
 )
 
 // A lock or a semaphore.
@@ -59,25 +61,42 @@ func main() {
 			for {
 				own := fresh(client)
 				lost, err := own.take(stop)
+				if err != nil && strings.Contains(err.Error(), "semaphore limit conflict") {
+					over.Add(1)
+					select {
+					case <-stop:
+						return
+					case <-time.After(*pause):
+						continue
+					}
+				}
 				check(err)
 				if lost == nil {
 					return
 				}
-				if add(client, *inside, 1) > *limit {
-					over.Add(1)
-				}
-				if *limit == 1 {
-					set(client, *counter, get(client, *counter)+1)
+				if *counter == "" {
+					time.Sleep(time.Millisecond)
+				} else {
+					work(client, &over)
 				}
 				holds.Add(1)
-				add(client, *inside, -1)
 				check(own.free())
-				time.Sleep(10 * time.Millisecond)
+				time.Sleep(*pause)
 			}
 		}()
 	}
 	all.Wait()
 	fmt.Println("seen", holds.Load(), over.Load())
+}
+
+func work(client *api.Client, over *atomic.Int64) {
+	if add(client, *inside, 1) > *limit {
+		over.Add(1)
+	}
+	if *limit == 1 {
+		set(client, *counter, get(client, *counter)+1)
+	}
+	add(client, *inside, -1)
 }
 
 func fresh(client *api.Client) holder {
