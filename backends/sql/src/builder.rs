@@ -6,7 +6,7 @@ use std::sync::Arc;
 use dlock_contract::{Address, Backend, Clock, Result, UrlForm};
 use futures::future::BoxFuture;
 
-use crate::credentials::{Credentials, Login};
+use crate::connection::credentials::{Credentials, Login};
 
 /// Options of a URL that the settings of a pool contain already.
 const OF_CONNECTIONS: [&str; 5] = ["tls", "ca", "cert", "key", "socket"];

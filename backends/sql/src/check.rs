@@ -2,10 +2,10 @@
 
 use dlock_contract::{Address, Result};
 
-use crate::RowTable;
 use crate::settings::Settings;
-use crate::shedlock::ShedlockTable;
-use crate::table_names::TableNames;
+use crate::tables::row_table::RowTable;
+use crate::tables::shedlock::ShedlockTable;
+use crate::tables::table_names::TableNames;
 use crate::ways::Way;
 
 /// Reads all that the way of this address reads of it when it is opened.

@@ -1,17 +1,16 @@
 //! A dialect is one server's part of the algorithm: it connects, runs statements and classifies errors.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{Error, Health, Result};
 use futures::future::BoxFuture;
 
-use crate::room_name::RoomName;
-use crate::session_mark::SessionMark;
-use crate::shedlock::ShedlockWords;
-use crate::silence::SessionActivity;
-use crate::words::Words;
+use crate::connection::session_mark::SessionMark;
+use crate::session_hold::silence::SessionActivity;
+use crate::tables::room_name::RoomName;
+use crate::tables::shedlock::ShedlockWords;
+use crate::words::{Statement, Words};
 
 /// One server's part of the algorithm.
 pub trait Dialect: fmt::Debug + Send + Sync + 'static {
@@ -119,15 +118,6 @@ pub enum Refusal {
     SessionEnded,
     /// Any other refusal. The session goes on.
     Other,
-}
-
-/// A statement with the places of its values.
-#[derive(Clone, Debug)]
-pub struct Statement {
-    /// The text, as the server takes it.
-    pub sql: Arc<str>,
-    /// For each placeholder of the text that has no number: which value stands there.
-    pub order: Box<[usize]>,
 }
 
 /// A value of a statement.

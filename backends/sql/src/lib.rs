@@ -14,60 +14,43 @@
 
 mod builder;
 mod check;
-mod collisions;
-mod credentials;
+mod connection;
 mod dialect;
-mod hex;
-mod hosts;
 mod lease;
 mod listing;
 mod named;
-mod numbers;
-mod pending_attempts;
-mod pool;
-mod room_name;
-mod row;
 mod row_lock;
-mod schema_version;
-mod server_table;
-mod server_tables;
-mod session;
-mod session_mark;
+mod session_hold;
 mod settings;
-mod shedlock;
-mod silence;
-mod statements;
-mod sweeps;
-mod table_names;
+mod tables;
 mod versioned;
-mod watched_holds;
 mod ways;
 mod words;
 
 pub use builder::{Builder, Product, Source};
 pub use check::check;
-pub use credentials::{Credentials, Login};
-pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Statement, Value};
-pub use hex::hex;
-pub use hosts::Hosts;
+pub use connection::credentials::{Credentials, Login};
+pub use connection::hosts::Hosts;
+pub use connection::session_mark::SessionMark;
+pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Value};
 pub use lease::LeaseRow;
 pub use named::{
     LockName, NAMED, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedLock, NamedWait, NamedWords, READ_WRITE,
     ReadWriteWords, SequenceWords, SessionId,
 };
-pub use room_name::RoomName;
 pub use row_lock::{
-    Committed, HeldRow, ROW_KEYS, ROW_OPTIONS, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowKey, RowKind,
-    RowLock, RowTable, RowTransaction, RowWords, Taken,
+    Committed, HeldRow, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowLock, RowTransaction, RowWords, Taken,
 };
-pub use server_table::ServerTable;
-pub use server_tables::{TableServer, TableSet, check_tables, prepare_tables};
-pub use session_mark::SessionMark;
+pub use session_hold::silence::SessionActivity;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
-pub use shedlock::{ShedlockTable, ShedlockWords};
-pub use silence::SessionActivity;
-pub use statements::{BREAKS, LOCKS, META};
-pub use table_names::{TABLE_PREFIX, TableNames};
+pub use tables::hex::hex;
+pub use tables::room_name::RoomName;
+pub use tables::row_table::{ROW_KEYS, ROW_OPTIONS, RowKey, RowKind, RowTable};
+pub use tables::server_table::ServerTable;
+pub use tables::server_tables::{TableServer, TableSet, check_tables, prepare_tables};
+pub use tables::shedlock::{ShedlockTable, ShedlockWords};
+pub use tables::statements::{BREAKS, LOCKS, META};
+pub use tables::table_names::{TABLE_PREFIX, TableNames};
 pub use versioned::{ReadRow, Versioned, VersionedServer};
 pub use ways::{Way, Ways, way_name};
-pub use words::Words;
+pub use words::{Statement, Words};

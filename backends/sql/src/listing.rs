@@ -2,9 +2,9 @@
 
 use dlock_contract::{Cursor, Listing, LockKey, Page, Result};
 
+use crate::connection::session::corrupt;
 use crate::dialect::Cell;
-use crate::row::{end_of, head_of};
-use crate::session::corrupt;
+use crate::tables::row::{end_of, head_of};
 
 /// The prefix of the names that a listing asks for, and the range of rows in which they are.
 pub(crate) fn range_of(listing: &Listing) -> Result<(String, String, String)> {

@@ -7,9 +7,9 @@ use std::sync::{PoisonError, RwLock};
 use dlock_contract::{Address, Error, ErrorKind, LockKey, Result};
 use sha2::{Digest, Sha256};
 
+use crate::connection::session::StatementSession;
 use crate::dialect::{Dialect, Value};
-use crate::row::namespace;
-use crate::session::StatementSession;
+use crate::tables::row::namespace;
 
 /// A way of locking, as the option `way` of a URL names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
-//! The words of a server in the statements.
+//! The words of a server in the statements, and a statement that is made of them.
 
-use crate::table_names::TableNames;
+use std::sync::Arc;
+
+use crate::tables::table_names::TableNames;
 
 /// The server's words.
 #[derive(Clone, Debug)]
@@ -27,4 +29,13 @@ pub struct Words {
     pub by_name: &'static str,
     /// Whether placeholders have numbers: `$1`, and not `?`.
     pub numbered: bool,
+}
+
+/// A statement with the places of its values.
+#[derive(Clone, Debug)]
+pub struct Statement {
+    /// The text, as the server takes it.
+    pub sql: Arc<str>,
+    /// For each placeholder of the text that has no number: which value stands there.
+    pub order: Box<[usize]>,
 }

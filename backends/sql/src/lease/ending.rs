@@ -4,9 +4,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_contract::{Claim, LastSuccess, LockKey, Note, Released, Result, RunEnd};
 
+use crate::connection::session::{RetriedAnswer, StatementSession, corrupt};
 use crate::dialect::{Dialect, Value};
-use crate::numbers::micros;
-use crate::session::{RetriedAnswer, StatementSession, corrupt};
+use crate::tables::numbers::micros;
 
 /// Frees the lock if it is this owner's.
 pub(crate) async fn release<D: Dialect>(session: &mut StatementSession<D>, claim: &Claim) -> Result<Released> {

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, LockState, Note, Page, Result};
 
+use crate::connection::session::{StatementSession, corrupt};
 use crate::dialect::{Dialect, Value};
 use crate::listing::{page_of, range_of};
-use crate::numbers::micros;
-use crate::session::{StatementSession, corrupt};
-use crate::shedlock;
+use crate::tables::numbers::micros;
+use crate::tables::shedlock;
 
 /// The shortest time for which the record of a broken hold is kept.
 const SHORTEST_KEEP: Duration = Duration::from_secs(60);

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use dlock_contract::{Error, Hold, Result, Standing, Validity};
 
-use crate::dialect::{Cell, Dialect, Statement, Value};
+use crate::connection::session::{GrantingServer, StatementSession, StoreContext};
+use crate::dialect::{Cell, Dialect, Value};
 use crate::lease::room::granting_server_of;
-use crate::numbers::micros;
-use crate::session::{GrantingServer, StatementSession, StoreContext};
-use crate::statements::{BATCHES, of_size};
+use crate::tables::numbers::micros;
+use crate::tables::statements::{BATCHES, of_size};
+use crate::words::Statement;
 
 /// A hold to prolong, without what the server need not know.
 #[derive(Clone, Debug)]

@@ -8,17 +8,17 @@ use dlock_contract::engine::{Run, background};
 use dlock_contract::{Claim, Clock, Durability, Fencing, PerRuntime, Profile, Result, TtlRange, WakeStyle};
 use futures::future::BoxFuture;
 
-use crate::collisions::Collisions;
+use crate::connection::collisions::Collisions;
+use crate::connection::pending_attempts::PendingAttempts;
+use crate::connection::pool::Pool;
+use crate::connection::session::{StatementSession, StoreContext};
+use crate::connection::session_mark::LeftSessions;
 use crate::dialect::Dialect;
 use crate::lease::room::{MOST_HOLDS, WaitingRoom};
 use crate::lease::sweep::sweep_for_ever;
-use crate::pending_attempts::PendingAttempts;
-use crate::pool::Pool;
-use crate::session::{StatementSession, StoreContext};
-use crate::session_mark::LeftSessions;
 use crate::settings::Settings;
-use crate::shedlock;
-use crate::statements::LeaseStatements;
+use crate::tables::shedlock;
+use crate::tables::statements::LeaseStatements;
 use crate::ways::{Way, Ways};
 
 /// The connections for renewals. One is enough; the second one serves while the first waits for a row.

@@ -6,10 +6,10 @@ use super::dialect::NamedDialect;
 use super::left_sessions::LeftSessions;
 use super::name::LockName;
 use super::statements::NamedStatements;
-use crate::collisions::Collisions;
+use crate::connection::collisions::Collisions;
 use crate::dialect::Value;
-use crate::row::{RowName, row_name};
 use crate::settings::Settings;
+use crate::tables::row::{RowName, row_name};
 
 /// The parts that all sessions of a store share.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct NamedContext<D> {
     pub(super) settings: Settings,
     pub(super) statements: NamedStatements,
     /// Those about what holds for a whole namespace.
-    pub(super) common: crate::statements::LeaseStatements,
+    pub(super) common: crate::tables::statements::LeaseStatements,
     pub(super) collisions: Collisions,
     pub(super) left_sessions: LeftSessions,
 }

@@ -7,7 +7,8 @@ use futures::future::BoxFuture;
 
 use super::name::LockName;
 use super::words::NamedWords;
-use crate::dialect::{Dialect, Statement, Value};
+use crate::dialect::{Dialect, Value};
+use crate::words::Statement;
 
 /// One server's part of named locks, beside its part of all statements.
 pub trait NamedDialect: Dialect {

@@ -14,8 +14,8 @@ use super::dialect::NamedDialect;
 use super::driver::Jobs;
 use super::failure::AfterRequest;
 use super::session_status::SessionStatus;
+use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::Dialect;
-use crate::session::ANSWER_LIMIT;
 
 /// How long a goodbye may take.
 const GOODBYE: Duration = Duration::from_secs(1);

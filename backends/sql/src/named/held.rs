@@ -13,7 +13,7 @@ use super::dialect::NamedDialect;
 use super::failure::Failure;
 use super::name::LockName;
 use super::shared_session::{LockPlace, SharedSession};
-use crate::pending_attempts::PendingAttempts;
+use crate::connection::pending_attempts::PendingAttempts;
 
 /// How long a broken hold waits until its holder has heard of it. The holds that are looked at next wait too.
 const HEARD: Duration = Duration::from_millis(50);

@@ -18,9 +18,10 @@ use super::held::Held;
 use super::requests::run;
 use super::statements::HolderStatements;
 use super::store::{NamedLock, NamedShared};
-use crate::dialect::{Answer, OwnedValue, Statement};
+use crate::connection::session::corrupt;
+use crate::dialect::{Answer, OwnedValue};
 use crate::listing::{page_of, range_of};
-use crate::session::corrupt;
+use crate::words::Statement;
 
 /// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.
 const ANSWER: Duration = Duration::from_secs(2);

@@ -17,8 +17,8 @@ use super::held::Held;
 use super::name::LockName;
 use super::requests::run;
 use crate::dialect::Value;
-use crate::statements::of_size;
-use crate::watched_holds::WatchedHolds;
+use crate::session_hold::watched_holds::WatchedHolds;
+use crate::tables::statements::of_size;
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);

@@ -14,8 +14,9 @@ use super::drive::{SessionRequest, Tell};
 use super::failure::{AfterRequest, Failure};
 use super::name::LockName;
 use super::shared_session::SharedSession;
-use crate::dialect::{Answer, Refusal, Statement, Value};
-use crate::session::refused;
+use crate::connection::session::refused;
+use crate::dialect::{Answer, Refusal, Value};
+use crate::words::Statement;
 
 /// How often a statement is sent again that the server undid because of others beside it.
 const AGAIN: u32 = 5;

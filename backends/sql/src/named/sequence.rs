@@ -13,7 +13,7 @@
 //! in which locks are taken.
 
 use super::words::SequenceWords;
-use crate::dialect::Statement;
+use crate::words::Statement;
 
 /// So many values at most are given and not on the disk, when the server crashes: 32 for each session that was about to
 /// write, and a server has no more than 2^18 sessions.

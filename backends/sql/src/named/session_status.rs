@@ -10,8 +10,8 @@ use tokio::sync::watch;
 
 use super::dialect::SessionId;
 use super::failure::Failure;
-use crate::session_mark::SessionMark;
-use crate::silence::LastHeard;
+use crate::connection::session_mark::SessionMark;
+use crate::session_hold::silence::LastHeard;
 
 /// The most locks of one session.
 const MOST_LOCKS: usize = 64;

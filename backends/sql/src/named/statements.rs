@@ -7,8 +7,8 @@ use dlock_contract::Mode;
 use super::dialect::NamedDialect;
 use super::read_write::{READ_WRITE, ReadWrite, is_held_in_any_mode};
 use super::sequence::Sequence;
-use crate::dialect::Statement;
-use crate::statements::{SWEPT, statement};
+use crate::tables::statements::{SWEPT, statement};
+use crate::words::Statement;
 
 /// The table of tokens, notes and requests to break a hold.
 pub const NAMED: &str = "{t}named";

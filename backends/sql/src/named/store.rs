@@ -23,10 +23,10 @@ use super::shared_session::LockPlace;
 use super::shared_sessions::SharedSessions;
 use super::statements::NamedStatements;
 use super::sweep::sweep_for_ever;
-use crate::collisions::Collisions;
+use crate::connection::collisions::Collisions;
+use crate::connection::pending_attempts::PendingAttempts;
+use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::{Refusal, Value};
-use crate::pending_attempts::PendingAttempts;
-use crate::session::ANSWER_LIMIT;
 use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
 
@@ -60,7 +60,7 @@ impl<D: NamedDialect> NamedLock<D> {
     /// If the dialect finds something wrong with the server, the account or the tables.
     pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
         let statements = NamedStatements::new(&dialect);
-        let common = crate::statements::LeaseStatements::new(dialect.words());
+        let common = crate::tables::statements::LeaseStatements::new(dialect.words());
         let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl)
             .with(|profile| profile.any_key = !settings.is_literal)
             .with(|profile| profile.read_write = statements.read_write.is_some());

@@ -12,10 +12,11 @@ use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::requests::run;
 use super::store::NamedShared;
-use crate::dialect::{Answer, OwnedValue, Refusal, Statement, Value};
-use crate::numbers::micros;
-use crate::statements::PAGE;
-use crate::sweeps::{go_on, until_next};
+use crate::dialect::{Answer, OwnedValue, Refusal, Value};
+use crate::tables::numbers::micros;
+use crate::tables::statements::PAGE;
+use crate::tables::sweeps::{go_on, until_next};
+use crate::words::Statement;
 
 /// The pause between two pages.
 const PAUSE: Duration = Duration::from_millis(100);

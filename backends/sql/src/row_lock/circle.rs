@@ -16,7 +16,7 @@ use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::shared::RowShared;
 use crate::dialect::{OwnedValue, Refusal};
-use crate::numbers::micros;
+use crate::tables::numbers::micros;
 
 /// How long a call waits before it looks, and before it looks again. Most waits are shorter, and cost nothing.
 const EVERY: Duration = Duration::from_millis(500);

@@ -5,8 +5,8 @@ use std::time::Duration;
 use dlock_contract::{Health, Result};
 use futures::future::BoxFuture;
 
-use super::table::{RowKey, RowKind, RowTable};
 use crate::dialect::Dialect;
+use crate::tables::row_table::{RowKey, RowKind, RowTable};
 
 /// One server's part of row locks, beside its part of all statements.
 pub trait RowDialect: Dialect {

@@ -14,12 +14,12 @@ use super::aside::guarded;
 use super::dialect::{RowDialect, RowId};
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
-use super::table::RowKey;
+use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
+use crate::connection::session::refused;
+use crate::connection::session_mark::SessionMark;
 use crate::dialect::Refusal;
-use crate::pending_attempts::{PendingAttempt, PendingAttempts};
-use crate::session::refused;
-use crate::session_mark::SessionMark;
-use crate::silence::{LastHeard, SessionActivity};
+use crate::session_hold::silence::{LastHeard, SessionActivity};
+use crate::tables::row_table::RowKey;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.

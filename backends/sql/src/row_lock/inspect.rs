@@ -14,7 +14,7 @@ use super::shared::RowShared;
 use super::store::RowLock;
 use crate::dialect::OwnedValue;
 use crate::listing::{page_of, range_of};
-use crate::row::{end_of, head_of};
+use crate::tables::row::{end_of, head_of};
 
 /// How long the server may take to end a session.
 const ANSWER: Duration = Duration::from_secs(2);

@@ -26,13 +26,11 @@ mod shared;
 mod statements;
 mod store;
 mod sweep;
-mod table;
 mod taking;
 mod transaction;
 
 pub use dialect::{Committed, RowAsk, RowDialect, RowId, RowWords, Taken};
 pub use held::HeldRow;
-pub use statements::{ROW_KEYS, ROWS};
+pub use statements::ROWS;
 pub use store::RowLock;
-pub use table::{ROW_OPTIONS, RowKey, RowKind, RowTable};
 pub use transaction::{RowConnection, RowTransaction};

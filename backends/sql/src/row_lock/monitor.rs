@@ -11,11 +11,12 @@ use futures::future::BoxFuture;
 
 use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
-use super::table::RowTable;
-use crate::dialect::{Statement, Value};
-use crate::session::{StoreContext, refused};
-use crate::session_mark::SessionMark;
-use crate::watched_holds::WatchedHolds;
+use crate::connection::session::{StoreContext, refused};
+use crate::connection::session_mark::SessionMark;
+use crate::dialect::Value;
+use crate::session_hold::watched_holds::WatchedHolds;
+use crate::tables::row_table::RowTable;
+use crate::words::Statement;
 
 /// How old a hold's last look may be.
 const EVERY: Duration = Duration::from_millis(250);

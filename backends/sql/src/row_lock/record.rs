@@ -7,9 +7,10 @@ use dlock_contract::{Claim, Error, ErrorKind, Mode, Result};
 
 use super::dialect::RowId;
 use super::statements::RowStatements;
-use crate::dialect::{Answer, Dialect, Statement, Value};
-use crate::numbers::MOST_TOKEN;
-use crate::session::{StatementSession, corrupt};
+use crate::connection::session::{StatementSession, corrupt};
+use crate::dialect::{Answer, Dialect, Value};
+use crate::tables::numbers::MOST_TOKEN;
+use crate::words::Statement;
 
 /// The record of one hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

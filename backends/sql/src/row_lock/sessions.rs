@@ -7,8 +7,8 @@ use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Result};
 
 use super::dialect::RowDialect;
-use crate::session::StoreContext;
-use crate::session_mark::SessionMark;
+use crate::connection::session::StoreContext;
+use crate::connection::session_mark::SessionMark;
 
 /// The most sessions without a hold that are kept.
 const MOST: usize = 16;

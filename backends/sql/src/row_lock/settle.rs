@@ -10,8 +10,8 @@ use super::dialect::{Committed, RowDialect};
 use super::held::HeldRow;
 use super::shared::RowShared;
 use super::store::RowLock;
+use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::Refusal;
-use crate::session::ANSWER_LIMIT;
 
 /// How long the server is asked what became of a commit, and how often.
 const OUTCOME: Duration = Duration::from_millis(500);

@@ -8,10 +8,10 @@ use super::dialect::RowDialect;
 use super::monitor::RowMonitor;
 use super::sessions::RowSessions;
 use super::statements::RowStatements;
-use super::table::{RowKind, RowTable};
-use crate::pending_attempts::PendingAttempts;
-use crate::pool::Pool;
-use crate::session::{ANSWER_LIMIT, StoreContext};
+use crate::connection::pending_attempts::PendingAttempts;
+use crate::connection::pool::Pool;
+use crate::connection::session::{ANSWER_LIMIT, StoreContext};
+use crate::tables::row_table::{RowKind, RowTable};
 use crate::ways::Ways;
 
 /// The parts of the store that waiters share. A waiter outlives its borrow of the store.

@@ -3,13 +3,12 @@
 //! As in the statements of the lease row, words in braces are the server's, and values are `$1`, `$2` and so on.
 
 use super::dialect::RowDialect;
-use crate::dialect::Statement;
-use crate::statements::{SWEPT, statement};
+use crate::tables::row_table::ROW_KEYS;
+use crate::tables::statements::{SWEPT, statement};
+use crate::words::Statement;
 
 /// The table of tokens, notes and records of broken holds.
 pub const ROWS: &str = "{t}rows";
-/// The table whose rows are locked, where the user has named no other one.
-pub const ROW_KEYS: &str = "{t}row_keys";
 
 /// Makes the row that is locked. Values: name.
 const CREATE: &str = "INSERT INTO {row_keys} (k) VALUES ($1){unless_there}";

@@ -18,14 +18,14 @@ use super::sessions::RowSessions;
 use super::shared::RowShared;
 use super::statements::RowStatements;
 use super::sweep::sweep_for_ever;
-use super::table::RowTable;
 use super::taking::{AskedSession, Found};
-use crate::collisions::Collisions;
+use crate::connection::collisions::Collisions;
+use crate::connection::pool::Pool;
+use crate::connection::session::{ANSWER_LIMIT, StoreContext};
+use crate::connection::session_mark::LeftSessions;
 use crate::dialect::Value;
-use crate::pool::Pool;
-use crate::session::{ANSWER_LIMIT, StoreContext};
-use crate::session_mark::LeftSessions;
 use crate::settings::Settings;
+use crate::tables::row_table::RowTable;
 use crate::ways::{Way, Ways};
 
 /// How often sessions without a hold are looked at.
@@ -49,7 +49,7 @@ impl<D: RowDialect> RowLock<D> {
         let profile = profile(dialect.words().kind, dialect.row_words().longest_ttl)
             .with(|profile| profile.any_key = !table.is_own);
         let statements = Arc::new(RowStatements::new(&dialect));
-        let common = crate::statements::LeaseStatements::new(dialect.words());
+        let common = crate::tables::statements::LeaseStatements::new(dialect.words());
         let context = Arc::new(StoreContext {
             dialect,
             clock: clock.clone(),

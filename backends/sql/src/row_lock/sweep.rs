@@ -12,11 +12,12 @@ use dlock_contract::Result;
 use super::dialect::RowDialect;
 use super::shared::RowShared;
 use super::statements::RowStatements;
-use crate::dialect::{Answer, OwnedValue, Statement, Value};
-use crate::numbers::micros;
-use crate::session::StatementSession;
-use crate::statements::PAGE;
-use crate::sweeps::{go_on, until_next};
+use crate::connection::session::StatementSession;
+use crate::dialect::{Answer, OwnedValue, Value};
+use crate::tables::numbers::micros;
+use crate::tables::statements::PAGE;
+use crate::tables::sweeps::{go_on, until_next};
+use crate::words::Statement;
 
 /// The pause between two pages.
 const PAUSE: Duration = Duration::from_millis(100);

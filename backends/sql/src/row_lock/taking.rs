@@ -15,10 +15,10 @@ use super::held::{HeldRow, RowGrant};
 use super::record::{self, Record};
 use super::sessions::RowSession;
 use super::shared::RowShared;
-use super::table::RowKey;
+use crate::connection::session::refused;
+use crate::connection::session_mark::SessionMark;
 use crate::dialect::{Refusal, Value};
-use crate::session::refused;
-use crate::session_mark::SessionMark;
+use crate::tables::row_table::RowKey;
 
 /// How often a row that is missing is made, and asked for again: another process may sweep it in between.
 const MADE: u32 = 3;

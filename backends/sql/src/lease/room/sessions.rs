@@ -8,10 +8,10 @@ use std::time::Duration;
 use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
 
+use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 use crate::dialect::{Dialect, Rooms};
 use crate::lease::room::leaving::Leaving;
-use crate::room_name::RoomName;
-use crate::session::{ANSWER_LIMIT, StatementSession, StoreContext};
+use crate::tables::room_name::RoomName;
 
 /// After a failure in a room no other waiter enters one for so long. Otherwise each poll would open a connection that the
 /// server refuses.

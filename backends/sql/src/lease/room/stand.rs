@@ -12,7 +12,7 @@ use crate::lease::room::recent::Recent;
 use crate::lease::room::sessions::{RoomSessions, Seat, bounded};
 use crate::lease::room::visit::Inside;
 use crate::lease::room::waiter::{Outcome, Told, Waiter};
-use crate::row::row_name;
+use crate::tables::row::row_name;
 
 /// The longest pause between two looks of the first waiter, behind a holder that is not in the room: first and last. The
 /// holder may be about to release.

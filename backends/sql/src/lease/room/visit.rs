@@ -4,10 +4,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use dlock_contract::Hold;
 
+use crate::connection::session::GrantingServer;
 use crate::dialect::Dialect;
 use crate::lease::room::sessions::{RoomSession, RoomSessions};
-use crate::room_name::RoomName;
-use crate::session::GrantingServer;
+use crate::tables::room_name::RoomName;
 
 /// How many holds one visit has at most. Then the room is left, because others may stand in it.
 pub(crate) const MOST_HOLDS: u32 = 8;

@@ -8,8 +8,8 @@ use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Claim, Hold, Note, Owner, Signal, Wake};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
+use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::lease::room::work::Work;
-use crate::pending_attempts::{PendingAttempt, PendingAttempts};
 
 /// One waiter.
 pub(crate) struct Waiter {

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Hold, Owner, PerRuntime, Queue, Result, Signal, Wake};
 
+use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
+use crate::connection::session::{StatementSession, StoreContext};
 use crate::dialect::Dialect;
 use crate::lease::room::recent::{Outlook, Recent};
 use crate::lease::room::sessions::{NoSeat, RoomSessions};
 use crate::lease::room::stand::{Begin, stand};
 use crate::lease::room::waiter::{Outcome, Ticket, Tickets, Told, Waiter};
-use crate::pending_attempts::{PendingAttempt, PendingAttempts};
-use crate::room_name::RoomName;
-use crate::row::row_name;
-use crate::session::{StatementSession, StoreContext};
+use crate::tables::room_name::RoomName;
+use crate::tables::row::row_name;
 
 /// The longest pause of a waiter for which there is no session.
 const WITHOUT_SESSION: Duration = Duration::from_secs(1);

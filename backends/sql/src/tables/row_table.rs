@@ -2,9 +2,11 @@
 
 use dlock_contract::{Address, Error, ErrorKind, LockKey, OptionRow, Result};
 
-use super::statements::ROW_KEYS;
-use crate::row::name_of;
-use crate::table_names::{TableNames, is_name};
+use crate::tables::row::name_of;
+use crate::tables::table_names::{TableNames, is_name};
+
+/// The table whose rows are locked, where the user has named no other one.
+pub const ROW_KEYS: &str = "{t}row_keys";
 
 /// The options of a URL for rows in a table of the user's own.
 pub const ROW_OPTIONS: [OptionRow; 2] = [
@@ -87,7 +89,7 @@ impl RowTable {
     ///
     /// # Errors
     /// For a key that names no row of this type.
-    pub(super) fn key_of(&self, kind: RowKind, key: &LockKey) -> Result<RowKey> {
+    pub(crate) fn key_of(&self, kind: RowKind, key: &LockKey) -> Result<RowKey> {
         if !self.is_own {
             return Ok(RowKey::Name(name_of(key.as_str()).name));
         }
@@ -115,7 +117,7 @@ impl RowTable {
     }
 
     /// The name of the record of a key. Rows of two tables have two records.
-    pub(super) fn record_of(&self, key: &LockKey, row: &RowKey) -> String {
+    pub(crate) fn record_of(&self, key: &LockKey, row: &RowKey) -> String {
         if !self.is_own {
             return name_of(key.as_str()).name;
         }
@@ -130,7 +132,7 @@ impl RowTable {
     }
 
     /// The beginning of the names of its records.
-    pub(super) fn records(&self) -> String {
+    pub(crate) fn records(&self) -> String {
         let schema = self.schema.as_ref().map_or_else(String::new, |schema| format!("{schema}."));
         format!("{schema}{}.{}=", self.name, self.column)
     }

@@ -6,7 +6,7 @@
 //! `{now}` is the server's time at the start of the statement, in microseconds since 1970. It must be one value in all of
 //! the statement. A lease counted from it ends no earlier than one that is counted from when the caller sent the request.
 
-use crate::dialect::Statement;
+use crate::words::Statement;
 use crate::words::Words;
 
 /// The table of the locks.
@@ -347,7 +347,7 @@ pub(crate) fn statement(text: &str, words: &Words) -> Statement {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table_names::TableNames;
+    use crate::tables::table_names::TableNames;
 
     fn words() -> Words {
         Words {

@@ -15,8 +15,8 @@ use dlock_contract::{Error, Result};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 use crate::dialect::Dialect;
-use crate::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 
 /// How long a job waits for a connection.
 const QUEUED: Duration = Duration::from_secs(4);

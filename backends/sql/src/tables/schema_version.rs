@@ -5,8 +5,8 @@
 
 use dlock_contract::{Error, ErrorKind, Result};
 
-use crate::statements::META;
-use crate::table_names::TableNames;
+use crate::tables::statements::META;
+use crate::tables::table_names::TableNames;
 
 /// Raised with each change of a table, or of what its values mean.
 const VERSION: i64 = 1;

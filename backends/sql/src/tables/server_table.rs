@@ -2,7 +2,7 @@
 
 use dlock_contract::{Error, ErrorKind};
 
-use crate::table_names::TableNames;
+use crate::tables::table_names::TableNames;
 
 /// A table of dlock's.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::hex::hex;
+use crate::tables::hex::hex;
 
 /// The name of a waiting room: a hash. The server cuts or folds longer names, and PostgreSQL has numbers instead of names.
 ///

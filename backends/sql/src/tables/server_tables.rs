@@ -5,9 +5,9 @@ use std::future::Future;
 
 use dlock_contract::{ErrorKind, Result};
 
-use crate::schema_version::{compare_version, note_version, read_version};
-use crate::server_table::ServerTable;
-use crate::table_names::TableNames;
+use crate::tables::schema_version::{compare_version, note_version, read_version};
+use crate::tables::server_table::ServerTable;
+use crate::tables::table_names::TableNames;
 
 /// A connection to the server with the tables.
 pub trait TableServer: Send {

@@ -6,13 +6,14 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Health, LockKey, Result};
 use futures::future::BoxFuture;
 
-use crate::collisions::Collisions;
-use crate::dialect::{Answer, Dialect, Refusal, Statement, Value};
-use crate::row::{RowName, row_name};
-use crate::session_mark::{LeftSessions, SessionMark};
+use crate::connection::collisions::Collisions;
+use crate::connection::session_mark::{LeftSessions, SessionMark};
+use crate::dialect::{Answer, Dialect, Refusal, Value};
 use crate::settings::Settings;
-use crate::shedlock;
-use crate::statements::LeaseStatements;
+use crate::tables::row::{RowName, row_name};
+use crate::tables::shedlock;
+use crate::tables::statements::LeaseStatements;
+use crate::words::Statement;
 
 /// How long the server may take for one statement.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);

@@ -1,0 +1,9 @@
+//! The connections of a store: where they lead, who logs in, what is asked on them.
+
+pub(crate) mod collisions;
+pub(crate) mod credentials;
+pub(crate) mod hosts;
+pub(crate) mod pending_attempts;
+pub(crate) mod pool;
+pub(crate) mod session;
+pub(crate) mod session_mark;
