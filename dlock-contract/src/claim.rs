@@ -9,8 +9,8 @@ use crate::key::LockKey;
 use crate::mode::Mode;
 use crate::note::Note;
 use crate::once_per::OncePer;
-use crate::origin::Origin;
 use crate::owner::Owner;
+use crate::thread::origin::Origin;
 
 /// The request of one acquisition. Built once, unchanged through all of its attempts.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::foreign::caught;
 use crate::key::LockKey;
-use crate::sensitive::key_hash;
+use crate::key::sensitive::key_hash;
+use crate::thread::foreign::caught;
 
 /// A fencing token, with the lock that it belongs to. It rises with every grant; the protected resource refuses a
 /// lower one than it has seen. Only that excludes a holder that was paused and does not know it yet.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::Claim;
+use crate::clock::instant::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
-use crate::instant::BootInstant;
 use crate::session::Session;
 
 /// One won lock. Immutable and shared: the guard releases it while our thread may be renewing it, and both are safe

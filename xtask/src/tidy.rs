@@ -24,14 +24,17 @@ const RULES: [fn(&Source) -> Vec<Finding>; 11] =
 const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
 
 /// The only files that start tasks and threads. Each task must end with its owner, and these files take care of that.
-const TASK_FILES: [&str; 2] = ["dlock-contract/src/background.rs", "dlock-runtime/src/events/observe.rs"];
+const TASK_FILES: [&str; 2] = ["dlock-contract/src/thread/background.rs", "dlock-runtime/src/events/observe.rs"];
 
 /// The code that may run on the thread `dlock`.
 const LIBRARY_CODE: [&str; 4] = ["dlock-contract/src/", "dlock-runtime/src/", "backends/", "src/"];
 
 /// The only files that use `tracing` as they like: one is never on the thread `dlock`, and the other keeps its layers away.
-const LOG_FILES: [&str; 3] =
-    ["dlock-runtime/src/events/lines.rs", "dlock-runtime/src/events/spans.rs", "dlock-contract/src/library_lines.rs"];
+const LOG_FILES: [&str; 3] = [
+    "dlock-runtime/src/events/lines.rs",
+    "dlock-runtime/src/events/spans.rs",
+    "dlock-contract/src/thread/library_lines.rs",
+];
 
 /// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.

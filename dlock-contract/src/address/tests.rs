@@ -1,5 +1,5 @@
 use super::*;
-use crate::tls::{Tls, TlsMode};
+use crate::address::tls::{Tls, TlsMode};
 
 const SERVERS: UrlForm =
     UrlForm::new("a Cupboard URL", "cupboard://[user:password@]host", &["cupboard", "cupboard+unix"], UrlBody::Hosts)

@@ -13,8 +13,8 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::{Interest, Subscriber};
 use tracing::{Event, Level, Metadata};
 
-use crate::background::is_ours;
-use crate::log::line;
+use crate::thread::background::is_ours;
+use crate::thread::log::line;
 
 /// On our thread: keeps the layers of the program away from it, once there are any. Without layers, lines may go to the crate
 /// `log`, and a subscriber would end that for the whole program.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 
 use crate::address::Address;
+use crate::address::url_form::UrlForm;
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::error::Result;
-use crate::url_form::UrlForm;
 
 /// Opens the stores behind URLs of some schemes.
 #[derive(Clone, Copy)]

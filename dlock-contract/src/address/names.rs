@@ -17,7 +17,7 @@ use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
-use crate::own_thread::background;
+use crate::thread::own_thread::background;
 
 /// A look-up by the system's resolver, which blocks.
 type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;

@@ -10,9 +10,9 @@ use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::background::{CallerRuntime, EndsTask};
 use crate::error::{Error, Result};
-use crate::origin::Origin;
+use crate::thread::background::{CallerRuntime, EndsTask};
+use crate::thread::origin::Origin;
 
 /// One value for each runtime that asks for it.
 #[derive(Debug)]

@@ -4,18 +4,26 @@
 //! trusting a hold must come too. `std::time::Instant` stands still in suspend on Linux (rust-lang/rust#87906); this
 //! clock is `CLOCK_BOOTTIME`. A paused virtual machine is in no guest clock: only the fencing token helps there.
 
+pub(crate) mod alarm;
+pub(crate) mod instant;
+#[cfg(feature = "testing")]
+pub(crate) mod kit;
+#[cfg(feature = "testing")]
+pub(crate) mod paused;
+pub(crate) mod sleepers;
+
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::foreign;
-use crate::instant::BootInstant;
-use crate::own_thread;
+use crate::clock::instant::BootInstant;
 #[cfg(feature = "testing")]
-use crate::paused::Paused;
-use crate::sleepers::Sleepers;
+use crate::clock::paused::Paused;
+use crate::clock::sleepers::Sleepers;
+use crate::thread::foreign;
+use crate::thread::own_thread;
 
 /// A clock that counts suspend. Cloning gives another handle to the same clock.
 #[derive(Clone, Debug)]

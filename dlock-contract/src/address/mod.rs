@@ -2,15 +2,21 @@
 //!
 //! No error and no `Debug` repeats a part of a URL: half a password may stand in any place of one that was written wrong.
 
+pub(crate) mod names;
+pub(crate) mod opener;
+pub(crate) mod percent;
+pub(crate) mod secret;
+pub(crate) mod tls;
+pub(crate) mod url_form;
+
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
 
+use crate::address::secret::Secret;
+use crate::address::url_form::{OptionRow, UrlBody, UrlForm};
 use crate::error::{Error, Result};
-use crate::percent;
-use crate::secret::Secret;
-use crate::url_form::{OptionRow, UrlBody, UrlForm};
 
 /// A URL that was read: `scheme://[user[:password]@]host[:port][,host…][/path][?option=value&…]`, or what the
 /// [`UrlForm`] of the store says instead.

@@ -12,8 +12,8 @@ use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
 
 use once_cell::sync::OnceCell;
 
-use crate::background::{Background, is_ours};
 use crate::error::Result;
+use crate::thread::background::{Background, is_ours};
 
 /// The thread for code of the user's that would else run on our thread.
 ///
@@ -177,7 +177,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::own_thread::background;
+    use crate::thread::own_thread::background;
 
     const HANG: Duration = Duration::from_secs(20);
 

@@ -4,9 +4,9 @@ use std::error::Error as StdError;
 
 use sha2::{Digest, Sha256};
 
+use crate::address::percent;
 use crate::error::Error;
 use crate::key::LockKey;
-use crate::percent;
 
 /// The text that is shown in the place of a sensitive key: `sha256:` and the first 8 bytes of the SHA-256 of the key without its
 /// namespace, as 16 hexadecimal digits. All processes show one key alike, so that an operator who knows the key finds its lines.

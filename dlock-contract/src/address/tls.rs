@@ -13,8 +13,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::address::Address;
+use crate::address::url_form::OptionRow;
 use crate::error::{Error, Result};
-use crate::url_form::OptionRow;
 
 /// The kind of content that a file must hold, and its first line.
 type Pem = (&'static str, &'static str);

@@ -13,7 +13,7 @@
 //! internal error, else at the level debug.
 
 use crate::error::{Error, ErrorKind};
-use crate::log::line;
+use crate::thread::log::line;
 
 /// The failures that a client of a service can tell apart. Each has its own text.
 enum Failure {

@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::origin::Origin;
+use crate::thread::origin::Origin;
 
 /// A thread of ours with a runtime, which ends with the process.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use crate::background::{aside, is_ours};
-use crate::foreign::caught;
+use crate::thread::background::{aside, is_ours};
+use crate::thread::foreign::caught;
 
 /// So many lines wait for layers that are slow. Further ones are counted.
 const MOST_WAITING: usize = 1024;
@@ -56,7 +56,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::own_thread::background;
+    use crate::thread::own_thread::background;
 
     const HANG: Duration = Duration::from_secs(20);
 

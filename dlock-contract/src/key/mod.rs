@@ -4,12 +4,17 @@
 //! `<` and `>`. Everything else that could be mistaken is percent-encoded, so `a:b` + `c` and `a` + `b:c` differ, and
 //! so do neighbours (`<a><b>`). Frozen: two releases that disagreed here would run two locks side by side.
 
+pub(crate) mod literal;
+pub(crate) mod part;
+pub(crate) mod sensitive;
+pub(crate) mod template;
+
 use std::fmt;
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind};
-use crate::key_part::{KeyPart, KeyWriter, encode};
-use crate::key_template::without_names;
+use crate::key::part::{KeyPart, KeyWriter, encode};
+use crate::key::template::without_names;
 
 /// The longest key, in encoded bytes; longer ones are refused before any request.
 pub const MAX_KEY_BYTES: usize = 4096;

@@ -11,9 +11,9 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, oneshot};
 
 use crate::error::{Error, Result};
-use crate::foreign::guarded;
-use crate::own_thread::background;
 use crate::owner::Owner;
+use crate::thread::foreign::guarded;
+use crate::thread::own_thread::background;
 
 /// Runs a request on our thread. It goes on if its caller is dropped or not polled, so an abandon can follow it in order.
 ///

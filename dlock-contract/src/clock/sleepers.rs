@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use crate::foreign::caught;
-use crate::instant::BootInstant;
+use crate::clock::instant::BootInstant;
+use crate::thread::foreign::caught;
 
 /// The sleeping tasks, by the instant at which they wake. Our thread drives the system clock's sleepers; `advance`
 /// drives a manual clock's.

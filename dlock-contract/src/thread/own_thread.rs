@@ -10,14 +10,14 @@ use std::task::{Context, Poll};
 use once_cell::sync::OnceCell;
 use tokio::task::JoinHandle;
 
-use crate::alarm::drive;
-#[cfg(feature = "testing")]
-use crate::background::CallerRuntime;
-use crate::background::{Background, becomes_ours, forked};
 use crate::clock::Clock;
+use crate::clock::alarm::drive;
 use crate::error::{Error, ErrorKind, Result};
-use crate::foreign;
-use crate::library_lines;
+#[cfg(feature = "testing")]
+use crate::thread::background::CallerRuntime;
+use crate::thread::background::{Background, becomes_ours, forked};
+use crate::thread::foreign;
+use crate::thread::library_lines;
 
 /// Our thread.
 ///

@@ -1,7 +1,7 @@
 //! Ends the sleeps of the suspend-proof clock, on our thread.
 
 use crate::clock::Clock;
-use crate::instant::BootInstant;
+use crate::clock::instant::BootInstant;
 
 /// Ends the sleeps of the suspend-proof clock when they are over.
 pub(crate) async fn drive(clock: &Clock) {

@@ -1,13 +1,17 @@
 //! Errors as values: the kind, the key, the backend, and whether a retry can help.
 
+pub(crate) mod kind;
+#[cfg(any(feature = "axum", feature = "tonic"))]
+pub(crate) mod web;
+
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
-pub use crate::error_kind::{ErrorKind, LossCause};
+pub use crate::error::kind::{ErrorKind, LossCause};
+use crate::key::sensitive::is_in_chain;
 use crate::note::Note;
-use crate::sensitive::is_in_chain;
 
 /// The longest time that [`Error::retry_after`] gives.
 const MOST_RETRY_AFTER: Duration = Duration::from_secs(5);
