@@ -82,7 +82,8 @@ async fn page<D: Dialect>(session: &mut StatementSession<D>, day: i64, name: &st
         session.ask_unless_locked(&context.statements.sweep_breaks, &[]).await?;
     }
     let [after, runs] = limits(&context);
-    let rows = session.ask(&context.statements.sweep_page, &[after, runs, Value::Int(day), Value::Text(name)]).await?.rows;
+    let rows =
+        session.ask(&context.statements.sweep_page, &[after, runs, Value::Int(day), Value::Text(name)]).await?.rows;
     let unused: Vec<_> = rows.iter().filter(|row| row.get(2).is_some_and(|is_unused| is_unused.is_true())).collect();
     if let Some(token) = unused.iter().filter_map(|row| row.get(1)?.int()).max() {
         // First, so that no row is gone whose token is not noted.
