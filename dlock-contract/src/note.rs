@@ -13,8 +13,8 @@ pub struct Note(Box<str>);
 pub const MAX_NOTE_BYTES: usize = 256;
 
 impl Note {
-    /// In place of a note, where another tool holds the lock. What that tool wrote may be a secret that frees it.
-    pub const ANOTHER_TOOL: &str = "not a lock of dlock's: another tool holds it";
+    /// In place of a note, where a foreign client holds the lock. What that client wrote may be a secret that frees it.
+    pub const ANOTHER_TOOL: &str = "not a lock of dlock's: a foreign client holds it";
 
     /// The note of this process for one site. `trace` may be empty.
     pub fn new(pid: u32, site: &str, since_ms: u64, trace: Option<&str>) -> Self {

@@ -10,6 +10,7 @@ use dlock_contract::{
 };
 
 use crate::lock::shared::Shared;
+use crate::lock::turns::MOST_HOLDS;
 use crate::probe;
 use crate::server::environment;
 use crate::server::http::{Http, REQUEST_TIMEOUT};
@@ -105,5 +106,6 @@ fn profile(shortest: Duration, settings: &Settings) -> Result<Profile> {
         consul.takeover_delay = settings.lock_delay + Duration::from_secs(1);
         consul.durability = Durability::Consensus;
         consul.any_key = !settings.literal;
+        consul.holds_in_a_row = (!settings.literal).then_some(MOST_HOLDS);
     }))
 }

@@ -135,7 +135,7 @@ async fn a_lock_of_another_program_is_shown_as_such() {
     let mut page = Page::open(&router, "").await;
     let told = page.until("locks", has_keys(&["stock:42"])).await;
     let holder = &told["locks"][0]["holders"][0];
-    assert!(holder["foreign"].as_str().unwrap().contains("another tool"), "{told}");
+    assert!(holder["foreign"].as_str().unwrap().contains("foreign client"), "{told}");
     assert!(holder["hold"].is_null() && !told.to_string().contains("a-secret"), "{told}");
 }
 

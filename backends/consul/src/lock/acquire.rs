@@ -1,6 +1,7 @@
 //! One attempt to get a lock.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dlock_contract::{Attempt, Claim, Error, ErrorKind, Hold, Mode, Note, Queue, Result, Validity, Wake};
 
@@ -10,6 +11,7 @@ use crate::lock::claim_state::{ClaimSession, ClaimState, HoldSession, StateAcces
 use crate::lock::name::Name;
 use crate::lock::permits::Permits;
 use crate::lock::shared::Shared;
+use crate::lock::turns::PATIENCE;
 use crate::lock::value::{HoldValue, LOCK};
 use crate::lock::wait::Awaited;
 
@@ -24,6 +26,8 @@ pub(crate) enum TryResult {
     Held { awaited: Awaited, index: u64, by: Option<Note> },
     /// Nobody holds the lock, but Consul's lock-delay still runs.
     Delayed,
+    /// Nobody holds the lock. It is left to a waiter of another process.
+    GivesWay { index: u64 },
     /// The lock has changed since the read.
     Retry,
 }
@@ -37,8 +41,9 @@ impl Shared {
         access: StateAccess,
     ) -> Result<Attempt> {
         let mut session = access.await;
+        let waits = queue != Queue::Leave;
         for _ in 0..MAX_TRIES {
-            let result = self.try_once(&claim, &state, &mut session).await.map_err(|error| {
+            let result = self.try_once(&claim, &state, &mut session, waits).await.map_err(|error| {
                 // Without a session the claim has nothing in the store. If the error was never sent, no abandon follows.
                 if session.is_none() {
                     self.states.forget_empty(claim.owner, &state);
@@ -49,16 +54,25 @@ impl Shared {
             })?;
             match result {
                 TryResult::Won { token, slot } => return self.won(claim, &state, session.as_ref(), token, slot),
-                TryResult::Held { awaited, index, by } if queue != Queue::Leave => {
+                TryResult::Held { awaited, index, by } if waits => {
+                    self.turns.refused(&claim.key);
                     // Other tools have their session when the lock becomes free. Without one, a waiter would always be late.
                     if self.http.settings().literal {
                         self.live_session_id(&claim, &mut session, false).await?;
+                    } else if state.is_passed_over.swap(false, Ordering::Relaxed) {
+                        self.leave_mark(&claim, &state, &mut session).await?;
                     }
                     return Ok(Attempt::Contended(self.wake(awaited, index, by)));
                 }
                 TryResult::Held { by, .. } => {
                     self.leave(&claim, &state, &mut session).await?;
                     return Ok(Attempt::Contended(Wake::poll().held_by(by)));
+                }
+                TryResult::GivesWay { index } => {
+                    let now = self.http.clock().now();
+                    self.turns.gives_way(&claim.key, now);
+                    let wake = self.wake(Awaited::Lock(state.clone()), index, None);
+                    return Ok(Attempt::Contended(wake.ask_by(now.after(PATIENCE))));
                 }
                 TryResult::Delayed => {
                     if queue == Queue::Leave {
@@ -80,9 +94,10 @@ impl Shared {
         claim: &Claim,
         state: &Arc<ClaimState>,
         session: &mut Option<ClaimSession>,
+        waits: bool,
     ) -> Result<TryResult> {
         match claim.mode {
-            Mode::Exclusive => self.try_lock(claim, state, session).await,
+            Mode::Exclusive => self.try_lock(claim, state, session, waits).await,
             Mode::Permits(limit) => self.try_permit(claim, limit.get(), &state.name, session).await,
             Mode::Read | Mode::Write => {
                 Err(Error::new(ErrorKind::Internal, "readers and writers are not locked in Consul"))
@@ -95,6 +110,7 @@ impl Shared {
         claim: &Claim,
         state: &Arc<ClaimState>,
         session: &mut Option<ClaimSession>,
+        waits: bool,
     ) -> Result<TryResult> {
         let (name, free) = (&*state.name, state.free().take());
         let seen = match free {
@@ -110,16 +126,27 @@ impl Shared {
                 return Ok(TryResult::Held { awaited, index: seen.index, by });
             }
         }
-        match self.take(claim, name, seen.found.as_ref(), ExpectedCount::None, session).await? {
+        let mark = match state.is_marked.load(Ordering::Relaxed) {
+            true => Mark::Ours,
+            false if waits && self.turns.has_had_its_share(&claim.key, self.http.clock().now()) => Mark::Respected,
+            false => Mark::Passed,
+        };
+        match self.take(claim, name, seen.found.as_ref(), (ExpectedCount::None, mark), session).await? {
+            TakeResult::Wanted => Ok(TryResult::GivesWay { index: seen.index }),
             // There is a count of permits for this key, or another tool's lock has the name of that count.
             TakeResult::Counted => {
                 let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
                 permits.check_none(name)?;
                 let counter =
                     if permits.is_foreign() { ExpectedCount::Foreign } else { ExpectedCount::Unused(permits.index) };
-                Ok(self.take(claim, name, seen.found.as_ref(), counter, session).await?.into())
+                Ok(self.take(claim, name, seen.found.as_ref(), (counter, mark), session).await?.into())
             }
-            taken => Ok(taken.into()),
+            taken => {
+                if matches!(taken, TakeResult::Retry) {
+                    state.is_passed_over.store(true, Ordering::Relaxed);
+                }
+                Ok(taken.into())
+            }
         }
     }
 
@@ -129,7 +156,7 @@ impl Shared {
         claim: &Claim,
         name: &Name,
         seen: Option<&Entry>,
-        counter: ExpectedCount,
+        (counter, mark): (ExpectedCount, Mark),
         session: &mut Option<ClaimSession>,
     ) -> Result<TakeResult> {
         let index = seen.map_or(0, |entry| entry.modify_index);
@@ -147,6 +174,12 @@ impl Shared {
             }
             ExpectedCount::Unused(index) => ops.push(Op::delete_unchanged(&name.semaphore, index)),
             ExpectedCount::Foreign => {}
+        }
+        let wanted = ops.len();
+        match mark {
+            Mark::Ours => ops.push(Op::delete(&name.wanted)),
+            Mark::Respected => ops.push(Op::unchanged(&name.wanted, 0)),
+            Mark::Passed => {}
         }
         match txn::run(&self.http, &ops).await? {
             TxnOutcome::Done(entries) => {
@@ -166,11 +199,20 @@ impl Shared {
                 }
                 Ok(match &failures[..] {
                     failures if failures.iter().any(OpFailure::is_lock_delay) => TakeResult::Delayed,
+                    [only] if only.op_index == wanted && mark == Mark::Respected => TakeResult::Wanted,
                     [only] if only.op_index == 2 && counter == ExpectedCount::None => TakeResult::Counted,
                     _ => TakeResult::Retry,
                 })
             }
         }
+    }
+
+    /// Leaves the mark of a waiter that was passed over, if no other one has left it.
+    async fn leave_mark(&self, claim: &Claim, state: &ClaimState, session: &mut Option<ClaimSession>) -> Result<()> {
+        let Some(session_id) = self.live_session_id(claim, session, false).await? else { return Ok(()) };
+        let outcome = txn::run(&self.http, &[Op::lock(&state.name.wanted, &session_id, 0, "")]).await?;
+        state.is_marked.store(matches!(outcome, TxnOutcome::Done(_)), Ordering::Relaxed);
+        Ok(())
     }
 
     /// The id of the claim's session, with at least two thirds of its time left. `None`: its session has ended.
@@ -201,6 +243,7 @@ impl Shared {
         slot: Option<u32>,
     ) -> Result<Attempt> {
         let session = session.ok_or_else(|| Error::new(ErrorKind::Internal, "a lock was won without a session"))?;
+        self.turns.held(&claim.key, self.http.clock().now());
         let validity = Validity::new(session.confirmed, claim.ttl);
         let (name, session_id, watch) = (state.name.clone(), session.id.clone(), self.watch.clone());
         let hold_session = HoldSession { name, session_id, is_permit: slot.is_some(), watch };
@@ -223,9 +266,21 @@ enum ExpectedCount {
     Foreign,
 }
 
+/// The mark of a waiter of another process, as an attempt treats it.
+#[derive(Clone, Copy, PartialEq)]
+enum Mark {
+    /// It is this claim's, and goes with the grant.
+    Ours,
+    /// This process has had its share.
+    Respected,
+    Passed,
+}
+
 /// The result of a transaction that takes the exclusive lock.
 enum TakeResult {
     Won(u64),
+    /// The lock is left to a waiter.
+    Wanted,
     Delayed,
     /// There is a count of permits for this key.
     Counted,
@@ -237,7 +292,7 @@ impl From<TakeResult> for TryResult {
         match taken {
             TakeResult::Won(token) => Self::Won { token, slot: None },
             TakeResult::Delayed => Self::Delayed,
-            TakeResult::Counted | TakeResult::Retry => Self::Retry,
+            TakeResult::Counted | TakeResult::Wanted | TakeResult::Retry => Self::Retry,
         }
     }
 }

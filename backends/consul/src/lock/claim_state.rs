@@ -1,5 +1,6 @@
 //! The state of one claim: the session that it has in Consul.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ pub(crate) struct ClaimState {
     pub(crate) session: Arc<Mutex<Option<ClaimSession>>>,
     /// The free lock, as a blocking query has just shown it: the next attempt needs no look.
     free: StdMutex<Option<Indexed<Option<Entry>>>>,
+    /// Whether another claim got the lock while this one waited for it.
+    pub(crate) is_passed_over: AtomicBool,
+    /// Whether the mark of those that were passed over is this claim's.
+    pub(crate) is_marked: AtomicBool,
 }
 
 /// Access to the state of a claim.
@@ -27,7 +32,9 @@ pub(crate) type StateAccess = engine::StateAccess<Option<ClaimSession>>;
 impl ClaimState {
     pub(crate) fn new(name: Name, claim: &Claim) -> Self {
         let (ttl, is_permit) = (claim.ttl, claim.mode.is_shared());
-        Self { name: Arc::new(name), ttl, is_permit, session: Arc::default(), free: StdMutex::default() }
+        let (is_passed_over, is_marked) = (AtomicBool::new(false), AtomicBool::new(false));
+        let (name, session, free) = (Arc::new(name), Arc::default(), StdMutex::default());
+        Self { name, ttl, is_permit, session, free, is_passed_over, is_marked }
     }
 
     pub(crate) async fn next_access(&self) -> StateAccess {

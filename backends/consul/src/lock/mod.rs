@@ -9,6 +9,7 @@ pub(crate) mod permits;
 pub(crate) mod release;
 pub(crate) mod renew;
 pub(crate) mod shared;
+pub(crate) mod turns;
 pub(crate) mod value;
 pub(crate) mod wait;
 pub(crate) mod watch;

@@ -11,6 +11,8 @@ pub(crate) struct Name {
     pub(crate) semaphore: String,
     /// The prefix of the permits' keys. Each holder of a permit has the key `NAME/SESSION`.
     pub(crate) below: String,
+    /// The mark of a waiter that was passed over.
+    pub(crate) wanted: String,
 }
 
 impl Name {
@@ -18,7 +20,9 @@ impl Name {
     /// A key that has no literal name, or one whose name Consul's server would change.
     pub(crate) fn of(key: &LockKey, literal: bool) -> Result<Self> {
         let lock = if literal { literal_name(key)? } else { without_slashes(key.as_str()) };
-        Ok(Self { semaphore: format!("{lock}/.lock"), below: format!("{lock}/"), lock })
+        // No namespace contains `!`.
+        let wanted = format!("dl1:!wanted:{lock}");
+        Ok(Self { semaphore: format!("{lock}/.lock"), below: format!("{lock}/"), wanted, lock })
     }
 
     /// The key of this session's permit.

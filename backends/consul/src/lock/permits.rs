@@ -180,7 +180,8 @@ mod tests {
 
     #[test]
     fn keys_below_the_name_of_another_lock_are_not_counted() {
-        let name = Name { lock: "pool".into(), semaphore: "pool/.lock".into(), below: "pool/".into() };
+        let name =
+            Name { lock: "pool".into(), semaphore: "pool/.lock".into(), below: "pool/".into(), wanted: String::new() };
         // In the order of a read. The first two are the permits of `pool/-a`, and the last one is a lock `pool/b/.lock`.
         let read = r#"[
             {"Key":"pool/-a/.lock","Flags":1,"Value":"eyJMaW1pdCI6MSwiSG9sZGVycyI6eyJzIjp0cnVlfX0=","ModifyIndex":5},

@@ -1,6 +1,7 @@
 //! The end of a hold: first frees the key, then destroys the session. The other order would start Consul's lock-delay.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use dlock_contract::engine::detached;
 use dlock_contract::{Claim, Error, Hold, Released, Result};
@@ -65,7 +66,7 @@ impl Shared {
         access: StateAccess,
     ) -> Result<()> {
         let mut session = access.await;
-        self.end(&state.name, &mut session, state.is_permit).await?;
+        self.end(&state, &mut session).await?;
         self.states.forget_empty(claim.owner, &state);
         Ok(())
     }
@@ -90,15 +91,20 @@ impl Shared {
         let states = self.states.drain().into_iter().map(async |(_, state)| {
             let mut session = state.session.lock().await;
             // If this fails, the session ends by itself.
-            let _ = self.end(&state.name, &mut session, state.is_permit).await;
+            let _ = self.end(&state, &mut session).await;
         });
         join_all(states).await;
         self.http.close().await;
     }
 
-    async fn end(&self, name: &Name, session: &mut Option<ClaimSession>, is_permit: bool) -> Result<()> {
+    async fn end(&self, state: &ClaimState, session: &mut Option<ClaimSession>) -> Result<()> {
         if let Some(present) = session {
-            self.free(name, &present.id, is_permit).await?;
+            self.free(&state.name, &present.id, state.is_permit).await?;
+            if state.is_marked.load(Ordering::Relaxed) {
+                // The end of the session would start Consul's lock-delay for it.
+                let wanted = &state.name.wanted;
+                txn::run(&self.http, &[Op::held(wanted, &present.id), Op::delete(wanted)]).await?;
+            }
             session::destroy(&self.http, &present.id).await?;
         }
         *session = None;

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use crate::api::session::{self, Behavior, NewSession};
 use crate::lock::claim_state::{ClaimSession, ClaimState};
 use crate::lock::name::Name;
+use crate::lock::turns::Turns;
 use crate::lock::watch::Watch;
 use crate::server::http::Http;
 
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) http: Arc<Http>,
     pub(crate) watch: Arc<Watch>,
     pub(crate) waiters: Arc<Semaphore>,
+    pub(crate) turns: Turns,
     /// The state of each claim that may have something in the store.
     pub(crate) states: ClaimStates<ClaimState>,
     /// With so many states, the next claim looks for old ones.
@@ -40,7 +42,7 @@ impl Shared {
         let watch = Arc::new(Watch::new(&http));
         let states_limit = AtomicUsize::new(MIN_STATES_LIMIT);
         let waiters = Arc::new(Semaphore::new(MAX_WAITERS));
-        Self { http, watch, waiters, states: ClaimStates::default(), states_limit }
+        Self { http, watch, waiters, turns: Turns::default(), states: ClaimStates::default(), states_limit }
     }
 
     pub(crate) fn name(&self, key: &LockKey) -> Result<Name> {

@@ -1,6 +1,7 @@
 //! How a waiter learns that the lock is free: by a blocking query on the lock's key, or on the keys of its permits.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
@@ -77,6 +78,11 @@ impl Shared {
                     let now = seen.index;
                     let is_free = seen.found.as_ref().is_none_or(|entry| entry.session.is_none());
                     *state.free() = Some(seen).filter(|_| is_free);
+                    let is_marked = self.http.settings().literal || state.is_marked.load(Ordering::Relaxed);
+                    if !is_free && now > index && !is_marked {
+                        state.is_passed_over.store(true, Ordering::Relaxed);
+                        return Ok(Signal::Ask);
+                    }
                     (is_free, now)
                 }
                 Awaited::Permits(name, limit) => {

@@ -16,6 +16,7 @@ mod sessions;
 mod three;
 mod tls;
 mod tools;
+mod turns;
 
 #[test]
 fn child_main() {

@@ -49,6 +49,8 @@ fn child_main() {
     }
 }
 
+mod backup;
+mod elect;
 mod faults;
 mod fenced;
 mod lease;

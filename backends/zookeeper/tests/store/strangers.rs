@@ -40,7 +40,7 @@ async fn another_tools_lock_excludes_ours_and_ours_its() {
         let (place, key) = place();
         let theirs = put(&raw, &place, exclusive).await;
         let Attempt::Contended(wake) = store.try_acquire(&claim(&key), Queue::Leave).await.unwrap() else { panic!() };
-        assert!(wake.held_by.unwrap().as_str().contains("another tool"));
+        assert!(wake.held_by.unwrap().as_str().contains("foreign client"));
         let holders = store.look(&key).await.unwrap().holders;
         assert!(holders.len() == 1 && holders[0].id.is_none());
         let waiter = claim(&key);

@@ -37,8 +37,8 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
         for fair in [false, true] {
             let claim = claim_on(&bench.key, SECOND, |claim| claim.fair = fair);
             let Attempt::Contended(wake) = ours.try_acquire(&claim, how).await.unwrap() else { panic!("granted") };
-            let named = wake.held_by.is_none_or(|note| note.as_str().contains("another tool"));
-            assert!(named, "a refusal names another tool, and shows nothing of its value");
+            let named = wake.held_by.is_none_or(|note| note.as_str().contains("foreign client"));
+            assert!(named, "a refusal names a foreign client, and shows nothing of its value");
             let left = wake.lease_left.unwrap();
             assert!(left > 10 * SECOND && left <= LONG, "{left:?}");
             assert_eq!(bench.value(), before);
@@ -53,7 +53,7 @@ async fn a_lock_of_redis_py_is_contention_and_stays_as_it_is() {
     }
     let told = ours.look(&bench.key).await.unwrap().note().cloned().unwrap();
     assert_eq!((told.host(), told.pid()), (None, None));
-    assert!(told.as_str().contains("another tool"), "{told}");
+    assert!(told.as_str().contains("foreign client"), "{told}");
     assert!(python.does(&format!("extend {} 60", bench.name)));
     assert!(bench.left() > 31_000);
     assert!(python.does(&format!("release {}", bench.name)));

@@ -117,7 +117,7 @@ async fn a_listing_has_our_locks_and_foreign_ones_and_no_plain_values() {
         let page = locks.clone().page().await.unwrap();
         listed.extend(page.locks.into_iter().map(|lock| {
             let note = lock.state.note().unwrap().as_str().to_owned();
-            (lock.key.as_str().to_owned(), note.contains("another tool"), note.contains("secret"))
+            (lock.key.as_str().to_owned(), note.contains("foreign client"), note.contains("secret"))
         }));
         match page.next {
             Some(next) => locks = locks.after(next),

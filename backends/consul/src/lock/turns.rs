@@ -1,0 +1,76 @@
+//! At most eight holds in a row go to one process while another one waits for the same key.
+//!
+//! A waiter that was passed over leaves a mark: a key of its session. A process that has had its share takes the lock only if there
+//! is no mark. The mark ends with its session, and a process leaves the lock to others for a moment only.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use dlock_contract::{BootInstant, LockKey};
+
+/// The most holds that a process has in a row while another process waits.
+pub(crate) const MOST_HOLDS: u32 = 8;
+
+/// Holds with a longer pause between them are no row.
+const A_ROW: Duration = Duration::from_secs(1);
+
+/// How long the lock is left to a waiter, whose process may stand still. Afterwards a new row begins.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
+
+/// The most keys that are remembered.
+const MOST_KEYS: usize = 4096;
+
+/// The keys that this store has held lately.
+#[derive(Debug, Default)]
+pub(crate) struct Turns(Mutex<HashMap<LockKey, Row>>);
+
+#[derive(Debug)]
+struct Row {
+    holds: u32,
+    last: BootInstant,
+    /// Since when the lock is left to others.
+    given_way: Option<BootInstant>,
+}
+
+impl Turns {
+    /// Whether this store has had so many holds in a row that a waiter of another process comes first.
+    pub(crate) fn has_had_its_share(&self, key: &LockKey, now: BootInstant) -> bool {
+        let mut rows = self.rows();
+        let Some(row) = rows.get(key) else { return false };
+        let is_over = now.since(row.last) >= A_ROW || row.given_way.is_some_and(|since| now.since(since) >= PATIENCE);
+        if is_over {
+            rows.remove(key);
+            return false;
+        }
+        row.holds >= MOST_HOLDS
+    }
+
+    /// Notes that the lock is left to a waiter.
+    pub(crate) fn gives_way(&self, key: &LockKey, now: BootInstant) {
+        if let Some(row) = self.rows().get_mut(key) {
+            row.given_way.get_or_insert(now);
+        }
+    }
+
+    /// Notes a hold of this store.
+    pub(crate) fn held(&self, key: &LockKey, now: BootInstant) {
+        let mut rows = self.rows();
+        if rows.len() >= MOST_KEYS {
+            rows.retain(|_, row| now.since(row.last) < A_ROW);
+        }
+        let before = rows.get(key).filter(|row| now.since(row.last) < A_ROW).map_or(0, |row| row.holds);
+        if rows.len() < MOST_KEYS || rows.contains_key(key) {
+            rows.insert(key.clone(), Row { holds: before.saturating_add(1), last: now, given_way: None });
+        }
+    }
+
+    /// Notes that another process has the lock.
+    pub(crate) fn refused(&self, key: &LockKey) {
+        self.rows().remove(key);
+    }
+
+    fn rows(&self) -> MutexGuard<'_, HashMap<LockKey, Row>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
