@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::cli::{BreakArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
-use crate::output::{note, print, print_json};
+use crate::output::{holder, note, print, print_json};
 use crate::show::find;
 use crate::store::Store;
 
@@ -16,15 +16,18 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
     let found = find(&store, &order.key).await?;
     let Some(lock) = found.iter().find(|lock| lock.state.holders.iter().any(|holder| holder.id == Some(order.hold)))
     else {
+        if json {
+            print_json(&json!({ "key": order.key, "hold": order.hold.to_string(), "broken": false }))?;
+        }
         note(&format!("no hold {} of {}", order.hold, order.key));
-        for holder in found.iter().flat_map(|lock| &lock.state.holders) {
-            let id = holder.id.map(|id| id.to_string()).unwrap_or_else(|| "without an id".into());
-            note(&format!("it is held by {}: {}", id, holder.note));
+        for held in found.iter().flat_map(|lock| &lock.state.holders) {
+            let id = held.id.map(|id| format!("--hold {id}")).unwrap_or_else(|| "no hold id".into());
+            note(&format!("it is held by {} ({id})", holder(&held.note)));
         }
         return Ok(Exit::NO);
     };
     let shown = store.shown(lock.key.as_str());
-    if !order.yes && !confirmed(shown, lock.state.note().map(|note| note.to_string()).unwrap_or_default())? {
+    if !order.yes && !confirmed(shown, lock.state.note().map(holder).unwrap_or_default())? {
         note("nothing was broken");
         return Ok(Exit::NO);
     }
@@ -90,8 +93,9 @@ mod system {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
 mod tests {
+    #[cfg(unix)]
     #[test]
     fn without_variables_the_system_says_who_and_where() {
         let named = super::operator_of(|name| (name == "LOGNAME" || name == "HOSTNAME").then(|| "x".to_owned()));

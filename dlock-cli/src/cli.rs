@@ -7,7 +7,13 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dlock::{Backoff, HoldId, Mode, Retry, Wait};
 
-const EXIT_CODES: &str = "\
+const AFTER_HELP: &str = "\
+Somebody holds a lock that you need:
+  dlock ls                                   which locks are held
+  dlock show KEY                             who holds it, since when, and its hold id
+  dlock break KEY --hold ID --why TEXT       ends that hold, after a question
+  dlock doctor                               whether the store itself is the reason
+
 Exit codes:
   0        done; `run`: the command has succeeded
   1        no: nobody holds the lock, or the hold is no longer there
@@ -26,11 +32,11 @@ Exit codes:
 ///
 /// The store is that of DLOCK_URL or --url; without them it is one of the services' own variables, DLOCK_URL_<NAME>.
 #[derive(Debug, Parser)]
-#[command(name = "dlock", version, after_help = EXIT_CODES, subcommand_required = true)]
+#[command(name = "dlock", version, after_help = AFTER_HELP, subcommand_required = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
-    /// Prints JSON instead of a table
+    /// Prints JSON instead of a table; not with run and watch
     #[arg(long, global = true, help_heading = "Global")]
     pub(crate) json: bool,
     /// Writes the log of dlock to standard error
@@ -64,7 +70,7 @@ pub(crate) enum Command {
     Run(Box<RunArgs>),
     /// Lists the locks that are held
     Ls(LsArgs),
-    /// Shows who holds a lock, since when, and how many wait
+    /// Shows who holds a lock, since when, its hold id, and who waits
     Show(ShowArgs),
     /// Watches the locks of a store, live on the terminal
     Watch(WatchArgs),
@@ -72,7 +78,7 @@ pub(crate) enum Command {
     Console(ConsoleArgs),
     /// Waits until nobody holds a lock
     Wait(WaitArgs),
-    /// Ends a hold of a lock
+    /// Ends a hold of a lock; the holder hears of it and its error says who and why
     Break(BreakArgs),
     /// Examines a store: version, settings, rights, speed, and what it promises
     Doctor(DoctorArgs),

@@ -79,9 +79,8 @@ impl Failure {
         Self { exit, ..self }
     }
 
-    pub(crate) fn report(&self) -> ExitCode {
-        crate::output::note(&self.text);
-        self.exit.into()
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 }
 

@@ -1,11 +1,11 @@
 //! `dlock ls`: the locks that are held.
 
-use dlock::{Holder, LastSuccess, ListedLock, LockState};
+use dlock::{Holder, ListedLock, LockState};
 use serde::Serialize;
 
 use crate::cli::{LsArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
-use crate::output::{moment, note, print_json, print_table, since, unix_ms, words};
+use crate::output::{moment, note, print_json, print_table, since, words};
 use crate::store::Store;
 
 pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Exit, Failure> {
@@ -27,7 +27,7 @@ pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Ex
     locks.truncate(ls.limit);
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     if json {
-        print_json(&locks.iter().map(|lock| SeenLock::new(&store, lock, None)).collect::<Vec<_>>())?;
+        print_json(&locks.iter().map(|lock| SeenLock::new(&store, lock)).collect::<Vec<_>>())?;
     } else {
         let rows = locks.iter().flat_map(|lock| rows(&store, lock));
         print_table(&["KEY", "HOLDER", "FUNCTION", "FOR", "LEASE LEFT", "HOLD", "WAIT"], rows)?;
@@ -45,7 +45,7 @@ fn rows(store: &Store, lock: &ListedLock) -> Vec<Vec<String>> {
         let seen = SeenHolder::new(holder);
         vec![
             store.shown(lock.key.as_str()).to_owned(),
-            seen.place(),
+            holder.note.place(),
             seen.function.unwrap_or_default(),
             seen.since_ms.map(|at| words(since(at))).unwrap_or_default(),
             seen.lease_left_ms.map(|ms| words(std::time::Duration::from_millis(ms))).unwrap_or_default(),
@@ -63,21 +63,25 @@ pub(crate) struct SeenLock {
     namespace: String,
     holders: Vec<SeenHolder>,
     waiters: Option<u64>,
+    /// The first waiters, as far as the store names them: only `dlock show` asks for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) first_waiters: Option<Vec<String>>,
     names_in_store: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    last_success: Option<String>,
+    pub(crate) last_success: Option<String>,
 }
 
 impl SeenLock {
-    pub(crate) fn new(store: &Store, lock: &ListedLock, last_success: Option<&LastSuccess>) -> Self {
+    pub(crate) fn new(store: &Store, lock: &ListedLock) -> Self {
         let LockState { holders, waiters, names, .. } = &lock.state;
         Self {
             key: store.shown(lock.key.as_str()).to_owned(),
             namespace: store.namespace.clone(),
             holders: holders.iter().map(SeenHolder::new).collect(),
             waiters: *waiters,
+            first_waiters: None,
             names_in_store: names.clone(),
-            last_success: last_success.map(|success| moment(unix_ms(success.started))),
+            last_success: None,
         }
     }
 }
@@ -115,15 +119,6 @@ impl SeenHolder {
             lease_left_ms: holder.lease_left.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX)),
             slot: holder.slot,
             note: note.host().is_none().then(|| note.to_string()),
-        }
-    }
-
-    /// The host and the process, or what the holder says itself.
-    pub(crate) fn place(&self) -> String {
-        match (&self.host, self.pid, &self.note) {
-            (Some(host), Some(pid), _) => format!("{host}:{pid}"),
-            (Some(host), None, _) => host.clone(),
-            (None, _, note) => note.clone().unwrap_or_default(),
         }
     }
 }

@@ -26,8 +26,8 @@ use exit::{Exit, Failure};
 
 fn main() -> ExitCode {
     // The child of `dlock run` begins as this program: see `run::child`.
-    if let Some(code) = run::child::become_child() {
-        return code;
+    if let Some(failure) = run::child::become_child() {
+        return report(&failure);
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -42,13 +42,18 @@ fn main() -> ExitCode {
     }
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return Failure::new(Exit::INTERNAL, format!("no runtime: {error}")).report(),
+        Err(error) => return report(&Failure::new(Exit::INTERNAL, format!("no runtime: {error}"))),
     };
     // One thread: the death of the thread that starts a child ends the child on Linux, and this one lives as long as the process.
     match runtime.block_on(command(cli)) {
         Ok(code) => code.into(),
-        Err(failure) => failure.report(),
+        Err(failure) => report(&failure),
     }
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    output::note(failure.text());
+    failure.exit().into()
 }
 
 async fn command(cli: Cli) -> Result<Exit, Failure> {
@@ -64,12 +69,15 @@ async fn command(cli: Cli) -> Result<Exit, Failure> {
             Ok(Exit::OK)
         }
         Command::Sites { file } => sites::show(&file, json),
+        Command::Run(_) | Command::Watch(_) if json => {
+            Err(Failure::usage("`run` prints what its command prints, and `watch` draws a screen: neither has JSON"))
+        }
         Command::Run(run) => run::run(&store, run).await,
         Command::Ls(ls) => ls::list(&store, &ls, json).await,
         Command::Show(show) => show::show(&store, &show, json).await,
         Command::Watch(watch) => watch::watch(&store, &watch).await,
         Command::Console(words) => console::serve(&store, words, json).await,
-        Command::Wait(wait) => wait::wait(&store, &wait).await,
+        Command::Wait(wait) => wait::wait(&store, &wait, json).await,
         Command::Break(order) => break_hold::break_hold(&store, &order, json).await,
         Command::Doctor(doctor) => doctor::examine(store, doctor, json).await,
         Command::Leaders(leaders) => leaders::show(&store, &leaders, json).await,

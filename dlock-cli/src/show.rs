@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
-use dlock::{Key, ListedLock};
+use dlock::{Key, LastSuccess, ListedLock, Note};
 
 use crate::cli::{ShowArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::ls::{SeenHolder, SeenLock};
-use crate::output::{note, print, print_json, since, unix_ms, words};
+use crate::output::{moment, note, print, print_json, since, unix_ms, words};
 use crate::store::Store;
+
+/// More waiters are counted, not listed.
+const MOST_WAITERS: usize = 20;
 
 pub(crate) async fn show(args: &StoreArgs, show: &ShowArgs, json: bool) -> Result<Exit, Failure> {
     let store = Store::open(args).await?;
@@ -16,32 +19,41 @@ pub(crate) async fn show(args: &StoreArgs, show: &ShowArgs, json: bool) -> Resul
     if found.is_empty() {
         note(&format!("nobody holds {} in the namespace {}", show.key, store.namespace));
         if json {
-            print_json(&found.iter().map(|lock| SeenLock::new(&store, lock, None)).collect::<Vec<_>>())?;
+            print("[]\n")?;
         }
         return Ok(Exit::NO);
     }
-    let mut seen = Vec::new();
+    let mut all = Vec::new();
     for lock in &found {
-        // Not every store keeps the last success.
-        let last =
-            store.registry.lock(Key::from(&lock.key)).backend(&store.backend).last_success().await.ok().flatten();
-        let lock_seen = SeenLock::new(&store, lock, last.as_ref());
-        if !json {
-            tell(&store, lock)?;
-            if let Some(last) = &last {
-                print(&format!(
-                    "  last success   {} ago, took {}\n",
-                    words(since(unix_ms(last.started))),
-                    words(last.took)
-                ))?;
-            }
+        // Not every store keeps the last success, or the names of the waiters.
+        let of_lock = store.registry.lock(Key::from(&lock.key)).backend(&store.backend);
+        let last = of_lock.last_success().await.ok().flatten();
+        let waiters = waiters(&store, lock).await;
+        if json {
+            let mut seen = SeenLock::new(&store, lock);
+            seen.first_waiters = waiters;
+            seen.last_success = last.map(|last| moment(unix_ms(last.started)));
+            all.push(seen);
+        } else {
+            tell(&store, lock, &waiters.unwrap_or_default(), last.as_ref())?;
         }
-        seen.push(lock_seen);
     }
     if json {
-        print_json(&seen)?;
+        print_json(&all)?;
     }
     Ok(Exit::OK)
+}
+
+/// The first waiters, where the store has their names: host, process and function. A wait queue is the same for a lock and for
+/// an election.
+async fn waiters(store: &Store, lock: &ListedLock) -> Option<Vec<String>> {
+    if lock.state.waiters == Some(0) {
+        return None;
+    }
+    let election = store.registry.elect(Key::from(&lock.key)).backend(&store.backend);
+    let waiters = election.candidates().await.ok()?.waiters?;
+    let words = |note: &Note| format!("{} {}", note.place(), note.site().unwrap_or_default()).trim_end().to_owned();
+    Some(waiters.iter().take(MOST_WAITERS).map(words).collect())
 }
 
 /// The held locks that are meant by a key as somebody types it. Says so if the key in the store is another one.
@@ -57,7 +69,7 @@ pub(crate) async fn find(store: &Store, typed: &str) -> Result<Vec<ListedLock>, 
     Ok(found)
 }
 
-fn tell(store: &Store, lock: &ListedLock) -> Result<(), Failure> {
+fn tell(store: &Store, lock: &ListedLock, waiters: &[String], last: Option<&LastSuccess>) -> Result<(), Failure> {
     let mut text = format!("{}\n", store.shown(lock.key.as_str()));
     let mut line = |name: &str, value: Option<String>| {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
@@ -66,7 +78,7 @@ fn tell(store: &Store, lock: &ListedLock) -> Result<(), Failure> {
     };
     for holder in &lock.state.holders {
         let seen = SeenHolder::new(holder);
-        line("holder", Some(seen.place()));
+        line("holder", Some(holder.note.place()));
         line("function", seen.function);
         line("since", seen.since.zip(seen.since_ms).map(|(at, ms)| format!("{at}, for {}", words(since(ms)))));
         line("lease left", seen.lease_left_ms.map(|ms| words(Duration::from_millis(ms))));
@@ -75,7 +87,13 @@ fn tell(store: &Store, lock: &ListedLock) -> Result<(), Failure> {
         line("hold", seen.hold);
         line("trace", seen.trace);
     }
-    line("waiters", lock.state.waiters.map(|count| count.to_string()));
+    let waiting = lock.state.waiters.map_or_else(|| "this store does not count them".into(), |count| count.to_string());
+    line("waiters", Some(waiting));
+    for waiter in waiters {
+        line("waiter", Some(waiter.clone()));
+    }
     line("in the store", Some(lock.state.names.join("  ")));
+    let last = last.map(|last| format!("{} ago, took {}", words(since(unix_ms(last.started))), words(last.took)));
+    line("last success", last);
     print(&text)
 }

@@ -4,17 +4,18 @@ use std::time::{Duration, Instant};
 
 use dlock::{Key, Wait};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
 
 use crate::cli::{StoreArgs, WaitArgs};
 use crate::exit::{Exit, Failure};
-use crate::output::note;
+use crate::output::{holder, note, print_json};
 use crate::show::find;
 use crate::store::Store;
 
 /// The longest pause between two looks.
 const POLL: Duration = Duration::from_millis(500);
 
-pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs) -> Result<Exit, Failure> {
+pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs, json: bool) -> Result<Exit, Failure> {
     let store = Store::open(args).await?;
     let end = match wait.wait {
         Wait::None => Some(Instant::now()),
@@ -34,13 +35,21 @@ pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs) -> Result<Exit, Fail
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             spinner.finish_and_clear();
-            let holder = state.note().map(|note| note.to_string()).unwrap_or_default();
-            note(&format!("{} is still held: {holder}", store.shown(key.as_str())));
+            let holder = state.note().map(holder).unwrap_or_default();
+            let shown = store.shown(key.as_str());
+            if json {
+                print_json(&json!({ "key": shown, "free": false, "holder": holder }))?;
+            } else {
+                note(&format!("{shown} is still held by {holder}"));
+            }
             return Ok(Exit::BUSY);
         }
         tokio::time::sleep(left.map_or(POLL, |left| left.min(POLL))).await;
     }
     spinner.finish_and_clear();
+    if json {
+        print_json(&json!({ "key": store.shown(&wait.key), "free": true }))?;
+    }
     Ok(Exit::OK)
 }
 

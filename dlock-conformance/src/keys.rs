@@ -12,6 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("keys that differ after a long common beginning are different locks", always, by_suffix),
     case!("keys that differ by a separator are different locks", always, by_separator),
     case!("a key is one lock for each client, and different keys are different ones", always, identities),
+    case!("the place of the store is its hosts and ports, or its file, and names no account", always, place),
     case!("the longest key works like any other key", always, longest),
     case!("the end of one lock leaves the client's other locks alone", always, apart),
     case!("holds that are renewed together get one answer each, in order", always, in_one_batch),
@@ -91,6 +92,17 @@ async fn identities(fixture: &Fixture<'_>) -> Tested {
     ensure!(first.lock() != apart.lock(), "{key} and {next} are one lock, by their identities");
     let shared = first.names().into_iter().find(|name| apart.names().contains(name));
     ensure!(shared.is_none(), "{key} and {next} have the name {shared:?}");
+    Ok(())
+}
+
+/// The log shows the place. A URL there would show the password too.
+async fn place(fixture: &Fixture<'_>) -> Tested {
+    let Some(place) = fixture.client().await?.backend.host() else { return Ok(()) };
+    let is_path = place.starts_with(['/', '.']) || place.contains('\\');
+    let is_port = |rest: &str| rest.starts_with(|first: char| first.is_ascii_digit());
+    ensure!(is_path || place.split(':').skip(1).any(is_port), "{place:?} is neither a host and its port nor a file");
+    let has_account = place.contains('@') || place.contains("://") || place.contains('?');
+    ensure!(!has_account, "{place:?} may have an account");
     Ok(())
 }
 

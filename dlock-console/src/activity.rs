@@ -9,7 +9,7 @@ use std::time::Duration;
 use dlock::{Event, Label, Observer};
 use serde_json::{Value, json};
 
-use crate::locks::{SeenLock, now_ms};
+use crate::seen::{SeenLock, now_ms};
 
 /// The activity of a lock is counted for each such time.
 const CELL_MS: u64 = 5000;
@@ -97,7 +97,7 @@ impl Activity {
         let mut known = self.known();
         for lock in locks {
             for holder in &lock.holders {
-                let place = holder.place();
+                let place = holder.place.clone();
                 let hold = holder.hold.clone().unwrap_or_else(|| place.clone());
                 let id = (store.to_owned(), lock.key.clone(), hold);
                 known.seen.entry(id).or_insert(Seen { place, from: now, to: now }).to = now;

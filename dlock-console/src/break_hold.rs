@@ -8,12 +8,12 @@ use axum::extract::{FromRequest, Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use dlock::{HoldId, Key, LockKey, LockState};
+use dlock::{HoldId, Key, LockKey, LockState, Note};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::Shared;
-use crate::locks::SeenHolder;
+use crate::seen::SeenHolder;
+use crate::shared::Shared;
 
 /// Its value is the token of the open page. A form or an image of another page cannot send it.
 const TOKEN: &str = "x-dlock-token";
@@ -67,8 +67,7 @@ async fn ordered(shared: &Arc<Shared>, parts: &Parts, body: Body) -> Result<Resp
 /// The id is an old one. It is said who holds the lock now.
 fn not_broken(present: &LockState) -> Value {
     let holders: Vec<_> = present.holders.iter().map(SeenHolder::new).collect();
-    let place = holders.first().map(SeenHolder::place);
-    let error = match place {
+    let error = match present.note().map(Note::place) {
         Some(place) => format!("this hold has ended; the lock is now held by {place}"),
         None => "this hold has ended; nobody holds the lock now".to_owned(),
     };

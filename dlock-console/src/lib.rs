@@ -27,6 +27,8 @@ mod locks;
 mod page;
 mod pages;
 mod sections;
+mod seen;
+mod shared;
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,7 +41,7 @@ use axum::routing::{get, post};
 use dlock::Registry;
 
 use crate::activity::Activity;
-use crate::pages::Pages;
+use crate::shared::{Shared, Who};
 
 /// The page for the stores of a registry, with all options at their defaults: it shows and changes nothing.
 pub fn router(registry: &Registry) -> Router {
@@ -53,9 +55,6 @@ pub struct Console {
     every: Duration,
     who: Option<Arc<Who>>,
 }
-
-/// Names the operator who sent a request.
-type Who = dyn Fn(&Parts) -> Option<String> + Send + Sync;
 
 impl Console {
     /// A page that shows the stores of this registry.
@@ -115,7 +114,7 @@ impl Console {
             router = router.route("/break", post(break_hold::break_hold));
         }
         let every = every.max(Duration::from_millis(10));
-        let shared = Arc::new(Shared { registry, elections, every, who, activity, pages: Pages::default() });
+        let shared = Arc::new(Shared { registry, elections, every, who, activity, pages: Arc::default() });
         // Only a break has a body: a key, a reason.
         router.layer(DefaultBodyLimit::max(16 * 1024)).with_state(shared)
     }
@@ -128,14 +127,4 @@ impl fmt::Debug for Console {
             .field("every", &self.every)
             .finish_non_exhaustive()
     }
-}
-
-/// The parts that all requests share.
-struct Shared {
-    registry: Registry,
-    elections: Vec<(String, String)>,
-    every: Duration,
-    who: Option<Arc<Who>>,
-    activity: Arc<Activity>,
-    pages: Pages,
 }

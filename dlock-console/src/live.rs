@@ -13,16 +13,16 @@ use axum::response::{IntoResponse, Response};
 use futures::stream::{BoxStream, Stream, StreamExt, select_all, unfold};
 use serde_json::Value;
 
-use crate::Shared;
-use crate::locks::View;
+use crate::locks::{View, look};
 use crate::pages::OpenPage;
 use crate::sections;
+use crate::shared::Shared;
 
 /// A silent stream shows by this that it lives, and learns that its reader is gone.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 pub(crate) async fn live(State(shared): State<Arc<Shared>>, Query(view): Query<View>) -> Response {
-    let Some(page) = OpenPage::open(&shared) else {
+    let Some(page) = OpenPage::open(&shared.pages) else {
         return (StatusCode::SERVICE_UNAVAILABLE, "too many pages of the console are open").into_response();
     };
     let news = news(shared, view, page);
@@ -40,13 +40,13 @@ fn news(shared: Arc<Shared>, view: View, page: OpenPage) -> impl Stream<Item = R
         // The page is open as long as this stream lives.
         move || ready(Some(sections::about(&shared, &page)))
     };
-    let with = |look: fn(Arc<Shared>) -> BoxedLook| {
+    let with = |section: fn(Arc<Shared>) -> BoxedLook| {
         let shared = shared.clone();
-        move || look(shared.clone())
+        move || section(shared.clone())
     };
     let locks = {
         let shared = shared.clone();
-        move || crate::locks::look(shared.clone(), view.clone())
+        move || look(shared.clone(), view.clone())
     };
     select_all([
         section("about", often, about),

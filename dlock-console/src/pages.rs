@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::Shared;
-
 /// Each looks at a store: a forgotten monitor on the wall must not be a hundred of them.
 const MOST_PAGES: usize = 32;
 
@@ -31,26 +29,26 @@ impl Pages {
 /// An open page. It ends when the browser's connection does.
 pub(crate) struct OpenPage {
     pub(crate) token: String,
-    shared: Arc<Shared>,
+    pages: Arc<Pages>,
 }
 
 impl OpenPage {
     /// `None` if too many are open.
-    pub(crate) fn open(shared: &Arc<Shared>) -> Option<Self> {
+    pub(crate) fn open(pages: &Arc<Pages>) -> Option<Self> {
         let token = random()?;
-        let mut tokens = shared.pages.tokens();
+        let mut tokens = pages.tokens();
         if tokens.len() >= MOST_PAGES {
             return None;
         }
         tokens.insert(token.clone());
         drop(tokens);
-        Some(Self { token, shared: shared.clone() })
+        Some(Self { token, pages: pages.clone() })
     }
 }
 
 impl Drop for OpenPage {
     fn drop(&mut self) {
-        self.shared.pages.tokens().remove(&self.token);
+        self.pages.tokens().remove(&self.token);
     }
 }
 

@@ -7,9 +7,9 @@ use dlock::{Key, OncePer, SiteInfo};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use crate::Shared;
-use crate::locks::{ms, now_ms, shown, words};
 use crate::pages::OpenPage;
+use crate::seen::{ms, now_ms, shown, words};
+use crate::shared::Shared;
 
 /// So many locks of this process are listed; all are counted.
 const MOST_LISTED: usize = 50;

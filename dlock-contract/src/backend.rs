@@ -29,7 +29,7 @@ pub trait Backend: Send + Sync + 'static {
     fn profile(&self) -> &Profile;
 
     /// Where the store is, for its lines in the log: host and port of each server, `cache-1:6379, cache-2:6379`, or the path of
-    /// its file. Never a user or a password. `None` where the store lives in this process.
+    /// its file; the name of the database may follow. Never a user or a password. `None` where the store lives in this process.
     fn host(&self) -> Option<String> {
         None
     }

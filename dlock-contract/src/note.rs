@@ -82,6 +82,16 @@ impl Note {
         self.field("x=")
     }
 
+    /// The host and the process, `web-3:4711`. What another tool wrote is shown as it is.
+    #[must_use]
+    pub fn place(&self) -> String {
+        match (self.host(), self.pid()) {
+            (Some(host), Some(pid)) => format!("{host}:{pid}"),
+            (Some(host), None) => host.to_owned(),
+            (None, _) => self.0.to_string(),
+        }
+    }
+
     /// The holder in words: `web-3, shop::deduct, for 12 s`.
     ///
     /// `now_ms` is the reader's wall clock. The time is left out where the two clocks cannot both be right.
@@ -175,6 +185,9 @@ mod tests {
         let note = Note::from_stored("h=web-3 p=17 s=shop::deduct t=1000");
         assert_eq!(note.in_words(13_500), "web-3, shop::deduct, for 12 s");
         assert_eq!(note.in_words(999), "web-3, shop::deduct");
+        assert_eq!(note.place(), "web-3:17");
+        assert_eq!(Note::from_stored("h=web-3").place(), "web-3");
+        assert_eq!(Note::from_stored(Note::ANOTHER_TOOL).place(), Note::ANOTHER_TOOL);
         assert_eq!(Note::from_stored(Note::ANOTHER_TOOL).in_words(1), Note::ANOTHER_TOOL);
     }
 

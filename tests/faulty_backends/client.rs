@@ -146,6 +146,14 @@ impl Backend for Client {
         &self.profile
     }
 
+    fn host(&self) -> Option<String> {
+        Some(match () {
+            () if self.tells(Lie::HostIsUrl) => "faulty://user:password@127.0.0.1:1".to_owned(),
+            () if self.tells(Lie::HostIsKind) => "three servers".to_owned(),
+            () => "127.0.0.1:1".to_owned(),
+        })
+    }
+
     fn identify(&self, key: &LockKey) -> Result<Identity, Error> {
         Ok(match () {
             () if self.tells(Lie::IdentityOfClient) => Identity::of(key).named(format!("{key} of {}", self.id)),

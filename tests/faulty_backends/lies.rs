@@ -161,6 +161,8 @@ lies! {
         "a listing has only the keys of its prefix",
         "a listing has no lock that was released",
     ]
+    HostIsUrl POLL ["the place of the store is its hosts and ports, or its file, and names no account"]
+    HostIsKind POLL ["the place of the store is its hosts and ports, or its file, and names no account"]
     RefusesLongest POLL ["the longest key works like any other key"]
     ReleaseEndsOlder POLL ["the end of one lock leaves the client's other locks alone"]
     ReversesAnswers POLL ["holds that are renewed together get one answer each, in order"]

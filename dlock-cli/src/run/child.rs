@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::process::{ExitCode, ExitStatus};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use crate::exit::{Exit, Failure};
@@ -107,9 +107,9 @@ fn starter(command: &[OsString]) -> Result<tokio::process::Command, Failure> {
     Ok(starter)
 }
 
-/// In the child: becomes the command. Gives the exit code if that fails, and nothing in the program itself.
+/// In the child: becomes the command. Gives the failure if it cannot, and nothing in the program itself.
 #[cfg(target_os = "linux")]
-pub(crate) fn become_child() -> Option<ExitCode> {
+pub(crate) fn become_child() -> Option<Failure> {
     use std::os::unix::process::CommandExt;
 
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};
@@ -118,20 +118,18 @@ pub(crate) fn become_child() -> Option<ExitCode> {
     let mut words = std::env::args_os().skip(1);
     let command = words.next()?;
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        return Some(
-            Failure::new(Exit::INTERNAL, format!("the kernel cannot end the command with dlock: {error}")).report(),
-        );
+        return Some(Failure::new(Exit::INTERNAL, format!("the kernel cannot end the command with dlock: {error}")));
     }
     // If the parent died before the kernel was asked, it will not tell.
     if getppid().is_none_or(|now| now.as_raw_nonzero().to_string() != parent) {
-        return Some(Exit::INTERNAL.into());
+        return Some(Failure::new(Exit::INTERNAL, "dlock died before the command began"));
     }
     let error = std::process::Command::new(&command).args(words).env_remove(PARENT).exec();
-    Some(cannot_execute(Some(&command), &error).report())
+    Some(cannot_execute(Some(&command), &error))
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn become_child() -> Option<ExitCode> {
+pub(crate) fn become_child() -> Option<Failure> {
     None
 }
 

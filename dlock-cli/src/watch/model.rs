@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dlock::{HoldId, ListedLock, LockKey};
+use dlock::{HoldId, Holder, ListedLock, LockKey};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::widgets::TableState;
 
@@ -85,7 +85,7 @@ impl Model {
     /// The store's answer.
     pub(super) fn show(&mut self, locks: Vec<ListedLock>, store: &Store) {
         let rows = locks.iter().flat_map(|lock| lock.state.holders.iter().map(move |holder| (lock, holder)));
-        self.set(rows.map(|(lock, holder)| Row::new(lock, &SeenHolder::new(holder), holder.id, store)).collect());
+        self.set(rows.map(|(lock, holder)| Row::new(lock, holder, store)).collect());
     }
 
     fn set(&mut self, rows: Vec<Row>) {
@@ -204,106 +204,23 @@ impl Model {
 }
 
 impl Row {
-    fn new(lock: &ListedLock, seen: &SeenHolder, hold: Option<HoldId>, store: &Store) -> Self {
+    fn new(lock: &ListedLock, holder: &Holder, store: &Store) -> Self {
+        let seen = SeenHolder::new(holder);
         Self {
             lock: lock.key.clone(),
             key: store.shown(lock.key.as_str()).to_owned(),
-            place: seen.place(),
-            function: seen.function.clone().unwrap_or_default(),
+            place: holder.note.place(),
+            function: seen.function.unwrap_or_default(),
             since_ms: seen.since_ms,
             lease_left: seen.lease_left_ms.map(Duration::from_millis),
             waiters: lock.state.waiters,
             token: seen.token,
-            trace: seen.trace.clone(),
+            trace: seen.trace,
             names: lock.state.names.clone(),
-            hold,
+            hold: holder.id,
         }
     }
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-
-    pub(in crate::watch) fn row(key: &str, waiters: u64, since_ms: u64) -> Row {
-        Row {
-            lock: LockKey::from_stored(&format!("dl1:default:{key}")).unwrap(),
-            key: key.to_owned(),
-            place: "node-3:17".into(),
-            function: "shop::sell".into(),
-            since_ms: Some(since_ms),
-            lease_left: Some(Duration::from_secs(20)),
-            waiters: Some(waiters),
-            token: Some(7),
-            trace: None,
-            names: vec![format!("dl1:default:{key}")],
-            hold: Some("0123456789abcdef".parse().unwrap()),
-        }
-    }
-
-    pub(in crate::watch) fn model() -> Model {
-        let mut model = Model::new(String::new());
-        model.set(vec![row("a", 1, 3), row("b", 5, 2), row("c", 0, 1)]);
-        model
-    }
-
-    fn press(model: &mut Model, keys: &str) -> Option<Wish> {
-        let press = |model: &mut Model, c| {
-            let code = match c {
-                '\n' => KeyCode::Enter,
-                '\u{1b}' => KeyCode::Esc,
-                c => KeyCode::Char(c),
-            };
-            model.press(KeyEvent::new(code, KeyModifiers::NONE))
-        };
-        keys.chars().filter_map(|c| press(model, c)).last()
-    }
-
-    fn keys(model: &Model) -> String {
-        model.rows().iter().map(|row| row.key.as_str()).collect()
-    }
-
-    #[test]
-    fn rows_are_ordered_and_filtered() {
-        let mut model = model();
-        assert_eq!(keys(&model), "bac");
-        press(&mut model, "s");
-        assert_eq!(keys(&model), "cba");
-        press(&mut model, "s");
-        assert_eq!(keys(&model), "abc");
-        press(&mut model, "/B\n");
-        assert_eq!(keys(&model), "b");
-        press(&mut model, "/\u{1b}");
-        assert_eq!(keys(&model), "abc");
-    }
-
-    #[test]
-    fn a_hold_stays_selected_when_others_come_and_go() {
-        let mut model = model();
-        press(&mut model, "j");
-        assert_eq!(model.selected().unwrap().key, "a");
-        model.set(vec![row("x", 9, 1), row("y", 9, 1), row("a", 1, 3)]);
-        assert_eq!(model.selected().unwrap().key, "a");
-        press(&mut model, "\n");
-        model.set(Vec::new());
-        assert!(model.selected().is_none() && model.focus == Focus::Table);
-    }
-
-    #[test]
-    fn a_break_is_asked_back_and_names_the_hold() {
-        let mut model = model();
-        assert_eq!(press(&mut model, "bn"), None);
-        let Some(Wish::Break { key, hold }) = press(&mut model, "by") else { panic!("it is a break") };
-        assert_eq!((key.as_str(), hold.to_string().as_str()), ("dl1:default:b", "0123456789abcdef"));
-        assert_eq!(press(&mut model, "q"), Some(Wish::Quit));
-    }
-
-    #[test]
-    fn a_store_that_is_away_leaves_the_last_picture_until_it_is_back() {
-        let mut model = model();
-        model.fail("it does not answer".into());
-        assert!(model.is_stale && keys(&model) == "bac");
-        model.set(vec![row("a", 1, 3)]);
-        assert!(!model.is_stale && model.message.is_none());
-    }
-}
+pub(super) mod tests;

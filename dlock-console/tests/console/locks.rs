@@ -158,3 +158,27 @@ async fn a_store_that_goes_away_is_told_and_comes_back_by_itself() {
     page.until("locks", has_keys(&["kept"])).await;
     page.until("stores", |told| told["stores"][0]["version"].is_string()).await;
 }
+
+/// Two processes of another service wait in the store's queue. This process knows neither.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiters_of_other_processes_are_counted() {
+    let server = Instance::start(Redis::default()).unwrap();
+    let mut registries = Vec::new();
+    for _ in 0..4 {
+        let registry = Registry::new();
+        registry.connect("main", &server.url()).await.unwrap();
+        registries.push(registry);
+    }
+    let [seen, holder, waiters @ ..] = &registries[..] else { unreachable!() };
+    let router = console(seen).router();
+    let guard = holder.lock("elsewhere").acquire().await.unwrap();
+    let waiting = waiters.iter().map(|waiter| tokio::spawn(waiter.lock("elsewhere").wait(Wait::Forever).acquire()));
+    let waiting: Vec<_> = waiting.collect();
+    let mut page = Page::open(&router, "").await;
+    let told = page.until("locks", |told| told["locks"][0]["waiters"] == 2).await;
+    assert_eq!((keys(&told), &told["locks"][0]["holder_count"]), (vec!["elsewhere".to_owned()], &1.into()));
+    let told = page.until("here", |_| true).await;
+    assert_eq!((&told["count"], &told["waited_count"]), (&0.into(), &0.into()));
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    guard.release().await.unwrap();
+}

@@ -2,6 +2,7 @@
 
 mod options;
 
+use std::fmt;
 use std::future::Future;
 use std::panic::Location;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ use crate::site::{CallSite, Keys, Named};
 /// assert_eq!(sum, 2);
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 #[must_use = "nothing is locked until `acquire`, `try_acquire` or `run`"]
 pub struct Lock<K = Key> {
     registry: Registry,
@@ -101,6 +102,34 @@ impl<K> Lock<K> {
         let backend = self.backend.clone().map(Into::into);
         let request = Request::new(self.registry.context().clone(), call_site, self.options, backend);
         Request { namespace: self.namespace.clone(), noted: self.noted.clone(), ..request }
+    }
+
+    /// The key, or its hash if the key is sensitive.
+    fn shown(&self, key: &Key) -> String {
+        let key = key.to_string();
+        if self.options.sensitive { key_hash(&key) } else { key }
+    }
+
+    fn write_debug(&self, f: &mut fmt::Formatter<'_>, key: &dyn fmt::Debug) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("key", key)
+            .field("name", &self.name)
+            .field("backend", &self.backend)
+            .field("namespace", &self.namespace)
+            .field("options", &self.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_debug(f, &self.shown_key())
+    }
+}
+
+impl fmt::Debug for LockAll {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_debug(f, &self.key.iter().map(|key| self.shown(key)).collect::<Vec<_>>())
     }
 }
 
@@ -233,10 +262,8 @@ impl Lock {
         &self.options
     }
 
-    /// The key, or its hash if the key is sensitive.
     pub(crate) fn shown_key(&self) -> String {
-        let key = self.key.to_string();
-        if self.options.sensitive { key_hash(&key) } else { key }
+        self.shown(&self.key)
     }
 
     pub(crate) async fn look<T: Send + 'static>(

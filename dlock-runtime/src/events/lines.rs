@@ -1,5 +1,7 @@
 //! The log lines of single locks.
 
+use std::time::Duration;
+
 use crate::events::event::Event;
 use crate::site::Label;
 
@@ -31,33 +33,46 @@ macro_rules! line_at {
     };
 }
 
+/// Two digits are enough for people: `13.13s`.
+pub(super) fn short(length: Duration) -> String {
+    format!("{length:.2?}")
+}
+
 /// Writes the line of an event, if it has one.
 pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
     match event {
         Event::Asked { .. } | Event::Renewed { .. } | Event::Succeeded { .. } | Event::Deadlock { .. } => {}
-        Event::Acquired { waited, attempts, .. } => line_of!(debug, label, ?waited, attempts, "acquired"),
-        Event::GivenUp { waited } => line_of!(debug, label, ?waited, "given up"),
+        Event::Acquired { waited, attempts, .. } => {
+            line_of!(debug, label, waited = %short(*waited), attempts, "acquired")
+        }
+        Event::GivenUp { waited } => line_of!(debug, label, waited = %short(*waited), "given up"),
         Event::Busy => line_of!(debug, label, "busy"),
         Event::AlreadyRun => line_of!(debug, label, "already run"),
-        Event::TimedOut { waited, attempts } => line_of!(debug, label, ?waited, attempts, "timed out"),
+        Event::TimedOut { waited, attempts } => line_of!(debug, label, waited = %short(*waited), attempts, "timed out"),
         Event::Failed { kind, reason, code, waited } => {
-            line_at!(warn if is_told, label, kind = kind.as_str(), %reason, code = code.as_deref(), ?waited, "failed");
+            line_at!(warn if is_told, label, kind = kind.as_str(), %reason, code = code.as_deref(), waited = %short(*waited), "failed");
         }
-        Event::Released { held } => line_of!(debug, label, ?held, "released"),
-        Event::Lost { cause, held } => line_at!(error if is_told, label, ?cause, ?held, "lost"),
+        Event::Released { held } => line_of!(debug, label, held = %short(*held), "released"),
+        Event::Lost { cause, held } => {
+            line_at!(error if is_told, label, cause = cause.as_str(), held = %short(*held), "{}", cause.message());
+        }
         Event::RenewalFailed { reason, code, remaining } => {
-            line_of!(debug, label, %reason, code = code.as_deref(), ?remaining, "renewal failed");
+            line_of!(debug, label, %reason, code = code.as_deref(), remaining = %short(*remaining), "renewal failed");
         }
         Event::ReleaseFailed { reason, code } => {
             line_of!(debug, label, %reason, code = code.as_deref(), "release failed");
         }
-        Event::NotSettled { kind, held } => line_of!(error, label, kind = kind.as_str(), ?held, "not settled"),
+        Event::NotSettled { kind, held } => {
+            line_of!(error, label, kind = kind.as_str(), held = %short(*held), "not settled")
+        }
         Event::OptionsIgnored { options, holder } => {
             line_of!(debug, label, %options, %holder, "joined a hold, which keeps its own options");
         }
         Event::OrderCycle { elsewhere } => {
             line_of!(warn, label, here = label.place(), %elsewhere, "two locks are taken in opposite orders");
         }
-        Event::NearExpiry { remaining } => line_at!(warn if is_told, label, ?remaining, "near expiry"),
+        Event::NearExpiry { remaining } => {
+            line_at!(warn if is_told, label, remaining = %short(*remaining), "near expiry")
+        }
     }
 }

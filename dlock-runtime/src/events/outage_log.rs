@@ -13,6 +13,7 @@ use std::time::Duration;
 use dlock_contract::BootInstant;
 use dlock_contract::engine::line;
 
+use crate::events::lines::short;
 use crate::site::StoreLabel;
 
 /// An outage ends at the first answer that comes this long after its last failure.
@@ -94,12 +95,12 @@ impl OutageLog {
             outage.told = now;
             let (counts, lasted) = (outage.counts, now.since(outage.since));
             drop(outages);
-            let Counts { calls, renewals, releases, lost } = counts;
             line(move || {
                 let (backend, host) = (&*store.name, store.host.as_deref());
                 tracing::warn!(
-                    target: "dlock", backend, host, %reason, code = code.as_deref(), ?lasted, calls, renewals, releases, lost,
-                    "the store still fails"
+                    target: "dlock", backend, host, %reason, code = code.as_deref(), lasted = %short(lasted),
+                    failed_calls = counts.calls, failed_renewals = counts.renewals, failed_releases = counts.releases,
+                    lost_holds = counts.lost, "the store still fails"
                 );
             });
             return;
@@ -165,12 +166,13 @@ impl OutageLog {
 
 impl Outage {
     fn tell_end(&self) {
-        let Counts { calls, renewals, releases, lost } = self.counts;
-        let (lasted, store) = (self.last.since(self.since), self.store.clone());
+        let (lasted, counts, store) = (self.last.since(self.since), self.counts, self.store.clone());
         line(move || {
             let (backend, host) = (&*store.name, store.host.as_deref());
             tracing::warn!(
-                target: "dlock", backend, host, ?lasted, calls, renewals, releases, lost, "the store no longer fails"
+                target: "dlock", backend, host, lasted = %short(lasted), failed_calls = counts.calls,
+                failed_renewals = counts.renewals, failed_releases = counts.releases, lost_holds = counts.lost,
+                "the store no longer fails"
             );
         });
     }
@@ -248,7 +250,11 @@ mod tests {
             clock.advance(QUIET);
             log.answered("one", || clock.now());
             let last = told(&lines);
-            assert!(last.len() == 1 && last[0].contains("calls=9300 renewals=7 releases=1 lost=0"), "{last:?}");
+            assert!(
+                last.len() == 1
+                    && last[0].contains("failed_calls=9300 failed_renewals=7 failed_releases=1 lost_holds=0"),
+                "{last:?}"
+            );
             log.answered("one", || clock.now());
             assert!(told(&lines).is_empty());
         });
@@ -273,7 +279,7 @@ mod tests {
             clock.advance(FORGOTTEN);
             log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
             let lines = told(&lines);
-            assert!(lines.len() == 2 && lines[0].contains("renewals=2"), "{lines:?}");
+            assert!(lines.len() == 2 && lines[0].contains("failed_renewals=2"), "{lines:?}");
         });
     }
 
@@ -288,7 +294,7 @@ mod tests {
             assert!(log.lost("two", || clock.now()));
             clock.advance(QUIET);
             log.answered("one", || clock.now());
-            assert!(told(&lines).pop().unwrap().contains("lost=10"));
+            assert!(told(&lines).pop().unwrap().contains("lost_holds=10"));
         });
     }
 }

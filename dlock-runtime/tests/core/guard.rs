@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use dlock_runtime::{Clock, ErrorKind, Guard, LossCause};
+use dlock_runtime::{Clock, ErrorKind, Guard, Key, LossCause, Wait};
 
 use crate::support::{MS, Op, SECOND, Step, World, calm, full, is_free, test, until};
 
@@ -174,5 +174,31 @@ fn the_checks_of_a_released_guard_say_that_its_hold_is_over() {
         assert!(is_free(&world, "k").await);
         assert_eq!(world.store.calls(Op::Renew), 0);
         world.pass(10 * MS).await;
+    });
+}
+
+#[test]
+fn no_debug_text_shows_a_sensitive_key() {
+    test(async {
+        let world = World::new();
+        let secret = || Key::text("patient:").value("Ann Lee");
+        let lock = || world.registry.lock(secret()).sensitive();
+        let all = || world.registry.lock_all([secret(), Key::from("b")]).sensitive();
+        let guard = lock().acquire().await.unwrap();
+        let id = world.registry.held()[0].id;
+        let of_one = [
+            format!("{:?}", lock()),
+            format!("{:?}", lock().break_hold(id)),
+            format!("{guard:?}"),
+            format!("{:?}", *guard),
+            format!("{:?}", guard.fence()),
+            format!("{:?}", lock().wait(Wait::None).acquire().await.unwrap_err()),
+        ];
+        guard.release().await.unwrap();
+        let of_several = [format!("{:?}", all()), format!("{:?}", all().acquire().await.unwrap())];
+        for text in of_one.iter().chain(&of_several) {
+            assert!(text.contains("sha256:") && !text.contains("Ann") && !text.contains("Lee"), "{text}");
+        }
+        assert!(format!("{:?}", world.registry.lock(secret())).contains("patient:<Ann%20Lee>"));
     });
 }

@@ -41,7 +41,8 @@ fn half_a_minute_with_three_hundred_calls_a_second_is_three_lines_and_a_few_loss
         world.lock("k").backend(store).acquire().await.unwrap().release().await.unwrap();
         until("the end of the outage", || warnings(store).iter().any(|line| line.contains("no longer"))).await;
         let told = warnings(store);
-        let (losses, outage): (Vec<_>, Vec<_>) = told.into_iter().partition(|line| line.starts_with("lost"));
+        let (losses, outage): (Vec<_>, Vec<_>) =
+            told.into_iter().partition(|line| line.starts_with("the lock was lost"));
         assert!((1..=4).contains(&losses.len()), "{losses:?}");
         let begins = ["the store fails; further", "the store still fails", "the store no longer fails"];
         assert!(outage.iter().map(String::as_str).zip(begins).all(|(line, text)| line.starts_with(text)), "{outage:?}");

@@ -34,6 +34,8 @@ pub(crate) type Address = (String, u16);
 pub(crate) struct Sentinels {
     pub(crate) sentinels: Vec<Server>,
     pub(crate) name: String,
+    /// The hosts and ports of the sentinels.
+    shown: String,
     settings: RedisConnectionInfo,
     tls: Option<Tls>,
     names: Arc<Names>,
@@ -53,12 +55,17 @@ impl Sentinels {
         };
         let of_sentinels = redis_settings(url.option("sentinel_user"), url.option("sentinel_password"), 0);
         let of_servers = redis_settings(url.user(), url.password().map(Secret::reveal), db);
-        let sentinels = url
-            .hosts()
-            .iter()
-            .map(|host| server(host.or_port(DEFAULT_PORT), tls.as_ref(), names, of_sentinels.clone()))
-            .collect::<Result<_>>()?;
-        Ok(Self { sentinels, name: name.clone(), settings: of_servers, tls, names: names.clone() })
+        let hosts: Vec<_> = url.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect();
+        let shown: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        let sentinels = hosts.into_iter().map(|host| server(host, tls.as_ref(), names, of_sentinels.clone()));
+        Ok(Self {
+            sentinels: sentinels.collect::<Result<_>>()?,
+            name: name.clone(),
+            shown: shown.join(", "),
+            settings: of_servers,
+            tls,
+            names: names.clone(),
+        })
     }
 
     /// The primary, by a majority of all sentinels that the URL names.
@@ -196,7 +203,7 @@ fn address(answer: &Value) -> Result<Option<Address>> {
 
 impl fmt::Debug for Sentinels {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by {} sentinels", self.name, self.sentinels.len())
+        write!(f, "{} by {}", self.name, self.shown)
     }
 }
 

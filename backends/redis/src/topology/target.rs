@@ -121,12 +121,16 @@ impl Target {
             );
         }
         let path = format!("/{}", address.path().join("/"));
+        // Whose `?` was forgotten. The path is shown, and a password may stand there.
+        if path.contains('=') {
+            return Err(address.wrong("options come after a `?`"));
+        }
         let db = address.read("db", |db| db.parse().ok())?.unwrap_or_default();
         let (user, password) = (address.option("user"), address.option("pass"));
         check_account(address, user, password)?;
         let account = redis_settings(user, password, db);
-        let info = info(address, ConnectionAddr::Unix(path.into()), account)?;
-        Ok(Self { plan: Plan::Server(Server::new(info, None, names)), settings, place: "unix socket".into(), db })
+        let info = info(address, ConnectionAddr::Unix(path.clone().into()), account)?;
+        Ok(Self { plan: Plan::Server(Server::new(info, None, names)), settings, place: path, db })
     }
 }
 
@@ -172,14 +176,17 @@ mod tests {
     #[test]
     fn a_unix_socket_url_names_a_server() {
         for url in ["unix:///run/redis.sock?db=2&pass=c4n4ry", "redis+unix:///run/redis.sock?db=2"] {
-            assert_eq!(format!("{:?}", Target::parse(url).unwrap()), "unix socket/2");
+            assert_eq!(format!("{:?}", Target::parse(url).unwrap()), "/run/redis.sock/2");
         }
     }
 
     #[test]
-    fn several_hosts_are_shown_by_their_number() {
+    fn several_hosts_are_shown() {
         let shown = |url| format!("{:?}", Target::parse(url).unwrap());
-        assert_eq!(shown("redis-sentinel://:c4n4ry@a,b:1,c/main/2?sentinel_password=c4n4ry"), "main by 3 sentinels/2");
+        assert_eq!(
+            shown("redis-sentinel://:c4n4ry@a,b:1,c/main/2?sentinel_password=c4n4ry"),
+            "main by a:26379, b:1, c:26379/2"
+        );
         assert_eq!(shown("redis-cluster://u:c4n4ry@a:1,b:2"), "cluster of a:1, b:2/0");
     }
 
@@ -206,6 +213,7 @@ mod tests {
             "redis://host:c4n4ry",
             "redis://a,c4n4ry b/0",
             "rediss://:c4n4ry@host?ca=/nowhere/c4n4ry",
+            "unix:///run/redis.sock/pass=c4n4ry",
             "redis-sentinel://:c4n4ry@host",
             "redis-sentinel://host/name/c4n4ry",
             "redis-sentinel://host/a/0/c4n4ry",

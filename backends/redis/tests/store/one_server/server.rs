@@ -199,7 +199,8 @@ async fn a_unix_socket_works() {
     let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
     take(&redis, &claim("k", HOUR)).await;
     assert_eq!(server.keys(), Vec::<String>::new());
-    assert_eq!(format!("{redis:?}"), "Redis(unix socket/1)");
+    let path = server.server.folder().join("redis.sock");
+    assert_eq!(redis.host(), Some(format!("{}/1", path.display())));
 }
 
 #[tokio::test]

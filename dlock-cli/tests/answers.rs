@@ -1,0 +1,93 @@
+//! Answers of the commands, on a store that knows the names of waiters: tables for people, JSON for scripts.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
+
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use dlock_testkit::servers::shared;
+
+fn dlock(url: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    command.env("DLOCK_URL", url).args(words);
+    command
+}
+
+/// Ends with the test.
+struct Running(Child);
+
+impl Running {
+    fn start(url: &str, key: &str) -> Self {
+        let words = ["run", "--wait", "forever", key, "sleep", "600"];
+        Self(dlock(url, &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn until(url: &str, words: &[&str], is_so: impl Fn(&Output) -> bool) -> Output {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        let output = dlock(url, words).output().unwrap();
+        if is_so(&output) {
+            return output;
+        }
+        assert!(Instant::now() < end, "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn show_names_the_waiters_and_ls_counts_them() {
+    let url = shared().redis().unwrap();
+    let key = format!("shown-{:x}", fastrand::u64(..));
+    let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let holder = Running::start(&url, &key);
+    until(&url, &["show", &key], |shown| shown.status.success());
+    let waiters = [Running::start(&url, &key), Running::start(&url, &key)];
+    let shown = until(&url, &["show", &key], |shown| text(shown).contains("waiters        2"));
+    let mut pids = waiters.iter().map(|waiter| format!(":{} ", waiter.0.id()));
+    assert!(
+        pids.all(|pid| text(&shown).lines().any(|line| line.contains("waiter ") && line.contains(&pid))),
+        "{shown:?}"
+    );
+    let json = dlock(&url, &["show", "--json", &key]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json[0]["first_waiters"].as_array().map(Vec::len), Some(2), "{json}");
+    let listed = dlock(&url, &["ls", &key]).output().unwrap();
+    assert!(text(&listed).lines().nth(1).unwrap().trim_end().ends_with(" 2"), "{listed:?}");
+    drop(holder);
+}
+
+#[test]
+fn each_command_has_json_or_says_that_it_has_none() {
+    let url = shared().redis().unwrap();
+    let key = format!("json-{:x}", fastrand::u64(..));
+    let holder = Running::start(&url, &key);
+    until(&url, &["show", &key], |shown| shown.status.success());
+    let wrong = ["break", &key, "--hold", "0123456789abcdef", "--why", "test", "--yes"];
+    let answers: [(&[&str], i32, serde_json::Value); 3] = [
+        (&["wait", "nobody-has-it"], 0, true.into()),
+        (&["wait", &key, "--wait", "none"], 75, false.into()),
+        (&wrong, 1, false.into()),
+    ];
+    for (words, code, expected) in answers {
+        let answer = dlock(&url, words).arg("--json").output().unwrap();
+        assert_eq!(answer.status.code(), Some(code), "{answer:?}");
+        let told: serde_json::Value = serde_json::from_slice(&answer.stdout).unwrap();
+        assert_eq!(
+            [&told["free"], &told["broken"]].into_iter().find(|told| !told.is_null()),
+            Some(&expected),
+            "{told}"
+        );
+    }
+    for words in [["--json", "run", "a", "true"].as_slice(), &["--json", "watch"]] {
+        let refused = dlock(&url, words).output().unwrap();
+        assert!(refused.status.code() == Some(64) && refused.stdout.is_empty(), "{refused:?}");
+    }
+    let said = String::from_utf8(dlock(&url, &wrong).output().unwrap().stderr).unwrap();
+    assert!(said.contains(&format!(":{}, sleep, for ", holder.0.id())) && said.contains("(--hold "), "{said}");
+}
