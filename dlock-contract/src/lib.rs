@@ -51,6 +51,7 @@ mod profile;
 mod secret;
 mod sensitive;
 mod session;
+mod simulation;
 mod sleepers;
 mod tls;
 mod url_form;
@@ -107,4 +108,11 @@ pub mod engine {
     pub use crate::percent::decode as percent_decode;
     pub use crate::sensitive::key_hash;
     pub use crate::sleepers::wake;
+
+    /// The seams of the simulation.
+    pub mod simulation {
+        #[cfg(feature = "simulation")]
+        pub use crate::simulation::{SimulatedThread, plant};
+        pub use crate::simulation::{is_here, planted};
+    }
 }

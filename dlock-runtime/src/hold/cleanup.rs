@@ -170,6 +170,7 @@ async fn drive(cleanups: Arc<Cleanups>) {
         }
         let can_start = trying.len() < MOST_TRIED;
         tokio::select! {
+            biased;
             Some(tried) = trying.next() => {
                 let again = tried.ok().flatten();
                 let mut queue = cleanups.lock();

@@ -61,6 +61,7 @@ impl RenewalSchedule<Tenure> {
             // Outside of the lock: dropping the last reference to a hold passes its turn on.
             drop(attended);
             tokio::select! {
+                biased;
                 () = self.clock.sleep_until(next) => {}
                 () = self.earlier.notified() => {}
             }
