@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Clock, Fencing, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Signal, Standing,
+    Attempt, Backend, Claim, Clock, Error, Fencing, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Signal, Standing,
     TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
@@ -26,6 +26,7 @@ pub(crate) struct Model {
 enum Answer {
     Granted(u64),
     Contended(Duration, Option<oneshot::Receiver<()>>),
+    Guarded(Duration),
 }
 
 impl Model {
@@ -83,6 +84,7 @@ impl Backend for Model {
             let answer = self.ask("acquire", move |world, number| {
                 match world.store.acquire(hold, number, world.now) {
                     Taken::Granted { token } => Answer::Granted(token),
+                    Taken::Guarded { left } => Answer::Guarded(left),
                     Taken::Contended { lease_left } => {
                         Answer::Contended(lease_left, listens.then(|| world.store.listen(hold.key)))
                     }
@@ -90,11 +92,14 @@ impl Backend for Model {
             });
             Ok(match answer.await? {
                 Answer::Granted(token) => Attempt::Acquired(Hold::new(claim.clone(), token, self.validity(from, claim.ttl))?),
+                Answer::Guarded(left) => {
+                    return Err(Error::outage("the server has restarted, and waits for old leases").with_retry_after(Some(left)));
+                }
                 Answer::Contended(left, news) => {
                     let wake = match news {
                         None => Wake::poll(),
                         Some(news) => Wake::on(async move {
-                            news.await.map(|()| Signal::Ask).map_err(|_| dlock_contract::Error::outage("no news come any more"))
+                            news.await.map(|()| Signal::Ask).map_err(|_| Error::outage("no news come any more"))
                         }),
                     };
                     Attempt::Contended(wake.lease_left(left).ask_by(self.clock.now().after(left)))

@@ -82,6 +82,7 @@ impl Caller {
             let runs = matches!(planned.form, Form::Run | Form::RunOn);
             let terms = Terms {
                 waits: nanos(planned.wait),
+                lease: nanos(self.ttl),
                 cancels: planned.form == Form::Run,
                 limited: runs && planned.limit().is_some(),
                 inside_itself: self.around.contains(&planned.key),

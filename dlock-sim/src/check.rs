@@ -242,15 +242,19 @@ fn tokens_rise(calls: &[&Call<'_>], forgets: &[(u64, u64)]) -> Option<Violation>
     None
 }
 
-/// The times in which the body surely believes: from each act to the next one, but not beyond what it believed.
+/// The times in which the body surely has the lock: from each belief to the next one, but not beyond what was believed. A process that
+/// gives its belief up before that time does not give the lock away, since the body may run on.
 fn certain(call: &Call<'_>, forgets: &[(u64, u64)], times: &mut Vec<(u64, u64, u32)>) {
     let token = call.begins.and_then(|(_, token)| token).unwrap_or(0);
-    // What the store forgets it may grant again, and the page of such a store says so.
-    let forgotten = forgets.iter().find(|(_, last)| token <= *last).map_or(u64::MAX, |(at, _)| *at);
-    let over = call.ends.map_or(u64::MAX, |(at, _)| at).min(forgotten);
-    for (number, (at, until)) in call.beliefs.iter().enumerate() {
-        let next = call.beliefs.get(number + 1).map_or(u64::MAX, |(at, _)| *at);
-        let to = (*until).min(next).min(over);
+    // What the store forgets it may grant again, and the page of such a store says so. What it prolongs after that, it knows.
+    let forgotten = forgets.iter().find(|(_, last)| token <= *last).map(|(at, _)| *at);
+    let is_known = |until: u64| forgotten.is_none_or(|at| until > at.saturating_add(call.terms.lease));
+    let over = call.ends.map_or(u64::MAX, |(at, _)| at);
+    let mut beliefs = call.beliefs.iter().filter(|(at, until)| at < until).peekable();
+    while let Some((at, until)) = beliefs.next() {
+        let next = beliefs.peek().map_or(u64::MAX, |(at, _)| *at);
+        let forgotten = if is_known(*until) { u64::MAX } else { forgotten.unwrap_or(u64::MAX) };
+        let to = (*until).min(next).min(over).min(forgotten);
         if *at < to {
             times.push((*at, to, call.id));
         }

@@ -73,6 +73,8 @@ pub enum What {
 pub struct Terms {
     /// How long it waits for the lock, in nanoseconds.
     pub waits: u64,
+    /// For how long the store grants the lock at a time, in nanoseconds.
+    pub lease: u64,
     /// Whether its body is dropped when the lock is lost.
     pub cancels: bool,
     /// Whether its body has a time limit.

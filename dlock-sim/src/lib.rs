@@ -7,14 +7,18 @@
 mod backend;
 mod caller;
 mod check;
+mod draw;
 mod history;
 mod plan;
+mod shrink;
 mod simulation;
 mod store;
 mod world;
 
 pub use check::{Rule, Violation, check};
+pub use draw::draw;
 pub use history::{End, Event, Failure, History, Terms, What, seconds};
 pub use plan::Plan;
-pub use simulation::run;
+pub use shrink::shrink;
+pub use simulation::{MUTANTS, run};
 pub use store::{LIES, Lie};

@@ -17,6 +17,8 @@ pub struct Plan {
     pub(crate) ttl: Duration,
     /// Whether waiters hear of a release.
     pub(crate) tells: bool,
+    /// Whether a server that has forgotten its locks grants none until their leases have ended.
+    pub(crate) guarded: bool,
     /// By how many millionths each process's clock is fast.
     pub(crate) drifts: Vec<i64>,
     pub(crate) network: Network,
@@ -46,6 +48,8 @@ pub(crate) enum Trouble {
     Stands { process: usize, at: Duration, time: Duration },
     /// The server is down.
     Restart { at: Duration, time: Duration, forgets: bool },
+    /// Requests of a process do not arrive, or their answers do not, or both.
+    Cut { process: usize, at: Duration, time: Duration, requests: bool, answers: bool },
     /// A process shuts down.
     ShutsDown { process: usize, at: Duration, within: Duration },
 }
@@ -125,7 +129,7 @@ impl Plan {
         let longest = [500, 2000, 10_000][r.usize(..3)];
         calls.iter_mut().for_each(|call| call.pause = ms(r.u64(0..longest)));
         let trouble = (0..r.usize(0..=3)).map(|_| Trouble::draw(r, processes, ttl)).collect();
-        Self { seed, ttl, tells: r.bool(), drifts, network, calls, trouble, mutant: "", lie: Lie::Honest }
+        Self { seed, ttl, tells: r.bool(), guarded: r.bool(), drifts, network, calls, trouble, mutant: "", lie: Lie::Honest }
     }
 
     /// The same with a planted fault of the engine.
@@ -210,7 +214,11 @@ impl Trouble {
     fn draw(r: &mut Rng, processes: usize, ttl: Duration) -> Self {
         let at = ms(r.u64(0..15_000));
         let time = ttl.min(ms(4000)).mul_f64(r.f64() * 3.0);
-        match r.u32(..8) {
+        match r.u32(..11) {
+            8.. => {
+                let (process, way) = (r.usize(..processes), r.u32(..3));
+                Self::Cut { process, at, time: ms(r.u64(1..8000)), requests: way != 0, answers: way != 1 }
+            }
             0..4 => Self::Stands { process: r.usize(..processes), at, time },
             4..6 => Self::Restart { at, time: ms(r.u64(1..3000)), forgets: r.bool() },
             6 => Self::Restart { at, time: ms(r.u64(3000..15_000)), forgets: false },

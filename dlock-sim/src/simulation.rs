@@ -21,6 +21,24 @@ use crate::plan::{LENGTH, Plan, Trouble};
 use crate::store::{Store, nanos};
 use crate::world::{ProcessClock, Shared};
 
+/// The faults that can be planted in the engine: search it for their names.
+pub const MUTANTS: [&str; 14] = [
+    "no check before a body",
+    "no check after a body",
+    "a loss wakes nobody",
+    "nothing is abandoned on drop",
+    "a hold counts from its answer",
+    "a renewal counts from its answer",
+    "an expired grant is taken",
+    "a release is tried once",
+    "an abandon is tried once",
+    "a failed abandon is forgotten",
+    "the owner stays after an unconfirmed undo",
+    "a shutdown gives locks away",
+    "a failed renewal prolongs",
+    "a hold leaves the schedule early",
+];
+
 /// Nothing may take longer than this, once nothing goes wrong any more.
 const CALM: Duration = Duration::from_secs(120);
 
@@ -100,14 +118,19 @@ impl Simulation {
         let mut processes: Vec<_> = processes.collect();
         for trouble in &plan.trouble {
             match *trouble {
-                Trouble::Restart { at, time, forgets } => world.with(|world| {
-                    world.later(nanos(at), u32::MAX, move |world| {
-                        world.store.down_until = world.now + nanos(time);
-                        world.store.restart(forgets);
-                        let token = world.store.highest_token;
-                        let note = What::Note(format!("the server is down for {time:?}"));
-                        world.add(0, 0, if forgets { What::Forgets { token } } else { note });
-                    });
+                Trouble::Restart { at, time, forgets } => {
+                    let guard = plan.guarded.then_some(plan.ttl);
+                    world.with(|world| world.later(nanos(at), u32::MAX, move |world| world.restart(time, forgets, guard)));
+                }
+                Trouble::Cut { process, at, time, requests, answers } => world.with(|world| {
+                    world.cuts.push((process as u32 + 1, nanos(at)..nanos(at + time), requests, answers));
+                    let lost = match (requests, answers) {
+                        (true, true) => "requests and answers",
+                        (true, false) => "requests",
+                        _ => "answers",
+                    };
+                    let note = format!("{lost} of process {} are lost for {time:?}", process + 1);
+                    world.later(nanos(at), 0, move |world| world.add(0, 0, What::Note(note)));
                 }),
                 Trouble::Stands { .. } => {}
                 Trouble::ShutsDown { process, at, within } => processes[process].shuts_down(&world, at, within),

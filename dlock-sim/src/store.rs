@@ -69,6 +69,8 @@ pub(crate) struct Store {
     over: BTreeMap<OwnerBytes, u64>,
     pub(crate) highest_token: u64,
     pub(crate) down_until: u64,
+    /// Until then it grants nothing.
+    pub(crate) guard_until: u64,
     grants: u64,
 }
 
@@ -88,6 +90,7 @@ struct Holder {
 pub(crate) enum Taken {
     Granted { token: u64 },
     Contended { lease_left: Duration },
+    Guarded { left: Duration },
 }
 
 impl Store {
@@ -106,6 +109,9 @@ impl Store {
         let lie = self.lie;
         if lie != Lie::LateGrant && self.over.get(&hold.owner).is_some_and(|over| sent < *over) {
             return Taken::Contended { lease_left: Duration::ZERO };
+        }
+        if now < self.guard_until {
+            return Taken::Guarded { left: Duration::from_nanos(self.guard_until - now) };
         }
         self.grants += 1;
         let blind = lie == Lie::GrantTakesAll && self.grants.is_multiple_of(5);

@@ -88,6 +88,8 @@ pub(crate) struct World {
     pub(crate) history: History,
     pub(crate) store: Store,
     pub(crate) network: Network,
+    /// The parts of the network that are cut: the process, the time, and whether its requests and its answers are lost.
+    pub(crate) cuts: Vec<(u32, std::ops::Range<u64>, bool, bool)>,
     /// By process, the first one is number 1.
     pub(crate) clocks: Vec<ProcessClock>,
     /// Whether requests are noted in the history.
@@ -111,6 +113,7 @@ impl Shared {
             history: History::default(),
             store,
             network,
+            cuts: Vec::new(),
             clocks,
             notes,
             due: BinaryHeap::new(),
@@ -188,6 +191,18 @@ impl World {
         }
     }
 
+    /// The server ends, and starts again after a time.
+    pub(crate) fn restart(&mut self, time: Duration, forgets: bool, guard: Option<Duration>) {
+        self.store.down_until = self.now + nanos(time);
+        self.store.restart(forgets);
+        self.add(0, 0, What::Note(format!("the server is down for {time:?}")));
+        match guard {
+            Some(ttl) if forgets => self.store.guard_until = self.now + nanos(time + ttl),
+            None if forgets => self.add(0, 0, What::Forgets { token: self.store.highest_token }),
+            _ => {}
+        }
+    }
+
     fn latency(&mut self) -> u64 {
         let most = nanos(self.network.latency).max(1_000);
         // Most are quick, and a few take very long.
@@ -205,6 +220,12 @@ impl World {
     pub(crate) fn calms_down(&mut self) {
         self.network = Network::default();
         self.add(0, 0, What::Calm);
+    }
+
+    /// Whether requests of a process are lost now, and whether answers to it are.
+    fn is_cut(&self, process: u32) -> (bool, bool) {
+        let cuts = self.cuts.iter().filter(|(of, time, ..)| *of == process && time.contains(&self.now) && !self.is_calm());
+        cuts.fold((false, false), |(requests, answers), cut| (requests || cut.2, answers || cut.3))
     }
 
     fn fate(&mut self) -> Fate {
@@ -242,6 +263,7 @@ impl World {
             Fate::Twice => way + self.random.u64(0..1_000_000_000),
             _ => way,
         };
+        let fate = if self.is_cut(process).0 { Fate::Lost } else { fate };
         self.note(process, || format!("sends {name} {number}"));
         match fate {
             Fate::Refused => {
@@ -272,7 +294,7 @@ impl World {
             }
             world.note(process, || format!("{name} {number} arrives"));
             let answer = apply(world, number);
-            if answer_lost {
+            if answer_lost || world.is_cut(process).1 {
                 world.note(process, || format!("the answer to {name} {number} is lost"));
                 return world.breaks(back, process, sender, breaks);
             }

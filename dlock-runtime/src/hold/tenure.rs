@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::engine::{SoleThread, line, margin};
 use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
 use once_cell::race::OnceBox;
@@ -115,6 +116,10 @@ impl Tenure {
             }
             on_tick(start.hold.validity.from.after(cadence), cadence)
         });
+        let deadline = match planted("a hold counts from its answer") {
+            true => start.shared.clock.now().after(start.hold.validity.granted),
+            false => start.hold.validity.deadline(),
+        };
         Self {
             max_hold_ends: since.after(start.max_hold),
             end_plan: EndPlan::new(
@@ -124,7 +129,7 @@ impl Tenure {
             sole_thread: start.sole_thread,
             #[cfg(debug_assertions)]
             sorted: start.sorted,
-            confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
+            confirmed_until: AtomicU64::new(deadline.as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
             is_handed_out: AtomicBool::new(false),
@@ -163,7 +168,10 @@ impl Tenure {
 
     /// Notes a confirmed renewal. A late answer to an early request never shortens the validity.
     pub(crate) fn prolong(&self, validity: Validity) {
-        let deadline = validity.deadline().as_nanos();
+        let mut deadline = validity.deadline().as_nanos();
+        if planted("a renewal counts from its answer") {
+            deadline = self.shared.clock.now().after(validity.granted).as_nanos();
+        }
         if self.confirmed_until.fetch_max(deadline, Ordering::AcqRel) < deadline {
             self.granted.store(nanos(validity.granted), Ordering::Release);
         }
@@ -236,7 +244,7 @@ impl Tenure {
             // The store, or a cause that a later contract adds. Both are losses.
             _ => LOST_STORE,
         });
-        if lost {
+        if lost && !planted("a loss wakes nobody") {
             let listeners = std::mem::take(&mut *self.listeners());
             listeners.wake();
         }
