@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Clock, Error, Fencing, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Signal, Standing,
-    TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, Claim, Clock, Error, Exchange, Fencing, Health, Hold, LockKey, LockState, Profile,
+    Queue, Released, Reservation, Reserved, Result, Signal, Standing, Tokens, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::store::{HoldOf, Lie, Taken};
+use crate::plan::{Offers, Waiting};
+use crate::store::{HoldOf, Lie, Pushed, Reserve, Taken};
 use crate::world::{Shared, World};
 
 /// A client in one process.
@@ -20,27 +21,87 @@ pub(crate) struct Model {
     process: u32,
     clock: Clock,
     profile: Profile,
+    offers: Offers,
     lie: Lie,
 }
 
 enum Answer {
     Granted(u64),
-    Contended(Duration, Option<oneshot::Receiver<()>>),
+    Contended(Duration, News),
     Guarded(Duration),
 }
 
+/// What a waiter hears.
+enum News {
+    Nothing,
+    OfRelease(oneshot::Receiver<()>),
+    /// The second value: when the place in the queue was confirmed.
+    OfGrant(oneshot::Receiver<Pushed>, u64),
+}
+
 impl Model {
-    pub(crate) fn new(world: Shared, process: u32, clock: Clock, tells: bool) -> Self {
+    pub(crate) fn new(world: Shared, process: u32, clock: Clock, offers: Offers) -> Self {
         let ttl = TtlRange::new(Duration::from_millis(10), Duration::from_secs(86_400));
         let profile = Profile::new("model", ttl).with(|profile| {
             profile.fencing = Fencing::Monotonic;
-            profile.wake = match tells {
-                true => WakeStyle::Hint,
-                false => WakeStyle::Poll { from: Duration::from_millis(20), to: Duration::from_millis(500) },
+            profile.wake = match offers.waiting {
+                Waiting::Polls => WakeStyle::Poll { from: Duration::from_millis(20), to: Duration::from_millis(500) },
+                Waiting::Hears => WakeStyle::Hint,
+                Waiting::Queues => WakeStyle::Grant,
             };
         });
         let lie = world.with(|world| world.store.lie);
-        Self { world, process, clock, profile, lie }
+        Self { world, process, clock, profile, offers, lie }
+    }
+
+    /// Asks for a lock, in the store.
+    fn take(&self, hold: HoldOf, waits: bool) -> impl FnMut(&mut World, u64) -> Answer + Send + Clone + 'static {
+        let (process, waiting) = (self.process, self.offers.waiting);
+        move |world, number| match world.store.acquire(hold, number, world.now) {
+            Taken::Granted { token } => Answer::Granted(token),
+            Taken::Guarded { left } => Answer::Guarded(left),
+            // Its claim was abandoned before it came.
+            Taken::Over => Answer::Contended(Duration::ZERO, News::Nothing),
+            Taken::Contended { lease_left } => {
+                let news = match waiting {
+                    Waiting::Hears if waits => News::OfRelease(world.store.listen(hold.key)),
+                    Waiting::Queues if waits => News::OfGrant(world.store.enqueue(hold, process), world.now),
+                    _ => News::Nothing,
+                };
+                world.serve(hold.key);
+                Answer::Contended(lease_left, news)
+            }
+        }
+    }
+
+    /// The answer to a request that left at `from`.
+    fn attempt(&self, claim: &Arc<Claim>, from: BootInstant, answer: Answer) -> Result<Attempt> {
+        let (left, news) = match answer {
+            Answer::Granted(token) => {
+                return Ok(Attempt::Acquired(Hold::new(claim.clone(), token, self.validity(from, claim.ttl))?));
+            }
+            Answer::Guarded(left) => {
+                let text = "the server has restarted, and waits for the end of old leases";
+                return Err(Error::outage(text).with_retry_after(Some(left)));
+            }
+            Answer::Contended(left, news) => (left, news),
+        };
+        let broke = |_| Error::outage("no news come any more");
+        let wake = match news {
+            News::Nothing => Wake::poll(),
+            News::OfRelease(news) => Wake::on(async move { news.await.map(|()| Signal::Ask).map_err(broke) }),
+            News::OfGrant(news, anchor) => {
+                let claim = claim.clone();
+                Wake::on(async move {
+                    let Pushed { token, at } = news.await.map_err(broke)?;
+                    // Counted by the store's clock since the request left; a slow clock here makes it no longer.
+                    let since = Duration::from_nanos(at.saturating_sub(anchor)).mul_f64(0.99);
+                    let validity = Validity::new(from.after(since), claim.ttl);
+                    Hold::new(claim, token, validity).map(Signal::Granted)
+                })
+            }
+        };
+        Ok(Attempt::Contended(wake.lease_left(left).ask_by(self.clock.now().after(left.max(Duration::from_millis(5))))))
     }
 
     async fn ask<T: Send + 'static>(
@@ -68,6 +129,13 @@ fn hold_of(claim: &Claim, token: u64) -> HoldOf {
     HoldOf { key: key_of(&claim.key), owner: *claim.owner.as_bytes(), token, ttl: claim.ttl }
 }
 
+fn release(world: &mut World, hold: HoldOf, number: u64) -> bool {
+    let (is_owner, listeners) = world.store.release(hold, number, world.now);
+    world.tell(listeners);
+    world.serve(hold.key);
+    is_owner
+}
+
 fn won(hold: &Hold) -> HoldOf {
     hold_of(&hold.claim, hold.token.map_or(0, std::num::NonZeroU64::get))
 }
@@ -79,32 +147,9 @@ impl Backend for Model {
 
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
-            let (from, hold) = (self.clock.now(), hold_of(claim, 0));
-            let listens = self.profile.wake == WakeStyle::Hint && queue != Queue::Leave;
-            let answer = self.ask("acquire", move |world, number| {
-                match world.store.acquire(hold, number, world.now) {
-                    Taken::Granted { token } => Answer::Granted(token),
-                    Taken::Guarded { left } => Answer::Guarded(left),
-                    Taken::Contended { lease_left } => {
-                        Answer::Contended(lease_left, listens.then(|| world.store.listen(hold.key)))
-                    }
-                }
-            });
-            Ok(match answer.await? {
-                Answer::Granted(token) => Attempt::Acquired(Hold::new(claim.clone(), token, self.validity(from, claim.ttl))?),
-                Answer::Guarded(left) => {
-                    return Err(Error::outage("the server has restarted, and waits for old leases").with_retry_after(Some(left)));
-                }
-                Answer::Contended(left, news) => {
-                    let wake = match news {
-                        None => Wake::poll(),
-                        Some(news) => Wake::on(async move {
-                            news.await.map(|()| Signal::Ask).map_err(|_| Error::outage("no news come any more"))
-                        }),
-                    };
-                    Attempt::Contended(wake.lease_left(left).ask_by(self.clock.now().after(left)))
-                }
-            })
+            let from = self.clock.now();
+            let answer = self.ask("acquire", self.take(hold_of(claim, 0), queue != Queue::Leave)).await?;
+            self.attempt(claim, from, answer)
         })
     }
 
@@ -143,9 +188,7 @@ impl Backend for Model {
                     }
                     return is_owner;
                 }
-                let (is_owner, listeners) = world.store.release(hold, number, world.now);
-                world.tell(listeners);
-                is_owner
+                release(world, hold, number)
             });
             Ok(if released.await? { Released::Released } else { Released::NotOwner })
         })
@@ -157,6 +200,7 @@ impl Backend for Model {
             let abandoned = self.ask("abandon", move |world, number| {
                 let listeners = world.store.abandon(hold.key, hold.owner, number, world.now);
                 world.tell(listeners);
+                world.serve(hold.key);
             });
             abandoned.await
         })
@@ -168,5 +212,47 @@ impl Backend for Model {
 
     fn ready(&self) -> BoxFuture<'_, Result<Health>> {
         Box::pin(async { Ok(Health::new()) })
+    }
+
+    fn tokens(&self) -> Option<&dyn Tokens> {
+        self.offers.tokens.then_some(self as &dyn Tokens)
+    }
+
+    fn exchange(&self) -> Option<&dyn Exchange> {
+        (self.offers.exchange && self.offers.waiting == Waiting::Queues).then_some(self as &dyn Exchange)
+    }
+}
+
+impl Tokens for Model {
+    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
+        Box::pin(async move {
+            let (from, held) = (self.clock.now(), won(hold));
+            let reserved = self.ask("reserve", move |world, _| {
+                world.store.reserve(held, u64::from(asked.tokens), asked.even_if_awaited, world.now)
+            });
+            Ok(match reserved.await? {
+                Reserve::Tokens(first) => Reserved::Tokens { first, validity: self.validity(from, hold.claim.ttl) },
+                Reserve::Awaited => Reserved::Awaited,
+                Reserve::Lost => Reserved::Lost,
+            })
+        })
+    }
+}
+
+impl Exchange for Model {
+    fn release_to<'a>(
+        &'a self,
+        hold: &'a Hold,
+        next: &'a Arc<Claim>,
+        _until: BootInstant,
+    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
+        Box::pin(async move {
+            let (from, held, mut take) = (self.clock.now(), won(hold), self.take(hold_of(next, 0), true));
+            let answer =
+                self.ask("release to next", move |world, number| (release(world, held, number), take(world, number)));
+            let (is_owner, answer) = answer.await?;
+            let released = if is_owner { Released::Released } else { Released::NotOwner };
+            Ok((released, Some(self.attempt(next, from, answer)?)))
+        })
     }
 }

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Key};
-use dlock_runtime::{Held, OnLost, Registry, Renew, Wait};
+use dlock_runtime::{Cohort, Held, OnLost, Registry, Renew, Wait};
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 
@@ -27,6 +27,8 @@ pub(crate) struct Caller {
     pub(crate) clock: ProcessClock,
     pub(crate) registry: Registry,
     pub(crate) ttl: Duration,
+    /// Whether the store has tokens for holds that are passed on.
+    pub(crate) passes: bool,
     /// The call and those inside of it: they stand still together.
     pub(crate) family: Rc<RefCell<Vec<u32>>>,
     /// The locks of the bodies around.
@@ -90,11 +92,16 @@ impl Caller {
             self.world.add(self.process, id, What::Asks { key: planned.key, terms });
             let mut answers = Answers { caller: self.clone(), id, answered: false };
             let fate = planned.fate;
-            let call = Fated { call: Some(Box::pin(self.clone().locked(id, planned))), fate, polls: 0, sleep: None, caller: self };
-            match AssertUnwindSafe(call).catch_unwind().await {
-                Ok(Some(answer)) => answers.answer(answer.map_err(|error| failure(&error))),
-                // It was dropped, or its body has panicked.
-                Ok(None) | Err(_) => {}
+            let call = Fated {
+                call: Some(Box::pin(self.clone().locked(id, planned))),
+                fate,
+                polls: 0,
+                sleep: None,
+                caller: self,
+            };
+            // Else it was dropped, or its body has panicked.
+            if let Ok(Some(answer)) = AssertUnwindSafe(call).catch_unwind().await {
+                answers.answer(answer.map_err(|error| failure(&error)));
             }
         })
     }
@@ -105,6 +112,9 @@ impl Caller {
         let mut lock = self.registry.lock(key(planned.key)).ttl(self.ttl).wait(wait);
         if !planned.renewed {
             lock = lock.renew(Renew::Off);
+        }
+        if planned.cohort && planned.renewed && self.passes {
+            lock = lock.cohort(Some(Cohort { passes: 4, span: None }));
         }
         match planned.form {
             Form::Run | Form::RunOn => {
@@ -161,7 +171,7 @@ fn failure(error: &Error) -> Failure {
         ErrorKind::BodyTimeout => Failure::BodyTimeout,
         ErrorKind::WouldDeadlock => Failure::WouldDeadlock,
         ErrorKind::ShutDown => Failure::ShutDown,
-        _ => { eprintln!("{error}"); Failure::Other }
+        _ => Failure::Other,
     }
 }
 

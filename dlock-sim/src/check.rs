@@ -119,7 +119,8 @@ pub fn check(history: &History) -> Vec<Violation> {
         }
     }
     for call in calls.values_mut() {
-        call.stands.extend(stands.iter().filter(|(process, ..)| *process == call.process).map(|(_, from, to)| (*from, *to)));
+        call.stands
+            .extend(stands.iter().filter(|(process, ..)| *process == call.process).map(|(_, from, to)| (*from, *to)));
     }
     let end = history.events.last().map_or(0, |event| event.at);
     for call in calls.values() {
@@ -207,7 +208,9 @@ fn check_call(call: &Call<'_>, end: u64, shuts_down: Option<u64>) -> Vec<Violati
         let waited = at - call.asked;
         let is_allowed = match failure {
             Failure::Busy => call.terms.waits == 0 && call.begins.is_none(),
-            Failure::WaitTimeout => call.terms.waits > 0 && waited + SLACK >= call.terms.waits / 100 * 99 && call.begins.is_none(),
+            Failure::WaitTimeout => {
+                call.terms.waits > 0 && waited + SLACK >= call.terms.waits / 100 * 99 && call.begins.is_none()
+            }
             Failure::Outage => call.begins.is_none(),
             Failure::Lost => true,
             Failure::BodyTimeout => call.terms.limited && call.begins.is_some(),

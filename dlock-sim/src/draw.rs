@@ -109,7 +109,10 @@ impl Picture {
     fn mark(&mut self, call: u32, at: u64, colour: &str, what: &str) {
         let (x, y) = (self.x(at), self.y(call));
         let title = format!("{what}: {} s", seconds(at));
-        let _ = writeln!(self.text, "<circle cx=\"{x}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\"><title>{title}</title></circle>");
+        let _ = writeln!(
+            self.text,
+            "<circle cx=\"{x}\" cy=\"{y}\" r=\"4\" fill=\"{colour}\"><title>{title}</title></circle>"
+        );
     }
 
     /// Over all lines.

@@ -52,8 +52,14 @@ impl Words {
             match word.as_str() {
                 "--seeds" => read.seeds = words.next()?.parse().ok()?,
                 "--from" => read.from = words.next()?.parse().ok()?,
-                "--mutant" => read.mutant = MUTANTS.into_iter().find(|known| Some(*known) == words.clone().next().map(|word| &**word))?,
-                "--lie" => read.lie = LIES.into_iter().find(|known| Some(format!("{known:?}")) == words.clone().next().cloned())?,
+                "--mutant" => {
+                    read.mutant =
+                        MUTANTS.into_iter().find(|known| Some(*known) == words.clone().next().map(|word| &**word))?
+                }
+                "--lie" => {
+                    read.lie =
+                        LIES.into_iter().find(|known| Some(format!("{known:?}")) == words.clone().next().cloned())?
+                }
                 "--twice" => read.twice = true,
                 "--hunt" => read.hunt = true,
                 _ => return None,
@@ -87,7 +93,8 @@ struct Found {
 fn simulate(words: &Words) -> bool {
     let (start, next, found) = (Instant::now(), AtomicU64::new(words.from), Mutex::new(Found::default()));
     let end = words.from.saturating_add(words.seeds);
-    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(usize::try_from(words.seeds).unwrap_or(1));
+    let cores =
+        std::thread::available_parallelism().map_or(1, usize::from).min(usize::try_from(words.seeds).unwrap_or(1));
     std::thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {

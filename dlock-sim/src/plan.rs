@@ -15,8 +15,7 @@ pub struct Plan {
     /// Requests and schedules are drawn from it too.
     pub(crate) seed: u64,
     pub(crate) ttl: Duration,
-    /// Whether waiters hear of a release.
-    pub(crate) tells: bool,
+    pub(crate) offers: Offers,
     /// Whether a server that has forgotten its locks grants none until their leases have ended.
     pub(crate) guarded: bool,
     /// By how many millionths each process's clock is fast.
@@ -28,6 +27,27 @@ pub struct Plan {
     pub(crate) mutant: &'static str,
     /// A planted fault of the store.
     pub(crate) lie: Lie,
+}
+
+/// What the store can do beyond plain leases.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Offers {
+    pub(crate) waiting: Waiting,
+    /// A release that asks for the next caller of its process; only beside a queue.
+    pub(crate) exchange: bool,
+    /// Tokens for callers to which a hold is passed on.
+    pub(crate) tokens: bool,
+}
+
+/// How a waiter gets the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    /// It asks now and then.
+    Polls,
+    /// It hears of a release.
+    Hears,
+    /// The store has a queue, and hands the lock over.
+    Queues,
 }
 
 /// How many of a thousand requests meet each fate.
@@ -64,6 +84,8 @@ pub(crate) struct PlannedCall {
     pub(crate) key: u32,
     pub(crate) wait: Duration,
     pub(crate) renewed: bool,
+    /// Whether its hold may be passed on; only where the store has tokens for that.
+    pub(crate) cohort: bool,
     pub(crate) form: Form,
     pub(crate) timeout: Option<Duration>,
     pub(crate) steps: Vec<Step>,
@@ -129,7 +151,9 @@ impl Plan {
         let longest = [500, 2000, 10_000][r.usize(..3)];
         calls.iter_mut().for_each(|call| call.pause = ms(r.u64(0..longest)));
         let trouble = (0..r.usize(0..=3)).map(|_| Trouble::draw(r, processes, ttl)).collect();
-        Self { seed, ttl, tells: r.bool(), guarded: r.bool(), drifts, network, calls, trouble, mutant: "", lie: Lie::Honest }
+        let waiting = [Waiting::Polls, Waiting::Hears, Waiting::Queues, Waiting::Queues][r.usize(..4)];
+        let offers = Offers { waiting, exchange: r.bool(), tokens: r.bool() };
+        Self { seed, ttl, offers, guarded: r.bool(), drifts, network, calls, trouble, mutant: "", lie: Lie::Honest }
     }
 
     /// The same with a planted fault of the engine.
@@ -194,15 +218,10 @@ enum Change {
 impl Network {
     fn draw(r: &mut Rng) -> Self {
         let latency = ms([2, 2, 20, 120][r.usize(..4)]);
-        let mut often = |most: u32| if r.bool() { r.u32(0..=most) } else { 0 };
-        Self {
-            latency,
-            lost: often(60),
-            answer_lost: often(60),
-            late: often(60),
-            twice: often(60),
-            refused: often(40),
-        }
+        // In some histories nearly nothing goes as it should.
+        let storm = if r.u32(..4) == 0 { 4 } else { 1 };
+        let mut often = |most: u32| if r.bool() { r.u32(0..=most * storm) } else { 0 };
+        Self { latency, lost: often(60), answer_lost: often(60), late: often(60), twice: often(60), refused: often(40) }
     }
 
     fn faults(&self) -> u32 {
@@ -249,6 +268,7 @@ impl PlannedCall {
             key: r.u32(..keys),
             wait: ms([0, 50, 2000, 5000, 20_000][r.usize(..5)]),
             renewed: r.u32(..6) > 0,
+            cohort: r.bool(),
             form: [Form::Run, Form::Run, Form::RunOn, Form::Guard, Form::DroppedGuard][r.usize(..5)],
             timeout: (r.u32(..5) == 0).then(|| ms(r.u64(1..4000))),
             steps,

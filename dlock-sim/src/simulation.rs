@@ -22,7 +22,7 @@ use crate::store::{Store, nanos};
 use crate::world::{ProcessClock, Shared};
 
 /// The faults that can be planted in the engine: search it for their names.
-pub const MUTANTS: [&str; 14] = [
+pub const MUTANTS: [&str; 16] = [
     "no check before a body",
     "no check after a body",
     "a loss wakes nobody",
@@ -37,6 +37,8 @@ pub const MUTANTS: [&str; 14] = [
     "a shutdown gives locks away",
     "a failed renewal prolongs",
     "a hold leaves the schedule early",
+    "a hold that is passed on keeps its token",
+    "a release that asks for the next caller is not undone",
 ];
 
 /// Nothing may take longer than this, once nothing goes wrong any more.
@@ -120,7 +122,9 @@ impl Simulation {
             match *trouble {
                 Trouble::Restart { at, time, forgets } => {
                     let guard = plan.guarded.then_some(plan.ttl);
-                    world.with(|world| world.later(nanos(at), u32::MAX, move |world| world.restart(time, forgets, guard)));
+                    world.with(|world| {
+                        world.later(nanos(at), u32::MAX, move |world| world.restart(time, forgets, guard))
+                    });
                 }
                 Trouble::Cut { process, at, time, requests, answers } => world.with(|world| {
                     world.cuts.push((process as u32 + 1, nanos(at)..nanos(at + time), requests, answers));
@@ -282,7 +286,7 @@ fn stands(plan: &Plan, process: &Process, world: &Shared) -> impl Future<Output 
 impl Process {
     fn begin(plan: &Plan, world: &Shared, clock: ProcessClock, number: u32) -> Self {
         let registry = Registry::with_clock(&clock.clock);
-        let model = Model::new(world.clone(), number, clock.clock.clone(), plan.tells);
+        let model = Model::new(world.clone(), number, clock.clock.clone(), plan.offers);
         #[expect(clippy::expect_used, reason = "the registry is new, and has no other store")]
         registry.install("model", model).expect("the first store");
         let caller = Caller {
@@ -291,6 +295,7 @@ impl Process {
             clock: clock.clone(),
             registry: registry.clone(),
             ttl: plan.ttl,
+            passes: plan.offers.tokens,
             family: Rc::default(),
             around: Vec::new(),
             bodies: Rc::default(),
@@ -301,7 +306,17 @@ impl Process {
         };
         let callers = (0..3).map(of_caller).filter(|calls| !calls.is_empty());
         let tasks = callers.map(|calls| Task::new(caller.clone().run(calls))).collect();
-        Self { number, thread: thread(), clock, registry: Some(registry), caller: Some(caller), tasks, stands_until: 0, is_poked: false, next: None }
+        Self {
+            number,
+            thread: thread(),
+            clock,
+            registry: Some(registry),
+            caller: Some(caller),
+            tasks,
+            stands_until: 0,
+            is_poked: false,
+            next: None,
+        }
     }
 
     fn poll(&mut self, task: usize) {
@@ -310,7 +325,9 @@ impl Process {
         let Some(future) = &mut task.future else { return };
         let waker = Waker::from(task.woken.clone());
         let _runtime = self.thread.callers().enter();
-        let polled = self.thread.enter(|| catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker)))));
+        let polled = self
+            .thread
+            .enter(|| catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut Context::from_waker(&waker)))));
         if !matches!(polled, Ok(std::task::Poll::Pending)) {
             let future = task.future.take();
             self.thread.enter(|| drop(future));

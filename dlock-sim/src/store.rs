@@ -1,6 +1,6 @@
 //! The model of a store with leases: one table, its own clock, and the lies that a store may tell.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -79,7 +79,27 @@ struct Lock {
     holder: Option<Holder>,
     last_token: u64,
     listeners: Vec<oneshot::Sender<()>>,
+    /// The first one gets the lock when it is free.
+    queue: VecDeque<Queued>,
 }
+
+/// A claim in the queue.
+struct Queued {
+    hold: HoldOf,
+    process: u32,
+    news: oneshot::Sender<Pushed>,
+}
+
+/// A grant that the store tells by itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Pushed {
+    pub(crate) token: u64,
+    /// When the store granted it.
+    pub(crate) at: u64,
+}
+
+/// A grant on its way to its process.
+pub(crate) type Push = (u32, oneshot::Sender<Pushed>, Pushed);
 
 struct Holder {
     owner: OwnerBytes,
@@ -88,9 +108,25 @@ struct Holder {
 }
 
 pub(crate) enum Taken {
-    Granted { token: u64 },
-    Contended { lease_left: Duration },
-    Guarded { left: Duration },
+    Granted {
+        token: u64,
+    },
+    Contended {
+        lease_left: Duration,
+    },
+    Guarded {
+        left: Duration,
+    },
+    /// The claim has been given up meanwhile.
+    Over,
+}
+
+/// The answer to a reservation.
+#[derive(Clone, Copy)]
+pub(crate) enum Reserve {
+    Tokens(u64),
+    Awaited,
+    Lost,
 }
 
 impl Store {
@@ -108,7 +144,7 @@ impl Store {
     pub(crate) fn acquire(&mut self, hold: HoldOf, sent: u64, now: u64) -> Taken {
         let lie = self.lie;
         if lie != Lie::LateGrant && self.over.get(&hold.owner).is_some_and(|over| sent < *over) {
-            return Taken::Contended { lease_left: Duration::ZERO };
+            return Taken::Over;
         }
         if now < self.guard_until {
             return Taken::Guarded { left: Duration::from_nanos(self.guard_until - now) };
@@ -123,6 +159,10 @@ impl Store {
                 holder.expires = expires;
                 Taken::Granted { token: holder.token }
             }
+            // Others have waited for longer.
+            None if lock.queue.front().is_some_and(|first| first.hold.owner != hold.owner) && !blind => {
+                Taken::Contended { lease_left: Duration::ZERO }
+            }
             Some(holder) if !blind => {
                 Taken::Contended { lease_left: Duration::from_nanos(holder.expires.saturating_sub(now)) }
             }
@@ -130,6 +170,7 @@ impl Store {
                 let token = if lie == Lie::SameToken { highest.max(1) } else { (lock.last_token + 1).max(now / 1000) };
                 lock.last_token = token;
                 lock.holder = Some(Holder { owner: hold.owner, token, expires });
+                lock.queue.retain(|queued| queued.hold.owner != hold.owner);
                 self.highest_token = self.highest_token.max(token);
                 Taken::Granted { token }
             }
@@ -156,8 +197,7 @@ impl Store {
 
     /// Whether this owner has the lock.
     pub(crate) fn is_of(&mut self, hold: HoldOf, now: u64) -> bool {
-        let holder = self.lock(hold.key, now).holder.as_ref();
-        holder.is_some_and(|holder| holder.owner == hold.owner && holder.token == hold.token)
+        self.lock(hold.key, now).holder.as_ref().is_some_and(|holder| holder.owner == hold.owner)
     }
 
     /// Frees the lock if it is this owner's. Returns whether it was, and who listens.
@@ -178,13 +218,62 @@ impl Store {
             return Vec::new();
         }
         self.ends(owner, sent);
-        let is_owner = self.lock(key, now).holder.as_ref().is_some_and(|holder| holder.owner == owner);
-        if is_owner { self.free(key) } else { Vec::new() }
+        self.lock(key, now).queue.retain(|queued| queued.hold.owner != owner);
+        let holder = self.lock(key, now).holder.as_ref();
+        if holder.is_some_and(|holder| holder.owner == owner) { self.free(key) } else { Vec::new() }
     }
 
     fn ends(&mut self, owner: OwnerBytes, sent: u64) {
         let over = self.over.entry(owner).or_default();
         *over = sent.max(*over);
+    }
+
+    /// Puts a claim into the queue, or tells its place another way to its news.
+    pub(crate) fn enqueue(&mut self, hold: HoldOf, process: u32) -> oneshot::Receiver<Pushed> {
+        let (news, receiver) = oneshot::channel();
+        let queue = &mut self.locks.entry(hold.key).or_default().queue;
+        match queue.iter_mut().find(|queued| queued.hold.owner == hold.owner) {
+            Some(queued) => queued.news = news,
+            None => queue.push_back(Queued { hold, process, news }),
+        }
+        receiver
+    }
+
+    /// Grants a free lock to the first of its queue. Also gives the time at which to look again.
+    pub(crate) fn serve(&mut self, key: u32, now: u64) -> (Option<Push>, Option<u64>) {
+        let (lie, is_guarded) = (self.lie, now < self.guard_until);
+        let lock = self.lock(key, now);
+        let mut push = None;
+        if lock.holder.is_none()
+            && !is_guarded
+            && let Some(first) = lock.queue.pop_front()
+        {
+            let token = (lock.last_token + 1).max(now / 1000);
+            let expires = after(now, if lie == Lie::ShortLease { first.hold.ttl / 4 * 3 } else { first.hold.ttl });
+            lock.last_token = token;
+            lock.holder = Some(Holder { owner: first.hold.owner, token, expires });
+            push = Some((first.process, first.news, Pushed { token, at: now }));
+        }
+        let again = lock.holder.as_ref().filter(|_| !lock.queue.is_empty()).map(|holder| holder.expires);
+        if let Some((.., pushed)) = &push {
+            self.highest_token = self.highest_token.max(pushed.token);
+        }
+        (push, again)
+    }
+
+    /// Reserves tokens for a hold, and prolongs it. `None`: others wait, or it is not its owner's.
+    pub(crate) fn reserve(&mut self, hold: HoldOf, tokens: u64, even_if_awaited: bool, now: u64) -> Reserve {
+        if !self.renew(hold, now) {
+            return Reserve::Lost;
+        }
+        let lock = self.lock(hold.key, now);
+        if !even_if_awaited && !lock.queue.is_empty() {
+            return Reserve::Awaited;
+        }
+        let first = lock.last_token + 1;
+        lock.last_token += tokens;
+        self.highest_token = self.highest_token.max(first + tokens - 1);
+        Reserve::Tokens(first)
     }
 
     pub(crate) fn listen(&mut self, key: u32) -> oneshot::Receiver<()> {
@@ -197,6 +286,7 @@ impl Store {
     pub(crate) fn restart(&mut self, forgets: bool) {
         for lock in self.locks.values_mut() {
             lock.listeners.clear();
+            lock.queue.clear();
             if forgets {
                 (lock.holder, lock.last_token) = (None, 0);
             }

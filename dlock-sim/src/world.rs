@@ -1,7 +1,7 @@
 //! The world of one history: virtual time, what is due, the network, the store, and the events.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -90,6 +90,8 @@ pub(crate) struct World {
     pub(crate) network: Network,
     /// The parts of the network that are cut: the process, the time, and whether its requests and its answers are lost.
     pub(crate) cuts: Vec<(u32, std::ops::Range<u64>, bool, bool)>,
+    /// The keys whose queues are served when a lease ends.
+    looks: BTreeSet<u32>,
     /// By process, the first one is number 1.
     pub(crate) clocks: Vec<ProcessClock>,
     /// Whether requests are noted in the history.
@@ -114,6 +116,7 @@ impl Shared {
             store,
             network,
             cuts: Vec::new(),
+            looks: BTreeSet::new(),
             clocks,
             notes,
             due: BinaryHeap::new(),
@@ -224,7 +227,8 @@ impl World {
 
     /// Whether requests of a process are lost now, and whether answers to it are.
     fn is_cut(&self, process: u32) -> (bool, bool) {
-        let cuts = self.cuts.iter().filter(|(of, time, ..)| *of == process && time.contains(&self.now) && !self.is_calm());
+        let cuts =
+            self.cuts.iter().filter(|(of, time, ..)| *of == process && time.contains(&self.now) && !self.is_calm());
         cuts.fold((false, false), |(requests, answers), cut| (requests || cut.2, answers || cut.3))
     }
 
@@ -307,6 +311,31 @@ impl World {
     fn breaks<T: Send + 'static>(&mut self, after: u64, process: u32, sender: oneshot::Sender<Result<T>>, tells: bool) {
         if tells {
             self.later(after, process, move |_| drop(sender.send(Err(Error::outage("the connection broke")))));
+        }
+    }
+
+    /// Serves the queue of a key, now and when the lease of its holder ends.
+    pub(crate) fn serve(&mut self, key: u32) {
+        let (push, again) = self.store.serve(key, self.now);
+        if let Some((process, news, pushed)) = push {
+            let (fate, way) = (self.fate(), self.latency());
+            self.note(process, || format!("the store grants {}", pushed.token));
+            if matches!(fate, Fate::Lost | Fate::AnswerLost) || self.is_cut(process).1 {
+                self.later(3_600_000_000_000, 0, move |_| drop(news));
+            } else {
+                self.later(way, process, move |_| {
+                    let _ = news.send(pushed);
+                });
+            }
+        }
+        // One look ahead for each key is enough, since that one looks ahead again.
+        if let Some(again) = again
+            && self.looks.insert(key)
+        {
+            self.later(again.saturating_sub(self.now).max(1), 0, move |world| {
+                world.looks.remove(&key);
+                world.serve(key);
+            });
         }
     }
 

@@ -226,6 +226,7 @@ fn a_call_fails_in_a_way_that_nothing_allows() {
 
 #[test]
 fn something_is_left() {
-    let left = history([(1, 1, 1, asks(&TERMS)), (2, 1, 1, fails(Failure::Outage)), (9, 0, 0, What::Left("a lock".into()))]);
+    let left =
+        history([(1, 1, 1, asks(&TERMS)), (2, 1, 1, fails(Failure::Outage)), (9, 0, 0, What::Left("a lock".into()))]);
     assert_eq!(broken(&left), [Rule::NothingIsLeft]);
 }
