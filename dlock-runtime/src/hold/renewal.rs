@@ -257,7 +257,10 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
     let now = clock.now();
     let cadence = tenure.cadence().unwrap_or(Duration::MAX);
     let next = match answer {
-        Ok(validity) => {
+        Ok(mut validity) => {
+            if planted("a renewal counts from its answer") {
+                validity.from = now;
+            }
             // Of a hold that has ended meanwhile the answer says nothing.
             if tenure.ended().is_none() {
                 let remaining = tenure.valid_until().since(now);

@@ -116,10 +116,6 @@ impl Tenure {
             }
             on_tick(start.hold.validity.from.after(cadence), cadence)
         });
-        let deadline = match planted("a hold counts from its answer") {
-            true => start.shared.clock.now().after(start.hold.validity.granted),
-            false => start.hold.validity.deadline(),
-        };
         Self {
             max_hold_ends: since.after(start.max_hold),
             end_plan: EndPlan::new(
@@ -129,7 +125,7 @@ impl Tenure {
             sole_thread: start.sole_thread,
             #[cfg(debug_assertions)]
             sorted: start.sorted,
-            confirmed_until: AtomicU64::new(deadline.as_nanos()),
+            confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
             state: AtomicU8::new(HELD),
             is_handed_out: AtomicBool::new(false),
@@ -168,10 +164,7 @@ impl Tenure {
 
     /// Notes a confirmed renewal. A late answer to an early request never shortens the validity.
     pub(crate) fn prolong(&self, validity: Validity) {
-        let mut deadline = validity.deadline().as_nanos();
-        if planted("a renewal counts from its answer") {
-            deadline = self.shared.clock.now().after(validity.granted).as_nanos();
-        }
+        let deadline = validity.deadline().as_nanos();
         if self.confirmed_until.fetch_max(deadline, Ordering::AcqRel) < deadline {
             self.granted.store(nanos(validity.granted), Ordering::Release);
         }
