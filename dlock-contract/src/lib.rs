@@ -80,4 +80,11 @@ pub mod engine {
     pub use crate::thread::foreign::{Guarded, caught, drop_elsewhere, foreign_thread, guarded, poll_guarded};
     pub use crate::thread::log::line;
     pub use crate::thread::own_thread::{Run, background, background_of, is_forked, not_forked};
+
+    /// The seams of the simulation.
+    pub mod simulation {
+        #[cfg(feature = "simulation")]
+        pub use crate::thread::simulation::{SimulatedThread, plant};
+        pub use crate::thread::simulation::{is_here, planted};
+    }
 }

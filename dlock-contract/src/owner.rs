@@ -20,6 +20,9 @@ impl Owner {
 
     /// As [`fresh`](Self::fresh), for a caller that has just asked for the process's id.
     pub fn fresh_in(pid: u32) -> Result<Self, crate::Error> {
+        if let Some(owner) = crate::thread::simulation::owner() {
+            return Ok(owner);
+        }
         // One system call for many owners: it costs as much as all else of an uncontended acquisition.
         thread_local!(static POOL: std::cell::RefCell<RandomPool> = const { std::cell::RefCell::new(RandomPool::new()) });
         // In a thread's destructors the pool may be gone already: then one owner is drawn by itself.

@@ -18,6 +18,7 @@ mod repeat;
 mod servers;
 mod sh;
 mod side_by_side;
+mod sim;
 mod test;
 mod tidy;
 mod tidy_stores;
@@ -43,6 +44,7 @@ Usage: cargo xtask TASK
   interop                           real clients of other languages beside ours; installs Go, Java and Maven if they are missing
   browser                           the console's page in a real browser, and its pictures in docs/; installs Chromium if it is missing
   mutants                           break the core on purpose, which tests should notice; takes hours, goes on when run again
+  sim --seeds N [--from S]          simulate the engine, one history for each seed, and check the histories; `sim` alone tells more words
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--json] [--write]  the benchmark table, against a private set of servers
 
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         ["interop"] => interop::run_interop(),
         ["browser"] => browser::run_browser(),
         ["mutants"] => mutants::run_mutants(),
+        ["sim", ref words @ ..] => sim::run_sim(words),
         ["tidy"] => tidy::run(),
         ["bench", ref arguments @ ..] => bench::run_bench(arguments),
         ["help" | "--help" | "-h"] => {

@@ -38,13 +38,14 @@ const LOG_FILES: [&str; 3] = [
 
 /// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.
-const FLOORS: [(&str, &[&str]); 8] = [
+const FLOORS: [(&str, &[&str]); 9] = [
     ("dlock-contract/", &[]),
     ("dlock-conformance/", &["dlock-contract"]),
     ("dlock-console/", &["dlock-rs"]),
     ("dlock-values/", &[]),
     ("dlock-macros/", &["dlock-values"]),
     ("dlock-runtime/", &["dlock-contract", "dlock-values"]),
+    ("dlock-sim/", &["dlock-contract", "dlock-runtime"]),
     ("backends/redlock/", &["dlock-contract", "dlock-redis"]),
     (BACKENDS, &["dlock-contract"]),
 ];

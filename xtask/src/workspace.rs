@@ -123,6 +123,9 @@ mod tests {
         let features: Vec<_> = workspace.features().collect();
         assert!(features.contains(&"redis-tls") && !features.contains(&"full"), "{features:?}");
         let unpublished = workspace.packages.iter().filter(|package| !package.is_published);
-        assert_eq!(unpublished.map(|package| &*package.name).collect::<Vec<_>>(), ["dlock-testkit", "xtask"]);
+        assert_eq!(
+            unpublished.map(|package| &*package.name).collect::<Vec<_>>(),
+            ["dlock-sim", "dlock-testkit", "xtask"]
+        );
     }
 }

@@ -172,6 +172,14 @@ impl Clock {
         self.sleepers().wake_all();
     }
 
+    /// When the next sleep on this clock ends; those that are over are ended.
+    #[cfg(feature = "simulation")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn next_sleep(&self) -> Option<BootInstant> {
+        self.0.sleepers.wake_due(self.now())
+    }
+
     pub(crate) fn sleepers(&self) -> &Arc<Sleepers> {
         &self.0.sleepers
     }

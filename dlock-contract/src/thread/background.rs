@@ -79,6 +79,12 @@ impl Background {
         Ok(Self { handle, pid: std::process::id(), alive })
     }
 
+    /// The thread of a simulated process, which the simulation drives.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn of_simulation(handle: Handle) -> Self {
+        Self { handle, pid: std::process::id(), alive: Arc::new(AtomicBool::new(true)) }
+    }
+
     /// The thread, if it is of this process and lives.
     pub(crate) fn in_process(&self, pid: u32) -> Result<&Self> {
         if self.pid != pid {

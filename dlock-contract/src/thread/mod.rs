@@ -8,3 +8,4 @@ pub(crate) mod log;
 pub(crate) mod origin;
 pub(crate) mod own_thread;
 pub(crate) mod per_runtime;
+pub(crate) mod simulation;

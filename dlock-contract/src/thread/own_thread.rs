@@ -18,6 +18,7 @@ use crate::thread::background::CallerRuntime;
 use crate::thread::background::{Background, becomes_ours, forked};
 use crate::thread::foreign;
 use crate::thread::library_lines;
+use crate::thread::simulation;
 
 /// Our thread.
 ///
@@ -35,6 +36,9 @@ static THREAD: OnceCell<Background> = OnceCell::new();
 /// # Errors
 /// As [`background`].
 pub fn background_of(pid: u32) -> Result<&'static Background> {
+    if let Some(simulated) = simulation::own_thread() {
+        return Ok(simulated);
+    }
     let start = || {
         let first = |runtime: &_| {
             foreign::learn_wakers(runtime);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::engine::{SoleThread, is_forked};
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey, OncePer, Result};
 use dlock_values::LONGEST;
@@ -80,7 +81,7 @@ impl Drop for Acquisition {
             let waited = self.shared.clock.now().since(self.since);
             self.shared.events.tell(label, &Event::GivenUp { waited });
         }
-        if self.must_abandon {
+        if self.must_abandon && !planted("nothing is abandoned on drop") {
             if let Some(turn) = &self.turn {
                 turn.leave();
             }
@@ -97,6 +98,9 @@ impl Acquisition {
     /// The lock is held. From here on, dropping the guard releases it. `None` if this caller was not polled for so long that
     /// it has lost its turn: then the next caller gets the lock, and the grant is abandoned.
     pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Option<Guard>> {
+        if planted("a hold counts from its answer") {
+            hold.validity.from = self.shared.clock.now();
+        }
         if !self.passed {
             // Our thread may have asked for the hold. From here on it belongs to this caller.
             hold.claim = self.claim.clone();

@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{self, Context, Poll};
 use std::time::Duration;
 
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Error, ErrorKind, Result};
 use futures::future::BoxFuture;
 
@@ -127,7 +128,7 @@ impl<F: Future> Run<F> {
         let scoped = |work: &mut dyn FnMut()| scope::within(guards.holds(), work);
         let cancels = bounds.on_lost == OnLost::Cancel;
         // Checked before every step, also the first: the grant may have expired, and no body begins without its lock.
-        let lost = guards.check().err();
+        let lost = if planted("no check before a body") { None } else { guards.check().err() };
         if let Some(loss) = lost
             && (cancels || !*begun)
         {
@@ -146,6 +147,7 @@ impl<F: Future> Run<F> {
         if let Some(output) = output {
             return match guards.check() {
                 Ok(()) => Step::Done(output),
+                Err(_) if planted("no check after a body") => Step::Done(output),
                 Err(loss) => Step::Lost(loss, Some(output)),
             };
         }

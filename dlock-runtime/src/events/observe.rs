@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use dlock_contract::engine::simulation::is_here as is_simulated;
 use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
 use dlock_contract::{BootInstant, Clock, ErrorKind};
 
@@ -159,6 +160,9 @@ impl Events {
     }
 
     fn put(self: &Arc<Self>, told: Told) {
+        if is_simulated() {
+            return self.tell_again(&told);
+        }
         let sender = self.observers_thread.get_or_init(|| self.start());
         let sent = sender.as_ref().is_some_and(|sender| sender.try_send(told).is_ok());
         if !sent {

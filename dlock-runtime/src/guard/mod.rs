@@ -272,6 +272,14 @@ impl Held {
         self.0.valid_until().since(self.0.shared.clock.now())
     }
 
+    /// Until when this process believes that it has the lock; `None` once the hold has ended. Changes nothing.
+    #[cfg(feature = "simulation")]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn believed_until(&self) -> Option<dlock_contract::BootInstant> {
+        self.0.is_held().then(|| self.0.valid_until())
+    }
+
     /// Ends when the lock is lost, and tells how. Never ends if it is released in order.
     pub async fn lost(&self) -> Error {
         guarded(self.0.lost()).await

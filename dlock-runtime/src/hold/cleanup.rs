@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::{BootInstant, Clock, Result};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -83,7 +84,7 @@ impl Duty {
         // A lease that ends by itself needs no undo after its end. A lease that several holds share is kept alive by
         // the others.
         let lease_is_over = self.expires_alone && now >= self.lease_ends;
-        if lease_is_over || !error.is_retryable() || self.job.given_up() {
+        if planted("an abandon is tried once") || lease_is_over || !error.is_retryable() || self.job.given_up() {
             return None;
         }
         let pause = full_jitter(self.tries, FIRST_PAUSE, LONGEST_PAUSE);
@@ -170,6 +171,7 @@ async fn drive(cleanups: Arc<Cleanups>) {
         }
         let can_start = trying.len() < MOST_TRIED;
         tokio::select! {
+            biased;
             Some(tried) = trying.next() => {
                 let again = tried.ok().flatten();
                 let mut queue = cleanups.lock();

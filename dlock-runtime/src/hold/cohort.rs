@@ -10,6 +10,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Hold, Reservation, Reserved, Validity};
 
 use crate::events::store_event::Operation;
@@ -45,7 +46,10 @@ async fn next(tenure: &Arc<Tenure>, mut cohort: CohortState, bound: Duration) ->
             return None;
         }
     }
-    let token = cohort.tokens.next()?;
+    let mut token = cohort.tokens.next()?;
+    if planted("a hold that is passed on keeps its token") {
+        token = hold.token?.get();
+    }
     let mut next = Hold::new(hold.claim.clone(), token, validity).ok()?;
     next.session.clone_from(&hold.session);
     Some(Handover::new(Content::Hold { hold: next, cohort }, &hold.claim, store.clone(), shared.jobs.begin()))

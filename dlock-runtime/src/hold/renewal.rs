@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::engine::background;
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result, Standing, Validity};
 use futures::FutureExt;
 use futures::future::{join, join_all};
@@ -61,6 +62,7 @@ impl RenewalSchedule<Tenure> {
             // Outside of the lock: dropping the last reference to a hold passes its turn on.
             drop(attended);
             tokio::select! {
+                biased;
                 () = self.clock.sleep_until(next) => {}
                 () = self.earlier.notified() => {}
             }
@@ -97,7 +99,9 @@ impl RenewalSchedule<Tenure> {
                 renewals.entry((store, tenure.hold.group())).or_default().push(tenure.clone());
             }
             drop(duties);
-            self.put(&tenure);
+            if !planted("a hold leaves the schedule early") {
+                self.put(&tenure);
+            }
         }
         // Groups of one store are side by side, so that a batch cuts as few of them as possible.
         let mut batch: Vec<Arc<Tenure>> = Vec::new();
@@ -253,7 +257,10 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
     let now = clock.now();
     let cadence = tenure.cadence().unwrap_or(Duration::MAX);
     let next = match answer {
-        Ok(validity) => {
+        Ok(mut validity) => {
+            if planted("a renewal counts from its answer") {
+                validity.from = now;
+            }
             // Of a hold that has ended meanwhile the answer says nothing.
             if tenure.ended().is_none() {
                 let remaining = tenure.valid_until().since(now);
@@ -268,6 +275,9 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
             next.max(now.after((pause / 4).min(Duration::from_millis(20))))
         }
         Err(error) => {
+            if planted("a failed renewal prolongs") {
+                tenure.prolong(Validity::new(now, tenure.hold.claim.ttl));
+            }
             let remaining = tenure.valid_until().since(now);
             let event = Event::renewal_failed(&tenure.named(error), remaining);
             tenure.shared.events.send(&tenure.label, event);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::simulation::is_here as is_simulated;
 use dlock_contract::{BootInstant, Clock};
 use tokio::sync::Notify;
 
@@ -41,6 +42,9 @@ pub(crate) trait Scheduled {
     fn next_duty(&self, duties: &Duties) -> Option<BootInstant>;
 
     fn is_held(&self) -> bool;
+
+    /// A number that no other hold of the process has, in a simulation.
+    fn number(&self) -> usize;
 
     /// The watch of its session; `None` if there is none.
     fn session_watch(&self) -> Option<&SessionWatch<Self>>
@@ -80,22 +84,23 @@ impl<H> RenewalSchedule<H> {
         self.earlier.notify_one();
     }
 
-    fn address(hold: &H) -> usize {
-        std::ptr::from_ref(hold) as usize
-    }
-
     pub(super) fn lock(&self) -> MutexGuard<'_, Table<H>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl<H: Scheduled> RenewalSchedule<H> {
+    /// In a simulation a number of the seed, because addresses differ between two runs.
+    fn address(hold: &H) -> usize {
+        if is_simulated() { hold.number() } else { std::ptr::from_ref(hold) as usize }
+    }
+
     /// All holds at this moment.
     pub(crate) fn holds(&self) -> Vec<Arc<H>> {
         let table = self.lock();
         let mut holds: Vec<_> = table.due.values().chain(&table.attended).cloned().collect();
         drop(table);
-        holds.sort_by_key(Arc::as_ptr);
+        holds.sort_by_key(|hold| Self::address(hold));
         holds.dedup_by_key(|hold| Arc::as_ptr(hold));
         holds.retain(|hold| hold.is_held());
         holds

@@ -65,6 +65,12 @@ impl Scheduled for Tenure {
         self.is_held()
     }
 
+    fn number(&self) -> usize {
+        let owner = u128::from_le_bytes(*self.hold.claim.owner.as_bytes()) as usize;
+        // A hold that is passed on keeps its owner.
+        owner ^ self.hold.token.map_or(0, |token| token.get() as usize)
+    }
+
     fn session_watch(&self) -> Option<&SessionWatch<Self>> {
         self.session_watch.get().map(|watch| &**watch)
     }

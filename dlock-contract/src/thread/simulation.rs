@@ -1,0 +1,161 @@
+//! The seams of the simulation (the crate `dlock-sim`, ADR 0049): the thread `dlock` of a simulated process, random owners that
+//! follow a seed, and planted faults.
+//!
+//! Without the feature `simulation` each function here is a constant, and the line that asks it is nothing.
+
+#[cfg(feature = "simulation")]
+pub use with::{SimulatedThread, is_here, plant, planted};
+#[cfg(feature = "simulation")]
+pub(crate) use with::{own_thread, owner};
+#[cfg(not(feature = "simulation"))]
+pub use without::{is_here, planted};
+#[cfg(not(feature = "simulation"))]
+pub(crate) use without::{own_thread, owner};
+
+#[cfg(not(feature = "simulation"))]
+mod without {
+    use crate::owner::Owner;
+    use crate::thread::background::Background;
+
+    /// Whether this thread runs a simulated process now.
+    pub const fn is_here() -> bool {
+        false
+    }
+
+    /// The thread `dlock` of the simulated process.
+    pub(crate) const fn own_thread() -> Option<&'static Background> {
+        None
+    }
+
+    /// A random owner that follows the seed.
+    pub(crate) const fn owner() -> Option<Owner> {
+        None
+    }
+
+    /// Whether this fault is planted now.
+    pub const fn planted(_: &str) -> bool {
+        false
+    }
+}
+
+#[cfg(feature = "simulation")]
+mod with {
+    use std::cell::{Cell, RefCell};
+    use std::future::poll_fn;
+    use std::task::{Poll, Waker};
+
+    use tokio::runtime::{Builder, Handle, Runtime};
+
+    use crate::owner::Owner;
+    use crate::thread::background::Background;
+
+    thread_local! {
+        static OWN_THREAD: Cell<Option<&'static Background>> = const { Cell::new(None) };
+        /// Present while a runtime runs until it has nothing to do. Woken then, and gone.
+        static UNTIL_IDLE: RefCell<Option<Waker>> = const { RefCell::new(None) };
+        static PLANTED: Cell<&'static str> = const { Cell::new("") };
+    }
+
+    /// The threads of one simulated process: `dlock`, and that of its callers. Both are runtimes that stand still until they are
+    /// told to go on.
+    #[derive(Debug)]
+    pub struct SimulatedThread {
+        dlock: Runtime,
+        callers: Runtime,
+        background: Background,
+    }
+
+    impl SimulatedThread {
+        /// It lives as long as the program, as the real thread does. One that has no tasks left can serve the next history.
+        ///
+        /// # Errors
+        /// When the operating system has no memory for it.
+        pub fn start() -> std::io::Result<&'static Self> {
+            let (dlock, callers) = (runtime()?, runtime()?);
+            let background = Background::of_simulation(dlock.handle().clone());
+            Ok(Box::leak(Box::new(Self { dlock, callers, background })))
+        }
+
+        /// Does `work` as the code of this process.
+        pub fn enter<T>(&'static self, work: impl FnOnce() -> T) -> T {
+            struct Before(Option<&'static Background>);
+            impl Drop for Before {
+                fn drop(&mut self) {
+                    OWN_THREAD.set(self.0);
+                }
+            }
+            let _before = Before(OWN_THREAD.replace(Some(&self.background)));
+            work()
+        }
+
+        /// The runtime in which its callers run.
+        pub fn callers(&'static self) -> &'static Handle {
+            self.callers.handle()
+        }
+
+        /// Runs so many polls of tasks on the thread `dlock`; `None`: as many as there are now.
+        pub fn step(&'static self, polls: Option<u32>) {
+            self.enter(|| step(&self.dlock, polls));
+        }
+
+        /// The same for tasks on the runtime of the callers.
+        pub fn step_callers(&'static self, polls: Option<u32>) {
+            if self.callers.metrics().num_alive_tasks() > 0 {
+                self.enter(|| step(&self.callers, polls));
+            }
+        }
+
+        /// The tasks that have not ended.
+        pub fn tasks(&'static self) -> usize {
+            self.dlock.metrics().num_alive_tasks() + self.callers.metrics().num_alive_tasks()
+        }
+    }
+
+    /// Its order of tasks depends on nothing but their order: tokio's own intervals are all one.
+    fn runtime() -> std::io::Result<Runtime> {
+        let mut builder = Builder::new_current_thread();
+        let wake = || UNTIL_IDLE.take().into_iter().for_each(Waker::wake);
+        builder.event_interval(1).global_queue_interval(1).on_thread_park(wake).build()
+    }
+
+    fn step(runtime: &Runtime, polls: Option<u32>) {
+        let mut left = polls.unwrap_or(1);
+        runtime.block_on(poll_fn(|cx| {
+            if left == 0 && UNTIL_IDLE.with_borrow(Option::is_none) {
+                return Poll::Ready(());
+            }
+            left = left.saturating_sub(1);
+            match polls {
+                // Asked again after one task.
+                Some(_) => cx.waker().wake_by_ref(),
+                None => UNTIL_IDLE.set(Some(cx.waker().clone())),
+            }
+            Poll::Pending
+        }));
+    }
+
+    /// Whether this thread runs a simulated process now.
+    pub fn is_here() -> bool {
+        OWN_THREAD.get().is_some()
+    }
+
+    /// The thread `dlock` of the simulated process.
+    pub(crate) fn own_thread() -> Option<&'static Background> {
+        OWN_THREAD.get()
+    }
+
+    /// A random owner that follows the seed of this thread's generator.
+    pub(crate) fn owner() -> Option<Owner> {
+        is_here().then(|| Owner::from_bytes(fastrand::u128(..).to_le_bytes()))
+    }
+
+    /// Plants a fault in the code that this thread runs from now on; an empty name plants none.
+    pub fn plant(name: &'static str) {
+        PLANTED.set(name);
+    }
+
+    /// Whether this fault is planted now.
+    pub fn planted(name: &str) -> bool {
+        PLANTED.get() == name
+    }
+}

@@ -1,0 +1,232 @@
+//! The checker catches wrong histories. Each is a right one with one change.
+
+use dlock_sim::{End, Failure, History, Rule, Terms, What, check};
+
+const S: u64 = 1_000_000_000;
+
+const TERMS: Terms = Terms { waits: 5 * S, lease: 10 * S, cancels: true, limited: false, inside_itself: false };
+
+/// A history by its events: the time in seconds, the process, the call, and what happened.
+fn history<const N: usize>(events: [(u64, u32, u32, What); N]) -> History {
+    let mut history = History::default();
+    for (seconds, process, call, what) in events {
+        history.add(seconds * S, process, call, what);
+    }
+    history
+}
+
+fn broken(history: &History) -> Vec<Rule> {
+    check(history).iter().map(|violation| violation.rule).collect()
+}
+
+fn asks(terms: &Terms) -> What {
+    What::Asks { key: 0, terms: terms.clone() }
+}
+
+const fn begins(token: u64) -> What {
+    What::Begins { token: Some(token) }
+}
+
+const fn acts(until: u64) -> What {
+    What::Acts { until: until * S }
+}
+
+const fn believes(until: u64) -> What {
+    What::Believes { until: until * S }
+}
+
+const DONE: What = What::Ends(End::Done);
+const DROPPED: What = What::Ends(End::Dropped);
+const OK: What = What::Answers(Ok(()));
+
+const fn fails(why: Failure) -> What {
+    What::Answers(Err(why))
+}
+
+/// One call after another.
+fn two_calls(second: u64, token: u64) -> History {
+    history([
+        (1, 1, 1, asks(&TERMS)),
+        (2, 1, 1, begins(7)),
+        (2, 1, 1, acts(12)),
+        (second, 2, 2, asks(&TERMS)),
+        (second, 2, 2, begins(token)),
+        (second, 2, 2, acts(second + 10)),
+        (6, 1, 1, DONE),
+        (6, 1, 1, OK),
+        (9, 2, 2, DONE),
+        (9, 2, 2, OK),
+    ])
+}
+
+#[test]
+fn two_bodies_believe_at_one_moment() {
+    assert_eq!(broken(&two_calls(4, 8)), [Rule::OneBeliever]);
+    assert_eq!(broken(&two_calls(6, 8)), []);
+}
+
+#[test]
+fn a_process_that_gives_its_belief_up_while_a_body_runs_on_does_not_give_the_lock_away() {
+    let runs_on = Terms { cancels: false, ..TERMS };
+    let shut_down = |second| {
+        history([
+            (1, 1, 1, asks(&runs_on)),
+            (2, 1, 1, begins(7)),
+            (2, 1, 1, acts(12)),
+            (3, 1, 0, What::ShutsDown),
+            (3, 1, 1, believes(3)),
+            (second, 2, 2, asks(&TERMS)),
+            (second, 2, 2, begins(8)),
+            (second, 2, 2, acts(second + 10)),
+            (13, 1, 1, DONE),
+            (13, 1, 1, fails(Failure::Lost)),
+            (14, 2, 2, DONE),
+            (14, 2, 2, OK),
+        ])
+    };
+    assert_eq!(broken(&shut_down(5)), [Rule::OneBeliever]);
+    assert_eq!(broken(&shut_down(12)), []);
+}
+
+#[test]
+fn what_the_store_forgets_may_be_granted_again_but_not_what_it_prolongs_after_that() {
+    let forgets = |renewed: u64| {
+        history([
+            (1, 1, 1, asks(&TERMS)),
+            (2, 1, 1, begins(7)),
+            (2, 1, 1, acts(12)),
+            (3, 0, 0, What::Forgets { token: 7 }),
+            (4, 1, 1, believes(renewed)),
+            (5, 2, 2, asks(&TERMS)),
+            (5, 2, 2, begins(8)),
+            (5, 2, 2, acts(15)),
+            (6, 1, 1, DONE),
+            (6, 1, 1, OK),
+            (9, 2, 2, DONE),
+            (9, 2, 2, OK),
+        ])
+    };
+    assert_eq!(broken(&forgets(14)), [Rule::OneBeliever]);
+    assert_eq!(broken(&forgets(13)), []);
+}
+
+#[test]
+fn a_token_does_not_rise() {
+    assert_eq!(broken(&two_calls(6, 7)), [Rule::TokensRise]);
+    assert_eq!(broken(&two_calls(6, 6)), [Rule::TokensRise]);
+}
+
+/// One call whose body acts a second time, at an instant and with a belief.
+fn acts_again(terms: &Terms, at: u64, until: u64) -> History {
+    let end = if terms.cancels { DROPPED } else { DONE };
+    history([
+        (1, 1, 1, asks(terms)),
+        (2, 1, 1, begins(7)),
+        (2, 1, 1, acts(12)),
+        (at, 1, 1, acts(until)),
+        (at, 1, 1, end),
+        (at, 1, 1, fails(Failure::Lost)),
+    ])
+}
+
+#[test]
+fn a_body_acts_without_its_lock() {
+    assert_eq!(broken(&acts_again(&TERMS, 12, 12)), [Rule::ActsWithoutLock]);
+    assert_eq!(broken(&acts_again(&TERMS, 11, 12)), []);
+    // It was told to go on. But it must not begin.
+    let runs_on = Terms { cancels: false, ..TERMS };
+    assert_eq!(broken(&acts_again(&runs_on, 12, 12)), []);
+    let begins_late = history([
+        (1, 1, 1, asks(&runs_on)),
+        (12, 1, 1, begins(7)),
+        (12, 1, 1, acts(12)),
+        (12, 1, 1, DONE),
+        (12, 1, 1, fails(Failure::Lost)),
+    ]);
+    assert_eq!(broken(&begins_late), [Rule::ActsWithoutLock]);
+}
+
+#[test]
+fn a_loss_is_told_late() {
+    let dropped = |at, stands: u64| {
+        history([
+            (1, 1, 1, asks(&TERMS)),
+            (2, 1, 1, begins(7)),
+            (2, 1, 1, acts(12)),
+            (11, 1, 0, What::Stands { until: stands * S }),
+            (at, 1, 1, DROPPED),
+            (at, 1, 1, fails(Failure::Lost)),
+        ])
+    };
+    assert_eq!(broken(&dropped(13, 11)), [Rule::LossIsTold]);
+    assert_eq!(broken(&dropped(12, 11)), []);
+    // A process that stands still hears of it when it goes on.
+    assert_eq!(broken(&dropped(20, 20)), []);
+    assert_eq!(broken(&dropped(21, 20)), [Rule::LossIsTold]);
+}
+
+#[test]
+fn a_call_succeeds_although_its_lock_was_lost() {
+    let answered = |at, answer| {
+        history([
+            (1, 1, 1, asks(&TERMS)),
+            (2, 1, 1, begins(7)),
+            (2, 1, 1, acts(12)),
+            (2, 1, 0, What::Stands { until: at * S }),
+            (at, 1, 1, DONE),
+            (at, 1, 1, answer),
+        ])
+    };
+    assert_eq!(broken(&answered(13, OK)), [Rule::OkIsCovered]);
+    assert_eq!(broken(&answered(13, fails(Failure::Lost))), []);
+    assert_eq!(broken(&answered(12, OK)), []);
+    let without_body = history([(1, 1, 1, asks(&TERMS)), (2, 1, 1, OK)]);
+    assert_eq!(broken(&without_body), [Rule::OkIsCovered]);
+}
+
+#[test]
+fn a_call_hangs() {
+    let waits = |at| history([(1, 1, 1, asks(&TERMS)), (at, 1, 1, fails(Failure::WaitTimeout))]);
+    assert_eq!(broken(&waits(30)), [Rule::NoHang]);
+    assert_eq!(broken(&waits(7)), []);
+    let for_ever = history([(1, 1, 1, asks(&TERMS)), (2, 1, 1, begins(7)), (2, 1, 1, acts(12)), (6, 1, 1, DONE)]);
+    assert_eq!(broken(&for_ever), [Rule::NoHang]);
+    let release = |at| {
+        history([(1, 1, 1, asks(&TERMS)), (2, 1, 1, begins(7)), (2, 1, 1, acts(12)), (6, 1, 1, DONE), (at, 1, 1, OK)])
+    };
+    assert_eq!(broken(&release(30)), [Rule::NoHang]);
+    assert_eq!(broken(&release(9)), []);
+}
+
+#[test]
+fn a_call_fails_in_a_way_that_nothing_allows() {
+    let answer = |terms: Terms, at, why| history([(1, 1, 1, asks(&terms)), (at, 1, 1, fails(why))]);
+    let no_wait = Terms { waits: 0, ..TERMS };
+    for (terms, at, why) in [
+        (TERMS, 2, Failure::Busy),
+        (TERMS, 2, Failure::WaitTimeout),
+        (no_wait.clone(), 2, Failure::WaitTimeout),
+        (TERMS, 2, Failure::BodyTimeout),
+        (TERMS, 2, Failure::WouldDeadlock),
+        (TERMS, 2, Failure::ShutDown),
+        (TERMS, 2, Failure::Other),
+    ] {
+        assert_eq!(broken(&answer(terms, at, why)), [Rule::ErrorKind], "{why:?}");
+    }
+    let inside = Terms { inside_itself: true, ..TERMS };
+    for (terms, at, why) in [
+        (no_wait, 2, Failure::Busy),
+        (TERMS, 6, Failure::WaitTimeout),
+        (TERMS, 2, Failure::Outage),
+        (inside, 1, Failure::WouldDeadlock),
+    ] {
+        assert_eq!(broken(&answer(terms, at, why)), [], "{why:?}");
+    }
+}
+
+#[test]
+fn something_is_left() {
+    let left =
+        history([(1, 1, 1, asks(&TERMS)), (2, 1, 1, fails(Failure::Outage)), (9, 0, 0, What::Left("a lock".into()))]);
+    assert_eq!(broken(&left), [Rule::NothingIsLeft]);
+}
