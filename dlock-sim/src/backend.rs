@@ -12,7 +12,7 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::plan::{Offers, Waiting};
-use crate::store::{HoldOf, Lie, Pushed, Reserve, Taken};
+use crate::store::{HoldOf, Lie, Pushed, Reserve, Taken, nanos};
 use crate::world::{Shared, World};
 
 /// A client in one process.
@@ -54,18 +54,26 @@ impl Model {
         Self { world, process, clock, profile, offers, lie }
     }
 
-    /// Asks for a lock, in the store.
-    fn take(&self, hold: HoldOf, waits: bool) -> impl FnMut(&mut World, u64) -> Answer + Send + Clone + 'static {
+    /// Asks for a lock, in the store. `waits`: until when, if it does.
+    fn take(
+        &self,
+        hold: HoldOf,
+        waits: Option<BootInstant>,
+    ) -> impl FnMut(&mut World, u64) -> Answer + Send + Clone + 'static {
         let (process, waiting) = (self.process, self.offers.waiting);
+        let waits = waits.map(|until| nanos(until.since(self.clock.now())));
         move |world, number| match world.store.acquire(hold, number, world.now) {
             Taken::Granted { token } => Answer::Granted(token),
             Taken::Guarded { left } => Answer::Guarded(left),
             // Its claim was abandoned before it came.
             Taken::Over => Answer::Contended(Duration::ZERO, News::Nothing),
             Taken::Contended { lease_left } => {
-                let news = match waiting {
-                    Waiting::Hears if waits => News::OfRelease(world.store.listen(hold.key)),
-                    Waiting::Queues if waits => News::OfGrant(world.store.enqueue(hold, process), world.now),
+                let news = match (waiting, waits) {
+                    (Waiting::Hears, Some(_)) => News::OfRelease(world.store.listen(hold.key)),
+                    (Waiting::Queues, Some(time)) => {
+                        let place_ends = world.now.saturating_add(time);
+                        News::OfGrant(world.store.enqueue(hold, process, place_ends), world.now)
+                    }
                     _ => News::Nothing,
                 };
                 world.serve(hold.key);
@@ -148,7 +156,11 @@ impl Backend for Model {
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>> {
         Box::pin(async move {
             let from = self.clock.now();
-            let answer = self.ask("acquire", self.take(hold_of(claim, 0), queue != Queue::Leave)).await?;
+            let waits = match queue {
+                Queue::Join { until, .. } => Some(until),
+                Queue::Leave => None,
+            };
+            let answer = self.ask("acquire", self.take(hold_of(claim, 0), waits)).await?;
             self.attempt(claim, from, answer)
         })
     }
@@ -244,10 +256,10 @@ impl Exchange for Model {
         &'a self,
         hold: &'a Hold,
         next: &'a Arc<Claim>,
-        _until: BootInstant,
+        until: BootInstant,
     ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
         Box::pin(async move {
-            let (from, held, mut take) = (self.clock.now(), won(hold), self.take(hold_of(next, 0), true));
+            let (from, held, mut take) = (self.clock.now(), won(hold), self.take(hold_of(next, 0), Some(until)));
             let answer =
                 self.ask("release to next", move |world, number| (release(world, held, number), take(world, number)));
             let (is_owner, answer) = answer.await?;

@@ -232,8 +232,8 @@ impl Simulation {
 
     fn end(mut self, plan: &Plan) -> History {
         let shut_down = plan.trouble.iter().any(|trouble| matches!(trouble, Trouble::ShutsDown { .. }));
-        // A shutdown leaves locks to their leases.
-        let undone = UNDONE + if shut_down { plan.ttl } else { Duration::ZERO };
+        // A shutdown leaves locks to their leases, and places in a queue to the end of their wait.
+        let undone = UNDONE + if shut_down { plan.ttl + UNDONE } else { Duration::ZERO };
         self.go_on(nanos(undone), false);
         let left = self.world.with(|world| world.store.held(world.now));
         for key in left {

@@ -87,6 +87,8 @@ struct Lock {
 struct Queued {
     hold: HoldOf,
     process: u32,
+    /// Its caller does not wait for longer.
+    ends: u64,
     news: oneshot::Sender<Pushed>,
 }
 
@@ -137,6 +139,7 @@ impl Store {
     fn lock(&mut self, key: u32, now: u64) -> &mut Lock {
         let lock = self.locks.entry(key).or_default();
         lock.holder.take_if(|holder| holder.expires <= now);
+        lock.queue.retain(|queued| queued.ends > now);
         lock
     }
 
@@ -229,12 +232,12 @@ impl Store {
     }
 
     /// Puts a claim into the queue, or tells its place another way to its news.
-    pub(crate) fn enqueue(&mut self, hold: HoldOf, process: u32) -> oneshot::Receiver<Pushed> {
+    pub(crate) fn enqueue(&mut self, hold: HoldOf, process: u32, ends: u64) -> oneshot::Receiver<Pushed> {
         let (news, receiver) = oneshot::channel();
         let queue = &mut self.locks.entry(hold.key).or_default().queue;
         match queue.iter_mut().find(|queued| queued.hold.owner == hold.owner) {
-            Some(queued) => queued.news = news,
-            None => queue.push_back(Queued { hold, process, news }),
+            Some(queued) => (queued.news, queued.ends) = (news, ends),
+            None => queue.push_back(Queued { hold, process, ends, news }),
         }
         receiver
     }

@@ -72,7 +72,7 @@ fn planted_faults_of_the_engine_are_found() {
 
 #[test]
 fn a_failing_seed_is_made_smaller_and_drawn() {
-    let (plan, rule) = found(500, |plan| plan.lied_to(Lie::GrantTakesAll)).unwrap();
+    let (plan, rule) = found(500, |plan| plan.lied_to(Lie::ReleaseTakesAll)).unwrap();
     let before = run(&plan, false);
     let smaller = run(&shrink(plan, rule), true);
     let violations = check(&smaller);
@@ -81,7 +81,7 @@ fn a_failing_seed_is_made_smaller_and_drawn() {
     let asked = |history: &dlock_sim::History| {
         history.events.iter().filter(|event| matches!(event.what, dlock_sim::What::Asks { .. })).count()
     };
-    assert!(asked(&smaller) < asked(&before) && asked(&smaller) <= 4, "{smaller}");
+    assert!(asked(&smaller) < asked(&before), "{smaller}");
     let picture = draw(&smaller, &violations);
-    assert!(picture.contains("#c22") && picture.contains("OneBeliever"), "{picture}");
+    assert!(picture.contains("#c22") && picture.contains(&violations[0].to_string()), "{picture}");
 }

@@ -125,7 +125,7 @@ mod tests {
         let unpublished = workspace.packages.iter().filter(|package| !package.is_published);
         assert_eq!(
             unpublished.map(|package| &*package.name).collect::<Vec<_>>(),
-            ["dlock-sim", "dlock-testkit", "xtask"]
+            ["dlock-testkit", "dlock-sim", "xtask"]
         );
     }
 }
