@@ -6,6 +6,7 @@
 mod consul;
 mod etcd;
 mod foreign;
+mod queues;
 mod redsync;
 mod shedlock;
 mod zookeeper;
@@ -22,6 +23,14 @@ use foreign::Seen;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 const LONG: Duration = Duration::from_secs(30);
+
+/// Another process of these tests.
+#[test]
+fn child_main() {
+    if dlock_testkit::child::role().is_some() {
+        queues::wait_for_ever();
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redsync_and_ours_take_turns_on_one_server_and_lose_no_count() {
