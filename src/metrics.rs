@@ -134,8 +134,9 @@ impl Metrics {
     fn chain(&self, name: &str) -> &Chain<OfLock> {
         let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
         let (words, rest) = name.as_bytes().as_chunks();
-        let hash = words.iter().fold(0, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-        let hash = rest.iter().fold(hash, |hash, byte| mix(hash, u64::from(*byte)));
+        let rest = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        let hash = words.iter().fold(rest, |hash, word| mix(hash, u64::from_le_bytes(*word)));
+        let hash = mix(hash, 0);
         &self.locks[(hash >> 32) as usize % CHAINS]
     }
 

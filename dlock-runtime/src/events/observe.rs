@@ -100,26 +100,36 @@ impl Events {
 
     /// Sends an event on the caller's thread.
     pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
-        if DEFERRED.try_with(|deferred| deferred.keep(self, Told::Lock(label.clone(), event.clone()))).is_ok() {
-            return;
+        if !self.is_sent_elsewhere(|| Told::Lock(label.clone(), event.clone())) {
+            caught(|| self.trace(label, event));
+            self.each(|observer| observer.on_event(label, event));
         }
-        if is_ours() {
-            return self.send(label, event.clone());
+    }
+
+    /// Sends an event that the log does not have, on the caller's thread.
+    pub(crate) fn tell_observers(self: &Arc<Self>, label: &Label, event: &Event) {
+        if self.has_observers() && !self.is_sent_elsewhere(|| Told::Lock(label.clone(), event.clone())) {
+            self.each(|observer| observer.on_event(label, event));
         }
-        caught(|| self.trace(label, event));
-        self.each(|observer| observer.on_event(label, event));
     }
 
     /// Sends an event of a store, which the log does not have.
     pub(crate) fn tell_of_store(self: &Arc<Self>, store: &StoreLabel, event: &StoreEvent) {
-        if !self.has_observers() {
-            return;
+        if self.has_observers() && !self.is_sent_elsewhere(|| Told::Store(store.clone(), event.clone())) {
+            self.each(|observer| observer.on_store_event(store, event));
         }
-        let told = || Told::Store(store.clone(), event.clone());
+    }
+
+    /// Keeps an event for a caller that sleeps now, or hands an event of our own thread to the observers' thread.
+    fn is_sent_elsewhere(self: &Arc<Self>, told: impl Fn() -> Told) -> bool {
         if DEFERRED.try_with(|deferred| deferred.keep(self, told())).is_ok() {
-            return;
+            return true;
         }
-        if is_ours() { self.put(told()) } else { self.each(|observer| observer.on_store_event(store, event)) }
+        let is_ours = is_ours();
+        if is_ours {
+            self.put(told());
+        }
+        is_ours
     }
 
     fn tell_again(self: &Arc<Self>, told: &Told) {
@@ -139,13 +149,6 @@ impl Events {
 
     pub(crate) fn now(&self) -> BootInstant {
         self.clock.now()
-    }
-
-    /// Sends an event that the log does not have, on the caller's thread.
-    pub(crate) fn tell_observers(self: &Arc<Self>, label: &Label, event: &Event) {
-        if self.has_observers() {
-            self.tell(label, event);
-        }
     }
 
     /// Sends an event of a caller that may sleep for ever after it.

@@ -77,13 +77,15 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
         }
         _ => outcome,
     };
-    // Before the store is asked for the cause.
-    let lease_has_ended = lease_has_ended(tenure);
     let (outcome, cause) = match outcome {
-        ReleaseOutcome::NotOwner => match Box::pin(cause_of_loss(tenure)).await {
-            LossCause::Store if lease_has_ended && was_held => (ReleaseOutcome::Unknown, None),
-            cause => (outcome, Some(cause)),
-        },
+        ReleaseOutcome::NotOwner => {
+            // Before the store is asked for the cause.
+            let lease_has_ended = lease_has_ended(tenure);
+            match Box::pin(cause_of_loss(tenure)).await {
+                LossCause::Store if lease_has_ended && was_held => (ReleaseOutcome::Unknown, None),
+                cause => (outcome, Some(cause)),
+            }
+        }
         ReleaseOutcome::Unconfirmed => (outcome, Some(LossCause::Unconfirmed)),
         _ => (outcome, None),
     };
