@@ -69,7 +69,7 @@ pub(super) enum TurnState {
     Waits,
     /// It holds the lock.
     Holds,
-    /// The release of its hold is on its way.
+    /// The release of its hold is on its way, or that of another hold, which asks for this caller.
     Releases,
     /// It is gone. The turn is kept until its leftovers in the store are gone too.
     Leaves,

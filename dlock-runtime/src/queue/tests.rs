@@ -22,6 +22,10 @@ fn request(max: usize) -> TurnRequest {
 
 const NOW: BootInstant = BootInstant::from_nanos(0);
 
+fn seconds(seconds: u64) -> BootInstant {
+    BootInstant::from_nanos(seconds * 1_000_000_000)
+}
+
 /// All calls of a test are made at one time: nobody is overdue.
 fn join(queue: &Arc<LocalQueue>, key: &LockKey, request: TurnRequest) -> Joined {
     queue.join(key, request, || NOW)
@@ -209,9 +213,47 @@ fn a_waiter_that_was_passed_over_and_is_gone_leaves_no_queue() {
     let first = turn(&queue, &key);
     let second = behind(&queue, &key);
     drop(first);
-    let late = |seconds: u64| BootInstant::from_nanos(seconds * 1_000_000_000);
-    drop(queue.pass_over(&key, late(1)));
-    drop(queue.pass_over(&key, late(4)));
+    drop(queue.pass_over(&key, seconds(1)));
+    drop(queue.pass_over(&key, seconds(4)));
     drop(second);
+    assert_eq!(queue.len(), 0);
+}
+
+/// A caller with the turn that leaves it to the release of a hold, which asks for the caller. Its claim has never left this process:
+/// an abandon of it would come after the attempt that the caller makes next, and free the lock that it has won.
+fn asked_for(queue: &Arc<LocalQueue>, key: &LockKey) -> (Turn, Waiting, Next) {
+    let mut first = turn(queue, key);
+    first.begin_hold(LocalHold { sole_thread: None, serves: Some(ServedRuntime(None)), is_releasing: false });
+    let served = TurnRequest { release_asks_until: Some(BootInstant::NEVER), ..request(10) };
+    let Joined::Behind(second) = join(queue, key, served) else { panic!("it asks beside the release") };
+    let release = first.next().unwrap();
+    (first, second, release)
+}
+
+#[test]
+fn a_release_that_asks_for_the_next_caller_for_too_long_loses_the_turn_to_that_caller() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let (first, mut second, release) = asked_for(&queue, &key);
+    for at in [1, 20] {
+        assert!(queue.pass_over(&key, seconds(at)).claims.is_empty());
+    }
+    let second = (&mut second).now_or_never().expect("it may ask for itself").unwrap();
+    assert!(!release.turn.answered());
+    drop((release, first, second));
+    assert_eq!(queue.len(), 0);
+}
+
+/// The bound of the request does not hold for the undo of the request.
+#[test]
+fn a_release_that_undoes_what_it_has_asked_for_keeps_the_turn() {
+    let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
+    let (first, mut second, release) = asked_for(&queue, &key);
+    drop(queue.pass_over(&key, seconds(1)));
+    let left = release.turn.left();
+    assert!(queue.pass_over(&key, seconds(20)).claims.is_empty());
+    assert!((&mut second).now_or_never().is_none());
+    drop(left);
+    let second = (&mut second).now_or_never().expect("the undo has ended").unwrap();
+    drop((first, second));
     assert_eq!(queue.len(), 0);
 }

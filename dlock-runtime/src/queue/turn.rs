@@ -79,8 +79,10 @@ impl Turn {
     pub(crate) fn leave(&self) {
         if self.state == State::Asks {
             self.queue.with(&self.key, |key_queue| {
-                let owner = key_queue.owner(self.id);
-                owner.into_iter().for_each(|owner| (owner.state, owner.sole_thread) = (TurnState::Leaves, None));
+                if let Some(owner) = key_queue.owner(self.id) {
+                    // The bound of the request does not count for its undo.
+                    (owner.state, owner.sole_thread, owner.acts_by) = (TurnState::Leaves, None, None);
+                }
             });
         }
     }
@@ -273,7 +275,8 @@ impl LocalQueue {
         let claim = request.claim.clone();
         *last_turn += 1;
         key_queue.give_turn(*last_turn, request);
-        key_queue.set_state(TurnState::Asks);
+        // The release asks under an owner of its own, which it undoes by itself. The waiter's claim has not left the process.
+        key_queue.set_state(TurnState::Releases);
         Some(Next { turn: Turn::new(self, key, *last_turn, None), ticket, claim, wait_ends })
     }
 }
