@@ -50,7 +50,7 @@ async fn ordered(shared: &Arc<Shared>, parts: &Parts, body: Body) -> Result<Resp
     if order.why.trim().is_empty() {
         return Err(bad("say why: the holder reads it in its error"));
     }
-    // Some stores have locks under plain names, as other tools write them.
+    // Some stores have locks under plain names, as foreign clients write them.
     let key = LockKey::from_stored(&order.name).map_or_else(|| Key::rendered(&order.name), |name| Key::from(&name));
     let lock = || {
         let lock = shared.registry.lock(key.clone());

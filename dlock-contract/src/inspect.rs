@@ -59,7 +59,7 @@ impl FromStr for HoldId {
 pub struct Holder {
     /// Host, process, site, and since when.
     pub note: Note,
-    /// For [`Inspect::break_hold`]. `None` for another tool's lock, and for a key that is kept after its hold's end.
+    /// For [`Inspect::break_hold`]. `None` for a foreign client's lock, and for a key that is kept after its hold's end.
     pub id: Option<HoldId>,
     /// The fencing token, where the store keeps it beside the lock.
     pub token: Option<u64>,
@@ -83,7 +83,7 @@ impl Holder {
         self
     }
 
-    /// Another tool's hold. What that tool wrote may be a secret that frees the lock.
+    /// A foreign client's hold. What that client wrote may be a secret that frees the lock.
     #[must_use]
     pub fn another_tool(lease_left: Option<Duration>) -> Self {
         Self::new(Note::from_stored(Note::ANOTHER_TOOL)).with(|holder| holder.lease_left = lease_left)

@@ -82,7 +82,7 @@ impl Note {
         self.field("x=")
     }
 
-    /// The host and the process, `web-3:4711`. What another tool wrote is shown as it is.
+    /// The host and the process, `web-3:4711`. What a foreign client wrote is shown as it is.
     #[must_use]
     pub fn place(&self) -> String {
         match (self.host(), self.pid()) {

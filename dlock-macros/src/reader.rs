@@ -80,7 +80,7 @@ impl Reader<'_> {
             self.meant.extend(meant);
             self.mention(meant, value.as_ref());
             if let Some(meant) = meant {
-                self.is_there(meant, &name);
+                self.mark_present(meant, &name);
             }
             return Err(syn::Error::new(name.span(), self.unknown(&word, meant)));
         };
@@ -119,7 +119,7 @@ impl Reader<'_> {
     }
 
     /// A misspelt option counts as given: options that do not fit to it are reported at once, and it is not missing.
-    fn is_there(&mut self, option: &'static str, name: &Ident) {
+    fn mark_present(&mut self, option: &'static str, name: &Ident) {
         let row = self.spec.table.iter().find(|row| row.name == option);
         if let Some(row) = row.filter(|row| !self.seen.contains(&row.name)) {
             let location = Location { word: row.name, tokens: name.to_token_stream(), order: self.seen.len() };

@@ -19,7 +19,7 @@ use super::names::{EPOCHS, LockRange};
 
 /// The most transactions that leave together. The server's bound, 128 operations by default, is for a transaction and what
 /// is inside of it: with this many together, each of them may have 64 operations.
-const MOST: usize = 64;
+const MAX_BATCH: usize = 64;
 
 /// The way to the server that the tasks of one runtime share.
 pub(super) struct Combiner {
@@ -132,7 +132,7 @@ impl Combiner {
         let (reply, answer) = oneshot::channel();
         next.push(Joined { scope, txn, reply });
         let is_first = next.len() == 1;
-        let full = (next.len() == MOST).then(|| std::mem::take(&mut *next));
+        let full = (next.len() == MAX_BATCH).then(|| std::mem::take(&mut *next));
         // A runtime that is shutting down drops a task at once, and with it the batch, which needs the mutex.
         drop(next);
         // Tasks, because the caller may be dropped, and the others want their answers.

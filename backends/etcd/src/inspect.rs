@@ -31,7 +31,7 @@ struct HolderKey {
 }
 
 impl HolderKey {
-    /// The hold's id. `None` if another tool holds the lock, or if the key is kept after its hold's end.
+    /// The hold's id. `None` if a foreign client holds the lock, or if the key is kept after its hold's end.
     fn id(&self, range: &LockRange) -> Option<HoldId> {
         let lease = lease_of(range.read(self.key.key()).1)?;
         let (id, _) = read_value(self.key.value())?;
@@ -124,7 +124,7 @@ pub(super) fn note_of(range: &LockRange, key: &KeyValue) -> Note {
 }
 
 impl Inspect for Etcd {
-    /// With literal names this lists the locks of other tools too. They have no namespace, so the prefix is that of the
+    /// With literal names this lists the locks of foreign clients too. They have no namespace, so the prefix is that of the
     /// plain name.
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
         Box::pin(async move {

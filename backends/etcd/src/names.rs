@@ -5,7 +5,7 @@
 //!
 //! | lock mode | key below `<lock>/` |
 //! | --- | --- |
-//! | exclusive | `<lease>-<number>`; other tools' keys count as exclusive |
+//! | exclusive | `<lease>-<number>`; foreign clients' keys count as exclusive |
 //! | read, write | `~rw-r-<lease>-<number>`, `~rw-w-<lease>-<number>` |
 //! | permits | `~p<limit>-<lease>-<number>`, and for each holder `~p<limit>.<slot>`, whose value is `<lease>-<number> <hold id>` |
 //!
@@ -28,7 +28,7 @@ pub(super) const EPOCHS: &str = "dl1-epoch/";
 pub(super) enum Layout {
     /// dlock's own names. The keys of one lock are never among the keys of another.
     Own,
-    /// The plain text of the key, as other tools write it.
+    /// The plain text of the key, as foreign clients write it.
     Literal,
 }
 
@@ -92,7 +92,7 @@ pub(super) struct LockRange {
 /// The kinds of keys in a lock's range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyKind {
-    /// A contender for the exclusive lock, or another tool's key.
+    /// A contender for the exclusive lock, or a foreign client's key.
     Exclusive,
     Read,
     Write,
@@ -184,7 +184,7 @@ fn kind_of(own: &str) -> (KeyKind, &str) {
     (KeyKind::Exclusive, own)
 }
 
-/// The lease in the name of a key that dlock wrote. Other tools' keys end in a lease alone, as those of Go's `Mutex`, or
+/// The lease in the name of a key that dlock wrote. Foreign clients' keys end in a lease alone, as those of Go's `Mutex`, or
 /// in other words.
 pub(super) fn lease_of(place: &str) -> Option<i64> {
     let (lease, number) = place.split_once('-')?;
@@ -249,7 +249,7 @@ mod tests {
                 }
             }
         }
-        // Another tool's key.
+        // A foreign client's key.
         let foreign = format!("{}694d8f1e2a3b4c5d", range.prefix()).into_bytes();
         for asked in MODES {
             assert_eq!(

@@ -253,7 +253,7 @@ fn profile(shortest: Duration, layout: Layout) -> Profile {
         etcd.expires_alone = false;
         etcd.fencing = Fencing::Monotonic;
         etcd.fair = true;
-        // The other tools know exclusive locks only.
+        // Foreign clients know exclusive locks only.
         etcd.read_write = layout == Layout::Own;
         etcd.permits = layout == Layout::Own;
         etcd.any_key = layout == Layout::Own;

@@ -4,7 +4,7 @@
 //! compare-and-delete. A caller that finds the lock taken may join a wait queue in the server. A release hands the lock to
 //! the first waiter and pushes the news to its process.
 //!
-//! The value of an exclusive lock is one string with a lease, under the lock's own name: other tools see it, and theirs
+//! The value of an exclusive lock is one string with a lease, under the lock's own name: foreign clients see it, and theirs
 //! keep ours out. Readers, writers and permits have each a lease of its own by the server's clock, in keys beside a
 //! marker that stands under the name for as long as the last of them; one script lets them in, in the order of their
 //! wait queue. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
@@ -13,7 +13,7 @@
 //! Folders, from the bottom to the top: `layout`, `scripts`, `reply`, `url`, `socket`, `quarantine`, `cluster`, `topology`,
 //! `combine`, `queue`, `connections`, `push`, `lock`, `literal` and `redisson`.
 //!
-//! Two more layouts are for servers that are shared with other tools' locks: [`Literal`], and `Redisson` with the
+//! Two more layouts are for servers that are shared with foreign clients' locks: [`Literal`], and `Redisson` with the
 //! feature `redisson`.
 //!
 //! If the server loses its data (a restart without its file, a failover to a replica that lags, `FLUSHALL`), it loses locks

@@ -45,7 +45,7 @@ impl Link {
         let votes = sent >= self.votes_from;
         if votes {
             self.announced
-                .is_over(&self.node, "a Redlock node votes again: the locks that it may have lost have ended");
+                .announce_end(&self.node, "a Redlock node votes again: the locks that it may have lost have ended");
         }
         votes
     }

@@ -35,7 +35,7 @@ pub(super) const FORM: UrlForm = UrlForm::new(
 pub(super) struct Nodes {
     pub(super) targets: Vec<Target>,
     pub(super) max_ttl: Duration,
-    /// Whether locks have the literal names that other tools use.
+    /// Whether locks have the literal names that foreign clients use.
     pub(super) is_literal: bool,
 }
 

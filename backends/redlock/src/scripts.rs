@@ -22,7 +22,7 @@ fence=function()
 end
 ";
 
-/// With [`CLOCK`]: whatever ends by itself is a lock, also one of another tool under a name of ours.
+/// With [`CLOCK`]: whatever ends by itself is a lock, also one of a foreign client under a name of ours.
 const ANY_LEASE: &str = r"
 local judge=taken
 taken=function(l,v)

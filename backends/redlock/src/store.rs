@@ -41,7 +41,7 @@ impl Redlock {
     /// User, password and database are the same for all nodes. `max_ttl` is the longest ttl that any program uses on
     /// these nodes, and must be the same for all; it is how long a node stays without a vote after a restart.
     /// `eviction=allow` accepts servers that may evict locks when their memory is full; `keys=literal` shares locks with
-    /// other tools, under the [names](dlock_contract::LockKey::literal) that they write.
+    /// foreign clients, under the [names](dlock_contract::LockKey::literal) that they write.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) for a URL that cannot be used, an even number of

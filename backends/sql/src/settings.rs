@@ -19,11 +19,11 @@ pub struct Settings {
     pub sweep_every: Duration,
     /// After how long the row of an unused key is deleted.
     pub sweep_after: Duration,
-    /// Whether named locks have the names that other programs use.
+    /// Whether named locks have the names that foreign clients use.
     pub is_literal: bool,
 }
 
-/// The option of a URL for names that other programs use.
+/// The option of a URL for names that foreign clients use.
 pub const KEYS: OptionRow = OptionRow::one_of("keys", &["literal"]);
 
 /// The options of a URL for [`Settings`].
@@ -86,7 +86,7 @@ impl Settings {
         }
     }
 
-    /// The same for row locks, whose names are never those of other programs. A table of the user's own has literal keys.
+    /// The same for row locks, whose names are never those of foreign clients. A table of the user's own has literal keys.
     ///
     /// # Errors
     /// For a value that cannot be.

@@ -66,7 +66,7 @@ pub fn way_name(key: &LockKey) -> String {
 
 impl Ways {
     /// Locks of this way. `place` is all else that decides which lock a key is: a table of the user's, by its full name in the
-    /// server, or the names of other programs. Nothing: dlock's own.
+    /// server, or the names of foreign clients. Nothing: dlock's own.
     #[must_use]
     pub fn new(way: Way, place: &str) -> Self {
         let mut word = way.word().to_owned();

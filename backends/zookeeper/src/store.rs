@@ -65,7 +65,7 @@ fn profile(leases: &Leases, literal: bool) -> Profile {
         zookeeper.fencing = Fencing::Monotonic;
         zookeeper.fair = true;
         zookeeper.read_write = true;
-        // Other tools store their permits differently.
+        // Foreign clients store their permits differently.
         zookeeper.permits = !literal;
         zookeeper.wake = WakeStyle::Grant;
         // Half a tick is added to the ttl, a member may report a session to the leader half a tick late, and the leader ends

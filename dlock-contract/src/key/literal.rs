@@ -1,4 +1,4 @@
-//! Keys as other tools write them: the plain text, for locks that are shared with programs that know nothing of dlock.
+//! Keys as foreign clients write them: the plain text, for locks that are shared with programs that know nothing of dlock.
 //!
 //! Our own form keeps every two keys apart by marks and escapes. The plain text has none, so it is given only where it
 //! can be read in one way.
@@ -13,7 +13,7 @@ use crate::key::LockKey;
 const SEPARATORS: [char; 8] = [':', '/', '|', '#', ',', ';', '{', '}'];
 
 impl LockKey {
-    /// The lock's name as other tools write it: the text with its values, without namespace, marks and escapes. The key
+    /// The lock's name as foreign clients write it: the text with its values, without namespace, marks and escapes. The key
     /// `stock:<id>` with the id 42 is `stock:42`, in every namespace. A name that is literal already stays as it is.
     ///
     /// ```
@@ -87,7 +87,7 @@ fn without_marks(encoded: &str) -> std::result::Result<String, &'static str> {
     Ok(name)
 }
 
-/// Refuses names that other tools could not use, or would read as something else.
+/// Refuses names that foreign clients could not use, or would read as something else.
 fn check_name(name: String) -> std::result::Result<String, &'static str> {
     if name.is_empty() {
         return Err("the name is empty");

@@ -104,7 +104,7 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
         });
     let answer = first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
     let is_granted = answer.as_ref().map(|answer| matches!(answer, Together::Acquired(_)));
-    store.findings.was_asked(ttl, is_granted);
+    store.findings.note_answer(ttl, is_granted);
     answer
 }
 

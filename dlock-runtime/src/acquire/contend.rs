@@ -145,7 +145,7 @@ impl Acquisition {
             let has_news = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
                 Ok(Some(Signal::Granted(hold))) => {
                     self.way = GrantWay::Queue;
-                    self.store.findings.was_asked(self.claim.ttl, Ok(true));
+                    self.store.findings.note_answer(self.claim.ttl, Ok(true));
                     match self.accept(hold).await {
                         Some(hold) => return Ok(hold),
                         None => false,
@@ -269,7 +269,7 @@ impl Acquisition {
             .ask(Operation::Acquire, bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
         let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
         let is_granted = answer.as_ref().map(|answer| matches!(answer, Attempt::Acquired(_)));
-        self.store.findings.was_asked(self.claim.ttl, is_granted);
+        self.store.findings.note_answer(self.claim.ttl, is_granted);
         // A request that never left this process leaves nothing to undo.
         self.must_abandon = had_to_abandon || answer.as_ref().err().is_none_or(Error::may_have_left);
         Ok(answer)

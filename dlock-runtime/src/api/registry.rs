@@ -181,7 +181,7 @@ impl Registry {
             })
         });
         let answer = asking.await;
-        store.findings.was_ready(&answer);
+        store.findings.note_health(&answer);
         answer.map_err(named)
     }
 

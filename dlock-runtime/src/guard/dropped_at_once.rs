@@ -27,7 +27,7 @@ impl Use {
         self.set(Some(Instant::now()));
     }
 
-    pub(super) fn is_used(&self) {
+    pub(super) fn note_use(&self) {
         self.set(None);
     }
 

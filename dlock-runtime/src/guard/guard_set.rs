@@ -168,7 +168,7 @@ impl Guards {
 
     /// The work that is left is not made final. That of a joined hold is the enclosing call's, which may go on.
     fn ended_badly(&self) {
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.is_undone());
+        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_undone());
     }
 
     pub(crate) fn innermost(&self) -> &Arc<Tenure> {

@@ -203,7 +203,7 @@ impl Deref for Guard {
 
     fn deref(&self) -> &Held {
         #[cfg(debug_assertions)]
-        self.use_seen.is_used();
+        self.use_seen.note_use();
         &self.held
     }
 }

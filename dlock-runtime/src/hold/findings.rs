@@ -33,7 +33,7 @@ struct RefusedTtl {
 
 impl Findings {
     /// The store was asked whether it takes locks. What a retry can mend is no finding.
-    pub(crate) fn was_ready(&self, answer: &Result<Health>) {
+    pub(crate) fn note_health(&self, answer: &Result<Health>) {
         match answer {
             Ok(_) => self.found().not_ready = None,
             Err(error) if !error.is_retryable() => self.found().not_ready = Some(error.again()),
@@ -42,7 +42,7 @@ impl Findings {
     }
 
     /// The store was asked for locks with this ttl: whether it has granted one.
-    pub(crate) fn was_asked(&self, ttl: Duration, answer: std::result::Result<bool, &Error>) {
+    pub(crate) fn note_answer(&self, ttl: Duration, answer: std::result::Result<bool, &Error>) {
         match answer {
             Err(error) => {
                 if let ErrorKind::TtlOutOfRange { min, max } = *error.kind() {
@@ -97,32 +97,32 @@ mod tests {
     fn a_ttl_that_the_store_refuses_is_refused_until_it_is_granted() {
         let findings = Findings::default();
         findings.check(Some(20 * SECOND)).unwrap();
-        findings.was_asked(20 * SECOND, Err(&refusal()));
+        findings.note_answer(20 * SECOND, Err(&refusal()));
         // The server grants less than it said.
-        findings.was_asked(8 * SECOND, Err(&refusal()));
+        findings.note_answer(8 * SECOND, Err(&refusal()));
         for ttl in [8, 10, 20] {
             let error = findings.check(Some(ttl * SECOND)).unwrap_err();
             assert!(error.to_string().contains("too long for this server"), "{error}");
         }
         findings.check(Some(2 * SECOND)).unwrap();
         findings.check(None).unwrap();
-        findings.was_asked(2 * SECOND, Ok(true));
-        findings.was_asked(20 * SECOND, Ok(false));
+        findings.note_answer(2 * SECOND, Ok(true));
+        findings.note_answer(20 * SECOND, Ok(false));
         findings.check(Some(20 * SECOND)).unwrap_err();
-        findings.was_asked(20 * SECOND, Ok(true));
+        findings.note_answer(20 * SECOND, Ok(true));
         findings.check(Some(20 * SECOND)).unwrap();
     }
 
     #[test]
     fn a_store_that_is_not_ready_stays_so_until_it_is_asked_again() {
         let findings = Findings::default();
-        findings.was_ready(&Err(Error::outage("down")));
+        findings.note_health(&Err(Error::outage("down")));
         findings.check(None).unwrap();
-        findings.was_ready(&Err(Error::new(ErrorKind::SchemaMismatch, "no unique index")));
-        findings.was_ready(&Err(Error::outage("down")));
+        findings.note_health(&Err(Error::new(ErrorKind::SchemaMismatch, "no unique index")));
+        findings.note_health(&Err(Error::outage("down")));
         let error = findings.check(None).unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::SchemaMismatch);
-        findings.was_ready(&Ok(Health::new()));
+        findings.note_health(&Ok(Health::new()));
         findings.check(None).unwrap();
     }
 }

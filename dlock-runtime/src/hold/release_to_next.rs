@@ -79,7 +79,7 @@ impl ReleaseToNext {
             });
         let answered = request.await;
         let is_granted = answered.as_ref().map(|(_, next)| matches!(next, Some(Attempt::Acquired(_))));
-        self.tenure.store.findings.was_asked(self.claim.ttl, is_granted);
+        self.tenure.store.findings.note_answer(self.claim.ttl, is_granted);
         let (released, answer) = answered?;
         let tenure = self.tenure.clone();
         self.deliver(answer);

@@ -36,7 +36,7 @@ impl RenewalSchedule<Tenure> {
         if is_new {
             watch.run(background()?.run(listen(self.clock.clone(), Arc::downgrade(&watch), ended)));
         }
-        tenure.is_watched_by(watch);
+        tenure.note_watch(watch);
         Ok(())
     }
 }

@@ -285,7 +285,7 @@ impl Tenure {
     }
 
     /// Its work is not made final, however the body ended.
-    pub(crate) fn is_undone(&self) {
+    pub(crate) fn note_undone(&self) {
         self.body.store(BODY_FAILED, Ordering::Release);
     }
 

@@ -56,7 +56,7 @@ impl Shared {
                 TryResult::Won { token, slot } => return self.won(claim, &state, session.as_ref(), token, slot),
                 TryResult::Held { awaited, index, by } if waits => {
                     self.turns.refused(&claim.key);
-                    // Other tools have their session when the lock becomes free. Without one, a waiter would always be late.
+                    // Foreign clients have their session when the lock becomes free. Without one, a waiter would always be late.
                     if self.http.settings().literal {
                         self.live_session_id(&claim, &mut session, false).await?;
                     } else if state.is_passed_over.swap(false, Ordering::Relaxed) {
@@ -133,7 +133,7 @@ impl Shared {
         };
         match self.take(claim, name, seen.found.as_ref(), (ExpectedCount::None, mark), session).await? {
             TakeResult::Wanted => Ok(TryResult::GivesWay { index: seen.index }),
-            // There is a count of permits for this key, or another tool's lock has the name of that count.
+            // There is a count of permits for this key, or a foreign client's lock has the name of that count.
             TakeResult::Counted => {
                 let permits = Permits::of(name, &kv::read_all(&self.http, &name.below, None).await?.found);
                 permits.check_none(name)?;
@@ -168,7 +168,7 @@ impl Shared {
         let mut ops = vec![Op::unchanged(&name.lock, index), Op::lock(&name.lock, &session_id, LOCK, &hold_value)];
         match counter {
             ExpectedCount::None => ops.push(Op::unchanged(&name.semaphore, 0)),
-            // Other tools expect that a count without holders stays.
+            // Foreign clients expect that a count without holders stays.
             ExpectedCount::Unused(index) if self.http.settings().literal => {
                 ops.push(Op::unchanged(&name.semaphore, index))
             }
@@ -262,7 +262,7 @@ enum ExpectedCount {
     None,
     /// Nobody has a permit. The count was last changed at this index.
     Unused(u64),
-    /// Another tool's lock has its name.
+    /// A foreign client's lock has its name.
     Foreign,
 }
 

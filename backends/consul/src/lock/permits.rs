@@ -15,7 +15,7 @@ use crate::lock::wait::Awaited;
 
 /// The permits of a lock, as one read shows them.
 pub(crate) struct Permits {
-    /// The entry under the name of the count: the count, or another tool's lock.
+    /// The entry under the name of the count: the count, or a foreign client's lock.
     pub(crate) counter: Option<Entry>,
     /// The index at which this entry was last changed; zero if there is none.
     pub(crate) index: u64,
@@ -41,7 +41,7 @@ impl Permits {
         Self { index, living: living.collect(), count, counter }
     }
 
-    /// Whether another tool's lock has the name of the count.
+    /// Whether a foreign client's lock has the name of the count.
     pub(crate) fn is_foreign(&self) -> bool {
         self.counter.as_ref().is_some_and(|counter| counter.flags != SEMAPHORE)
     }
@@ -63,7 +63,7 @@ impl Permits {
         (0..).find(|slot| !taken.contains(slot)).unwrap_or(u32::MAX)
     }
 
-    /// The number of permits that a claim must have. `None`: any. For other tools a count without holders keeps its limit.
+    /// The number of permits that a claim must have. `None`: any. For foreign clients a count without holders keeps its limit.
     fn limit(&self, keeps_count: bool) -> Option<u32> {
         self.count.as_ref().map(|count| count.limit).filter(|_| keeps_count || !self.living.is_empty())
     }
@@ -109,7 +109,7 @@ impl Shared {
             return Ok(if lives { TryResult::Won { token: entry.modify_index, slot } } else { TryResult::Retry });
         }
         if permits.living.len() >= limit as usize {
-            // The oldest holder, of those with a note if there are any. Holders of another tool have none.
+            // The oldest holder, of those with a note if there are any. Holders of a foreign client have none.
             let oldest = permits
                 .living
                 .values()
@@ -159,7 +159,7 @@ impl Shared {
             if !only_the_lock || lock_index != 0 {
                 return Ok(TryResult::Retry);
             }
-            // Another tool keeps the key of its lock when it frees the lock.
+            // A foreign client keeps the key of its lock when it frees the lock.
             let Some(entry) = kv::read(&self.http, &name.lock, None).await?.found else { return Ok(TryResult::Retry) };
             if entry.session.is_some() {
                 return Err(other_mode(name));

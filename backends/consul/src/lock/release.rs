@@ -117,7 +117,7 @@ impl Shared {
 
     async fn free_lock(&self, name: &Name, session_id: &str) -> Result<Released> {
         let is_held = Op::held(&name.lock, session_id);
-        // Other tools keep the key of a free lock, and may count its acquisitions.
+        // Foreign clients keep the key of a free lock, and may count its acquisitions.
         let end = if self.http.settings().literal {
             Op::unlock(&name.lock, session_id, LOCK)
         } else {

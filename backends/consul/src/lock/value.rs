@@ -34,7 +34,7 @@ impl HoldValue {
         format!("dlock {} {slot} {}", self.id, self.note.as_str())
     }
 
-    /// Reads a value. `None`: another tool has written it.
+    /// Reads a value. `None`: a foreign client has written it.
     pub(crate) fn read(text: &str) -> Option<Self> {
         let mut parts = text.strip_prefix("dlock ")?.splitn(3, ' ');
         let id = parts.next()?.parse().ok()?;

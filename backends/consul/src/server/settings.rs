@@ -51,7 +51,7 @@ pub(crate) struct Settings {
     pub(crate) tls_name: Option<String>,
     /// Datacenter, namespace and partition, which are parameters of every request.
     pub(crate) scope: Vec<(&'static str, String)>,
-    /// Whether locks have the names that other tools write.
+    /// Whether locks have the names that foreign clients write.
     pub(crate) literal: bool,
     pub(crate) lock_delay: Duration,
     /// The health checks that end a session.

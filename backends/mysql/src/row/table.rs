@@ -9,7 +9,7 @@ use crate::server::fault::fault;
 
 /// The words of the server's catalogue about a column. An index of a part of the column, or of more columns, makes no row the only
 /// one of its key. Each view has `{schema}` and `{name}` as constants, or MariaDB opens every table of the server.
-const LOOK: &str = "\
+const COLUMN_QUERY: &str = "\
     SELECT CAST(CONCAT(t.table_schema, '.', t.table_name, '.', c.column_name) AS CHAR), CAST(LOWER(c.data_type) AS CHAR), CAST(COALESCE(t.engine, '') AS CHAR), CAST(EXISTS ( \
         SELECT 1 FROM information_schema.statistics s \
         WHERE s.table_schema = {schema} AND s.table_name = {name} AND s.column_name = c.column_name \
@@ -65,7 +65,7 @@ pub(super) async fn kind_of(conn: &mut MySqlConnection, table: &RowTable) -> Res
 
 fn look(table: &RowTable) -> String {
     let schema = table.schema.as_ref().map_or("DATABASE()".to_owned(), |schema| format!("'{schema}'"));
-    let named = LOOK.replace("{schema}", &schema).replace("{name}", &format!("'{}'", table.name));
+    let named = COLUMN_QUERY.replace("{schema}", &schema).replace("{name}", &format!("'{}'", table.name));
     named.replace("{column}", &format!("'{}'", table.column))
 }
 

@@ -9,7 +9,7 @@ use crate::server::fault::fault;
 
 /// The words of the server's catalogue about a column. An index of more columns, of some rows or of an expression makes no row the only
 /// one of its key.
-const LOOK: &str = "\
+const COLUMN_QUERY: &str = "\
     SELECT c.relnamespace::regnamespace || '.' || c.relname, format_type(a.atttypid, -1), c.relkind::text, EXISTS ( \
         SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indpred IS NULL \
             AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum) \
@@ -25,7 +25,7 @@ pub(super) async fn kind_of(conn: &mut PgConnection, table: &RowTable) -> Result
         return Ok((RowKind::Name, String::new()));
     }
     let (name, column) = (&table.name, &table.column);
-    let asked = sqlx::query(LOOK).bind(quoted(table)).bind(column.as_str()).fetch_optional(&mut *conn);
+    let asked = sqlx::query(COLUMN_QUERY).bind(quoted(table)).bind(column.as_str()).fetch_optional(&mut *conn);
     let Some(row) = asked.await.map_err(fault)? else {
         return Err(unfit(format!("there is no table `{name}` with a column `{column}` that this account may see")));
     };

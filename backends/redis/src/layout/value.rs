@@ -57,7 +57,7 @@ pub(crate) fn owner_of(value: &[u8]) -> Option<Owner> {
     Some(Owner::from_bytes(bytes))
 }
 
-/// Whether the value is a lock of dlock's. All its notes begin so; another tool's value may begin with digits and a
+/// Whether the value is a lock of dlock's. All its notes begin so; a foreign client's value may begin with digits and a
 /// blank too.
 pub fn is_ours(value: &[u8]) -> bool {
     owner_of(value).is_some() && value.get(33..).is_some_and(|note| note.starts_with(b"h="))

@@ -1,4 +1,4 @@
-//! Inspection under literal names: other tools' locks are listed too.
+//! Inspection under literal names: foreign clients' locks are listed too.
 
 use dlock_contract::{BreakRecord, Hold, HoldId, Inspect, Listing, LockKey, Note, Page, Result};
 use futures::future::BoxFuture;
@@ -7,7 +7,7 @@ use crate::literal::store::Literal;
 use crate::lock::inspect::{listed_key, lock_pattern};
 
 impl Inspect for Literal {
-    /// Other tools' locks too. Literal names have no namespace: the prefix is that of the plain name, and every string of
+    /// Foreign clients' locks too. Literal names have no namespace: the prefix is that of the plain name, and every string of
     /// the database with such a name is looked at.
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
         Box::pin(async move {

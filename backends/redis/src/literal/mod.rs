@@ -1,4 +1,4 @@
-//! `keys=literal`: locks under the names that other tools write.
+//! `keys=literal`: locks under the names that foreign clients write.
 
 pub(crate) mod backend;
 pub(crate) mod inspect;

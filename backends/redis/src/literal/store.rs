@@ -1,4 +1,4 @@
-//! `keys=literal`: locks under the names that other tools write, of which each keeps the other out.
+//! `keys=literal`: locks under the names that foreign clients write, of which each keeps the other out.
 //!
 //! redis-py, redsync, node-redlock, rslock and many more keep a lock as one string with a lease, under a name that their
 //! user has chosen. So do we; what differs is the name. Their values are contention: never changed, waited for by asking
@@ -17,7 +17,7 @@ use crate::url::settings::Layout;
 
 /// Locks in Redis under [literal](dlock_contract::LockKey::literal) names, shared with tools that keep a lock as a string with a lease.
 ///
-/// Exclusive locks only: the other tools know no readers and no permits.
+/// Exclusive locks only: foreign clients know no readers and no permits.
 pub struct Literal {
     pub(crate) redis: Redis,
     pub(crate) profile: Profile,

@@ -263,7 +263,7 @@ fn tells_of_foreign_client(answer: &Value) -> bool {
     matches!(answer, Value::Array(parts) if matches!(parts.first(), Some(Value::Int(5 | 6))))
 }
 
-/// The note of the holder in a reply, at this place. It is empty for another tool's lock, and missing if the lock was free.
+/// The note of the holder in a reply, at this place. It is empty for a foreign client's lock, and missing if the lock was free.
 fn holder_in(answer: &Value, place: usize) -> Option<Note> {
     let Value::Array(parts) = answer else { return None };
     let Some(Value::BulkString(note)) = parts.get(place) else { return None };

@@ -31,7 +31,7 @@ enum Found {
     One(Vec<u8>, Duration, Option<u64>),
     /// A lock that several may hold: its family.
     Shares(Vec<u8>),
-    /// Another tool's lock, with its lease.
+    /// A foreign client's lock, with its lease.
     AnotherTool(Duration),
 }
 

@@ -20,7 +20,7 @@ impl Announced {
     }
 
     /// The server grants. Costs a load if no begin was told.
-    pub fn is_over(&self, server: impl Display, text: &'static str) {
+    pub fn announce_end(&self, server: impl Display, text: &'static str) {
         if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
             let server = server.to_string();
             line(move || tracing::warn!(server, "{text}"));

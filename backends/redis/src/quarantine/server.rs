@@ -152,7 +152,8 @@ impl Quarantine {
         let Some(until) = self.rules.until(suspicion) else { return Ok(()) };
         let left = until.since(now());
         if left.is_zero() {
-            self.announced.is_over(&self.place, "Redis grants locks again: those that it may have lost have ended");
+            self.announced
+                .announce_end(&self.place, "Redis grants locks again: those that it may have lost have ended");
             return Ok(());
         }
         // A longer ttl makes the guard longer, also one that was over.

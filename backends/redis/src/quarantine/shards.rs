@@ -282,7 +282,7 @@ impl ShardServer {
     fn tell(&self, left: Duration) {
         if left.is_zero() {
             let text = "a server of the Redis Cluster grants locks again: those that it may have lost have ended";
-            self.announced.is_over(&self.address, text);
+            self.announced.announce_end(&self.address, text);
         } else {
             let text =
                 "a server of the Redis Cluster may have lost locks; it grants none until the earlier ones have ended";

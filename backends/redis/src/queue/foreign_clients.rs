@@ -27,7 +27,7 @@ const LONGEST_TURN: Duration = Duration::from_millis(250);
 const UNBROKEN: Duration = Duration::from_secs(1);
 
 /// The most keys that are remembered.
-const MOST: usize = 4096;
+const MAX_KNOWN_KEYS: usize = 4096;
 
 /// The literal names for which others wait.
 #[derive(Debug, Default)]
@@ -75,10 +75,10 @@ impl ForeignClients {
         }
         self.used.store(true, Ordering::Relaxed);
         let mut keys = self.keys();
-        if keys.len() >= MOST {
+        if keys.len() >= MAX_KNOWN_KEYS {
             keys.retain(|_, known| !known.is_over(now));
         }
-        if keys.len() >= MOST && !keys.contains_key(key) {
+        if keys.len() >= MAX_KNOWN_KEYS && !keys.contains_key(key) {
             return;
         }
         let known = keys.entry(key.clone()).or_insert_with(|| Known::new(now));
@@ -190,7 +190,7 @@ mod tests {
         for n in 0..5000 {
             strangers.note(&key(n), true, now);
         }
-        assert_eq!(strangers.keys().len(), MOST);
+        assert_eq!(strangers.keys().len(), MAX_KNOWN_KEYS);
         strangers.note(&key(4999), true, now.after(SEEN_FOR));
         assert_eq!(strangers.keys().len(), 1);
     }

@@ -62,7 +62,7 @@ impl Backend for Redisson {
         Box::pin(async move {
             let mut health = check(&self.connections).await?;
             health.findings.extend(self.connections.note_form().await?);
-            // Its names are those of other programs, so it takes no lock.
+            // Its names are those of foreign clients, so it takes no lock.
             self.connections.admit(&probe_claim(PROBE_TTL)?.key).await?;
             Ok(health)
         })

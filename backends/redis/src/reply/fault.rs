@@ -237,7 +237,7 @@ pub(crate) fn no_part_of_a_cluster() -> Error {
     Error::config("url", "this Redis is no part of a cluster: its URL begins with redis://")
 }
 
-/// The key holds a lock of another mode, or another tool's value.
+/// The key holds a lock of another mode, or a foreign client's value.
 pub fn conflict() -> Error {
     Error::new(
         ErrorKind::KeyConflict,

@@ -35,7 +35,7 @@ local function tell(p,news)
 end
 -- The lease of a value that is not the asker's, and whether it is a lock of dlock's, whose notes all begin so; else the
 -- refusal. Under a literal name
--- another tool may have one, if it ends by itself.
+-- a foreign client may have one, if it ends by itself.
 local function taken(l,v)
   local own=string.match(v,'^[0-9a-f]+ ()h=')==34
   local left=(own or string.sub(l,1,4)~='dl1:') and redis.call('PTTL',l) or -1

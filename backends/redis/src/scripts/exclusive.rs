@@ -45,7 +45,7 @@ return {freed and 1 or 0,asked and answer}
 ";
 
 /// `l`; value, ttl. Tells as `ASK` does that the lock is held, and takes nothing; our own is armed anew. Gives the note of a
-/// holder of ours too, and an empty one for another tool; and nothing at all if the lock is free.
+/// holder of ours too, and an empty one for a foreign client; and nothing at all if the lock is free.
 const LOOK: &str = r"
 local v=redis.call('GET',L)
 if not v then return false end

@@ -27,7 +27,7 @@ pub const ADVANCE: &str = concat!(
     r"
 local B=beside(L)
 local Q,A=B..':q',B..':a'
--- The process that was handed the lock last and has not asked since, and its owner; and when the turn of strangers ends.
+-- The process that was handed the lock last and has not asked since, and its owner; and when the turn of foreign clients ends.
 local function handed()
   local text=redis.call('HGET',A,'?') or ''
   local p,o=string.match(text,'^(%x+) (%x+)$')
@@ -68,12 +68,12 @@ local function advance(asker,ttl,freed)
     end
   end
 end
--- For how many ms more the turn that ends then is the strangers'. A clock that was set back makes none longer.
+-- For how many ms more the turn that ends then is the foreign clients'. A clock that was set back makes none longer.
 local function turn(ends)
   local left=ends-us
   return left>0 and left<=250000 and math.ceil(left/1000)
 end
--- What is noted of strangers: when their last turn began and ended, when one was seen last, and of the hold that was found
+-- What is noted of foreign clients: when their last turn began and ended, when one was seen last, and of the hold that was found
 -- then since when it has been known, all in µs, and when its lease ends, in ms; and how much time they were owed, in µs,
 -- when that turn began.
 local function noted()
@@ -87,7 +87,7 @@ local function note(began,ended,seen,since,lease,owed)
   local text=string.format('%.0f %.0f %.0f %.0f %.0f %.0f',began,ended,seen,since,lease,owed)
   redis.pcall('SET',B..':x',text,'PX','60000')
 end
--- Is it the strangers' turn, after one of ours of so many µs at least? If so, when one was seen last, and what they are owed.
+-- Is it the foreign clients' turn, after one of ours of so many µs at least? If so, when one was seen last, and what they are owed.
 -- Our time makes them creditors, theirs pays it back. So both sides have the same time in the long run, whatever a single
 -- turn comes to. Seldom, where none was seen in the last few turns. Where none was ever seen, as often as the asker says.
 local function due(ours)
@@ -98,7 +98,7 @@ local function due(ours)
   owed=math.max(-250000,math.min(owed+(us-ended)-(ended-began),250000))
   return us-ended>math.min(ours,250000) and owed>=5000 and seen,owed
 end
--- Frees the lock and gives the strangers their turn; returns its end. If a stranger was seen lately, the turn lasts for the
+-- Frees the lock and gives the foreign clients their turn; returns its end. If a foreign client was seen lately, the turn lasts for the
 -- time that they are owed. A hold of theirs may go on when it ends, and counts. Otherwise the turn lasts as long as a poller
 -- may sleep. If none was ever seen, a short turn finds out. The first in line is told, since it must ask when the turn ends.
 local function give_way(seen,owed)
@@ -116,7 +116,7 @@ local function give_way(seen,owed)
   return ends
 end
 -- Frees a lock for which others wait. One that cannot be handed on is free all the same, and they find out by asking. Where
--- strangers were seen, `ours` is how long a turn of the line lasts at least.
+-- foreign clients were seen, `ours` is how long a turn of the line lasts at least.
 local function hand_on(ours)
   ours=tonumber(ours or '')
   local seen,owed
@@ -133,9 +133,9 @@ end
 
 /// Shared by the scripts that ask for the lock or else for a place in its wait queue; after [`ADVANCE`].
 pub(crate) const ASKING: &str = r"
--- Does the asker find out for the others when the strangers have gone? The first in line does. It asks again within 200 ms,
+-- Does the asker find out for the others when the foreign clients have gone? The first in line does. It asks again within 200 ms,
 -- so if it has not asked for 450 ms, the next asker takes its part: a process that was killed or stopped there would keep
--- all others from looking. The strangers' lock is the first one's all the same, if it lives.
+-- all others from looking. The foreign clients' lock is the first one's all the same, if it lives.
 local function finds_out(e)
   local me=string.match(e,'^%x+ %d+ (%x+)')
   local who,asks_by=string.match(redis.call('HGET',A,'@') or '','^(%x+) (%d+)$')
@@ -144,7 +144,7 @@ local function finds_out(e)
   if first then redis.pcall('HSET',A,'@',string.format('%s %.0f',me,us+450000)) end
   return first
 end
--- Of the lock's present value and, if it was freed just now, when the turn ends that strangers were given; value, entry,
+-- Of the lock's present value and, if it was freed just now, when the turn ends that foreign clients were given; value, entry,
 -- process, ttl and lease of the place of the asker.
 local function ask(v,freed,me,e,p,ttl,lease)
   if v==me or v==me..' +line' then
@@ -155,7 +155,7 @@ local function ask(v,freed,me,e,p,ttl,lease)
   if v then
     left,own=taken(L,v)
     if not left then return own end
-    -- A stranger frees what it has by its value, and tells nobody.
+    -- A foreign client frees what it has by its value, and tells nobody.
     if own and string.sub(v,-6)~=' +line' then redis.call('SET',L,v..' +line','KEEPTTL') end
     -- The process that was handed it lives: should that hold run out, its other places stay. Or it was silent until that
     -- hold ran out, and a newcomer was faster than the line.
@@ -178,7 +178,7 @@ local function ask(v,freed,me,e,p,ttl,lease)
     if silent then redis.call('HDEL',A,silent,'?') end
     left=turn(ends)
     if ends>0 and not left then
-      -- The strangers' turn is over, with the last of their holds.
+      -- The foreign clients' turn is over, with the last of their holds.
       local began,_,seen,known,lease,owed=noted()
       note(began,us,seen,known,lease,owed)
     end
@@ -196,7 +196,7 @@ local function ask(v,freed,me,e,p,ttl,lease)
   redis.call('PEXPIRE',A,'30000')
   if v and own then return {0,left,us,1,string.sub(v,34)} end
   if left then
-    -- When it is not the strangers' turn, the first one has to find the moment between two of their holds, so it looks the
+    -- When it is not the foreign clients' turn, the first one has to find the moment between two of their holds, so it looks the
     -- more often the shorter the present one has been there. In a turn to find out who is there it looks all the time.
     local soon=v and (turn(ends) or math.floor((us-since)/32000))
     local place=finds_out(e) and 5 or 6

@@ -9,7 +9,7 @@ use dlock_contract::{Address, Error, Result};
 pub(crate) struct Settings {
     /// `eviction=allow`: a server that may evict locks is accepted.
     pub(crate) eviction_allowed: bool,
-    /// `keys=literal`, `layout=redisson`: locks in the form of other tools.
+    /// `keys=literal`, `layout=redisson`: locks in the form of foreign clients.
     pub(crate) layout: Layout,
     /// `wait_replicas=n`: a grant counts once this many replicas have it.
     pub(crate) wait_replicas: u32,

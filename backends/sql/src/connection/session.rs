@@ -258,7 +258,7 @@ impl<D: Dialect> StatementSession<D> {
         let context = self.context.clone();
         self.broken = true;
         let place = context.dialect.prepare(&mut self.conn).await?;
-        self.has_answered();
+        self.note_answer();
         Ok(place)
     }
 
@@ -278,11 +278,11 @@ impl<D: Dialect> StatementSession<D> {
         let context = self.context.clone();
         self.broken = true;
         let health = context.dialect.health(&mut self.conn).await?;
-        self.has_answered();
+        self.note_answer();
         Ok(context.collisions.told_in(health))
     }
 
-    fn has_answered(&mut self) {
+    fn note_answer(&mut self) {
         (self.broken, self.used) = (false, self.context.clock.now());
     }
 

@@ -62,7 +62,7 @@ impl<D: Dialect> LeaseRow<D> {
                 Ok(Attempt::Contended(self.room.stand(claim, queue, wake).await))
             }
             Attempt::Contended(wake) => {
-                ticket.waiter.is_contended(Told::of(wake));
+                ticket.waiter.note_contended(Told::of(wake));
                 Ok(Attempt::Contended(ticket.wake()))
             }
             attempt => Ok(attempt),

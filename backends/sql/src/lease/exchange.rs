@@ -46,7 +46,7 @@ impl<D: Dialect> LeaseRow<D> {
                 None => self.free_again(&hold.claim).await,
             },
         };
-        self.room.has_ended(hold, has_waited);
+        self.room.note_end(hold, has_waited);
         freed
     }
 
@@ -63,7 +63,7 @@ impl<D: Dialect> LeaseRow<D> {
         let inside = inside_of::<D>(hold);
         let end = self.run_for(&hold.claim, move |session, claim| Box::pin(ending::end(session, claim, keep, run)));
         let ended = end.await;
-        self.room.has_ended(hold, inside.as_ref().is_some_and(|inside| inside.has_waited));
+        self.room.note_end(hold, inside.as_ref().is_some_and(|inside| inside.has_waited));
         if let Some(inside) = inside {
             // The first waiter looks when the row is free, if it is kept.
             inside.sessions.place.clone().spawn(inside.leave());

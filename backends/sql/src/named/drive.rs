@@ -50,10 +50,10 @@ pub(super) async fn drive<D: NamedDialect>(
                         // After so much silence the server has ended it too. A statement may wait for a row for longer than a short ttl.
                         let begun = context.clock.now();
                         let until = begun.after(job.wait + shared.ttl.max(ANSWER_LIMIT));
-                        shared.is_due(Some(begun.after(job.wait + ANSWER_LIMIT)));
+                        shared.note_due(Some(begun.after(job.wait + ANSWER_LIMIT)));
                         let request = (job.request)(&context, &mut conn);
                         let done = answered(&context, &shared, (begun.after(job.wait), until), request).await;
-                        shared.is_due(None);
+                        shared.note_due(None);
                         shared.queued.fetch_sub(1, Ordering::Relaxed);
                         let Some((after, tell)) = done else { return false };
                         context.left_sessions.note_end(&shared, after);

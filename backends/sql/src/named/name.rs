@@ -36,7 +36,7 @@ impl LockName {
         Self { id: number.to_string(), number }
     }
 
-    /// A name that other programs use. Those that differ only in case are one lock.
+    /// A name that foreign clients use. Those that differ only in case are one lock.
     #[must_use]
     pub fn literal_text(id: &str) -> Self {
         Self { id: id.to_owned(), number: number_of(&Sha256::digest(id.to_lowercase().as_bytes())) }

@@ -95,7 +95,7 @@ impl SessionStatus {
     }
 
     /// Notes when an answer is due; `None` once it is there.
-    pub(super) fn is_due(&self, at: Option<BootInstant>) {
+    pub(super) fn note_due(&self, at: Option<BootInstant>) {
         self.due.store(at.map_or(0, BootInstant::as_nanos), Ordering::Relaxed);
     }
 

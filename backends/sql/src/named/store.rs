@@ -228,11 +228,11 @@ impl<D: NamedDialect> NamedShared<D> {
                 self.monitor.end_session(held).await? || session.was_silent() || session.was_left()
             }
         };
-        self.is_over(held);
+        self.note_over(held);
         Ok(was_held)
     }
 
-    fn is_over(&self, held: &Held<D>) {
+    fn note_over(&self, held: &Held<D>) {
         held.note_told();
         self.monitor.remove(held);
     }
@@ -245,7 +245,7 @@ impl<D: NamedDialect> NamedShared<D> {
     ) -> Result<Option<T>> {
         match self.bounded(async { Ok(request.await) }).await {
             Ok(Ok(answer)) => {
-                self.is_over(held);
+                self.note_over(held);
                 Ok(Some(answer))
             }
             // It lists a session for a moment after that has given up its locks, so what it lists now says nothing.
@@ -256,7 +256,7 @@ impl<D: NamedDialect> NamedShared<D> {
                     // If this fails, the server ends the session later by itself.
                     let _ = self.monitor.end_session(held).await;
                 }
-                self.is_over(held);
+                self.note_over(held);
                 Ok(None)
             }
             Ok(Err(failure)) => Err(failure.error),

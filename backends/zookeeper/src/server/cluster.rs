@@ -61,7 +61,7 @@ pub(crate) struct Cluster {
     /// The chroot, without a slash at its end; empty for the root.
     pub(crate) root: String,
     pub(crate) layout: Layout,
-    /// Whether the locks have the names that other programs write.
+    /// Whether the locks have the names that foreign clients write.
     pub(crate) literal: bool,
     /// Whether only the account that made a node has rights to it.
     pub(crate) creator: bool,

@@ -37,7 +37,7 @@ impl Paths {
         Self { root: String::new(), literal: false }
     }
 
-    /// Whether the locks have the names that other programs write.
+    /// Whether the locks have the names that foreign clients write.
     pub(crate) fn is_literal(&self) -> bool {
         self.literal
     }

@@ -49,7 +49,7 @@ fn what_a_store_has_refused_is_repeated_with_its_name() {
     let registry = Registry::new();
     registry.install("rows", Memory::new()).unwrap();
     registry.verify_site(site(None)).unwrap();
-    block_on(registry.context().opened(None, Duration::ZERO)).unwrap().findings.was_ready(&Err(schema()));
+    block_on(registry.context().opened(None, Duration::ZERO)).unwrap().findings.note_health(&Err(schema()));
     let error = registry.verify_site(site(None)).unwrap_err();
     assert_eq!((error.kind(), error.backend()), (&ErrorKind::SchemaMismatch, Some("rows")));
     block_on(registry.ready("rows")).unwrap();

@@ -29,7 +29,7 @@ const MOST_DOUBLINGS: u32 = 16;
 pub struct SeenLeader {
     /// The candidate's name, its host and process, and when it began to campaign, by its own clock.
     pub note: Note,
-    /// Names the leadership; also for `dlock::break_lock`. `None` for another tool's lock, and for a key that a function
+    /// Names the leadership; also for `dlock::break_lock`. `None` for a foreign client's lock, and for a key that a function
     /// with `min_hold` keeps.
     pub id: Option<HoldId>,
     /// The term, on stores that keep the fencing token beside the lock: all but Redis and Redlock.

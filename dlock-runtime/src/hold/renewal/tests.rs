@@ -97,7 +97,7 @@ fn a_hold_that_is_lost_before_it_knows_its_watch_leaves_it() {
     let guard = block_on(registry.lock("k").backend("memory").acquire()).unwrap();
     let watch = SessionWatch::of(&guard.0);
     assert!(guard.0.lose(dlock_contract::LossCause::Store));
-    guard.0.is_watched_by(watch.clone());
+    guard.0.note_watch(watch.clone());
     assert!(watch.holds().is_empty());
 }
 

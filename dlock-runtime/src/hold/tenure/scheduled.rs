@@ -38,7 +38,7 @@ impl Tenure {
     }
 
     /// Notes who listens to its session.
-    pub(crate) fn is_watched_by(&self, watch: Arc<SessionWatch<Self>>) {
+    pub(crate) fn note_watch(&self, watch: Arc<SessionWatch<Self>>) {
         let _ = self.session_watch.set(watch);
         // It may have ended before this.
         if !self.is_held() {

@@ -76,7 +76,7 @@ async fn wait<D: Dialect>(
     if !is_at_once {
         if !is_surely_behind {
             recent.note(row, sessions.context.clock.now());
-            waiter.is_contended(Told::default());
+            waiter.note_contended(Told::default());
         }
         if !session.enter_by(&room, waiter.until).await? {
             sessions.put_back(session);
@@ -121,7 +121,7 @@ async fn take<D: Dialect>(
             return Ok(Outcome::Ask);
         }
         let end = wake.ask_by.map_or(BootInstant::NEVER, |end| end.after(SHORTEST_PAUSE));
-        waiter.is_contended(Told::of(wake));
+        waiter.note_contended(Told::of(wake));
         let pause = longest.mul_f64(fastrand::f64()).max(SHORTEST_PAUSE);
         longest = (longest * 2).min(PAUSES.1);
         context.clock.sleep_until(end.min(now.after(pause)).max(now.after(SHORTEST_PAUSE)).min(waiter.until)).await;

@@ -75,14 +75,14 @@ impl Waiter {
             let waiter = &ends.0;
             tokio::select! {
                 biased;
-                () = waiter.is_to_stop() => {}
+                () = waiter.told_to_stop() => {}
                 outcome = wait => waiter.end(outcome),
             }
         });
     }
 
     /// Ends when the waiter was given up and no statement is under way. One that is, may still take the row.
-    async fn is_to_stop(&self) {
+    async fn told_to_stop(&self) {
         loop {
             self.given_up.notified().await;
             if !self.lock().is_taking {
@@ -111,7 +111,7 @@ impl Waiter {
     }
 
     /// Notes that others have the lock.
-    pub(crate) fn is_contended(&self, told: Told) {
+    pub(crate) fn note_contended(&self, told: Told) {
         self.lock().told = Some(told);
         self.news.send_replace(());
     }

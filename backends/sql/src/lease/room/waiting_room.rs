@@ -67,7 +67,7 @@ impl<D: Dialect> WaitingRoom<D> {
     }
 
     /// A hold has ended: others may have come meanwhile. `has_waited`: its caller waited for others before.
-    pub(crate) fn has_ended(&self, hold: &Hold, has_waited: bool) {
+    pub(crate) fn note_end(&self, hold: &Hold, has_waited: bool) {
         if self.is_open() {
             let (row, now) = (row_name(&hold.claim.key).name, self.context.clock.now());
             self.recent.note_end(&row, now.since(hold.validity.from), has_waited, now);
@@ -130,7 +130,7 @@ impl<D: Dialect> WaitingRoom<D> {
         match seat {
             Ok((sessions, seat)) => {
                 let ticket = self.begin(&sessions, claim, until, Begin::Behind(seat), None);
-                ticket.waiter.is_contended(Told::of(wake));
+                ticket.waiter.note_contended(Told::of(wake));
                 ticket.wake()
             }
             Err(why) => {
