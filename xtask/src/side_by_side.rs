@@ -18,7 +18,7 @@ use crate::test::{ALL, ETCD, THOROUGH};
 use crate::workspace::FACADE;
 
 /// So many targets run at once. Each waits more than it works.
-const AT_ONCE: usize = 5;
+const AT_ONCE: usize = 4;
 
 /// The targets that run longest, in this order, and how many tests of each run at once. They start first, since a long target
 /// that starts last ends last. On two cores the harness would run two tests at a time. With many more, tests whose servers are
