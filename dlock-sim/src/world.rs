@@ -196,6 +196,9 @@ impl World {
 
     /// The server ends, and starts again after a time.
     pub(crate) fn restart(&mut self, time: Duration, forgets: bool, guard: Option<Duration>) {
+        if self.is_calm() {
+            return;
+        }
         self.store.down_until = self.now + nanos(time);
         self.store.restart(forgets);
         self.add(0, 0, What::Note(format!("the server is down for {time:?}")));
@@ -222,6 +225,7 @@ impl World {
     /// From now on nothing goes wrong.
     pub(crate) fn calms_down(&mut self) {
         self.network = Network::default();
+        self.store.down_until = self.now;
         self.add(0, 0, What::Calm);
     }
 
