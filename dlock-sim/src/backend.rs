@@ -31,7 +31,7 @@ enum Answer {
     Guarded(Duration),
 }
 
-/// What a waiter hears.
+/// The news for a waiter.
 enum News {
     Nothing,
     OfRelease(oneshot::Receiver<()>),

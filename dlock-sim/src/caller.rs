@@ -19,7 +19,7 @@ use crate::plan::{Fate, Form, PlannedCall, Step};
 use crate::store::nanos;
 use crate::world::{ProcessClock, Shared};
 
-/// What the callers of one process share.
+/// The state that the callers of one process share.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) world: Shared,

@@ -249,7 +249,7 @@ fn tokens_rise(calls: &[&Call<'_>], forgets: &[(u64, u64)]) -> Option<Violation>
 /// gives its belief up before that time does not give the lock away, since the body may run on.
 fn certain(call: &Call<'_>, forgets: &[(u64, u64)], times: &mut Vec<(u64, u64, u32)>) {
     let token = call.begins.and_then(|(_, token)| token).unwrap_or(0);
-    // What the store forgets it may grant again, and the page of such a store says so. What it prolongs after that, it knows.
+    // A store may grant a lock again that it has forgotten, and its page says so. A hold that it prolongs later is not forgotten.
     let forgotten = forgets.iter().find(|(_, last)| token <= *last).map(|(at, _)| *at);
     let is_known = |until: u64| forgotten.is_none_or(|at| until > at.saturating_add(call.terms.lease));
     let over = call.ends.map_or(u64::MAX, |(at, _)| at);

@@ -14,7 +14,7 @@ const LINE: u64 = 22;
 #[must_use]
 pub fn draw(history: &History, violations: &[Violation]) -> String {
     let first = violations.first();
-    // What comes long after it explains nothing.
+    // Events long after the violation explain nothing.
     let last = history.events.last().map_or(1, |event| event.at);
     let end = first.map_or(last, |first| (first.at + first.at / 4).min(last)).max(1);
     let mut picture = Picture { text: String::new(), lines: BTreeMap::new(), end };

@@ -13,18 +13,18 @@ pub struct Event {
     pub process: u32,
     /// The call, unique in the whole history; zero for what belongs to none.
     pub call: u32,
-    /// What has happened.
+    /// The event itself.
     pub what: What,
 }
 
-/// What has happened.
+/// An event of a caller, of a process or of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum What {
     /// A call asks for a lock.
     Asks {
         /// The lock.
         key: u32,
-        /// What the call asks for.
+        /// The terms of the call.
         terms: Terms,
     },
     /// The body of the call begins.
@@ -68,7 +68,7 @@ pub enum What {
     Note(String),
 }
 
-/// What a call asks for.
+/// The terms on which a call asks for its lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Terms {
     /// How long it waits for the lock, in nanoseconds.

@@ -9,7 +9,7 @@ use crate::store::Lie;
 /// The length of a history before all becomes calm.
 pub(crate) const LENGTH: Duration = Duration::from_secs(60);
 
-/// What the callers do, and what goes wrong.
+/// The work of the callers, and the faults.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Requests and schedules are drawn from it too.
@@ -29,7 +29,7 @@ pub struct Plan {
     pub(crate) lie: Lie,
 }
 
-/// What the store can do beyond plain leases.
+/// The powers of the store beyond plain leases.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offers {
     pub(crate) waiting: Waiting,
@@ -113,7 +113,7 @@ pub(crate) enum Step {
     Nested(Box<PlannedCall>),
 }
 
-/// What becomes of a call.
+/// The end of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Completes,

@@ -44,7 +44,7 @@ pub const MUTANTS: [&str; 16] = [
 /// Nothing may take longer than this, once nothing goes wrong any more.
 const CALM: Duration = Duration::from_secs(120);
 
-/// What our thread has to undo is undone within this, once nothing goes wrong any more.
+/// Our thread has undone all leftovers within this time, once nothing goes wrong any more.
 const UNDONE: Duration = Duration::from_secs(20);
 
 /// Runs a plan. The same plan gives the same history, but for `notes`, which adds the requests for people to read.

@@ -12,7 +12,6 @@ pub mod fenced;
 mod lease;
 mod lock_in;
 pub mod named;
-mod pieces;
 pub mod row;
 mod server;
 pub mod versioned;

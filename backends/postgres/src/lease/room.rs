@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::pieces::PIECE;
+use crate::server::pieces::PIECE;
 
 /// The server must not end the session during a hold.
 const SET_UP: &str = "\

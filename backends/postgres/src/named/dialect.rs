@@ -16,8 +16,8 @@ use sqlx::{AssertSqlSafe, Row};
 use crate::lease::dialect::{Postgres, set_up};
 use crate::lease::tables::{self, NAMED_LOCKS, Tables};
 use crate::named::tokens;
-use crate::pieces::{self, FREE_TURN};
 use crate::server::fault::{fault, state};
+use crate::server::pieces::{self, FREE_TURN};
 use crate::server::{endless_silence, refuse_endless_silence, writable_server};
 
 /// Whether the row's session holds the row's lock. The server shows a lock of one number as two halves in two columns. It shows a

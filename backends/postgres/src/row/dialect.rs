@@ -17,8 +17,8 @@ use sqlx::{AssertSqlSafe, Connection, Row};
 use super::table;
 use crate::lease::dialect::Postgres;
 use crate::lease::tables::{self, Tables, row_locks};
-use crate::pieces::{self, FREE_TURN};
 use crate::server::fault::{fault, state};
+use crate::server::pieces::{self, FREE_TURN};
 use crate::server::{refuse_endless_silence, writable_server};
 
 /// A number that the server has not given yet, as after the data was put back from a copy, would be an error.

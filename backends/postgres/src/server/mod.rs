@@ -1,6 +1,7 @@
 //! The servers, the database and the account of a URL.
 
 pub(crate) mod fault;
+pub(crate) mod pieces;
 pub(crate) mod pooler;
 
 use std::fmt;
