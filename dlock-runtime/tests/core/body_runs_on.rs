@@ -52,16 +52,17 @@ fn a_shutdown_leaves_the_locks_of_other_bodies_that_run_on_to_their_ttl() {
             let report = world.pass_until(50 * MS, world.registry.shutdown(SECOND)).await;
             assert_eq!((report.cut_off, report.left_to_ttl, report.unconfirmed), (4, 3, 0));
             dropped.await.unwrap().unwrap_err();
-            assert!(is_free(&other, "dropped").await);
+            freed(&other, "dropped").await;
             for key in ["unpolled", "goes on", "kept"] {
                 assert!(!is_free(&other, key).await, "{key}");
             }
             drop(unpolled);
             until("the release", || world.store.calls(Op::Release) == 2).await;
-            assert!(is_free(&other, "unpolled").await);
+            freed(&other, "unpolled").await;
             world.pass(31 * SECOND).await;
             for key in ["goes on", "kept"] {
-                assert!(is_free(&other, key).await, "{key}: its lease is over");
+                // Its lease is over.
+                freed(&other, key).await;
             }
             assert!(kept.check().unwrap_err().is_lost() && !goes_on.is_finished());
         }
@@ -103,7 +104,7 @@ fn a_store_that_would_keep_the_lock_beyond_max_hold_is_asked_to_free_it_at_the_e
         world.empty().await;
         assert_eq!(world.store.calls(Op::Release), 1);
         drop(guard);
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
         world.events.expect("Lost", 1).await;
     });
 }

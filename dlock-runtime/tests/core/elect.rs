@@ -7,7 +7,7 @@ use dlock_contract::Fencing;
 use dlock_runtime::{Clock, Election, ErrorKind, HoldId, Key, LockKey, LossCause};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, World, calm, is_free, test};
+use crate::support::{LONG, Op, SECOND, World, calm, freed, test};
 
 /// Its renewals come every 200 s, so that a long time passes in few steps.
 const TTL: Duration = Duration::from_secs(600);
@@ -180,7 +180,7 @@ fn an_election_is_the_lock_of_its_key() {
         assert_eq!(other.lock("billing").try_acquire().await.unwrap_err().kind(), &ErrorKind::Busy);
         assert_eq!(world.registry.held()[0].id, leadership.id());
         leadership.resign().await.unwrap();
-        assert!(is_free(&other, "billing").await);
+        freed(&other, "billing").await;
     });
 }
 

@@ -9,7 +9,7 @@ use dlock_runtime::{ErrorKind, Leader, Registry, Result, current};
 use tokio::task::JoinHandle;
 
 use crate::acquire::neighbours;
-use crate::support::{MS, Op, SECOND, Step, World, calm, freed, is_free, poll_once, test, until};
+use crate::support::{MS, Op, SECOND, Step, World, calm, freed, poll_once, test, until};
 
 /// A record of the bodies of some candidates.
 #[derive(Clone, Default)]
@@ -127,7 +127,7 @@ fn a_body_that_ends_resigns_and_gives_its_output() {
         let (world, other) = neighbours();
         let election = world.registry.elect("billing");
         let term = election.lead(async |leader| leader.term().get()).await.unwrap();
-        assert!(is_free(&other, "billing").await);
+        freed(&other, "billing").await;
         assert!(election.lead(async |leader| leader.term().get()).await.unwrap() > term);
     });
 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use dlock_runtime::{Clock, ErrorKind, Guard, Key, LossCause, Wait};
 
-use crate::support::{MS, Op, SECOND, Step, World, calm, full, is_free, test, until};
+use crate::support::{MS, Op, SECOND, Step, World, calm, freed, full, test, until};
 
 fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
@@ -171,7 +171,7 @@ fn the_checks_of_a_released_guard_say_that_its_hold_is_over() {
         assert!(look.check().unwrap_err().is_lost());
         assert!(look.confirm().await.is_err());
         assert!(look.remaining().is_zero());
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
         assert_eq!(world.store.calls(Op::Renew), 0);
         world.pass(10 * MS).await;
     });

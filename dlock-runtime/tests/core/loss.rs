@@ -9,7 +9,7 @@ use dlock_runtime::{Clock, ErrorKind, LossCause, Renew, Wait};
 use futures::FutureExt;
 use futures::future::join_all;
 
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, is_free, poll_once, test, until};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, full, poll_once, test, until};
 
 #[test]
 fn a_hold_that_cannot_be_renewed_is_lost_at_its_deadline_and_not_before() {
@@ -52,7 +52,8 @@ fn a_hold_that_the_store_reports_lost_is_lost_at_once() {
         world.memory.forget(&full("k"));
         world.pass(10 * SECOND).await;
         assert_eq!(guard.check().unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
-        assert!(is_free(&world, "k").await, "a neighbour need not wait for the loser's guard");
+        // A neighbour need not wait for the loser's guard.
+        freed(&world, "k").await;
         assert_eq!(guard.release().await.unwrap_err().kind(), &ErrorKind::Lost(LossCause::Store));
     });
 }
@@ -77,7 +78,7 @@ fn an_unanswered_release_is_a_loss_if_locks_live_in_sessions() {
             }
             // It is given back all the same.
             world.pass(SECOND).await;
-            assert!(is_free(&world, "k").await);
+            freed(&world, "k").await;
         }
     });
 }
@@ -278,7 +279,8 @@ fn a_lock_that_outlives_max_hold_in_the_store_is_also_released_at_the_second_try
         drop(guard);
         until("the first try", || world.store.calls(Op::Release) == 1).await;
         world.pass(SECOND).await;
-        assert!(is_free(&world, "k").await, "the lease goes on for half a minute");
+        // The lease goes on for half a minute.
+        freed(&world, "k").await;
     });
 }
 

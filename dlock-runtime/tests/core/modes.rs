@@ -7,7 +7,7 @@ use dlock_contract::WakeStyle;
 use dlock_runtime::{Backoff, ErrorKind, Lock, Mode, Retry, Wait};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, full, held_and_awaited, test};
 
 fn permit(world: &World) -> Lock {
     world.lock("k").mode(Mode::Permits(NonZeroU32::new(3).unwrap()))
@@ -134,7 +134,7 @@ async fn is_kept(world: &World, stranger: &World, held: Duration) {
     assert_eq!(lock().try_acquire().await.unwrap_err().kind(), &ErrorKind::Busy);
     world.pass(MS).await;
     assert!(!lock().is_locked().await.unwrap());
-    assert!(is_free(stranger, "k").await);
+    freed(stranger, "k").await;
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_lost_hold_does_not_keep_the_key() {
         assert!(guard.release().await.unwrap_err().is_lost());
         calm().await;
         assert!(world.memory.is_empty());
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 

@@ -6,7 +6,7 @@ use dlock_contract::Backend;
 use dlock_runtime::{Clock, Error, ErrorKind, Held, LockKey, Wait, current, inherit};
 use futures::FutureExt;
 
-use crate::support::{LONG, Op, SECOND, Step, World, calm, freed, full, is_free, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, freed, full, test};
 
 fn would_deadlock<T>(result: Result<T, Error>) {
     let error = result.err().expect("told at once");
@@ -110,7 +110,7 @@ fn a_call_that_would_wait_for_itself_by_another_client_of_the_store_is_told() {
         let error = world.pass_until(SECOND / 10, run).await.unwrap().unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::WaitTimeout);
         calm().await;
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 
@@ -246,7 +246,7 @@ fn a_cancelled_body_is_dropped_inside_of_its_own_lock() {
         world.lock("outer").run(body).await.unwrap();
         assert_eq!(seen.lock().unwrap().take(), Some(full("inner")));
         calm().await;
-        assert!(is_free(&world, "inner").await);
+        freed(&world, "inner").await;
     });
 }
 

@@ -6,7 +6,7 @@ use dlock_runtime::{Backoff, ErrorKind, OncePer, Retry, Wait};
 use futures::FutureExt;
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, poll_once, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, held_and_awaited, poll_once, test};
 
 const NEVER_AGAIN: Retry = Retry { times: 0, backoff: Some(Backoff::new(SECOND, SECOND)) };
 
@@ -67,7 +67,7 @@ fn a_hold_is_contention_for_its_neighbours_until_its_release_is_answered() {
             if let Some(next) = next {
                 next.await.unwrap().unwrap().release().await.unwrap();
             }
-            assert!(is_free(&world, "k").await);
+            freed(&world, "k").await;
         }
     });
 }
@@ -227,7 +227,7 @@ fn the_wait_ends_behind_a_neighbour() {
         assert_eq!((error.kind(), error.attempts()), (&ErrorKind::WaitTimeout, 0));
         held.release().await.unwrap();
         assert_eq!(world.store.calls(Op::Carry), 0);
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 
@@ -336,7 +336,7 @@ fn a_lock_won_for_a_caller_that_is_gone_is_no_contention() {
             assert!(poll_once(&mut next).is_pending());
             held.release().await.unwrap();
             drop(next);
-            assert!(is_free(&world, "k").await);
+            freed(&world, "k").await;
         }
     });
 }

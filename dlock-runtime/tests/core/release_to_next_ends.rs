@@ -4,9 +4,7 @@
 use dlock_runtime::{Clock, ErrorKind, Event, LossCause, Renew};
 
 use crate::acquire::neighbours;
-use crate::support::{
-    LONG, MS, Op, SECOND, Step, World, calm, full, held_and_awaited, is_free, poll_once, test, until,
-};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, full, held_and_awaited, poll_once, test, until};
 
 /// It is about to hear of the shutdown, and has not been polled since.
 #[test]
@@ -240,7 +238,7 @@ fn a_hold_that_was_handed_on_is_gone_although_its_handle_is_kept() {
         calm().await;
         held.release().await.unwrap();
         next.await.unwrap().unwrap().release().await.unwrap();
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
         drop(handle);
     });
 }

@@ -10,7 +10,7 @@ use dlock_runtime::__private::{Call, KeyBuilder, OnLost, Options, Otherwise, Ran
 use dlock_runtime::{Error, ErrorKind, Held, Key, LossCause, Registry, Wait, current, current_locks, inherit};
 use futures::FutureExt;
 
-use crate::support::{LONG, SECOND, World, calm, full, is_free, poll_once, test};
+use crate::support::{LONG, SECOND, World, calm, freed, full, poll_once, test};
 
 fn site(reentrant: bool) -> &'static Site {
     static REGISTRY: LazyLock<()> = LazyLock::new(|| Registry::global().install("scopes", Memory::new()).unwrap());
@@ -147,7 +147,7 @@ fn a_joined_call_that_another_task_polls_is_lost_and_does_not_run_there() {
             };
             world.lock("k").run(body).await.unwrap();
             assert_eq!(polls.load(Ordering::SeqCst), 1);
-            assert!(is_free(&world, "k").await);
+            freed(&world, "k").await;
         }
     });
 }
@@ -253,6 +253,6 @@ fn the_closure_of_a_run_is_inside_of_the_lock_and_never_begins_without_it() {
         assert!(poll_once(&mut run).is_pending());
         drop(run);
         calm().await;
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }

@@ -4,7 +4,7 @@ use std::future::pending;
 
 use dlock_runtime::{Clock, Error, ErrorKind, OnLost, Result};
 
-use crate::support::{MS, Op, SECOND, Step, World, calm, full, is_free, test};
+use crate::support::{MS, Op, SECOND, Step, World, calm, freed, full, test};
 
 fn world() -> World {
     World::with(&Clock::manual(), |offers| offers.settle = true)
@@ -40,7 +40,7 @@ fn work_of_a_body_that_failed_is_not_made_final() {
         let done = world.lock("k").run_fallible(|_| work(&world, Err(failed()))).await;
         assert_eq!(*done.unwrap_err().kind(), ErrorKind::Internal);
         assert_eq!(world.store.calls(Op::Settle), 0);
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 
@@ -63,7 +63,7 @@ fn a_refusal_turns_the_result_into_an_error() {
         world.store.next(Op::Settle, [Step::Refuse]);
         let error = world.lock("k").run_fallible(|_| work(&world, Ok(7))).await.unwrap_err();
         assert_eq!((error.kind(), error.key()), (&ErrorKind::CommitRefused, Some(full("k").as_str())));
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
         world.events.expect("NotSettled", 1).await;
     });
 }
@@ -77,7 +77,7 @@ fn an_unknown_outcome_turns_the_result_into_an_error() {
             let call = world.lock("k").run_fallible(|_| work(&world, Ok(7)));
             let error = world.pass_until(100 * MS, call).await.unwrap_err();
             assert_eq!(*error.kind(), ErrorKind::CommitUnknown, "{step:?}");
-            assert!(is_free(&world, "k").await, "{step:?}");
+            freed(&world, "k").await;
         }
     });
 }
@@ -90,7 +90,7 @@ fn a_call_that_cannot_see_how_its_body_ended_undoes_the_work_and_says_so() {
         assert_eq!(*error.kind(), ErrorKind::CommitRefused);
         assert!(error.to_string().contains("run_fallible"), "{error}");
         assert_eq!(world.store.calls(Op::Settle), 0);
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 
@@ -107,7 +107,7 @@ fn a_guard_makes_work_final_by_its_release_and_undoes_it_by_its_drop() {
         world.store.next(Op::Settle, [Step::Refuse]);
         let error = world.lock("k").acquire().await.unwrap().release().await.unwrap_err();
         assert_eq!(*error.kind(), ErrorKind::CommitRefused);
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 

@@ -4,7 +4,7 @@ use dlock_runtime::{Clock, ErrorKind, Key, Lock, LockAll, LossCause, Renew, Wait
 use futures::FutureExt;
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, Op, SECOND, Step, World, calm, full, is_free, poll_once, test};
+use crate::support::{LONG, Op, SECOND, Step, World, calm, freed, full, is_free, poll_once, test};
 
 fn all(world: &World, keys: &[&'static str]) -> LockAll {
     world.registry.lock_all(keys.iter().copied().map(Key::text).collect::<Vec<_>>())
@@ -52,7 +52,7 @@ fn one_wait_bounds_all_keys_of_a_call() {
         calm().await;
         world.pass(6 * SECOND).await;
         assert_eq!(waiting.await.unwrap().unwrap_err().kind(), &ErrorKind::WaitTimeout);
-        assert!(is_free(&world, "a").await);
+        freed(&world, "a").await;
         drop(second);
     });
 }
@@ -98,7 +98,7 @@ fn a_key_of_several_that_the_enclosing_call_holds_is_an_error() {
         let nested = all(&world, &["a", "b"]).wait(LONG);
         let told = world.lock("b").run(|_| async { nested.acquire().await.unwrap_err() }).await.unwrap();
         assert_eq!(told.kind(), &ErrorKind::WouldDeadlock);
-        assert!(is_free(&world, "a").await);
+        freed(&world, "a").await;
     });
 }
 
@@ -112,7 +112,7 @@ fn the_loss_of_one_of_several_locks_is_a_loss_of_the_call() {
             world.pass(15 * SECOND).await;
             assert!(guards.check().unwrap_err().is_lost(), "of {gone}");
             assert!(guards.release().await.unwrap_err().is_lost(), "of {gone}");
-            assert!(is_free(&world, left).await);
+            freed(&world, left).await;
         }
     });
 }
@@ -168,9 +168,10 @@ fn the_loss_of_one_key_ends_the_wait_for_the_next_key() {
             let error = told.unwrap_err();
             assert!(error.is_lost(), "{error}");
             assert_eq!(error.key(), Some(full("a").as_str()));
-            assert!(is_free(&world, "a").await);
+            freed(&world, "a").await;
             other.release().await.unwrap();
-            assert!(is_free(&world, "b").await, "nobody waits for it");
+            // Nobody waits for it.
+            freed(&world, "b").await;
             world.empty().await;
         }
     });
@@ -200,7 +201,7 @@ fn keys_of_a_failed_call_are_released_without_min_hold() {
         let other = stranger.lock("b").acquire().await.unwrap();
         let busy = all(&world, &["a", "b"]).min_hold(5 * SECOND).wait(Wait::None).acquire().await;
         assert_eq!(busy.unwrap_err().kind(), &ErrorKind::Busy);
-        assert!(is_free(&stranger, "a").await);
+        freed(&stranger, "a").await;
         other.release().await.unwrap();
     });
 }
@@ -216,7 +217,7 @@ fn keys_of_a_dropped_call_are_released_without_min_hold() {
         waiting.abort();
         let _ = waiting.await;
         calm().await;
-        assert!(is_free(&stranger, "a").await);
+        freed(&stranger, "a").await;
         other.release().await.unwrap();
     });
 }
@@ -229,7 +230,8 @@ fn an_early_release_of_several_keys_keeps_each_of_them() {
             all(&world, &["a", "b"]).min_hold(5 * SECOND).acquire().await.unwrap().release().await.unwrap();
             assert_eq!(world.memory.len(), 2);
             world.pass(5 * SECOND).await;
-            assert!(is_free(&world, "a").await && is_free(&world, "b").await);
+            freed(&world, "a").await;
+            freed(&world, "b").await;
         }
     });
 }

@@ -6,7 +6,7 @@ use dlock_contract::WakeStyle;
 use dlock_runtime::{ErrorKind, Mode};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, held_and_awaited, is_free, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, held_and_awaited, test};
 
 #[test]
 fn neighbours_are_served_in_the_order_in_which_they_came() {
@@ -107,7 +107,7 @@ fn all_waiters_of_a_key_are_counted() {
         assert_eq!(error.kind(), &ErrorKind::QueueFull { max: 1 });
         own.release().await.unwrap();
         second.await.unwrap().unwrap().release().await.unwrap();
-        assert!(is_free(&world, "k").await);
+        freed(&world, "k").await;
     });
 }
 

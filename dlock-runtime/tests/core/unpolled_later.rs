@@ -8,7 +8,7 @@ use futures::FutureExt;
 use crate::acquire::{polled, stranger};
 use crate::cohort::member;
 use crate::periods::{self, once};
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, held_and_awaited, is_free, poll_once, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, held_and_awaited, is_free, poll_once, test};
 use crate::unpolled::{LONGEST, goes_on, polled_once};
 
 /// Its leftovers are abandoned, and that abandon arrives after its next grant.
@@ -84,7 +84,7 @@ fn callers_that_are_not_polled_are_found_also_after_a_while_without_any() {
             world.store.next(Op::Acquire, [Step::Late(SECOND)]);
             std::mem::forget(polled_once(world.lock("k").wait(LONG)));
             world.pass(20 * SECOND).await;
-            assert!(is_free(&stranger(&world), "k").await);
+            freed(&stranger(&world), "k").await;
             world.pass(20 * SECOND).await;
         }
     });
@@ -122,7 +122,7 @@ fn a_grant_from_the_stores_queue_that_nobody_takes_ends_where_leases_do_not_end_
         foreign.release().await.unwrap();
         assert!(!is_free(&stranger(&world), "k").await, "it was granted");
         world.pass(20 * SECOND).await;
-        assert!(is_free(&stranger(&world), "k").await);
+        freed(&stranger(&world), "k").await;
     });
 }
 
@@ -140,7 +140,7 @@ fn a_call_for_several_fair_locks_that_is_not_polled_gives_back_those_that_it_has
         assert!(!is_free(&stranger(&world), "j").await);
         let next = tokio::spawn(world.lock("k").fair(true).wait(LONG).acquire());
         world.pass(20 * SECOND).await;
-        assert!(is_free(&stranger(&world), "j").await);
+        freed(&stranger(&world), "j").await;
         foreign.release().await.unwrap();
         world.pass_until(100 * MS, next).await.unwrap().unwrap().release().await.unwrap();
     });
@@ -161,7 +161,7 @@ fn a_caller_that_notices_its_turn_in_time_keeps_it_for_its_request() {
         world.pass_until(100 * MS, next.as_mut()).await.unwrap().release().await.unwrap();
         assert_eq!(world.store.calls(Op::Abandon), 0);
         world.pass_until(100 * MS, behind).await.unwrap().unwrap().release().await.unwrap();
-        assert!(is_free(&stranger, "k").await);
+        freed(&stranger, "k").await;
     });
 }
 
@@ -294,7 +294,7 @@ fn a_release_that_was_not_sent_and_is_not_polled_is_sent_where_leases_do_not_end
             }
             // Less than the lease of memory.
             world.pass(5 * SECOND).await;
-            assert!(is_free(&stranger(&world), "k").await);
+            freed(&stranger(&world), "k").await;
             let next = world.lock("k").acquire().await.unwrap();
             if let Some(releasing) = releasing {
                 releasing.await.unwrap();
@@ -303,7 +303,7 @@ fn a_release_that_was_not_sent_and_is_not_polled_is_sent_where_leases_do_not_end
             calm().await;
             next.confirm().await.unwrap();
             next.release().await.unwrap();
-            assert!(is_free(&world, "k").await);
+            freed(&world, "k").await;
         });
     }
 }
