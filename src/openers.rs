@@ -1,6 +1,7 @@
 //! The table of the stores: the only place where a store is chosen by feature.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use dlock_contract::{Address, Backend, Clock, Error, Opener, Result, UrlForm};
 use dlock_runtime::Registry;
@@ -83,23 +84,37 @@ struct MadeOfOthers {
 /// Makes it of the others, in the order of their names.
 type Make = for<'a> fn(&'a Address, &'a Clock, [Arc<dyn Backend>; 2]) -> BoxFuture<'a, Result<Arc<dyn Backend>>>;
 
+/// A store has its own limits for the steps that usually take long. A server may fall silent at any other step, and the callers of
+/// a lazy store would all wait for that one opening.
+const OPENING_LIMIT: Duration = Duration::from_secs(3000);
+
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
 pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backend>> {
+    let clock = registry.clock();
     match find(url)? {
         Way::Made(made, address) => {
             let [first, second] = (made.members)(&address)?;
             let stores = [registry.backend(Some(first)).await?, registry.backend(Some(second)).await?];
-            (made.make)(&address, registry.clock(), stores).await
+            within_limit(clock, (made.make)(&address, clock, stores)).await
         }
         Way::Opened(opener, address) => {
             let place = address.place();
-            let opened = (opener.open)(address, registry.clock()).await;
+            let opened = within_limit(clock, (opener.open)(address, clock)).await;
             opened.map_err(|error| match place {
                 Some(place) => error.at(&place),
                 None => error,
             })
         }
     }
+}
+
+async fn within_limit<T>(clock: &Clock, opening: impl Future<Output = Result<T>>) -> Result<T> {
+    let opened = clock.timeout_at(clock.now().after(OPENING_LIMIT), opening).await;
+    opened.unwrap_or_else(|| {
+        Err(Error::outage(format!(
+            "the store was not open within {OPENING_LIMIT:?}: a server answered at first and then fell silent"
+        )))
+    })
 }
 
 /// Checks a URL as far as it can be checked without its store.

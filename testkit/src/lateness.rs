@@ -71,6 +71,13 @@ pub fn assert_within(promised: Duration, start: Instant, what: &str) {
     }
 }
 
+/// The end of a failure's text, for what only happens where somebody did not act for so long. If programs of this machine have
+/// waited as long since `start`, nothing is proven.
+#[must_use]
+pub fn verdict(start: Instant, idle: Duration) -> &'static str {
+    if waited_since(start) >= idle { ": programs of this machine waited so long, so nothing is proven" } else { "" }
+}
+
 /// Whether waits of programs are long enough to explain a delay.
 fn is_explained(took: Duration, promised: Duration, waited: Duration) -> bool {
     took <= promised + USUAL + waited

@@ -58,6 +58,13 @@ pub enum Mode {
     /// Forwards requests; the first reply resets the connection instead of coming through. The server has done what
     /// was asked, and the client cannot know.
     DropReplies,
+    /// Forwards so many replies, over all connections, and swallows all later ones, as a server does that freezes.
+    FallSilent {
+        /// Counted from [`Proxy::set`] on.
+        after: usize,
+    },
+    /// Forwards everything, and spoils some bytes of the replies on the way, as a faulty device would.
+    Mangle,
 }
 
 impl Mode {
@@ -94,6 +101,7 @@ impl Proxy {
             connections: AtomicUsize::new(0),
             swallowing: AtomicUsize::new(0),
             sent: AtomicUsize::new(0),
+            replies: AtomicUsize::new(0),
             bytes: [AtomicUsize::new(0), AtomicUsize::new(0)],
             lines: Mutex::default(),
             keeping: Mutex::default(),
@@ -145,6 +153,7 @@ impl Proxy {
 
     /// Sets the mode from now on. Packets that are already delayed keep their time.
     pub fn set(&self, mode: Mode) {
+        self.state.replies.store(0, Ordering::SeqCst);
         self.state.mode.send_replace(mode);
         if mode == Mode::Refuse {
             self.cut();
@@ -169,6 +178,11 @@ impl Proxy {
     /// How many times clients have sent something, over all connections.
     pub fn sent(&self) -> usize {
         self.state.sent.load(Ordering::SeqCst)
+    }
+
+    /// How many times clients were sent something since the mode was set, over all connections.
+    pub fn replies(&self) -> usize {
+        self.state.replies.load(Ordering::SeqCst)
     }
 
     /// How many bytes clients have sent, and how many they were sent, over all connections.
@@ -232,6 +246,7 @@ struct State {
     connections: AtomicUsize,
     swallowing: AtomicUsize,
     sent: AtomicUsize,
+    replies: AtomicUsize,
     /// To the server and to the clients.
     bytes: [AtomicUsize; 2],
     lines: Mutex<Vec<Weak<Line>>>,

@@ -36,7 +36,11 @@ pub(super) async fn pump(
                 if !earlier.is_empty() {
                     waiting.push_back((Instant::now(), earlier));
                 }
-                let fate = fate(state.mode(), direction);
+                let replies = match direction {
+                    Direction::ToClient => state.replies.fetch_add(1, Ordering::SeqCst),
+                    Direction::ToServer(_) => 0,
+                };
+                let fate = fate(state.mode(), direction, replies);
                 if read.is_err() && !matches!(fate, Fate::Swallow) {
                     return Err(Broken);
                 }
@@ -48,6 +52,7 @@ pub(super) async fn pump(
                 }
                 match fate {
                     Fate::Forward(delay) => waiting.push_back((Instant::now() + delay, bytes.to_vec())),
+                    Fate::Mangle => waiting.push_back((Instant::now(), mangled(bytes))),
                     Fate::Swallow => {
                         state.swallowing.fetch_add(1, Ordering::SeqCst);
                         return swallow(from, &mut buffer).await;
@@ -125,11 +130,13 @@ impl Direction<'_> {
 
 enum Fate {
     Forward(Duration),
+    Mangle,
     Swallow,
     Reset,
 }
 
-fn fate(mode: Mode, direction: Direction<'_>) -> Fate {
+/// The fate of what comes in a direction, after so many replies.
+fn fate(mode: Mode, direction: Direction<'_>, replies: usize) -> Fate {
     use Direction::{ToClient, ToServer};
     match (mode, direction) {
         (Mode::Delay { to_server: delay, .. }, ToServer(_)) => Fate::Forward(delay),
@@ -138,8 +145,28 @@ fn fate(mode: Mode, direction: Direction<'_>) -> Fate {
         (Mode::Blackhole { to_client: true, .. }, ToClient) => Fate::Swallow,
         (Mode::DropReplies, ToClient) => Fate::Reset,
         (Mode::Refuse, _) => Fate::Reset,
+        (Mode::FallSilent { after }, ToClient) if replies >= after => Fate::Swallow,
+        (Mode::Mangle, ToClient) => Fate::Mangle,
         _ => Fate::Forward(Duration::ZERO),
     }
+}
+
+/// Half of the replies stay as they are, or no client would come beyond its first request. Of the others some bytes are changed,
+/// lost, or come twice.
+fn mangled(bytes: &[u8]) -> Vec<u8> {
+    let mut mangled = bytes.to_vec();
+    if bytes.is_empty() || fastrand::bool() {
+        return mangled;
+    }
+    let at = fastrand::usize(..bytes.len());
+    let to = bytes.len().min(at + fastrand::usize(1..8));
+    match fastrand::u8(..4) {
+        0 => drop(mangled.drain(at..to)),
+        1 => drop(mangled.splice(at..at, bytes[at..to].iter().copied())),
+        2 => mangled[at] ^= 1 << fastrand::u8(..8),
+        _ => mangled[at..to].iter_mut().for_each(|byte| *byte = fastrand::u8(..)),
+    }
+    mangled
 }
 
 /// Reads for ever, so that the sender never notices; only a cut or the end of the proxy ends it.

@@ -13,6 +13,7 @@ use crate::named_kit::{Store, TTL, open};
 use crate::server::{Database, Kind};
 
 named_cases! {
+    on both:
     a_wrong_table_is_refused
     a_missing_database_is_refused
 }

@@ -8,6 +8,7 @@ use crate::named_kit::key;
 use crate::server::Database;
 
 named_cases! {
+    on both:
     fenced_writes_refuse_older_tokens
 }
 

@@ -9,6 +9,7 @@ use dlock_testkit::holds::{claim_on, take, token};
 use crate::named_kit::{Database, Store, TTL, open, open_at};
 
 named_cases! {
+    on both:
     a_literal_key_is_the_name_that_other_programs_use
     a_literal_key_that_the_server_does_not_take_is_refused
     a_key_is_not_literal_unless_the_url_says_so

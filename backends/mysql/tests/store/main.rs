@@ -1,39 +1,46 @@
 //! All ways on real servers: MariaDB and MySQL. Lease rows have a folder; row locks have `row_cases`; the other files are about named locks.
+//!
+//! What the two do in ways of their own is tested on both. The cases of all SQL servers run on MariaDB, and on MySQL with
+//! `cargo xtask test --all` alone: the suite runs each way on MySQL each time.
 
-/// Each case on each kind of server, in a database of its own.
+/// Each case of named locks, in a database of its own.
 macro_rules! named_cases {
-    ($($name:ident)*) => {
+    (on both: $($name:ident)*) => { named_cases! { @mysql $($name)* } };
+    (@$mysql:ident $($name:ident)*) => {
         mod mariadb {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 crate::named_kit::run(crate::server::Kind::MariaDb, stringify!($name), |database| Box::pin(super::$name(database))).await;
             })*
         }
-        mod mysql {
+        mod $mysql {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 crate::named_kit::run(crate::server::Kind::MySql, stringify!($name), |database| Box::pin(super::$name(database))).await;
             })*
         }
     };
+    ($($name:ident)*) => { named_cases! { @mysql_thorough $($name)* } };
 }
 
-/// Each case of row locks on each kind of server, in a database of its own.
+/// Each case of row locks, in a database of its own.
 macro_rules! row_lock_cases {
-    ($($name:ident)*) => {
+    (on both: $($name:ident)*) => { row_lock_cases! { @mysql $($name)* } };
+    (@$mysql:ident $($name:ident)*) => {
         mod mariadb {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 crate::row_kit::run(crate::server::Kind::MariaDb, stringify!($name), |database| Box::pin(super::$name(database))).await;
             })*
         }
-        mod mysql {
+        mod $mysql {
             $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
             async fn $name() {
                 crate::row_kit::run(crate::server::Kind::MySql, stringify!($name), |database| Box::pin(super::$name(database))).await;
             })*
         }
     };
+    ($($name:ident)*) => { row_lock_cases! { @mysql_thorough $($name)* } };
 }
 
 /// The other processes of the tests.

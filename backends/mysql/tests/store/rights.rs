@@ -11,6 +11,7 @@ use crate::named_kit::{TTL, open};
 use crate::server::{Database, Kind};
 
 named_cases! {
+    on both:
     a_right_that_is_missing_is_named_when_the_store_is_opened
     opening_leaves_nothing
     an_account_that_is_locked_or_used_up_is_never_shown

@@ -17,6 +17,7 @@ use crate::row_kit::{Kind, RowTransaction, SESSION, open, runs, transaction, tra
 use crate::server::Database;
 
 row_lock_cases! {
+    on both:
     a_body_that_changes_a_tables_definition_is_told_that_it_may_have_committed
     a_mark_that_could_not_be_taken_away_ends_with_its_session
     a_wait_for_a_row_that_runs_out_in_a_body_undoes_its_statement_alone

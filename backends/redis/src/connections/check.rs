@@ -47,7 +47,7 @@ pub(crate) async fn check(connections: &Arc<Connections>) -> Result<Health> {
 
 /// Checks a store that is opened, and logs what makes its promises smaller.
 pub async fn check_and_warn(connections: &Arc<Connections>) -> Result<()> {
-    let findings = check(connections).await?.findings.join("; ");
+    let findings = connections.bounded(check(connections)).await??.findings.join("; ");
     if !findings.is_empty() {
         let redis = format!("{:?}", connections.target);
         line(move || tracing::warn!(redis, "{findings}"));

@@ -51,7 +51,7 @@ impl Connections {
         let note = call(&Lua::new(&[NOTE]).on(None), true, &|command: &mut Cmd| {
             command.arg(1).arg(FORMS).arg(form).arg(db);
         });
-        let Value::Array(found) = self.command(&shared, note).await? else { return Ok(Vec::new()) };
+        let Value::Array(found) = self.bounded(self.command(&shared, note)).await?? else { return Ok(Vec::new()) };
         let found = found.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)));
         Ok(found
             .map(|(other, form)| match other == db.to_string() {

@@ -176,7 +176,8 @@ impl Connections {
         plan.open(&self.clock, Some(pushes)).await
     }
 
-    async fn bounded<F: Future>(&self, future: F) -> Result<F::Output> {
+    /// Awaits a step of an opening, in bounded time.
+    pub(crate) async fn bounded<F: Future>(&self, future: F) -> Result<F::Output> {
         let limit = self.clock.now().after(OPEN_LIMIT);
         self.clock
             .timeout_at(limit, future)

@@ -7,6 +7,7 @@ use dlock_testkit::holds::take;
 use super::kit::{Database, TTL, try_open};
 
 named_cases! {
+    on both:
     a_right_that_is_missing_is_named
     rights_on_the_whole_database_are_enough
 }

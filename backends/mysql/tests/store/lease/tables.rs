@@ -10,6 +10,7 @@ use super::kit::{Database, try_open};
 use crate::row_kit;
 
 named_cases! {
+    on both:
     a_table_of_somebody_else_is_refused_and_left_as_it_is
     a_table_of_somebody_else_is_refused_by_each_way_that_has_one_of_its_name
     a_table_that_was_changed_later_is_told_by_a_question_after_the_state

@@ -6,6 +6,7 @@ use dlock::Registry;
 use super::kit::Database;
 
 named_cases! {
+    on both:
     a_url_without_a_way_means_lease_rows_and_way_named_means_get_lock
     a_named_lock_takes_no_option_of_a_pool
 }

@@ -154,11 +154,12 @@ pub(crate) async fn contended(redis: &Redis, claim: &Arc<Claim>) {
     assert!(ask(redis, claim, Queue::Leave).await.is_none());
 }
 
-/// The hold that a wake brings.
+/// The hold that a wake brings. A waiter that was silent for a second may have lost its place.
 pub(crate) async fn granted(wake: &mut Wake) -> Hold {
+    let before = Instant::now();
     match tokio::time::timeout(LONG, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
         Signal::Granted(hold) => hold,
-        Signal::Ask => panic!("told to ask"),
+        Signal::Ask => panic!("told to ask{}", lateness::verdict(before - 3 * SECOND, SECOND)),
     }
 }
 

@@ -1,0 +1,119 @@
+//! Replies that are spoilt, or stop: no call panics, none is without an end, and all is well once the replies are.
+//!
+//! A lock cannot be right on lies. But a process that goes down with one bad reply takes all of its other locks with it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
+
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+use dlock::{Registry, Result, Wait};
+use dlock_testkit::servers::shared;
+use dlock_testkit::{Mode, Proxy};
+use futures::FutureExt;
+use futures::future::join_all;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// In real time, for one call. Only one that hangs comes near it.
+const HANG: Duration = Duration::from_secs(180);
+
+/// How often each store is opened, and asked, by spoilt replies.
+const OPENINGS: usize = 8;
+const CALLS: usize = 24;
+
+/// At how many places of an opening its server falls silent, one after the other.
+const SILENCES: usize = 3;
+
+#[test]
+fn a_server_that_falls_silent_while_a_store_is_opened_ends_the_opening() {
+    each_store(async |proxies, url| {
+        ends(url, "the good opening", open(url)).await.unwrap();
+        let replies: usize = proxies.iter().map(Proxy::replies).sum();
+        for _ in 0..SILENCES {
+            let after = fastrand::usize(..replies);
+            set(proxies, Mode::FallSilent { after });
+            // It may be open before so many replies.
+            let _ = ends(url, &format!("an opening that is answered {after} times"), open(url)).await;
+            set(proxies, Mode::Pass);
+            proxies.iter().for_each(Proxy::cut);
+        }
+        ends(url, "the last opening", open(url)).await.unwrap();
+    });
+}
+
+#[test]
+fn spoilt_replies_end_no_call_by_a_panic_and_no_call_is_without_an_end() {
+    each_store(async |proxies, url| {
+        set(proxies, Mode::Mangle);
+        for _ in 0..OPENINGS {
+            let _ = ends(url, "an opening", open(url)).await;
+        }
+        set(proxies, Mode::Pass);
+        let registry = ends(url, "the good opening", open(url)).await.unwrap();
+        set(proxies, Mode::Mangle);
+        for call in 0..CALLS {
+            let lock = || registry.lock(["one", "two"][call % 2]).ttl(3 * SECOND).wait(Wait::UpTo(SECOND));
+            let run = lock().run(|held| async move { held.confirm().await.is_ok() });
+            let _ = ends(url, "a call", run).await;
+            let _ = ends(url, "a look", lock().holders()).await;
+            if call % 8 == 0 {
+                let _ = ends(url, "a list", registry.locks().page()).await;
+            }
+        }
+        set(proxies, Mode::Pass);
+        // What a connection has misread ends with the connection.
+        proxies.iter().for_each(Proxy::cut);
+        let good = async {
+            while let Err(error) = registry.lock("good").wait(Wait::UpTo(10 * SECOND)).run(|_| async {}).await {
+                assert!(error.is_retryable(), "{url}: {error}");
+                tokio::time::sleep(SECOND / 10).await;
+            }
+        };
+        ends(url, "the first good call", good).await;
+    });
+}
+
+/// Does `work` with each store, behind proxies of its own, and with all of them side by side.
+fn each_store(work: impl AsyncFn(&[Proxy], &str)) {
+    let servers = shared();
+    let [mariadb, postgres] = [servers.mariadb().unwrap(), servers.postgres().unwrap()];
+    let stores = [
+        servers.redis().unwrap(),
+        servers.redlock().unwrap(),
+        mariadb.clone(),
+        format!("{mariadb}?way=named"),
+        format!("{mariadb}?way=row"),
+        postgres.clone(),
+        format!("{postgres}?way=named"),
+        format!("{postgres}?way=row"),
+        servers.etcd().unwrap().replace("http://", "etcd://"),
+        servers.zookeeper().unwrap(),
+        servers.consul().unwrap(),
+    ];
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let each = stores.iter().map(async |url| {
+        let (proxies, through) = Proxy::in_front_of_each(url).unwrap();
+        work(&proxies, &through).await;
+    });
+    runtime.block_on(join_all(each));
+}
+
+fn set(proxies: &[Proxy], mode: Mode) {
+    proxies.iter().for_each(|proxy| proxy.set(mode));
+}
+
+async fn open(url: &str) -> Result<Registry> {
+    let registry = Registry::new();
+    // A namespace is locked in one way.
+    let way = url.split_once("way=").map_or("lease", |(_, way)| way);
+    registry.configure(|defaults| defaults.namespace = format!("replies-{way}"))?;
+    registry.connect("store", url).await?;
+    registry.set_default("store")?;
+    Ok(registry)
+}
+
+async fn ends<T>(url: &str, what: &str, call: impl Future<Output = T>) -> T {
+    let ended = tokio::time::timeout(HANG, AssertUnwindSafe(call).catch_unwind()).await;
+    ended.unwrap_or_else(|_| panic!("{url}: {what} hangs")).unwrap_or_else(|_| panic!("{url}: {what} panics"))
+}
