@@ -1,7 +1,7 @@
 //! The benchmark table: ratios from one interleaved run, never absolute claims.
 //!
-//! `cargo xtask bench [ROW..] [--json] [--write]` starts the servers and calls this. A row is one kind of work; its
-//! contenders run in turns (A B C, then C B A), and each figure is the median of the rounds.
+//! `cargo xtask bench [ROW..] [--quick] [--runs N] [--json] [--write]` starts the servers and calls this. A row is one kind of
+//! work, in a process of its own; its contenders run in turns (A B C, then C B A), and each figure is the median of the rounds.
 
 mod compile;
 mod consul;
@@ -19,6 +19,7 @@ mod named_contended;
 mod paired;
 mod peers;
 mod renewals;
+mod runs;
 mod sql;
 mod sql_crowd;
 mod sql_floor;
@@ -135,6 +136,19 @@ const ROWS: [(&str, Run); 94] = [
     ("compile", compile::row),
 ];
 
+/// Each store beside its floor, in about five minutes: a slip shows before a release.
+const QUICK: [&str; 9] = [
+    "uncontended-64",
+    "contended-4x4",
+    "lease-16-postgres",
+    "named-16-mariadb",
+    "row-16-postgres",
+    "sqlite-4x4",
+    "etcd-64",
+    "zookeeper-64",
+    "consul-16",
+];
+
 type Run = fn() -> Result<Row, Failed>;
 type Failed = Box<dyn std::error::Error + Send + Sync>;
 
@@ -147,23 +161,23 @@ fn main() -> ExitCode {
             role => contended::child(role),
         };
     }
+    if let Some(name) = std::env::var_os(runs::ONE) {
+        return measure(&name.to_string_lossy());
+    }
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
-    let (options, names): (Vec<_>, Vec<_>) = arguments.iter().partition(|argument| argument.starts_with("--"));
-    let known = |name: &str| ROWS.iter().any(|(row, _)| *row == name);
-    if options.iter().any(|option| !["--json", "--write"].contains(&option.as_str())) || !names.iter().all(|n| known(n))
-    {
-        let rows: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
-        eprintln!("usage: cargo xtask bench [ROW..] [--json] [--write]\nrows: {}", rows.join(" "));
+    let Some(wanted) = Wanted::of(&arguments) else {
+        eprintln!("usage: cargo xtask bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write]\n\n{}", groups());
         return ExitCode::from(2);
+    };
+    if wanted.list {
+        println!("{}", groups());
+        return ExitCode::SUCCESS;
     }
     let mut rows = Vec::new();
     let mut failed = false;
-    for (name, run) in ROWS {
-        if !names.is_empty() && !names.iter().any(|wanted| *wanted == name) {
-            continue;
-        }
+    for name in wanted.rows {
         eprintln!("running {name} …");
-        match run() {
+        match runs::middle_of(name, wanted.runs) {
             Ok(row) => rows.push(row),
             Err(error) => {
                 eprintln!("{name}: {error}");
@@ -172,16 +186,12 @@ fn main() -> ExitCode {
         }
     }
     let text = table::markdown(&rows);
-    if options.iter().any(|option| *option == "--json") {
-        println!("{}", table::json(&rows));
-    } else {
-        println!("{text}");
-    }
+    println!("{}", if wanted.json { table::json(&rows) } else { text.clone() });
     if failed {
         eprintln!("a row has no figures that could be believed: nothing is written");
         return ExitCode::FAILURE;
     }
-    if options.iter().any(|option| *option == "--write") {
+    if wanted.write {
         let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
         let former = std::fs::read_to_string(page).unwrap_or_default();
         let order: Vec<_> = ROWS.iter().map(|(name, _)| *name).collect();
@@ -191,4 +201,68 @@ fn main() -> ExitCode {
         }
     }
     ExitCode::SUCCESS
+}
+
+/// One run of one row, for the process that asked for it.
+fn measure(name: &str) -> ExitCode {
+    let found = ROWS.iter().find(|(row, _)| *row == name);
+    match found.ok_or_else(|| Failed::from("there is no such row")).and_then(|(_, run)| run()) {
+        Ok(row) => {
+            println!("{}", runs::written(&row));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What the arguments ask for.
+struct Wanted {
+    rows: Vec<&'static str>,
+    runs: usize,
+    list: bool,
+    json: bool,
+    write: bool,
+}
+
+impl Wanted {
+    /// `None` if they are not understood.
+    fn of(arguments: &[String]) -> Option<Self> {
+        let mut wanted = Self { rows: Vec::new(), runs: 0, list: false, json: false, write: false };
+        let mut arguments = arguments.iter();
+        while let Some(argument) = arguments.next() {
+            match argument.as_str() {
+                "--list" => wanted.list = true,
+                "--json" => wanted.json = true,
+                "--write" => wanted.write = true,
+                "--quick" => wanted.rows.extend(QUICK),
+                "--runs" => wanted.runs = arguments.next()?.parse().ok().filter(|runs| *runs > 0)?,
+                name => wanted.rows.push(ROWS.iter().find(|(row, _)| *row == name)?.0),
+            }
+        }
+        if wanted.rows.is_empty() {
+            wanted.rows = ROWS.iter().map(|(name, _)| *name).collect();
+        }
+        // One run may be an accident, and a page is read for long.
+        if wanted.runs == 0 {
+            wanted.runs = if wanted.write { 3 } else { 1 };
+        }
+        Some(wanted)
+    }
+}
+
+/// The rows by what they are about, a line each.
+fn groups() -> String {
+    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (name, _) in ROWS {
+        let group = name.split('-').next().unwrap_or(name);
+        match groups.iter_mut().find(|(known, _)| *known == group) {
+            Some((_, rows)) => rows.push(name),
+            None => groups.push((group, vec![name])),
+        }
+    }
+    let lines = groups.iter().map(|(group, rows)| format!("{group}: {}", rows.join(" ")));
+    lines.chain([format!("--quick: {}", QUICK.join(" "))]).collect::<Vec<_>>().join("\n")
 }

@@ -8,8 +8,17 @@ pub(crate) struct Row {
     /// The measured work, in one sentence.
     pub(crate) about: String,
     pub(crate) contenders: Vec<Contender>,
-    /// Each target, and whether it was reached.
-    pub(crate) aims: Vec<(String, bool)>,
+    pub(crate) aims: Vec<Aim>,
+}
+
+/// A target, such as «p50 at most 1.10 × the floor».
+#[derive(Clone)]
+pub(crate) struct Aim {
+    pub(crate) text: String,
+    pub(crate) measured: f64,
+    pub(crate) reached: bool,
+    /// The least and the most of several runs.
+    pub(crate) spread: Option<(f64, f64)>,
 }
 
 pub(crate) struct Contender {
@@ -42,9 +51,8 @@ impl Row {
         found.map_or(f64::NAN, |(_, value)| *value)
     }
 
-    /// Notes an aim, such as «p50 at most 1.10 × the floor», with what was measured.
     pub(crate) fn aim(&mut self, text: &str, measured: f64, reached: bool) {
-        self.aims.push((format!("{text}: {measured:.2}"), reached));
+        self.aims.push(Aim { text: text.to_owned(), measured, reached, spread: None });
     }
 }
 
@@ -71,8 +79,9 @@ pub(crate) fn markdown(rows: &[Row]) -> String {
             text += &format!("| {} | {} |\n", contender.name, cells.join(" | "));
         }
         text.push('\n');
-        for (aim, reached) in &row.aims {
-            text += &format!("- {} {aim}\n", if *reached { "reached:" } else { "NOT reached:" });
+        for Aim { text: aim, measured, reached, spread } in &row.aims {
+            let spread = spread.map(|(least, most)| format!(" ({least:.2} to {most:.2})")).unwrap_or_default();
+            text += &format!("- {} {aim}: {measured:.2}{spread}\n", if *reached { "reached:" } else { "NOT reached:" });
         }
         text.push('\n');
     }
@@ -100,7 +109,8 @@ pub(crate) fn json(rows: &[Row]) -> String {
                     (c.name.clone(), Value::Object(figures.collect()))
                 })
                 .collect();
-            let aims: Vec<_> = row.aims.iter().map(|(aim, reached)| json!({"aim": aim, "reached": reached})).collect();
+            let aim = |aim: &Aim| json!({"aim": aim.text, "measured": aim.measured, "reached": aim.reached, "spread": aim.spread});
+            let aims: Vec<_> = row.aims.iter().map(aim).collect();
             json!({"row": row.name, "about": row.about, "contenders": contenders, "aims": aims})
         })
         .collect();
@@ -122,7 +132,8 @@ pub(crate) fn page(former: &str, table: &str, order: &[&str]) -> String {
         "# Performance\n\n\
          Written by `cargo xtask bench --write`; one row again: `cargo xtask bench contended-4x4 --write`.\n\n\
          Client and server share the machine's cores, so read the ratios, not the figures.\n\
-         The contenders of a row run in turns within one run, and each figure is the median of the rounds.\n\
+         The contenders of a row run in turns within one run, and each figure is the median of the rounds. A row with a spread\n\
+         behind its aims has the middle of three runs, each in a process of its own.\n\
          A hand-over is counted only when the holder has changed.\n\n{}",
         rows.join("\n")
     )

@@ -46,7 +46,7 @@ Usage: cargo xtask TASK
   mutants                           break the core on purpose, which tests should notice; takes hours, goes on when run again
   sim --seeds N [--from S]          simulate the engine, one history for each seed, and check the histories; `sim` alone tells more words
   tidy                              the rules of this repository that no other tool knows
-  bench [ROW..] [--json] [--write]  the benchmark table, against a private set of servers
+  bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write]  the benchmark table, against a private set of servers
 
 Set DLOCK_SERVERS to keep unpacked servers elsewhere than in the user's cache folder.
 ";
