@@ -1,4 +1,4 @@
-//! Makes the work of a body final, for stores in which the end of a hold decides about that work (ADR 0036).
+//! Makes the work of a body final, for stores in which the end of a hold decides about that work (ADR 0019).
 //!
 //! It stands between the body and the release, and nowhere else. Every other end of a hold undoes the work, so nothing else
 //! needs to know of it: a drop, a panic, a loss, a shutdown.
