@@ -115,7 +115,7 @@ pub(crate) fn check(url: &str) -> Result<()> {
 /// The options that name a file.
 const FILES: [&str; 4] = ["ca", "cert", "key", "token_file"];
 
-/// How the store behind a URL comes to be.
+/// How a URL's store is made.
 enum Way {
     Made(&'static MadeOfOthers, Address),
     Opened(&'static Opener, Address),

@@ -57,7 +57,7 @@ pub struct Wake {
     /// The caller asks again by this instant, also without news, for instance because the present lease ends. `None` if
     /// the store knows no such instant.
     pub ask_by: Option<BootInstant>,
-    /// How long the present holder's lease still runs, if the store told.
+    /// The rest of the present holder's lease, if the store reports it.
     pub lease_left: Option<Duration>,
     /// The note of the holder, if the store's answer tells it.
     pub held_by: Option<Note>,

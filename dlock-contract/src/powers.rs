@@ -43,8 +43,8 @@ pub trait Periods: Send + Sync {
 
 /// Reserves fencing tokens for a hold: the option `cohort`.
 pub trait Tokens: Send + Sync {
-    /// Prolongs a hold as [`Backend::renew`](crate::Backend::renew) does, and reserves fencing tokens for it: for callers
-    /// of this process to whom the core passes it on, one after another, without asking the store.
+    /// Prolongs a hold as [`Backend::renew`](crate::Backend::renew) does, and reserves fencing tokens for it: the core
+    /// passes the hold on to callers of this process, one after another, without asking the store.
     ///
     /// The tokens are consecutive, above all that the key has had, and below that of every later grant.
     fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>>;
@@ -74,10 +74,10 @@ pub trait Batch: Send + Sync {
     /// Asks once for several locks, all or none.
     ///
     /// The claims are plain (exclusive, neither [`fair`](Claim::fair) nor [`once_per`](Claim::once_per)), of different
-    /// keys, and each has an owner of its own, none of which stands in a line. Where every lock is free and nobody waits
-    /// for it, all are granted in one step; a lock that is its claim's own already counts as free, and is granted as
-    /// [`Backend::try_acquire`](crate::Backend::try_acquire) grants it again. Else nothing changes, and the core asks for
-    /// one after another.
+    /// keys, and each has an owner of its own, and no owner has a place in a wait queue. Where every lock is free and
+    /// nobody waits for it, all are granted in one step; a lock that is its claim's own already counts as free, and is
+    /// granted as [`Backend::try_acquire`](crate::Backend::try_acquire) grants it again. Else nothing changes, and the
+    /// core asks for one after another.
     fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>>;
 
     /// Whether it takes keys of any names together. The core then gives them back together too: it asks in reverse, and
@@ -149,7 +149,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// So many tokens, if nobody else waits for the lock.
+    /// This many tokens, if nobody else waits for the lock.
     #[must_use]
     pub const fn new(tokens: u32) -> Self {
         Self { tokens, even_if_awaited: false }

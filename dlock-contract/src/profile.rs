@@ -42,8 +42,8 @@ pub struct Profile {
     pub wake: WakeStyle,
     /// On which thread the requests of a caller run.
     pub runs_on: RunsOn,
-    /// After so many ttls without a sign of its holder the store frees a lock: one, unless the store takes a ttl for the
-    /// least that it has to wait.
+    /// The number of ttls without a sign of its holder after which the store frees a lock. It is one, unless the store
+    /// treats a ttl as the least time to wait.
     pub silent_ttls: u32,
     /// The longest time beyond these ttls after which a dead holder's lock is granted again.
     pub takeover_delay: Duration,
@@ -108,8 +108,8 @@ pub enum Expiry {
     /// A session: the store frees the lock when the connection ends, or when it stays silent for the ttl. The next owner
     /// then gets the lock at once, whatever the former one believes.
     Session {
-        /// Within this time after the end of a session its holder is [told](crate::Session::ended), and a renewal is
-        /// answered with the loss, but for a round trip, and as long as the store answers.
+        /// The longest time from the end of a session until its holder [hears of it](crate::Session::ended) and a
+        /// renewal is answered with the loss, without the round trip, and while the store answers.
         told: Duration,
     },
 }

@@ -39,7 +39,7 @@ const SUITES: [&str; 3] = ["--lib", "--test", "core"];
 /// In seconds, for one run of the suites. It is many times what they take, since the machine may be busy.
 const TIMEOUT: &str = "100";
 
-/// The file in the folder of results that lists each outcome; also the name that is told.
+/// The file in the folder of results that lists each outcome; also the printed name.
 const OUTCOMES: [&str; 4] = ["caught", "missed", "timeout", "unviable"];
 
 const FOLDER: &str = "target/mutants";

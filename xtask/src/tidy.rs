@@ -198,7 +198,7 @@ fn clients(source: &Source) -> Vec<Finding> {
         };
         if let Some(name) = name.filter(|name| !name.starts_with("dlock-") && !LIBRARIES.contains(name)) {
             let what =
-                "may be the client of a store, which this crate must not know; if it is none, add it to LIBRARIES";
+                "may be the client of a store, which this crate must not know; if it is not, add it to LIBRARIES";
             broken.push((at + 1, format!("`{name}` {what}")));
         }
     }

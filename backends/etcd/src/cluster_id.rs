@@ -70,7 +70,7 @@ impl Connections {
         ))
     }
 
-    /// The cluster of each host; `None` for a host that does not tell.
+    /// The cluster id of each host; `None` for a host that does not answer in time.
     async fn clusters(&self) -> Vec<Option<u64>> {
         let end = self.clock.now().after(TELL_LIMIT);
         let ask = async |host| {

@@ -89,7 +89,7 @@ impl Inspect for Redlock {
             let Some((value, left)) = self.majority_value(&name).await? else { return Ok(false) };
             let Some(owner) = owner_of(&value).filter(|owner| HoldId::of(owner) == id) else { return Ok(false) };
             self.leave_record(&name, id, record, left.unwrap_or_default()).await?;
-            // By the owner alone, whichever of its rounds stands there.
+            // By the owner alone, because the round is not known.
             let claim = Claim::plain(name, owner, LEAST, note_of(&value)?);
             self.give_up(&Arc::new(claim)).await?;
             Ok(true)

@@ -134,7 +134,7 @@ impl SideFiles {
         opened.set_permissions(Permissions::from_mode(bits << 6 | writable(3) | writable(0)))
     }
 
-    /// The same rules as for the database, except that here a breach costs only the waking.
+    /// The rules are those of the database file, but a breach here costs only the wake-up.
     fn check(&self, found: &Metadata, right_kind: bool, path: &Path) -> io::Result<()> {
         let what = if !right_kind {
             "is not what dlock made there"

@@ -154,7 +154,7 @@ impl UrlForm {
                 let nearest = rows().map(|row| row.name).find(|row| is_near(&name, row));
                 let meant = nearest.map_or_else(String::new, |name| format!(" (`{name}` is near it)"));
                 let known = known.join(", ");
-                format!("parameter {number} of {what} is none that it takes{meant}; with {scheme}:// it takes {known}")
+                format!("parameter {number} of {what} is unknown{meant}; with {scheme}:// it takes {known}")
             }
         };
         Error::config("url", text)

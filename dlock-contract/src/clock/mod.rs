@@ -253,7 +253,7 @@ impl Future for Sleep<'_> {
             own_thread::start();
             return Poll::Pending;
         }
-        // Looked at after the entry stands, so that an advance in between is not missed.
+        // Checked after the entry was made, so that an advance in between is not missed.
         if self.clock.now() >= self.until { Poll::Ready(()) } else { Poll::Pending }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 pub enum ErrorKind {
     /// Another owner holds the lock, and the caller did not want to wait.
     Busy,
-    /// So many callers of this process wait for the key already; see `max_waiters` of the registry.
+    /// As many callers of this process as may wait for the key already do; see `max_waiters` of the registry.
     QueueFull {
         /// The bound that was reached.
         max: usize,

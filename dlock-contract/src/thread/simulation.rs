@@ -93,7 +93,7 @@ mod with {
             self.callers.handle()
         }
 
-        /// Runs so many polls of tasks on the thread `dlock`; `None`: as many as there are now.
+        /// Runs this many polls of tasks on the thread `dlock`; `None`: as many as there are now.
         pub fn step(&'static self, polls: Option<u32>) {
             self.enter(|| step(&self.dlock, polls));
         }

@@ -20,7 +20,7 @@ use crate::queue::Joined;
 pub(crate) enum BatchOutcome {
     /// All locks are held.
     Won(Guards),
-    /// The keys must be acquired one after another. So many attempts were made.
+    /// The keys must be acquired one after another. Has the number of attempts that were made.
     OneByOne(u32),
 }
 

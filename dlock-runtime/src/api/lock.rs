@@ -216,7 +216,7 @@ impl Lock {
     }
 
     /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can
-    /// ask [`Held::check`], and the caller is told in any case.
+    /// ask [`Held::check`], and the caller gets the loss in any case.
     ///
     /// # Errors
     /// As [`acquire_blocking`](Self::acquire_blocking), and [`ErrorKind::Lost`](crate::ErrorKind::Lost).

@@ -172,7 +172,7 @@ pub trait SkipReturn: Sized {
     fn succeeded(&self) -> bool;
 }
 
-/// The errors that are no error but a reason to skip.
+/// The errors after which the call skips its body and returns a value.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Skip {

@@ -205,7 +205,7 @@ impl<F: Future> Future for Inherit<F> {
     }
 }
 
-/// While it lives, these bodies are in the place of the thread's own ones.
+/// Swaps these bodies with those of the thread, and swaps them back when it is dropped.
 struct Swapped<'a>(&'a mut Vec<Body>);
 
 impl<'a> Swapped<'a> {

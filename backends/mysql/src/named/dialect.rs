@@ -112,7 +112,7 @@ impl NamedDialect for MySql {
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
             let seconds = whole_seconds(wait.time);
-            // In one message: whoever waits is granted the lock in the order in which the messages came.
+            // In one message: the server grants the lock to waiters in the order of their messages.
             let limit = match seconds {
                 0 => String::new(),
                 _ => format!("SET SESSION wait_timeout = {}; ", whole_seconds(wait.silence)),

@@ -183,7 +183,7 @@ impl Dialect for Postgres {
         session: i64,
     ) -> BoxFuture<'a, sqlx::Result<Option<SessionActivity>>> {
         Box::pin(async move {
-            // Without `track_activities`, and of another account's session, nothing is told.
+            // Without `track_activities`, and for sessions of other accounts, the server shows no activity.
             let sql = "SELECT state IN ('active', 'fastpath function call'), (extract(epoch FROM state_change) * 1000000)::bigint \
                        FROM pg_stat_activity WHERE pid = $1 AND state <> 'disabled' AND state_change IS NOT NULL";
             let Some(row) = sqlx::query(sql).bind(session).fetch_optional(conn).await? else { return Ok(None) };

@@ -31,7 +31,7 @@ const PULSE: Duration = Duration::from_secs(2);
 /// The shortest pause before the next connection.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// A connection that has lasted for so long was a good one: the next one is opened without delay.
+/// A connection that has lasted this long was a good one: the next one is opened without delay.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// The values that the task needs.

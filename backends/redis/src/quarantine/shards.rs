@@ -54,7 +54,7 @@ struct ShardsState {
     moving: BTreeSet<(u16, usize)>,
 }
 
-/// One server that was told of, by its id.
+/// One server of the cluster, by its id.
 #[derive(Default)]
 struct ShardServer {
     id: String,
@@ -93,7 +93,7 @@ impl Shards {
         }
     }
 
-    /// Whether the slot's server has this address, as far as was told.
+    /// Whether the slot's server has this address, by the last answer of the cluster.
     pub(crate) fn is_at(&self, slot: u16, address: &str) -> bool {
         self.state().owner(slot).is_some_and(|owner| owner.address == address)
     }
@@ -145,7 +145,7 @@ impl Shards {
         first.into_values().collect()
     }
 
-    /// Notes what a server has told; `changes` is from before it was asked.
+    /// Notes the answers of a server; `changes` is from before the question.
     pub(crate) fn met(&self, rules: &Rules, view: View, changes: u64, now: BootInstant) {
         let View { ranges, id, seen } = view;
         let mut state = self.state();
@@ -165,7 +165,8 @@ impl Shards {
         std::iter::once(&["CLUSTER", "MYID"][..]).chain(QUESTIONS)
     }
 
-    /// Notes that server's answers. They come from the same run of the server as the answer to the lock's request.
+    /// Notes the answers of the server to which the slot moves. They come from the same run of the server as the answer
+    /// to the lock's request.
     pub(crate) fn asked_beside(&self, rules: &Rules, slot: u16, answers: &[Value], now: BootInstant) {
         let [id, about @ ..] = answers else { return };
         let Some((id, seen)) = text(id).zip(ServerDescription::read(about)) else { return };

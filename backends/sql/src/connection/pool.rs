@@ -232,7 +232,7 @@ impl<D: Dialect> ConnectionTask<D> {
         !state.waiting.is_empty() || self.leaves(&mut state)
     }
 
-    /// In one step with a look at the jobs: whoever comes later starts a new task.
+    /// In one step with a look at the jobs: a later job starts a new task.
     fn leaves(&mut self, state: &mut PoolState<D>) -> bool {
         state.tasks -= 1;
         self.is_counted = false;

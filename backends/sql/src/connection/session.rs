@@ -74,8 +74,8 @@ pub(crate) struct RetriedAnswer {
     pub(crate) again: Option<sqlx::Error>,
 }
 
-/// After so long a silence a connection is asked whether it still lives. The server may have been restarted meanwhile, and a
-/// request that fails by it would look as if its outcome were unknown.
+/// After this much silence a job begins with a ping. The server may have been restarted meanwhile, and a request over
+/// the dead connection would have an unknown outcome.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// How often the server is asked whether a session that it should end has ended.
@@ -131,7 +131,7 @@ impl<D: Dialect> StatementSession<D> {
         Ok(self.ask_for_change(statement, values).await?.answer)
     }
 
-    /// The same for a statement whose second run finds nothing to change.
+    /// Like [`ask`](Self::ask), for a statement whose second run finds nothing to change.
     pub(crate) async fn ask_for_change(
         &mut self,
         statement: &Statement,
@@ -141,7 +141,7 @@ impl<D: Dialect> StatementSession<D> {
         self.send(statement, values).await.map_err(|error| refused(&context.dialect, error))
     }
 
-    /// The same: `None` if it has changed nothing, as an insert of a row that is there already.
+    /// Like [`ask`](Self::ask); `None` if it has changed nothing, as an insert of a row that is there already.
     pub(crate) async fn insert(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Option<Answer>> {
         let context = self.context.clone();
         match self.send(statement, values).await {
@@ -151,7 +151,7 @@ impl<D: Dialect> StatementSession<D> {
         }
     }
 
-    /// The same: `None` if somebody keeps the row locked.
+    /// Like [`ask`](Self::ask); `None` if another session keeps the row locked.
     pub(crate) async fn ask_unless_locked(
         &mut self,
         statement: &Statement,
@@ -164,8 +164,8 @@ impl<D: Dialect> StatementSession<D> {
         }
     }
 
-    /// The same where it is as good if another session makes the row: the server lets an insert wait for whoever keeps that row
-    /// locked, and gives up after a while.
+    /// Inserts the row unless another session is inserting it. The server lets the insert wait while another session
+    /// keeps the row locked, and refuses it after a time limit.
     pub(crate) async fn insert_if_missing(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<()> {
         let context = self.context.clone();
         match self.send(statement, values).await {

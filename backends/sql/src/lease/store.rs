@@ -88,7 +88,7 @@ impl<D: Dialect> LeaseRow<D> {
         self.pool().await?.run(request).await
     }
 
-    /// The same for a request about one claim.
+    /// Like [`run`](Self::run), for a request about one claim.
     pub(crate) async fn run_for<T, R>(&self, claim: &Arc<Claim>, request: R) -> Result<T>
     where
         T: Send + 'static,
@@ -111,7 +111,7 @@ impl<D: Dialect> fmt::Debug for LeaseRow<D> {
     }
 }
 
-/// The profile of a row. Its tokens are as good as the clock after a failover to a replica that lags.
+/// The profile of a row. After a failover to a replica that lags, tokens rise only if its clock is not behind.
 fn profile(kind: &'static str, has_rooms: bool) -> Profile {
     const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     let ttl = TtlRange::new(Duration::from_millis(10), TEN_YEARS).in_steps_of(Duration::from_millis(1));

@@ -21,8 +21,8 @@ use crate::dialect::Dialect;
 const GOODBYE: Duration = Duration::from_secs(1);
 /// The longest time for which a session without a lock is kept.
 const IDLE: Duration = Duration::from_secs(60);
-/// A session that has no locks but those that it should free is ended if it does not answer for so long, which frees them. The
-/// engine waits as long for a release.
+/// If a session that has only locks to free does not answer for this long, it is ended, which frees them. The engine
+/// waits as long for a release.
 const RELEASE: Duration = Duration::from_secs(2);
 /// How often a silent session is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -75,7 +75,7 @@ pub(super) async fn drive<D: NamedDialect>(
     }
 }
 
-/// The answer to a request. `None`: the server was silent to the end, or for too long for a release.
+/// The answer to a request. `None`: the server did not answer in time. A release has less time.
 async fn answered<T, D: NamedDialect>(
     context: &NamedContext<D>,
     shared: &Arc<SessionStatus>,
@@ -97,7 +97,7 @@ async fn answered<T, D: NamedDialect>(
     }
 }
 
-/// Says that the session has ended, also if its task fails.
+/// Reports the end of the session when it is dropped, also if the session's task fails.
 struct End<D: NamedDialect> {
     shared: Arc<SessionStatus>,
     jobs: Arc<Jobs<SessionJob<D>>>,

@@ -215,7 +215,7 @@ async fn kept_or_drawn<D: NamedDialect>(
     told_or_drawn(context, conn, Mode::Exclusive, token, values).await
 }
 
-/// The same without a wait, in one statement.
+/// Asks without a wait, in one statement.
 async fn ask_at_once<D: NamedDialect>(
     context: &NamedContext<D>,
     conn: &mut D::Conn,
@@ -242,7 +242,7 @@ async fn ask_at_once<D: NamedDialect>(
     }
 }
 
-/// A token that was told with the grant, or else another one.
+/// The token that came with the grant, or a new one.
 async fn told_or_drawn<D: NamedDialect>(
     context: &NamedContext<D>,
     conn: &mut D::Conn,

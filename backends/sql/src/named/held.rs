@@ -73,7 +73,7 @@ pub(super) struct NamedGrant {
 }
 
 impl<D: NamedDialect> dlock_contract::Session for Held<D> {
-    /// Only the end of the session and an operator's break are told, and both are certain.
+    /// Reports only the end of the session and an operator's break. Both are certain.
     fn ended(&self) -> Option<BoxFuture<'static, ()>> {
         let (mut ending, mut ended) = (self.ending.subscribe(), self.session.ended());
         Some(Box::pin(async move {
@@ -141,7 +141,7 @@ impl<D: NamedDialect> Held<D> {
             return Ok(None);
         }
         let heard = self.session.confirm().await?;
-        // An end that was found meanwhile stands.
+        // If the end was found meanwhile, it counts.
         Ok(heard.filter(|_| self.is_held()))
     }
 
@@ -210,8 +210,8 @@ impl<D: NamedDialect> Held<D> {
         Some((place, answer))
     }
 
-    /// Gives the lock up, because an operator broke the hold. The holder is told first, and then the server: until both have
-    /// heard of it, nobody else comes in.
+    /// Gives the lock up, because an operator broke the hold. The holder hears of it first, and then the server. Until
+    /// both have, no other caller gets the lock.
     pub(super) async fn break_off(&self, record: BreakRecord, clock: &Clock) {
         self.ending.send_if_modified(|ending| {
             let lives = matches!(ending, Ending::Lives);

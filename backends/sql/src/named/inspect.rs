@@ -59,7 +59,7 @@ impl<D: NamedDialect> NamedShared<D> {
                 holder.token = token.int().and_then(|token| u64::try_from(token).ok());
             }))
         });
-        // Waiters stand in the server, which does not count them.
+        // Waiters are in the server's queue, and the server does not count them.
         Ok(LockState::new(holders.collect::<Result<_>>()?, None))
     }
 

@@ -24,7 +24,7 @@ use crate::tables::statements::of_size;
 const EVERY: Duration = Duration::from_millis(250);
 /// A hold that is younger is not asked about: most end before, and cost nothing.
 const YOUNG: Duration = Duration::from_millis(100);
-/// Within this time after the end of its session a holder is told, but for the time of a round trip.
+/// The longest time from the end of a session until its holders hear of it, without the round trip.
 pub(super) const TOLD: Duration = Duration::from_millis(300);
 /// How long one look may take, connecting included.
 const LOOK: Duration = Duration::from_secs(1);
@@ -33,7 +33,7 @@ const ENDS: Duration = Duration::from_millis(5);
 /// How many sessions are asked themselves in one look, where the monitor cannot vouch for them.
 const ASKED: usize = 256;
 
-/// Knows which session holds for whom, and watches them.
+/// Knows the owner of each hold and its session, and watches the sessions.
 pub(super) struct SessionMonitor<D: NamedDialect> {
     context: Arc<NamedContext<D>>,
     holds: WatchedHolds<Held<D>>,
@@ -99,7 +99,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         }
     }
 
-    /// From now on the hold is watched, and its owner is told of it when it asks again.
+    /// Watches the hold from now on. If its owner asks again, it gets this hold.
     pub(super) fn add(&self, held: &Arc<Held<D>>) {
         self.holds.add(held.owner, held);
     }
@@ -197,7 +197,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         self.ending(Some(held)).await
     }
 
-    /// Ends the sessions in the server that have ended on our side alone, so that nothing of them comes later.
+    /// Ends the sessions in the server that have ended on our side alone, so that none of their requests arrives later.
     pub(super) async fn end_left(&self) -> Result<()> {
         if self.context.left_sessions.left().is_empty() {
             return Ok(());
@@ -205,7 +205,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         self.ending(None).await.map(drop)
     }
 
-    /// The same whenever there is one, for as long as the store lives.
+    /// Ends each such session as soon as there is one, for as long as the store lives.
     pub(super) async fn end_each_left(self: Arc<Self>) {
         loop {
             self.context.left_sessions.wait().await;

@@ -10,8 +10,8 @@ use super::dialect::NamedDialect;
 use super::name::LockName;
 use super::shared_session::{LockPlace, SharedSession};
 
-/// So many sessions are asked at once before requests queue behind one another. With more, callers would have to wait for the
-/// server's disk less often, and the server would have more connections.
+/// The most sessions that are asked at once; further requests queue. With more, callers would wait less often for the
+/// server's disk, but the server would have more connections.
 const AT_ONCE: usize = 8;
 /// How many sessions without a lock are kept.
 const EMPTY: usize = 16;

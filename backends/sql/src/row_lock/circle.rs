@@ -1,8 +1,9 @@
 //! Finds calls that wait for each other's locks.
 //!
-//! Nested locks are transactions of their own, so the server sees no circle among them. So a call that waits while it holds other
-//! rows writes down for each of these holds what it waits for. Then it looks who has that lock, and what that one waits for, until
-//! it meets a hold of its own. Of the holds in a circle the youngest gives way, whoever finds it.
+//! Nested locks are transactions of their own, so the server sees no circle among them. So a call that waits while it
+//! holds other rows writes down for each of these holds the lock that it waits for. Then it looks for the holder of
+//! that lock, and for the lock that this holder waits for, until it meets a hold of its own. The youngest hold of a
+//! circle gives way. Each call of the circle can find that out.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -106,8 +107,8 @@ impl<D: RowDialect> Circle<D> {
         Ok(answer.rows.first().and_then(|row| row.first()).map(|name| name.text().to_owned()))
     }
 
-    /// Says that the wait is over, so that nobody takes this call for one that waits. Otherwise it is believed for a while. Only a
-    /// wait that was told pays for that.
+    /// Notes the end of the wait, so that other calls do not count this call as a waiter. Without it they would for a
+    /// while. Only a wait that was written down needs this.
     pub(super) async fn end(mut self) {
         if let Some(writing) = self.writing.take() {
             let _ = writing.await;

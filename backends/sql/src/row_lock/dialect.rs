@@ -85,11 +85,11 @@ pub struct RowWords {
     pub on_conflict: &'static str,
     /// Whether a hold still lives that is known as `{session}`, `{xact}` and `{hold}`.
     pub is_held: &'static str,
-    /// The same for a hold that has no record yet, whose transaction may be the newest of the server.
+    /// Like `is_held`, for a hold that has no record yet. Its transaction may be the newest of the server.
     pub lives: &'static str,
     /// The words before the `WHERE` of a query that reads no table.
     pub from_nothing: &'static str,
-    /// The function before it that says whether that is so for any record of a group.
+    /// The function before a condition that says whether it is true for any record of a group.
     pub any: &'static str,
     /// The longest silence after which the server can end a session.
     pub longest_ttl: Duration,
@@ -109,7 +109,7 @@ pub struct RowId {
 /// A request for a row.
 #[derive(Clone, Copy, Debug)]
 pub struct RowAsk<'a> {
-    /// Where the row stands.
+    /// The table of the row.
     pub table: &'a RowTable,
     /// Which row.
     pub key: &'a RowKey,
@@ -117,10 +117,11 @@ pub struct RowAsk<'a> {
     pub hold: &'a str,
     /// Whether readers may keep it together.
     pub is_shared: bool,
-    /// For how long to wait for it, if at all. The server may round it up to whole seconds.
+    /// The longest wait for the row; `None` does not wait. The server may round it up to whole seconds.
     pub wait: Option<Duration>,
-    /// After so long a silence behind a wait the server ends the session, until [`end_wait`](RowDialect::end_wait) raises that to
-    /// the ttl. It may grant the row to a waiter whose host is silent, and would keep it for each of them as long as the ttl.
+    /// The limit on silence after a wait: then the server ends the session. [`end_wait`](RowDialect::end_wait) raises
+    /// the limit to the ttl. Without it, the server would keep the row for a whole ttl for each waiter whose host is
+    /// silent.
     pub silence: Duration,
 }
 

@@ -24,7 +24,7 @@ const SILENT: Duration = Duration::from_millis(250);
 const PING: Duration = Duration::from_secs(1);
 
 impl<D: RowDialect> RowShared<D> {
-    /// Asks whether the row is still locked by this hold: from before the request on, or not any more.
+    /// Asks whether this hold still locks the row. If so, it counts from before the request.
     pub(super) async fn confirm(self: &Arc<Self>, held: &Arc<HeldRow<D>>) -> Result<Option<BootInstant>> {
         if held.has_ended() {
             return Ok(None);
@@ -58,8 +58,8 @@ impl<D: RowDialect> RowShared<D> {
         }
     }
 
-    /// From when a hold counts whose session is in use. That it lives says nothing: the server ends it after so long a silence,
-    /// however often others ask about it.
+    /// The time from which a hold counts whose session is in use. A living session proves nothing about that: the
+    /// server ends it after a silence, even if others ask about it.
     async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
         let (clock, session, before) = (&self.context.clock, held.id.session, held.heard_after());
         if let Ok((Some(activity), server)) = self.monitor.ask(move |of, conn, _| of.activity(conn, session)).await
@@ -142,7 +142,7 @@ impl<D: RowDialect> RowShared<D> {
         };
         held.end();
         match seen {
-            // If the rollback is late, it may have been the end.
+            // The rollback may have ended the hold, although its answer was late.
             TransactionStatus::Ended if ended || !is_late => return Ok(Released::NotOwner),
             TransactionStatus::Ended => {}
             TransactionStatus::Held | TransactionStatus::Unknown => match self.kill(held).await? {

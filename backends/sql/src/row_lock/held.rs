@@ -165,7 +165,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.may_have_ended.load(Ordering::SeqCst)
     }
 
-    /// Notes that the body works, and tells whether it has worked before.
+    /// Notes that the body works in the transaction. True if it has worked there before.
     pub(super) fn note_work(&self) -> bool {
         self.has_work.swap(true, Ordering::SeqCst)
     }
@@ -206,7 +206,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.heard().note(after);
     }
 
-    /// Notes the activity of its session, for which another session has asked the server at this time.
+    /// Notes the activity of this hold's session, as the server reported it to another session at this time.
     pub(super) fn note_activity(&self, activity: SessionActivity, asked: BootInstant) {
         self.heard().note_activity(activity, asked);
     }
@@ -220,7 +220,8 @@ impl<D: RowDialect> HeldRow<D> {
         self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Takes its session, to end the transaction, if it is free within this time. Nobody gets it after that.
+    /// Takes the session out of the hold, to end the transaction, if the session is free within this time. After that
+    /// nobody can take it.
     pub(super) async fn begin_end(
         &self,
         clock: &Clock,

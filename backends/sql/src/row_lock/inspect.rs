@@ -1,4 +1,4 @@
-//! Which locks are held, and breaking a hold: the server ends its session.
+//! Lists the held locks, and breaks a hold: the server ends its session.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ impl<D: RowDialect> Inspect for RowLock<D> {
 impl<D: RowDialect> RowShared<D> {
     pub(super) async fn holders(&self, key: &LockKey) -> Result<LockState> {
         let records = self.records(key).await?;
-        // Waiters stand in the server, which does not count them.
+        // Waiters are in the server's queue, and the server does not count them.
         Ok(LockState::new(records.into_iter().map(|record| record.holder).collect(), None))
     }
 

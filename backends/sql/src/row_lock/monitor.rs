@@ -22,10 +22,10 @@ use crate::words::Statement;
 const EVERY: Duration = Duration::from_millis(250);
 /// A hold that is younger is not asked about: most end before, and cost nothing.
 const YOUNG: Duration = Duration::from_millis(100);
-/// After so long it is looked at again whether a hold has ended whose connection the body uses. By then the server's answer to
-/// the body's statement is there, which says why.
+/// Recheck interval for a hold whose connection the body is using. By then the server has answered the body's
+/// statement, and its answer says why the hold has ended.
 const AGAIN: Duration = Duration::from_millis(100);
-/// Within this time after the end of its session a holder is told, but for the time of a round trip.
+/// The longest time from the end of a session until its holder hears of it, without the round trip.
 pub(super) const TOLD: Duration = Duration::from_millis(400);
 /// How long one look may take, connecting included.
 const LOOK: Duration = Duration::from_secs(1);
@@ -64,7 +64,7 @@ impl<D: RowDialect> RowMonitor<D> {
         }
     }
 
-    /// From now on the hold is watched, and its owner is told of it when it asks again.
+    /// Watches the hold from now on. If its owner asks again, it gets this hold.
     pub(super) fn add(&self, held: &Arc<HeldRow<D>>) {
         self.holds.add(held.owner, held);
     }
@@ -186,8 +186,8 @@ impl<D: RowDialect> RowMonitor<D> {
         killing.await.map(drop)
     }
 
-    /// Asks over the connection that is kept, or, where that has ended meanwhile, over a new one. The request
-    /// is told which server that is, and so is its caller.
+    /// Asks over the open connection, or over a new one if it has ended meanwhile. The request and its caller get the
+    /// id of the server.
     pub(super) async fn ask<T, R>(&self, request: R) -> Result<(T, String)>
     where
         R: for<'a> Fn(&'a D, &'a mut D::Conn, &str) -> BoxFuture<'a, sqlx::Result<T>>,

@@ -102,7 +102,7 @@ impl<D: RowDialect> RowSessions<D> {
         });
     }
 
-    /// Ends those that were idle for so long that the server may end them soon.
+    /// Ends sessions before the server ends them for their silence.
     pub(super) async fn tidy(&self) {
         let over: Vec<_> = {
             let mut idle = self.idle();

@@ -13,11 +13,12 @@ use super::store::RowLock;
 use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::Refusal;
 
-/// How long the server is asked what became of a commit, and how often.
+/// How long dlock asks the server for the outcome of a commit, and the pause between two questions.
 const OUTCOME: Duration = Duration::from_millis(500);
 const AGAIN: Duration = Duration::from_millis(20);
-/// How long the session may take for what comes before the commit. It and the question together are shorter than the engine waits,
-/// so that a session which a given-up statement has made useless is told as a commit that was never sent.
+/// The time limit for the requests before the commit. Together with the question about the outcome it is shorter than
+/// the engine's limit. So if a cancelled statement has made the session useless, the error says that the commit was
+/// never sent.
 const QUESTION: Duration = Duration::from_secs(2);
 pub(super) const ENDED: &str = "a statement of the body ended the transaction, and may have committed it";
 

@@ -140,7 +140,7 @@ impl<D: RowDialect> RowShared<D> {
         })
     }
 
-    /// Notes the way of the key's namespace in the table, or fails if another one stands there.
+    /// Notes the way of the key's namespace in the table. Fails if the table has another way.
     async fn agree(&self, claim: &Arc<Claim>) -> Result<()> {
         if self.ways.has(&claim.key) {
             return Ok(());
@@ -211,7 +211,7 @@ fn hold_of<D: RowDialect>(held: Arc<HeldRow<D>>, claim: &Arc<Claim>) -> Result<H
     Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
 }
 
-/// The profile of row locks. The tokens are as good as the clock after a failover to a replica that lags.
+/// The profile of row locks. After a failover to a replica that lags, tokens rise only if its clock is not behind.
 fn profile(kind: &'static str, longest: Duration) -> Profile {
     let second = Duration::from_secs(1);
     Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|row| {

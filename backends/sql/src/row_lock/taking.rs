@@ -150,8 +150,9 @@ impl<D: RowDialect> RowShared<D> {
                 if wait.is_none() {
                     return Ok((taken, asked));
                 }
-                // After a wait the server counts the silence anew. Since when cannot be told by the time of that answer, which
-                // may come late: only this request, once it is answered, says that the session lived when it was sent.
+                // After a wait the server counts the silence anew. The answer to the wait may come late, so its time
+                // does not show since when. Only this request, once it is answered, shows that the session lived when
+                // it was sent.
                 let since = clock.now();
                 dialect.end_wait(&mut open.conn, taken, claim.ttl).await?;
                 Ok((taken, since))

@@ -21,7 +21,7 @@ pub(crate) fn note_version(names: &TableNames, unless_there: &str) -> String {
     format!("INSERT INTO {} (name, word, number) VALUES ('schema', '', {VERSION}){unless_there}", names.full(META))
 }
 
-/// Compares the version that stands in the table with this program's.
+/// Compares the version in the table with this program's.
 pub(crate) fn compare_version(names: &TableNames, found: i64) -> Result<()> {
     if found == VERSION {
         return Ok(());

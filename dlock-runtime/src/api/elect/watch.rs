@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A look is worth it so soon after the lease of a leader has ended.
 const AFTER_LEASE: Duration = Duration::from_millis(5);
 
-/// The pause between looks at a lease without any time left is doubled so many times, to more than five minutes.
+/// How many times the pause between looks at an expired lease is doubled: to more than five minutes.
 const MOST_DOUBLINGS: u32 = 16;
 
 /// A leader as an observer sees it.
@@ -109,12 +109,13 @@ pub struct LeaderWatch {
     looked: Option<SystemTime>,
     next_look: BootInstant,
     failed: u32,
-    /// So many looks in a row showed a leader whose lease has no time left.
+    /// How many looks in a row showed a leader whose lease has expired.
     overdue: u32,
 }
 
 impl LeaderWatch {
-    /// Waits for a change, and tells the new leader, or `None` if nobody leads. The first call tells what is so now.
+    /// Waits for a change, and returns the new leader, or `None` if nobody leads. The first call returns the present
+    /// leader.
     ///
     /// A future that is dropped loses no change; the pause goes on at the next call.
     ///
