@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, Rooms, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement,
-    Value, Words, check_tables, prepare_tables,
+    Answer, Cell, Dialect, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement, Value,
+    WaitQueues, Words, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -13,7 +13,7 @@ use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
-use crate::lease::room::AdvisoryLocks;
+use crate::lease::queue::AdvisoryLocks;
 use crate::lease::tables::{LEASES, Tables};
 use crate::lease::{shedlock, tables};
 use crate::server::fault::{fault, refusal};
@@ -44,7 +44,7 @@ pub struct Postgres {
     server: Server,
     pub(crate) clock: Clock,
     words: Words,
-    rooms: AdvisoryLocks,
+    queues: AdvisoryLocks,
     /// Settings stay in a session of its own. Until it is known to be one they are not made: in a pooler's session they would
     /// affect other programs.
     path: Mutex<Path>,
@@ -65,8 +65,8 @@ impl Postgres {
             by_name: "",
             numbered: true,
         };
-        let rooms = AdvisoryLocks::of(&words);
-        Self { server, clock: clock.clone(), words, rooms, path: Mutex::new(Path::Unknown), shedlock: None }
+        let queues = AdvisoryLocks::of(&words);
+        Self { server, clock: clock.clone(), words, queues, path: Mutex::new(Path::Unknown), shedlock: None }
     }
 
     /// Locks in ShedLock's table of this name, if there is one.
@@ -103,7 +103,7 @@ impl Postgres {
             Path::SessionPooler => health.role("primary, behind a pooler that gives each connection its own session"),
             Path::TransactionPooler | Path::Unknown => health.finding(
                 "a pooler gives each transaction another session, so each request is a transaction of four messages, and \
-                 waiters poll instead of standing in a waiting room: connect to the server itself for speed",
+                 waiters poll instead of waiting in a queue of the server: connect to the server itself for speed",
             ),
             Path::Direct => health,
         }
@@ -215,9 +215,9 @@ impl Dialect for Postgres {
         })
     }
 
-    fn rooms(&self) -> Option<&dyn Rooms<PgConnection>> {
+    fn wait_queues(&self) -> Option<&dyn WaitQueues<PgConnection>> {
         // A Java node does not announce that it has freed a lock, so waiters ask again.
-        (self.keeps_session() && self.shedlock.is_none()).then_some(&self.rooms as &dyn Rooms<_>)
+        (self.keeps_session() && self.shedlock.is_none()).then_some(&self.queues as &dyn WaitQueues<_>)
     }
 
     fn ping<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<()>> {

@@ -63,7 +63,8 @@ pub(crate) struct StatementSession<D: Dialect> {
     used: BootInstant,
     /// Nothing more may be asked on it.
     pub(crate) broken: bool,
-    /// A waiting room is bound to this session, and ends with it. Then no statement is sent again over a new one.
+    /// A turn in a wait queue is bound to this session, and ends with it. So no statement is sent again over a new
+    /// session.
     pub(crate) is_bound: bool,
 }
 

@@ -8,7 +8,7 @@ use dlock_contract::{Error, Hold, Result, Standing, Validity};
 
 use crate::connection::session::{GrantingServer, StatementSession, StoreContext};
 use crate::dialect::{Cell, Dialect, Value};
-use crate::lease::room::granting_server_of;
+use crate::lease::queue::granting_server_of;
 use crate::tables::numbers::micros;
 use crate::tables::statements::{BATCHES, of_size};
 use crate::words::Statement;
