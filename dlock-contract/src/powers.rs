@@ -43,7 +43,7 @@ pub trait Periods: Send + Sync {
 
 /// Reserves fencing tokens for a hold: the option `cohort`.
 pub trait Tokens: Send + Sync {
-    /// Prolongs a hold as [`Backend::renew`](crate::Backend::renew) does, and reserves fencing tokens for it: the core
+    /// Prolongs a hold as [`Backend::renew`](crate::Backend::renew) does, and reserves fencing tokens for it: the engine
     /// passes the hold on to callers of this process, one after another, without asking the store.
     ///
     /// The tokens are consecutive, above all that the key has had, and below that of every later grant.
@@ -80,7 +80,7 @@ pub trait Batch: Send + Sync {
     /// core asks for one after another.
     fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>>;
 
-    /// Whether it takes keys of any names together. The core then gives them back together too: it asks in reverse, and
+    /// Whether it takes keys of any names together. The engine then gives them back together too: it asks in reverse, and
     /// waits for all answers at once. False in a cluster, where it depends on the slots of the keys.
     fn takes_any_keys(&self) -> bool {
         true
@@ -101,7 +101,7 @@ pub trait Settle: Send + Sync {
     ///
     /// # Errors
     /// [`ErrorKind::CommitRefused`](crate::ErrorKind::CommitRefused) if nothing of the work stays, also because the hold had ended
-    /// before; [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if nobody knows whether it stays. The core takes
+    /// before; [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if nobody knows whether it stays. The engine takes
     /// every other error for the latter.
     fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>>;
 }

@@ -27,7 +27,7 @@ pub struct Profile {
     pub expiry: Expiry,
     /// The ttls that the store can do, without rounding.
     pub ttl: TtlRange,
-    /// Whether the store frees a hold at its ttl although others of the same group live on. Where not, the core itself
+    /// Whether the store frees a hold at its ttl although others of the same group live on. Where not, the engine itself
     /// releases a hold at the moment at which it stops trusting it.
     pub expires_alone: bool,
     /// How far the fencing tokens can be trusted.
@@ -168,7 +168,7 @@ pub enum Fencing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WakeStyle {
-    /// Not at all: the core asks again, with full jitter between bounds that grow from one to the other.
+    /// Not at all: the engine asks again, with full jitter between bounds that grow from one to the other.
     Poll {
         /// The first bound.
         from: Duration,

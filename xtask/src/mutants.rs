@@ -1,4 +1,4 @@
-//! `cargo xtask mutants`: breaks the core in one place after another, and tells which breaks no test notices.
+//! `cargo xtask mutants`: breaks the engine in one place after another, and tells which breaks no test notices.
 //!
 //! A full run takes hours, so it can be broken off at any time. The next run goes on with the places that were not tested
 //! yet. When none is left, it tests the missed ones again. `target/mutants` holds all that is kept between runs.
