@@ -59,7 +59,7 @@ pub struct Wake {
     pub ask_by: Option<BootInstant>,
     /// The rest of the present holder's lease, if the store reports it.
     pub lease_left: Option<Duration>,
-    /// The note of the holder, if the store's answer tells it.
+    /// The note of the holder, if the store's answer has it.
     pub held_by: Option<Note>,
 }
 

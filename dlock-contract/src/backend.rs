@@ -60,14 +60,14 @@ pub trait Backend: Send + Sync + 'static {
     /// next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>>;
 
-    /// Tells that callers of this process wait for each other's holds of this key, so other processes probably want it
-    /// too. A hint, for stores that ask in another way then.
+    /// Hints that callers of this process wait for each other's holds of this key, so other processes probably want it
+    /// too. A store may change how it asks.
     fn expects_others(&self, key: &LockKey) {
         let _ = key;
     }
 
-    /// Prolongs holds; one answer for each, in order. It never creates. A hold that its owner does not have
-    /// any more is [`Standing::Lost`], and so is a hold whose session has surely ended. An error means *unknown*, and
+    /// Prolongs holds; one answer for each, in order. It never creates a hold. A hold that its owner does not have any
+    /// more is [`Standing::Lost`], and so is a hold whose session is known to have ended. An error means *unknown*, and
     /// unknown is not lost. Renewing one hold of a group may prolong the others; the engine counts only on the answers.
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>>;
 
@@ -78,23 +78,22 @@ pub trait Backend: Send + Sync + 'static {
     /// hold any more.
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>>;
 
-    /// Ends an acquisition that may have left something: a place in a wait queue, or a grant whose answer was lost. Frees
-    /// the lock too if it is this owner's, and gives the period of [`Claim::once_per`] back. Leaves no trace; may be
-    /// called more than once, also without need, but never once the claim's hold was used.
+    /// Ends an acquisition that may have left something: a place in a wait queue, or a grant whose answer was lost.
+    /// Also frees the lock if this owner has it, and gives the period of [`Claim::once_per`] back. Leaves no trace. It
+    /// may be called more than once, also without need, but never after the claim's hold was used.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>>;
 
-    /// Who holds the lock, the first grant first, and how many wait for it. Changes nothing.
+    /// Returns the holders of the lock, the first grant first, and the number of waiters. Changes nothing.
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>>;
 
-    /// Asks the store for a small sign that it takes locks now: for a readiness probe. It looks again at what was looked at
-    /// when the store was opened, as far as a request or two can tell: role, version, rights, settings.
+    /// Asks the store whether it takes locks now, for a readiness probe. It repeats the checks of the opening, as far
+    /// as a request or two can: role, version, rights, settings.
     ///
     /// # Errors
     /// If a lock could not be taken now: no answer, a replica, missing rights, a schema of another release.
     fn ready(&self) -> BoxFuture<'_, Result<Health>>;
 
-    /// Whether locks may be taken in the namespace of this key, as far as that differs between namespaces: for a readiness
-    /// probe. Changes nothing.
+    /// Whether the store takes locks in the namespace of this key, for a readiness probe. Changes nothing.
     ///
     /// # Errors
     /// If the store refuses all locks of the namespace, for instance because other programs lock it in another way.

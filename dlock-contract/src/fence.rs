@@ -109,7 +109,7 @@ impl Error {
         Self::write_refused(given, seen, text)
     }
 
-    /// The same in other words.
+    /// Like [`fence_stale`](Self::fence_stale), with another text.
     #[doc(hidden)]
     #[must_use]
     pub fn write_refused(given: &Fence, seen: u64, text: String) -> Self {

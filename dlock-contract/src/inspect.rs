@@ -53,7 +53,7 @@ impl FromStr for HoldId {
     }
 }
 
-/// One holder of a lock, as the store tells of it.
+/// One holder of a lock, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {

@@ -17,7 +17,7 @@ use crate::note::Note;
 /// Ends a hold and keeps its key taken for some time, by the store's clock: the option `min_hold`.
 pub trait Keeps: Send + Sync {
     /// Ends the hold, and keeps the key taken for this time. Of a shared mode, the hold's share stays taken: a reader's
-    /// keeps writers away, a permit's its slot. [`Backend::look`](crate::Backend::look) still tells of it, and the first
+    /// keeps writers away, a permit's its slot. [`Backend::look`](crate::Backend::look) still shows it, and the first
     /// waiter gets the lock when the time is over.
     ///
     /// Its owner has nothing left in any case: a renewal is [`Standing::Lost`](crate::Standing::Lost), a second end or a

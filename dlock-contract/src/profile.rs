@@ -159,8 +159,8 @@ pub enum Fencing {
     None,
     /// Each grant's token is above all earlier ones of its key, unless a backup of the store is restored.
     Monotonic,
-    /// The same, unless the store forgets: a failover to a replica that lags, or a restart without its data together
-    /// with a clock that was set back.
+    /// Like `Monotonic`, unless the store forgets: a failover to a replica that lags, or a restart without its data
+    /// together with a clock that was set back.
     MonotonicUnlessFailover,
 }
 
@@ -175,7 +175,7 @@ pub enum WakeStyle {
         /// The last bound.
         to: Duration,
     },
-    /// The store tells; the waiter then asks.
+    /// The store notifies the waiter, which then asks.
     Hint,
     /// The store's news is the lock itself.
     Grant,

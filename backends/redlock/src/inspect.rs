@@ -70,7 +70,7 @@ impl Inspect for Redlock {
             })?;
             let mut next_node = Some((number + 1, 0)).filter(|(number, _)| *number < nodes);
             let mut names = Vec::new();
-            // If one node cannot tell, the others do: a lock is on most of them.
+            // If one node does not answer, the others do: a lock is on most of them.
             if let Some((_, Ok(values))) = answers.next().await {
                 let (next, found) = scanned(values.first().unwrap_or(&Value::Nil))?;
                 names = found;

@@ -170,7 +170,7 @@ fn by_silence(nodes: usize, resting: usize, unable: &[Unable]) -> bool {
 }
 
 fn because(text: String, unable: &[Unable]) -> Error {
-    // Silence has a number in its text that tells what to do about it.
+    // An error of a silent node comes first: its text has the time limit, which a longer ttl raises.
     match unable.iter().find(|unable| unable.was_silent).or(unable.first()) {
         // In the text too: few print the cause of an error.
         Some(one) => Error::outage(format!("{text}; one of them: {}", one.error.message())).because(one.error.clone()),
@@ -264,7 +264,7 @@ mod tests {
         Err(Error::new(ErrorKind::KeyConflict, "foreign").into())
     }
 
-    /// Counts in this order up to the decision; tells how many answers it took.
+    /// Counts in this order up to the decision, and returns the number of answers that it took.
     fn count(votes: &[Answer<Vote>]) -> (usize, Verdict) {
         let mut tally = Tally::new(5);
         for (number, vote) in votes.iter().enumerate() {

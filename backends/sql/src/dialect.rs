@@ -28,8 +28,8 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody. Also tells which server it is, in
-    /// any text that a restart does not change and a failover does.
+    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody. Also returns the id of
+    /// the server: any text that a failover changes and a restart does not.
     fn connect(&self) -> BoxFuture<'_, Result<(Self::Conn, String)>>;
 
     /// Makes the tables if they are missing, and looks at what is there. Returns the full name of ShedLock's table, or nothing.
@@ -38,14 +38,14 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// The proof for other sessions that it is this one. `None` if a connection is not a session, as behind some poolers.
     fn mark<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>>;
 
-    /// Ends another session of this account, if it lives and has its proof. False: there is none.
+    /// Ends another session of this account, if it lives and has its proof. False: there is no such session.
     fn end_marked<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
         session: &'a SessionMark,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// The activity of a session, asked from another one; `None` if the server does not tell.
+    /// The activity of a session, asked from another one; `None` if the server does not report it.
     fn activity<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
@@ -171,14 +171,14 @@ pub enum Cell {
 pub struct Answer {
     /// How many rows it changed.
     pub changed: u64,
-    /// The token, where the server tells it beside the count of rows.
+    /// The token, where the server returns it beside the count of rows.
     pub token: Option<i64>,
     /// The rows that it returned.
     pub rows: Vec<Vec<Cell>>,
 }
 
 impl Cell {
-    /// The number; `None` if it is none.
+    /// The number; `None` if the cell has no number.
     #[must_use]
     pub fn int(&self) -> Option<i64> {
         if let Self::Int(number) = self { Some(*number) } else { None }

@@ -46,7 +46,7 @@ pub const LAYOUT: [OptionRow; 3] = [
     OptionRow::one_of("shedlock_create", &["yes"]),
 ];
 
-/// Those of them that belong to lease rows.
+/// The options that only lease rows have.
 const OF_ROWS: [&str; 6] =
     ["max_connections", "idle_timeout", "max_lifetime", "layout", "shedlock_table", "shedlock_create"];
 

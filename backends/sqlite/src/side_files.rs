@@ -1,4 +1,4 @@
-//! The side files: a release opens one, and the kernel tells every process that watches it.
+//! The side files: a release opens one, and the kernel notifies every process that watches it.
 //!
 //! The folder `<database>-dlock-wake` has up to 64 empty files, and as many for turns, and each key belongs to one of them. A waiter makes and
 //! watches the file of its key. A release only opens that file. Opening writes nothing, and a file that was never made

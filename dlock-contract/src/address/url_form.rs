@@ -41,8 +41,8 @@ pub struct UrlForm {
 pub enum UrlBody {
     /// `[user:password@]host[:port],…[/path]`. In a user or password `@ / ? # %` have to be percent-encoded.
     Hosts,
-    /// The same, but the account ends at the last `@`: in a password only `%` has to be encoded, and `@` in everything
-    /// that follows.
+    /// Like `Hosts`, but the account ends at the last `@`: in a password only `%` has to be encoded, and `@` in
+    /// everything that follows.
     HostsAfterLastAt,
     /// The path of a file, as it is, up to the first `?`.
     File,

@@ -73,7 +73,7 @@ pub enum ErrorKind {
     FenceRegression,
     /// A fenced write came with a token that is older than one already seen: another holder has written since.
     FenceStale {
-        /// The newest token seen, or, where the resource does not tell it, the lowest that it can be.
+        /// The newest token seen, or, where the resource does not report it, the lowest possible one.
         seen: u64,
     },
     /// A fenced write came with no token, with zero, or with the token of another lock.

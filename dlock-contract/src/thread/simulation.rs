@@ -98,7 +98,7 @@ mod with {
             self.enter(|| step(&self.dlock, polls));
         }
 
-        /// The same for tasks on the runtime of the callers.
+        /// Like [`step`](Self::step), for tasks on the runtime of the callers.
         pub fn step_callers(&'static self, polls: Option<u32>) {
             if self.callers.metrics().num_alive_tasks() > 0 {
                 self.enter(|| step(&self.callers, polls));

@@ -149,7 +149,7 @@ impl Acquisition {
         } else {
             has_turn = tenure.keep_turn();
         }
-        // Nobody has heard of its begin, so there is no guard whose drop would tell its end.
+        // Its begin was not reported, so there is no guard whose drop would report its end.
         let undo = |tenure: &Tenure| abandon_later(&self.store, tenure.hold.claim.clone(), Box::new(()));
         if !has_turn {
             undo(&tenure);

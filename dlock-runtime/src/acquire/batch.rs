@@ -67,7 +67,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
 /// for a turn must have no other one.
 fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<Option<Vec<Acquisition>>> {
     let Options { mode, fair, attempts, .. } = request.options;
-    // A single attempt is better spent on one key, because its answer tells who has the lock.
+    // A single attempt is better spent on one key, because its answer names the holder.
     if keys.len() < 2 || mode != Mode::Exclusive || fair || attempts == Some(1) {
         return Ok(None);
     }

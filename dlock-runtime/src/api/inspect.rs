@@ -290,7 +290,7 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// The same as [`acquire`](Self::acquire), without waiting.
+    /// Like [`acquire`](Self::acquire), without waiting.
     pub async fn holders(self) -> Result<LockState> {
         let registry = self.registry().clone();
         Ok(registry.with_own_ids(self.look(state_of).await?))

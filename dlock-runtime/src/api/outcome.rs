@@ -17,7 +17,8 @@ pub enum Ran<T> {
     Lost(Error, Option<T>),
 }
 
-/// How a call under a lock ended: one variant for each way. A return type for functions whose callers tell them apart.
+/// How a call under a lock ended: one variant for each way. A return type for functions whose callers treat the endings
+/// in different ways.
 ///
 /// ```
 /// # use dlock_runtime as dlock;

@@ -161,8 +161,8 @@ impl Registry {
 
     /// Asks the store of an installed backend whether it takes locks now: for a readiness probe.
     ///
-    /// A few requests, bounded by 5 s; nothing stays locked. A store that was not opened yet is opened. The answer says version and role where the store tells
-    /// them, and findings that make a promise smaller.
+    /// A few requests, bounded by 5 s; nothing stays locked. A store that was not opened yet is opened. The answer has
+    /// the version and the role where the store reports them, and findings that make a promise smaller.
     ///
     /// # Errors
     /// [`ErrorKind::BackendNotRegistered`]; [`ErrorKind::Outage`] if the store does not answer; else why it cannot be opened

@@ -107,7 +107,7 @@ impl Guards {
         as_written.iter().filter_map(guard).map(|guard| &**guard)
     }
 
-    /// The same as a list, for a body that has asked for its guards.
+    /// The guards as a list, for a body that has asked for them.
     #[doc(hidden)]
     #[must_use]
     pub fn to_held(&self) -> Vec<Held> {

@@ -63,7 +63,7 @@ pub(crate) struct Tenure {
     duties: Mutex<Duties>,
     /// Whether the body has succeeded, once it has ended.
     body: AtomicU8,
-    /// Who listens to its session, if the store can tell of its end.
+    /// The listeners to its session, if the store can report its end.
     session_watch: OnceLock<Arc<SessionWatch<Self>>>,
 }
 

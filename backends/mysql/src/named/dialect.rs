@@ -126,8 +126,8 @@ impl NamedDialect for MySql {
         })
     }
 
-    /// The variable, and not the lock itself, tells the second statement whether the lock was granted: a replica that repeats
-    /// statements knows variables, and no locks.
+    /// The second statement learns from the variable, and not from the lock itself, whether the lock was granted: a
+    /// replica that repeats statements knows variables, and no locks.
     fn lock_and_draw<'a>(
         &'a self,
         conn: &'a mut MySqlConnection,

@@ -51,7 +51,7 @@ const AT_ONCE: &str = "\
     /*M!100301 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 60 FOR */ \
     SELECT /*+ SET_VAR(lock_wait_timeout = 60) */";
 
-/// Fails where there is no such savepoint. A server that is asked tells nothing else that is of one transaction only.
+/// Fails where there is no such savepoint. The server has nothing else that belongs to one transaction only.
 const RENEW_MARK: &str = "RELEASE SAVEPOINT dlock_hold; SAVEPOINT dlock_hold";
 
 impl RowDialect for MySql {

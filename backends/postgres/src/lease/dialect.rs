@@ -31,8 +31,8 @@ const SET_UP: &str = "\
     SET quote_all_identifiers = off; \
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-/// The same for one transaction, behind a pooler that gives each transaction another session. If the network keeps the commit,
-/// the server ends the transaction, so that its row does not stay locked.
+/// The settings for one transaction, behind a pooler that gives each transaction another session. If the network keeps
+/// the commit, the server ends the transaction, so that its row does not stay locked.
 const SET_UP_ONCE: &str = "\
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL quote_all_identifiers = off; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
@@ -80,7 +80,7 @@ impl Postgres {
         Ok(self.server.connect(&self.clock).await?.0)
     }
 
-    /// The same with a mark in what the session begins with.
+    /// Like `connect`, with a mark in the first message of the session.
     pub(crate) async fn connect_marked(&self, mark: &str) -> Result<PgConnection> {
         Ok(self.server.connect_marked(&self.clock, mark).await?.0)
     }

@@ -1,7 +1,7 @@
 //! How PostgreSQL does row locks.
 //!
-//! A transaction that locks a row has a number, and anybody may ask what became of it. So another connection can tell whether a
-//! hold lives, without a right and without touching the row.
+//! A transaction that locks a row has a number, and every account may ask for its outcome. So another connection can
+//! see whether a hold lives, without a right and without touching the row.
 
 use std::time::Duration;
 

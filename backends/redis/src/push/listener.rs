@@ -230,7 +230,7 @@ impl Listener {
     }
 }
 
-/// Whether the answer to `ROLE` tells a replica. An account that may not ask cannot tell.
+/// Whether the answer to `ROLE` is that of a replica. False if the account may not ask.
 fn is_replica(role: &Value) -> bool {
     matches!(role, Value::Array(role) if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master"))
 }

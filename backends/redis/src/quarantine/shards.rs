@@ -3,13 +3,13 @@
 //! only its own slots wait. To hold all slots back would save ten lines, and each failover of one server would stop all
 //! locks for the longest ttl (ADR 0014).
 //!
-//! A server is looked at before its first grant after anything has happened to a connection or to the slots: the look asks
-//! for its identity and for the list of all slots' servers. A grant counts if nothing has happened meanwhile. The client
-//! does not tell whose connection has ended. If a request fails, only its own server is looked at again.
+//! A server is looked at before its first grant after anything has happened to a connection or to the slots: the look
+//! asks for its identity and for the list of all slots' servers. A grant counts if nothing has happened meanwhile. The
+//! client does not say which server's connection has ended. If a request fails, only its own server is looked at again.
 //!
-//! The same server with another `run_id` was restarted, and with another history it was promoted. If a slot goes away from
-//! a server that has none any more, that counts as a failover. Any other slot that changes its server was moved there with
-//! its keys, and what its old server may have lost concerns the new one too.
+//! The same server with another `run_id` was restarted, and with another history it was promoted. If a server loses its
+//! last slot, that counts as a failover. Any other slot that changes its server was moved there with its keys, and what
+//! its old server may have lost concerns the new one too.
 //!
 //! While a slot moves, its new server grants what the old one does not have (`ASK`). So that one is asked for its identity
 //! in the same request as for the lock.
@@ -58,7 +58,7 @@ struct ShardsState {
 #[derive(Default)]
 struct ShardServer {
     id: String,
-    /// Its address, as the servers tell it.
+    /// Its address, as the servers report it.
     address: String,
     /// The last change that was about this server alone.
     failed: u64,
@@ -260,7 +260,8 @@ impl ShardsState {
 }
 
 impl ShardServer {
-    /// Notes the state of its life. If slots come to it and nobody has met it before, its age tells what it may have lost.
+    /// Notes the state of its life. If slots come to it and no process has met it before, its age decides which locks
+    /// it may have lost.
     fn live(&mut self, rules: &Rules, seen: ServerDescription, now: BootInstant, gains: bool) {
         let found = match &self.life {
             None if gains => rules.after_arrival(&seen, now),

@@ -1,8 +1,8 @@
 //! `layout=redisson`: locks that Redisson's `RLock` understands, so that Java services and ours share one.
 //!
 //! A lock is a hash under its [literal](LockKey::literal) name, with one field, `<client>:<thread>`, that counts how
-//! often its holder has taken it, and with a lease. A release deletes the hash and tells it on the lock's channel. Ours
-//! are held once, by a client that is the owner of the claim and by no thread.
+//! often its holder has taken it, and with a lease. A release deletes the hash and publishes that on the lock's
+//! channel. Ours are held once, by a client that is the owner of the claim and by no thread.
 //!
 //! Our note is in a key beside the hash, with the same lease. There is no wait queue: all waiters that hear of a
 //! release ask, and Java's threads come in between. Redisson counts no tokens for an `RLock`: those of our holders
@@ -253,7 +253,7 @@ async fn check_channel(connections: &Arc<Connections>) -> Result<()> {
     }
 }
 
-/// The channel on which Redisson tells releases of a lock.
+/// The channel on which Redisson publishes releases of a lock.
 pub(crate) fn channel(name: &LockKey) -> String {
     match name.as_str() {
         tagged if tagged.contains('{') => format!("redisson_lock__channel:{tagged}"),

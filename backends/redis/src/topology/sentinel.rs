@@ -180,7 +180,7 @@ impl Sentinels {
     }
 }
 
-/// The group of a sentinel, as the sentinel tells it.
+/// The group of a sentinel, as the sentinel reports it.
 struct View {
     primary: Option<Address>,
     /// Its own id.

@@ -195,7 +195,8 @@ impl<D: Dialect> ConnectionTask<D> {
         }
     }
 
-    /// Ends the count of a task that cannot connect, if others can do its work. The last one tells the callers why.
+    /// Ends the count of a task that cannot connect, if others can do its work. The last one gives its error to the
+    /// callers.
     fn is_superfluous(&mut self) -> bool {
         let Some(pool) = self.pool.upgrade() else { return true };
         let mut state = pool.lock();

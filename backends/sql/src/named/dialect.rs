@@ -91,7 +91,7 @@ pub trait NamedDialect: Dialect {
 pub struct SessionId {
     /// Its number. A server may give it to a later session again.
     pub number: i64,
-    /// When it began, in the server's time, where the server tells that of other sessions; else zero.
+    /// The start of the session in the server's time, where the server reports it for other sessions; else zero.
     pub began: i64,
 }
 

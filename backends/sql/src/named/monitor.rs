@@ -1,8 +1,8 @@
 //! Asks the server which sessions still hold their locks.
 //!
-//! The server frees a lock when its session ends, and the client library tells of a broken socket only when the socket
-//! is used. So one connection of its own asks for all holds of the process. It also finds the holds that an operator asks to
-//! break.
+//! The server frees a lock when its session ends, and the client library reports a broken socket only when the socket
+//! is used. So one connection of its own asks for all holds of the process. It also finds the holds that an operator
+//! asks to break.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -151,7 +151,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         let breaking =
             join_all(broken.into_iter().map(|(held, record)| async move { held.break_off(record, clock).await }));
         let _ = clock.timeout_at(clock.now().after(LOOK), breaking).await;
-        // Those that were heard of last a long time ago come first.
+        // Sessions that were silent for the longest time come first.
         unknown.sort_by_key(|held| held.session().heard());
         unknown.truncate(ASKED);
         join_all(unknown.iter().map(|held| clock.timeout_at(clock.now().after(LOOK), held.confirm()))).await;

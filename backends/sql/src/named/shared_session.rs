@@ -64,7 +64,8 @@ impl<D: NamedDialect> SharedSession<D> {
         self.shared.heard.borrow().at
     }
 
-    /// Notes what the server says of it to others, who asked at this time, and tells when it was last not silent.
+    /// Notes the activity that the server reports to another session, which asked at this time. Returns the end of the
+    /// last activity.
     pub(super) fn heard_by_others(&self, activity: SessionActivity, asked: BootInstant) -> BootInstant {
         let mut last = self.shared.last_heard.lock().unwrap_or_else(PoisonError::into_inner);
         last.note(self.heard());

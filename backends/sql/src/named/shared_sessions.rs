@@ -101,7 +101,7 @@ impl<D: NamedDialect> SharedSessions<D> {
     fn keep(&self, session: Arc<SharedSession<D>>) {
         let mut all = self.all();
         let mut empty = 0;
-        // Those of holds live on with the holds; an empty one that is not kept says goodbye.
+        // Sessions with holds live on with their holds. An empty session that is not kept is closed.
         all.retain(|session| {
             empty += usize::from(session.locks() == 0);
             session.is_usable() && (session.locks() > 0 || empty < EMPTY)

@@ -81,10 +81,10 @@ pub(super) struct NamedStatements {
     stamp: Statement,
     /// `stamp`, in one message with the request for the lock, if the server takes both in one message.
     pub(super) stamp_if_granted: Option<Statement>,
-    /// Those of tokens that a sequence draws, and not the row.
+    /// The statements for tokens from a sequence.
     pub(super) sequence: Option<Sequence>,
     holders: HolderStatements,
-    /// Those of readers and writers, if the server knows them.
+    /// The statements of readers and writers, if the server has them.
     pub(super) read_write: Option<ReadWrite>,
     pub(super) list: Statement,
     pub(super) take_sweep: Statement,

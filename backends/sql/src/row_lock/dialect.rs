@@ -13,14 +13,15 @@ pub trait RowDialect: Dialect {
     /// The server's words in the statements.
     fn row_words(&self) -> RowWords;
 
-    /// Connects and sets the session up for holds: READ COMMITTED, no limit of the server's own on a statement or a transaction.
-    /// The client library must believe that a transaction is open, at all times: what it begins inside of a hold is then a
-    /// savepoint, and does not end the hold. Also tells the number of the session, and the server as [`connect`](Dialect::connect) does.
+    /// Connects and sets the session up for holds: READ COMMITTED, no limit of the server's own on a statement or a
+    /// transaction. The client library must believe that a transaction is open, at all times: what it begins inside of
+    /// a hold is then a savepoint, and does not end the hold. Also returns the number of the session, and the id of the
+    /// server as [`connect`](Dialect::connect) does.
     fn connect_row(&self) -> BoxFuture<'_, Result<(Self::Conn, i64, String)>>;
 
-    /// Makes dlock's tables if they are missing, and looks at what is there. Looks at the table that has the rows too, and tells
-    /// which keys it has and, of a table of the user's, the full name of its column. Refuses a connection that does not keep its
-    /// session.
+    /// Makes dlock's tables if they are missing, and looks at what is there. Also looks at the table of the rows, and
+    /// returns the kind of its keys and, for a user's table, the full name of its column. Refuses a connection that
+    /// does not keep its session.
     fn prepare_row<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
@@ -67,7 +68,7 @@ pub trait RowDialect: Dialect {
         key: &'a RowKey,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// Whether a transaction whose commit had no answer was committed; `None` if the server cannot tell.
+    /// Whether a transaction whose commit had no answer was committed; `None` if the server does not know.
     fn was_committed<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
@@ -100,7 +101,7 @@ pub struct RowWords {
 pub struct RowId {
     /// The number of its session.
     pub session: i64,
-    /// The number of its transaction, where the server tells it; else zero.
+    /// The number of its transaction, where the server reports it; else zero.
     pub transaction: i64,
     /// The hold id, by which a server may know it beside the transaction.
     pub hold: String,

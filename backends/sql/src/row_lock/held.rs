@@ -196,7 +196,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.seems_ended.load(Ordering::Acquire)
     }
 
-    /// Notes that a look has seen its end, and tells whether one before has too.
+    /// Notes that a look has seen its end. True if an earlier look has seen it too.
     pub(super) fn note_seems_ended(&self) -> bool {
         self.seems_ended.swap(true, Ordering::AcqRel)
     }

@@ -1,6 +1,6 @@
 //! Asks the server, over one connection of its own, which holds still live.
 //!
-//! The server frees a row when its session ends, and the client library tells of a broken socket only when the socket is
+//! The server frees a row when its session ends, and the client library reports a broken socket only when the socket is
 //! used. And while a statement of the body runs on a session, nothing else can be asked there.
 
 use std::sync::Arc;
@@ -92,7 +92,7 @@ impl<D: RowDialect> RowMonitor<D> {
         }
     }
 
-    /// Looks once at all holds that are not young, and tells the holders of those that have ended.
+    /// Looks once at all holds that are not young, and reports the ended ones to their holders.
     async fn look_around(&self) {
         let now = self.context.clock.now();
         // The question does not keep the hold alive: a dropped one is rolled back at once.

@@ -111,7 +111,8 @@ impl<D: RowDialect> RowShared<D> {
         }
     }
 
-    /// The outcome of a commit without an answer, if the server can tell. It may still be at it for a moment.
+    /// The outcome of a commit without an answer, if the server knows it. The server may still be executing the commit
+    /// for a moment.
     async fn was_committed(&self, held: &HeldRow<D>) -> Option<bool> {
         let clock = &self.context.clock;
         let until = clock.now().after(OUTCOME);
@@ -123,7 +124,7 @@ impl<D: RowDialect> RowShared<D> {
         }
     }
 
-    /// Whether the transaction was committed; `None` if the server cannot tell, or not yet.
+    /// Whether the transaction was committed; `None` if the server does not know, or not yet.
     async fn outcome(&self, held: &HeldRow<D>) -> Result<Option<bool>> {
         let id = held.id.clone();
         let asked = self.monitor.ask(move |dialect, conn, _| {

@@ -117,9 +117,9 @@ impl<D: RowDialect> RowShared<D> {
         Ok(Attempt::Contended(wake.held_by(held_by)))
     }
 
-    /// Asks for the row without waiting. Whether the caller waits for the answer or not, the request runs to its end, and
-    /// what it wins for nobody is rolled back. While the definition of a table is being changed, the server lets nobody in and
-    /// tells nobody. Then its session is ended.
+    /// Asks for the row without waiting. Whether the caller waits for the answer or not, the request runs to its end,
+    /// and what it wins for nobody is rolled back. While the definition of a table is being changed, the server gives
+    /// no answer. Then the session is ended.
     async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<HeldRow<D>>>> {
         let (shared, claim) = (self.clone(), claim.clone());
         let pending_attempt = self.pending_attempts.begin(claim.owner);
@@ -149,7 +149,7 @@ impl<D: RowDialect> RowShared<D> {
         self.pool.run(move |session| Box::pin(async move { ways.agree(session, &claim.key).await })).await
     }
 
-    /// Who holds a lock that was refused.
+    /// The holders of a lock that was refused.
     ///
     /// # Errors
     /// If it is held in a mode of another family.

@@ -27,7 +27,7 @@ impl<H> WatchedHolds<H> {
     /// Watches the hold from now on. If its owner asks again, it gets this hold.
     pub(crate) fn add(&self, owner: Owner, held: &Arc<H>) {
         let mut table = self.table();
-        // Those that were dropped go now and then.
+        // Dropped holds are removed now and then.
         if table.by_owner.len() == table.by_owner.capacity() {
             table.by_owner.retain(|_, held| held.strong_count() > 0);
         }

@@ -4,8 +4,8 @@
 //! of the lease table has the columns that ShedLock's table lacks: owner, token, note, runs. One statement changes
 //! both. It locks our row first, so that the row cannot change before the statement has ended.
 //!
-//! ShedLock compares `locked_by` before it frees a row, and writes the host's name there. Ours is `<host>#<hold id>`, so no
-//! unlock of a Java node frees it, and the hold id tells whose of ours it is.
+//! ShedLock compares `locked_by` before it frees a row, and writes the host's name there. Ours is `<host>#<hold id>`,
+//! so no unlock of a Java node frees it, and the hold id identifies our hold.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ const LIST: &str = "\
 const MAKE_OURS: &str = "\
     INSERT INTO {locks} (k, token, expires_us, note, hold) VALUES ($1, GREATEST({now}, {swept}), {now}, '', ''){unless_there}";
 
-/// It is free, and tells of no run. Values: name.
+/// A free row without a run. Values: name.
 const MAKE_THEIRS: &str = "\
     INSERT INTO {theirs_table} (name, lock_until, locked_at, locked_by) \
     VALUES ($1, '2000-01-01 00:00:00', '2000-01-01 00:00:00', 'dlock'){unless_there}";
@@ -252,7 +252,7 @@ pub(crate) fn statements(words: &Words, shed: &ShedlockWords) -> LeaseStatements
         made(&in_period(&text.replace("{boundary_of_theirs}", &theirs), places))
     };
     let kept = format!("lock_until = CASE WHEN $3 = 0 THEN {{free}} ELSE {} END", shed.until.replace("{time}", "$3"));
-    // A kept key still tells whose it was.
+    // A kept key still has its last owner.
     let ended = set_of(END).replace("hold = '', ", "");
     let broken = "hold = $2 AND owner IS NOT NULL AND owner <> {nobody} AND lock_until > {utc} AND {tail} = {of_hold}";
     let abandon = shed.abandon.replace("{set_ours}", set_of(ABANDON)).replace("{if}", condition_of(ABANDON));

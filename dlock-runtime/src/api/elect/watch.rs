@@ -63,7 +63,7 @@ impl SeenLeader {
 }
 
 impl Election {
-    /// Who leads now; `None` if nobody does. One request.
+    /// Returns the present leader; `None` if nobody leads. One request.
     ///
     /// # Errors
     /// As [`Lock::holders`](crate::Lock::holders).
@@ -97,8 +97,8 @@ impl Election {
 /// The changes of an election, as this process sees them; made by [`Election::observe`].
 ///
 /// It looks at the lock now and then (see [`Election::poll`]), and at once after the end of a leader's lease, on every
-/// store alike. It tells only what a look has shown: a leader that came and went between two looks is not seen, and a look
-/// that fails is no change.
+/// store alike. It reports only changes that a look has shown: a leader that came and went between two looks is not
+/// seen, and a look that fails is no change.
 #[derive(Debug)]
 #[must_use = "nobody looks until `changed`"]
 pub struct LeaderWatch {
@@ -120,7 +120,7 @@ impl LeaderWatch {
     /// A future that is dropped loses no change; the pause goes on at the next call.
     ///
     /// # Errors
-    /// Those of a look that failed. The next call looks again, after a pause that grows to 5 s while looks fail.
+    /// The errors of a look that failed. The next call looks again, after a pause that grows to 5 s while looks fail.
     /// [`ErrorKind::ShutDown`] after a shutdown, then again at each call.
     pub async fn changed(&mut self) -> Result<Option<SeenLeader>> {
         let shared = self.election.lock.registry().context().shared().clone();
