@@ -49,7 +49,7 @@ impl Way {
 }
 
 /// The longest word that the table takes.
-const LONGEST: usize = 128;
+const MAX_WORD_LENGTH: usize = 128;
 
 /// How the locks of a store are taken, and the namespaces whose word was looked up, and found right.
 #[derive(Debug)]
@@ -73,9 +73,9 @@ impl Ways {
         if !place.is_empty() {
             word = format!("{word}:{place}");
         }
-        if word.len() > LONGEST {
+        if word.len() > MAX_WORD_LENGTH {
             let hash: String = Sha256::digest(word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-            word = format!("{}~{hash}", &word[..word.floor_char_boundary(LONGEST - 1 - hash.len())]);
+            word = format!("{}~{hash}", &word[..word.floor_char_boundary(MAX_WORD_LENGTH - 1 - hash.len())]);
         }
         Self { word: word.into(), right: RwLock::default() }
     }

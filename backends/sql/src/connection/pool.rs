@@ -19,7 +19,7 @@ use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 use crate::dialect::Dialect;
 
 /// How long a job waits for a connection.
-const QUEUED: Duration = Duration::from_secs(4);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The connections of one runtime.
 pub(crate) struct Pool<D: Dialect> {
@@ -85,7 +85,7 @@ impl<D: Dialect> Pool<D> {
         let _gone = Gone(place.clone());
         self.inner.give(queued);
         let (mut receiver, clock) = (receiver, &self.inner.context.clock);
-        let answer = match clock.timeout_at(clock.now().after(QUEUED), &mut receiver).await {
+        let answer = match clock.timeout_at(clock.now().after(QUEUE_TIMEOUT), &mut receiver).await {
             Some(answer) => answer,
             // Nothing has begun: the caller hears why, and not only that it was too late.
             None if take(&place).is_some() => return Err(self.exhausted()),

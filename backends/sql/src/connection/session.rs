@@ -19,7 +19,7 @@ use crate::words::Statement;
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a statement is sent again that the server undid because of others beside it.
-const AGAIN: u32 = 5;
+const RETRY_LIMIT: u32 = 5;
 
 /// The parts that all connections of a store share.
 #[derive(Debug)]
@@ -77,10 +77,13 @@ pub(crate) struct RetriedAnswer {
 
 /// After this much silence a job begins with a ping. The server may have been restarted meanwhile, and a request over
 /// the dead connection would have an unknown outcome.
-const FRESH: Duration = Duration::from_secs(1);
+const PING_AFTER_SILENCE: Duration = Duration::from_secs(1);
+
+/// How long a ping, the end of a session, or a goodbye may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often the server is asked whether a session that it should end has ended.
-const ENDS: Duration = Duration::from_millis(5);
+const END_POLL_PAUSE: Duration = Duration::from_millis(5);
 
 impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn open(context: &Arc<StoreContext<D>>) -> Result<Self> {
@@ -120,10 +123,11 @@ impl<D: Dialect> StatementSession<D> {
         if self.broken || now.since(self.opened) >= self.context.settings.max_lifetime {
             return false;
         }
-        if now.since(self.used) < FRESH {
+        if now.since(self.used) < PING_AFTER_SILENCE {
             return true;
         }
-        let asked = self.context.clock.timeout_at(now.after(FRESH), self.context.dialect.ping(&mut self.conn)).await;
+        let asked =
+            self.context.clock.timeout_at(now.after(PING_TIMEOUT), self.context.dialect.ping(&mut self.conn)).await;
         matches!(asked, Some(Ok(())))
     }
 
@@ -199,7 +203,7 @@ impl<D: Dialect> StatementSession<D> {
     /// Ends the sessions in the server that were left in the middle of a statement, so that nothing of them comes later.
     pub(crate) async fn end_left(&mut self) -> Result<()> {
         let context = self.context.clone();
-        let until = context.clock.now().after(FRESH);
+        let until = context.clock.now().after(PING_TIMEOUT);
         while let Some(left) = context.left_sessions.first() {
             let asked = left.clone();
             if !self
@@ -210,7 +214,7 @@ impl<D: Dialect> StatementSession<D> {
             } else if context.clock.now() >= until {
                 return Err(Error::outage("the server has not ended a session yet whose last statement had no answer"));
             } else {
-                context.clock.sleep_until(context.clock.now().after(ENDS)).await;
+                context.clock.sleep_until(context.clock.now().after(END_POLL_PAUSE)).await;
             }
         }
         Ok(())
@@ -218,7 +222,7 @@ impl<D: Dialect> StatementSession<D> {
 
     async fn run(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Answer> {
         let context = self.context.clone();
-        let mut left = AGAIN;
+        let mut left = RETRY_LIMIT;
         loop {
             // If this future is dropped in the middle of the statement, nothing is known of the connection.
             self.broken = true;
@@ -290,7 +294,8 @@ impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn close(self) {
         let Self { context, conn, broken, .. } = self;
         if !broken {
-            let _ = context.clock.timeout_at(context.clock.now().after(FRESH), context.dialect.close(conn)).await;
+            let _ =
+                context.clock.timeout_at(context.clock.now().after(PING_TIMEOUT), context.dialect.close(conn)).await;
         }
     }
 }

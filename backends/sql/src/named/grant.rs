@@ -18,7 +18,7 @@ type Granted = Option<(Result<u64>, BootInstant)>;
 
 /// How long a waiter that was granted the lock may take to say that it is there. The server may grant it to one whose host is
 /// silent, and would keep it for each of them as long as the ttl.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE_AFTER_WAIT: Duration = Duration::from_secs(2);
 
 type Answered = std::result::Result<Granted, Failure>;
 
@@ -55,7 +55,7 @@ pub(super) async fn ask<D: NamedDialect>(
             Err(error) => freed(context, conn, (lock, mode), error).await,
         };
     }
-    let silence = SILENCE.min(claim.ttl);
+    let silence = SILENCE_AFTER_WAIT.min(claim.ttl);
     let asked_for = NamedWait { time: wait, silence };
     let answer = context.dialect.lock(conn, session, (&lock.name, mode), asked_for).await;
     let mut since = asked;

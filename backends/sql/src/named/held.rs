@@ -16,9 +16,9 @@ use super::shared_session::{LockPlace, SharedSession};
 use crate::connection::pending_attempts::PendingAttempts;
 
 /// How long a broken hold waits until its holder has heard of it. The holds that are looked at next wait too.
-const HEARD: Duration = Duration::from_millis(50);
+const RECORD_READ_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long the server may take to free a broken hold. After that the session ends.
-const FREED: Duration = Duration::from_millis(500);
+const FREE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One hold. Dropping it frees the lock.
 pub(super) struct Held<D: NamedDialect> {
@@ -220,7 +220,7 @@ impl<D: NamedDialect> Held<D> {
             }
             lives
         });
-        let _ = clock.timeout_at(clock.now().after(HEARD), self.told.notified()).await;
+        let _ = clock.timeout_at(clock.now().after(RECORD_READ_TIMEOUT), self.told.notified()).await;
         // The holder's task has the answer now, and comes first.
         tokio::task::yield_now().await;
         let Some((place, answer)) = self.begin_release() else { return };
@@ -230,7 +230,7 @@ impl<D: NamedDialect> Held<D> {
             return;
         }
         let freed = self.session.unlock(&self.lock, self.mode, place, |_| ());
-        if clock.timeout_at(clock.now().after(FREED), freed).await.is_none() {
+        if clock.timeout_at(clock.now().after(FREE_TIMEOUT), freed).await.is_none() {
             self.session.end();
         }
     }

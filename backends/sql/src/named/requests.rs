@@ -19,7 +19,7 @@ use crate::dialect::{Answer, Refusal, Value};
 use crate::words::Statement;
 
 /// How often a statement is sent again that the server undid because of others beside it.
-const AGAIN: u32 = 5;
+const RETRY_LIMIT: u32 = 5;
 
 impl<D: NamedDialect> SharedSession<D> {
     /// Asks the server for something, and waits for the answer. A caller who goes away before the request has begun withdraws
@@ -255,7 +255,7 @@ pub(super) async fn run<D: NamedDialect>(
     statement: &Statement,
     values: &[Value<'_>],
 ) -> sqlx::Result<Answer> {
-    let mut left = AGAIN;
+    let mut left = RETRY_LIMIT;
     loop {
         let answer = context.dialect.run(conn, statement, values).await;
         let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));

@@ -17,7 +17,7 @@ use super::failure::Failure;
 use super::grant;
 use super::held::{Held, NamedGrant};
 use super::left_sessions::LeftSessions;
-use super::monitor::{SessionMonitor, TOLD};
+use super::monitor::{LOSS_REPORT_LIMIT, SessionMonitor};
 use super::requests::run;
 use super::shared_session::LockPlace;
 use super::shared_sessions::SharedSessions;
@@ -31,7 +31,7 @@ use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
 
 /// How long a renewal waits for the session of its hold before it asks the monitor.
-const PATIENCE: Duration = Duration::from_millis(250);
+const RENEWAL_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Locks that belong to a session, which the server frees when the session ends.
 #[derive(Debug)]
@@ -140,7 +140,7 @@ impl<D: NamedDialect> NamedShared<D> {
     pub(super) async fn confirm(&self, held: &Held<D>) -> Result<Option<BootInstant>> {
         let (clock, before) = (&self.context.clock, held.session().heard());
         let mut asking = pin!(held.confirm());
-        let patience = PATIENCE.min(held.session().ttl() / 6);
+        let patience = RENEWAL_PATIENCE.min(held.session().ttl() / 6);
         if let Some(answer) = clock.timeout_at(clock.now().after(patience), asking.as_mut()).await {
             return answer;
         }
@@ -325,7 +325,7 @@ pub(super) fn hold_of<D: NamedDialect>(held: Arc<Held<D>>, claim: &Arc<Claim>) -
 fn profile(kind: &'static str, longest: Duration) -> Profile {
     let second = Duration::from_secs(1);
     Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|named| {
-        named.expiry = Expiry::Session { told: TOLD };
+        named.expiry = Expiry::Session { told: LOSS_REPORT_LIMIT };
         named.expires_alone = false;
         named.fencing = Fencing::MonotonicUnlessFailover;
         named.wake = WakeStyle::Grant;

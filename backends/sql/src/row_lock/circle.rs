@@ -20,11 +20,11 @@ use crate::dialect::{OwnedValue, Refusal};
 use crate::tables::numbers::micros;
 
 /// How long a call waits before it looks, and before it looks again. Most waits are shorter, and cost nothing.
-const EVERY: Duration = Duration::from_millis(500);
-/// For how long a call is taken to wait that says no more.
-const BELIEVED: Duration = Duration::from_millis(1500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// A waiter that has not reported for this long no longer counts.
+const WAIT_RECORD_LIFETIME: Duration = Duration::from_millis(1500);
 /// How many locks a look goes through.
-const MOST: usize = 32;
+const MAX_LOCKS_FOLLOWED: usize = 32;
 
 /// The lock for which one call waits, and the locks that it holds meanwhile.
 pub(super) struct Circle<D: RowDialect> {
@@ -55,7 +55,7 @@ impl<D: RowDialect> Circle<D> {
         }
         let context = self.shared.context.clone();
         loop {
-            context.clock.sleep_until(context.clock.now().after(EVERY)).await;
+            context.clock.sleep_until(context.clock.now().after(LOOK_INTERVAL)).await;
             // The next look repeats a failed one, and the end of the wait is there too.
             if let Ok(true) = self.is_youngest().await {
                 context.collisions.note(Refusal::Undone);
@@ -79,7 +79,7 @@ impl<D: RowDialect> Circle<D> {
         let start = WaitForNode { name: self.name.clone(), youngest: (0, self.holds[0]) };
         let mut node = Some(start);
         while let Some(WaitForNode { name, youngest }) = node {
-            if seen.len() >= MOST {
+            if seen.len() >= MAX_LOCKS_FOLLOWED {
                 break;
             }
             for record in self.shared.records_of(name).await? {
@@ -102,7 +102,7 @@ impl<D: RowDialect> Circle<D> {
 
     /// The lock for which the call of a hold waits.
     async fn waits_for(&self, hold: HoldId) -> Result<Option<String>> {
-        let values = vec![OwnedValue::Text(wait_name(hold)), OwnedValue::Int(micros(BELIEVED))];
+        let values = vec![OwnedValue::Text(wait_name(hold)), OwnedValue::Int(micros(WAIT_RECORD_LIFETIME))];
         let answer = self.shared.statement(|all| &all.waits, values).await?;
         Ok(answer.rows.first().and_then(|row| row.first()).map(|name| name.text().to_owned()))
     }

@@ -23,7 +23,7 @@ use crate::tables::row_table::RowKey;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.
-pub(super) const STATEMENT: Duration = Duration::from_millis(250);
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(250);
 /// The session of a hold. `None` once the transaction has ended.
 pub(super) type Slot<D> = Arc<Mutex<Option<RowSession<D>>>>;
 
@@ -273,7 +273,7 @@ impl<D: RowDialect> Drop for HeldRow<D> {
             let _pending_attempt: PendingAttempt = pending_attempt;
             let clock = &sessions.context.clock;
             let undoing = guarded(sessions.context.dialect.rollback(&mut open.conn, &id));
-            if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
+            if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT_TIMEOUT), undoing).await {
                 sessions.give_back(open, has_work);
             }
         });

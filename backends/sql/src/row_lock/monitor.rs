@@ -19,16 +19,16 @@ use crate::tables::row_table::RowTable;
 use crate::words::Statement;
 
 /// How old a hold's last look may be.
-const EVERY: Duration = Duration::from_millis(250);
+const MONITOR_INTERVAL: Duration = Duration::from_millis(250);
 /// A hold that is younger is not asked about: most end before, and cost nothing.
-const YOUNG: Duration = Duration::from_millis(100);
+const MIN_HOLD_AGE: Duration = Duration::from_millis(100);
 /// Recheck interval for a hold whose connection the body is using. By then the server has answered the body's
 /// statement, and its answer says why the hold has ended.
-const AGAIN: Duration = Duration::from_millis(100);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest time from the end of a session until its holder hears of it, without the round trip.
-pub(super) const TOLD: Duration = Duration::from_millis(400);
+pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(400);
 /// How long one look may take, connecting included.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Knows the holds of a store, and watches them.
 pub(super) struct RowMonitor<D: RowDialect> {
@@ -81,7 +81,9 @@ impl<D: RowDialect> RowMonitor<D> {
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
-            let next = |held: &HeldRow<D>| held.looked().after(if held.seems_ended() { AGAIN } else { EVERY });
+            let next = |held: &HeldRow<D>| {
+                held.looked().after(if held.seems_ended() { RECHECK_INTERVAL } else { MONITOR_INTERVAL })
+            };
             match self.holds.next_look(|held| held.is_watched().then(|| next(held))) {
                 Some(at) => {
                     self.context.clock.sleep_until(at).await;
@@ -97,7 +99,7 @@ impl<D: RowDialect> RowMonitor<D> {
         let now = self.context.clock.now();
         // The question does not keep the hold alive: a dropped one is rolled back at once.
         let (due, asked): (Vec<_>, Vec<_>) = {
-            let due = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_watched());
+            let due = self.holds.find(|held| held.since.after(MIN_HOLD_AGE) <= now && held.is_watched());
             due.iter().for_each(|held| held.set_looked(now));
             due.iter().map(|held| (Arc::downgrade(held), (held.id.clone(), held.server.clone()))).unzip()
         };
@@ -207,8 +209,8 @@ impl<D: RowDialect> RowMonitor<D> {
             *place = Some(RowMonitorConnection { conn, server: server.clone() });
             Ok((answer, server))
         };
-        let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK:?}"));
-        clock.timeout_at(clock.now().after(LOOK), asking).await.ok_or_else(late).flatten()
+        let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK_TIMEOUT:?}"));
+        clock.timeout_at(clock.now().after(LOOK_TIMEOUT), asking).await.ok_or_else(late).flatten()
     }
 
     /// Ends the monitor's connection.
@@ -219,6 +221,6 @@ impl<D: RowDialect> RowMonitor<D> {
             }
         };
         let clock = &self.context.clock;
-        let _ = clock.timeout_at(clock.now().after(LOOK), closing).await;
+        let _ = clock.timeout_at(clock.now().after(LOOK_TIMEOUT), closing).await;
     }
 }

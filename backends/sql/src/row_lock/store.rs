@@ -12,7 +12,7 @@ use dlock_contract::{
 use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::held::HeldRow;
-use super::monitor::{RowMonitor, TOLD};
+use super::monitor::{LOSS_REPORT_LIMIT, RowMonitor};
 use super::record::{mixes, mode_number};
 use super::sessions::RowSessions;
 use super::shared::RowShared;
@@ -29,7 +29,7 @@ use crate::tables::row_table::RowTable;
 use crate::ways::{Way, Ways};
 
 /// How often sessions without a hold are looked at.
-const TIDY: Duration = Duration::from_secs(5);
+const TIDY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Locks that are rows which transactions keep locked.
 #[derive(Debug)]
@@ -201,7 +201,7 @@ impl<D: RowDialect> RowShared<D> {
 
 async fn tidy_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
     while let Some(clock) = store.upgrade().map(|store| store.context.clock.clone()) {
-        clock.sleep_until(clock.now().after(TIDY)).await;
+        clock.sleep_until(clock.now().after(TIDY_INTERVAL)).await;
         let Some(store) = store.upgrade() else { return };
         store.sessions.tidy().await;
     }
@@ -215,7 +215,7 @@ fn hold_of<D: RowDialect>(held: Arc<HeldRow<D>>, claim: &Arc<Claim>) -> Result<H
 fn profile(kind: &'static str, longest: Duration) -> Profile {
     let second = Duration::from_secs(1);
     Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|row| {
-        row.expiry = Expiry::Session { told: TOLD };
+        row.expiry = Expiry::Session { told: LOSS_REPORT_LIMIT };
         row.fencing = Fencing::MonotonicUnlessFailover;
         row.read_write = true;
         row.wake = WakeStyle::Grant;
