@@ -99,7 +99,7 @@ impl Clock {
         matches!(self.0.source, Source::Manual { kit: Some(_), .. })
     }
 
-    /// The machine's clock with a wall clock that is wrong by so many milliseconds; for tests.
+    /// The machine's clock, with a wall clock that is wrong by this many milliseconds; for tests.
     #[must_use]
     pub fn with_wall_skew(milliseconds: i64) -> Self {
         let mut clock = Self::of(Source::System, milliseconds);
