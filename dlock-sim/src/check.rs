@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::history::{End, Event, Failure, History, Terms, What, seconds};
 
-/// The tolerance of the check: the events of one instant have an order.
+/// So much later than promised is not told from in time: the events of one instant have an order.
 const SLACK: u64 = 1_000_000;
 
 /// A call has its lock, or its error, this long after the end of its wait: two requests that nobody answers (5 s each), their abandons
@@ -168,7 +168,7 @@ fn check_call(call: &Call<'_>, end: u64, shuts_down: Option<u64>) -> Vec<Violati
     let mut found = Vec::new();
     let mut violation = |rule, at| found.push(Violation { rule, at, calls: vec![call.id] });
     for (number, (at, until)) in call.acts.iter().enumerate() {
-        // With `on_lost = continue` a body goes on after a loss, but no body begins without its lock.
+        // A body that was told to go on after a loss does so, but no body begins without its lock.
         if until <= at && (call.terms.cancels || number == 0) {
             violation(Rule::ActsWithoutLock, *at);
             break;

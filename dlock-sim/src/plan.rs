@@ -117,9 +117,9 @@ pub(crate) enum Step {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Completes,
-    /// It is dropped after this many polls.
+    /// It is dropped after so many polls.
     Dropped(u32),
-    /// It is not polled for a while, after this many polls.
+    /// It is not polled for a while after so many polls.
     Unpolled(u32, Duration),
     /// The same, and then it is dropped.
     UnpolledAndDropped(u32, Duration),

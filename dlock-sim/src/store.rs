@@ -21,9 +21,9 @@ pub enum Lie {
     ReleaseWithGap,
     /// A grant is written without a look at the holder, now and then.
     GrantTakesAll,
-    /// A lease lasts three quarters of the reported time.
+    /// A lease lasts three quarters of what is told.
     ShortLease,
-    /// A renewal lasts three quarters of the reported time.
+    /// A renewal lasts three quarters of what is told.
     ShortRenewal,
     /// A request that arrives after its abandon takes the lock.
     LateGrant,
