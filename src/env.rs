@@ -36,7 +36,7 @@ impl Registry {
     pub async fn connect_from_env(&self) -> Result<Vec<String>> {
         // Collected first: the iterator over the environment is not `Send`, and this may be awaited in a spawned task.
         let variables: Vec<_> = std::env::vars_os()
-            // A name that is not text is none of ours; a value that is not text is reported where it is used.
+            // Names that are not text are not dlock's. A value that is not text is reported where it is used.
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok())))
             .collect();
         self.connect_from(variables.into_iter()).await

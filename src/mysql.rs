@@ -12,7 +12,7 @@ use crate::{Held, Result};
 /// [`CommitUnknown`](crate::ErrorKind::CommitUnknown).
 ///
 /// If the server has undone the transaction because of another one beside it (a deadlock), the call may be run again:
-/// [`statement_error`](RowConnection::statement_error) tells.
+/// [`statement_error`](RowConnection::statement_error) shows it.
 ///
 /// `held` is what the body has of its lock: its `guard` parameter, [`current`](crate::current), or a [`Guard`](crate::Guard). A
 /// guard commits by [`release`](crate::Guard::release), and rolls back when it is dropped.

@@ -130,7 +130,7 @@ pub(crate) fn check(url: &str) -> Result<()> {
 /// The options that name a file.
 const FILES: [&str; 4] = ["ca", "cert", "key", "token_file"];
 
-/// How the store behind a URL comes to be.
+/// How a URL's store is made.
 enum Way {
     Made(&'static MadeOfOthers, Address),
     Opened(&'static Opener, Address),
@@ -211,20 +211,22 @@ mod tests {
     #[test]
     fn the_pages_name_every_option_of_a_url_and_no_other() {
         let stores = Path::new(env!("CARGO_MANIFEST_DIR")).join("backends");
-        let pages = fs::read_dir(stores).unwrap().map(|store| store.unwrap().path().join("README.md"));
+        let files = fs::read_dir(stores).unwrap().flat_map(|store| fs::read_dir(store.unwrap().path()).unwrap());
+        let pages =
+            files.map(|file| file.unwrap().path()).filter(|file| file.extension().is_some_and(|end| end == "md"));
         let pages: String = pages.map(|page| fs::read_to_string(page).unwrap()).collect();
         let rows: BTreeSet<_> = all_forms().flat_map(|form| form.options).map(|row| row.name).collect();
         for name in &rows {
             let named = [format!("`{name}`"), format!("`{name}="), format!("?{name}="), format!("&{name}=")];
             let is_named = named.iter().any(|text| pages.contains(text));
-            assert!(is_named, "no page of a store, backends/*/README.md, names the option `{name}`");
+            assert!(is_named, "no page of a store, backends/*/*.md, names the option `{name}`");
         }
         // A build without a store does not know its options.
         if OPENERS.len() == OPENED.len() && !MADE_OF_OTHERS.is_empty() {
             let tables = in_tables(&pages);
-            assert!(tables.len() > 10, "the tables of backends/*/README.md are not found: {tables:?}");
+            assert!(tables.len() > 10, "the tables of backends/*/*.md are not found: {tables:?}");
             let unknown: Vec<_> = tables.difference(&rows).collect();
-            assert!(unknown.is_empty(), "backends/*/README.md has options that no store takes: {unknown:?}");
+            assert!(unknown.is_empty(), "backends/*/*.md has options that no store takes: {unknown:?}");
         }
     }
 

@@ -38,7 +38,7 @@ pub async fn lock_in(transaction: &mut Transaction<'_>, key: impl Into<Key>) -> 
     dlock_postgres::lock_in(transaction, &name_of(key)?).await
 }
 
-/// The same without a wait: false if another owner has the lock. The transaction goes on in any case.
+/// Like `lock_in`, without a wait: false if another owner has the lock. The transaction goes on in any case.
 ///
 /// # Errors
 /// If the server fails.
@@ -54,7 +54,7 @@ pub async fn try_lock_in(transaction: &mut Transaction<'_>, key: impl Into<Key>)
 /// [`CommitUnknown`](crate::ErrorKind::CommitUnknown).
 ///
 /// If the server has undone the transaction because of another one beside it (a deadlock), the call may be run again:
-/// [`statement_error`](RowConnection::statement_error) tells.
+/// [`statement_error`](RowConnection::statement_error) shows it.
 ///
 /// `held` is what the body has of its lock: its `guard` parameter, [`current`](crate::current), or a [`Guard`](crate::Guard). A
 /// guard commits by [`release`](crate::Guard::release), and rolls back when it is dropped.

@@ -11,17 +11,17 @@ use tokio::time::sleep;
 use crate::Failed;
 use crate::table::{Contender, Row};
 
-/// So many locks, one after the other, each with a key of its own.
+/// The number of locks, one after the other, each with a key of its own.
 const LOCKS: usize = 200;
 
 /// The same keys in each round, as in a service that works on some thousands of things.
 const KEYS: usize = 50;
 
-/// So many holds are renewed. Many stores renew them together.
+/// The number of holds that are renewed. Many stores renew them together.
 const HOLDS: usize = 10;
 const TTL: Duration = Duration::from_secs(3);
 
-/// A process without locks is watched for so long, and one with holds.
+/// How long a process without locks is watched, and one with holds.
 const WATCHED: Duration = Duration::from_secs(12);
 
 /// A pause before each count. Releases in the background are over by then.

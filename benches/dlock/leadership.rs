@@ -14,16 +14,16 @@ use crate::table::{Contender, Row, median};
 const TTL: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// So many leaders are killed, each of them after some time.
+/// The number of leaders that are killed, each after some time.
 const KILLS: usize = 5;
 
-/// So many times the leader resigns, and a plain lock is handed over.
+/// How many times the leader resigns, and a plain lock is handed over.
 const HAND_OVERS: usize = 15;
 
 /// How long Consul keeps a lock after its holder's session has ended. Its own default is 15 s.
 const LOCK_DELAY: Duration = Duration::from_secs(1);
 
-/// Long enough for the other process to stand in the queue.
+/// Long enough for the other process to join the queue.
 const IN_LINE: Duration = Duration::from_millis(150);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -157,7 +157,7 @@ async fn hand_overs(url: &str, part: &str) -> Result<Vec<f64>, Failed> {
     Ok(times)
 }
 
-/// Waits until the other process stands in line.
+/// Waits until the other process is in the queue.
 async fn in_line(other: &mut Option<Child>, url: &str, part: &str) -> Result<(), Failed> {
     if other.is_none() {
         let mut child = Child::spawn("leader", &[("URL", url), ("PART", part)])?;

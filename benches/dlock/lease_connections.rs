@@ -1,5 +1,5 @@
 //! One lease row that 20 processes want: how many connections they have to the server, all together, at the height of a run.
-//! Each process may have `max_connections` for its pool and as many for waiting rooms. This row says how many it needs.
+//! Each process may have `max_connections` for its pool and as many for wait queues. This row says how many it needs.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,7 +14,7 @@ use crate::sql::Make;
 use crate::table::Row;
 
 const PROCESSES: usize = 20;
-/// The most that a process with one task needs: one in the pool, one in the waiting room, and two for renewals. The store opens one
+/// The most that a process with one task needs: one in the pool, one in the wait queue, and two for renewals. The store opens one
 /// of the last two when it is opened.
 const NEEDED: f64 = 4.0;
 const EVERY: Duration = Duration::from_millis(10);
@@ -46,13 +46,13 @@ pub(crate) fn row(make: Make) -> Result<Row, Failed> {
         name: format!("lease-connections-{PROCESSES}x1-{kind}"),
         about: format!(
             "One lease row on {kind}, {PROCESSES} processes × 1 task, 1 ms hold, and the connections of all processes together, as \
-             the server counts them every {} ms: those in the pools, in the waiting room, and for renewals.",
+             the server counts them every {} ms: those in the pools, in the wait queue, and for renewals.",
             EVERY.as_millis()
         ),
         contenders: vec![contender],
         aims: Vec::new(),
     };
-    let aim = "at most 4 connections for each process: one in the pool, one in the waiting room, two for renewals";
+    let aim = "at most 4 connections for each process: one in the pool, one in the wait queue, two for renewals";
     row.aim(aim, height / processes, height <= NEEDED * processes);
     Ok(row)
 }

@@ -21,7 +21,7 @@ pub(crate) fn python_redis_lock(variables: &[(&str, &str)]) -> Result<Child, Fai
 /// The Go lock that most literal names are shared with: who waits polls.
 pub(crate) const REDSYNC: &str = "redsync";
 
-/// So many of its tasks; the program tells of its flags.
+/// The number of its tasks. The program describes its flags.
 pub(crate) fn redsync<'a>(flags: impl Iterator<Item = &'a str>) -> Result<Child, Failed> {
     let mut command = Command::new(Tree::named(REDSYNC).root().join("redsync"));
     command.args(flags);

@@ -24,7 +24,7 @@ impl Used {
         used
     }
 
-    /// Microseconds of the processor and sleeps since then, for each of so many cycles.
+    /// Microseconds of the processor and sleeps since then, for each cycle.
     pub(crate) fn since_per_cycle(before: &Self, cycles: usize) -> [f64; 2] {
         let now = Self::now();
         let cycles = cycles.max(1) as f64;

@@ -28,7 +28,7 @@ async fn measure() -> Result<Row, Failed> {
     let held = lock(&registry).acquire().await?;
     let before = resident()?;
     let waiting: Vec<_> = (0..WAITERS).map(|_| tokio::spawn(lock(&registry).run(|_| async {}))).collect();
-    // All of them have asked for their turn by then; those who have not would be counted by the requests that they send.
+    // All of them have asked for their turn by then. A late one would be counted by the requests that it sends.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let bytes = resident()?.saturating_sub(before) as f64 / WAITERS as f64;
     let before = calls(&mut server).await?;

@@ -1,6 +1,6 @@
 //! The program `dlock`: runs commands under a distributed lock, and shows, waits for and breaks locks, from the shell.
 //!
-//! It stands on the public interface of dlock alone.
+//! It uses only the public interface of dlock.
 
 mod break_hold;
 mod cli;

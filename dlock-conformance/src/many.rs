@@ -14,7 +14,7 @@ pub(crate) const CASES: &[Case] = &[
     case!("each of many holds that are renewed in one request is renewed", always, renewed),
 ];
 
-/// Of so many keys, some have the same 16 bits as their hash.
+/// With this many keys, the hashes of some have the same 16 bits.
 const KEYS: usize = 600;
 
 /// More than a store may renew in one step.
@@ -23,7 +23,7 @@ const BATCH: usize = 130;
 /// The number of requests that are under way at once.
 const AT_ONCE: usize = 16;
 
-/// A store in which each hold has a connection has so many.
+/// The keys for a store in which each hold has a connection.
 const CONNECTIONS: usize = 40;
 
 async fn at_once(fixture: &Fixture<'_>) -> Tested {
@@ -83,7 +83,7 @@ async fn renewed(fixture: &Fixture<'_>) -> Tested {
     give_back(&client, &kept).await
 }
 
-/// Asks for locks of so many keys, or of as many as the store has connections for.
+/// Asks for locks of this many keys, or of as many as the store has connections for.
 async fn ask_for(fixture: &Fixture<'_>, client: &Client, keys: usize, ttl: Duration) -> Tested<Vec<Attempt>> {
     let most = if fixture.profile.runs_on == RunsOn::OwnThread { CONNECTIONS } else { usize::MAX };
     let claims = (0..keys.min(most)).map(|_| fixture.claim(&fixture.key()?, ttl)).collect::<Tested<Vec<_>>>()?;

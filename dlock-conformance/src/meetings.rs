@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, Stop, Tested, case, ensure};
 pub(crate) const CASES: &[Case] =
     &[case!("a release that meets renewals and looks reports no loss and ends no other hold", always, releases)];
 
-/// Stores keep so many holds in one lease or session, and ask for all of them at once.
+/// Stores keep this many holds in one lease or session, and renew all of them at once.
 const HOLDS: usize = 24;
 
 async fn releases(fixture: &Fixture<'_>) -> Tested {

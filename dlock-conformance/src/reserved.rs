@@ -1,4 +1,4 @@
-//! Stores that reserve tokens for the callers to whom a hold is passed on.
+//! Cases for stores that reserve tokens for callers that get a hold passed on.
 
 use std::time::Duration;
 

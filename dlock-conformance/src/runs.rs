@@ -256,7 +256,7 @@ async fn given_back(fixture: &Fixture<'_>) -> Tested {
 
 async fn waits_to_rerun(fixture: &Fixture<'_>) -> Tested {
     let (once, one) = (again(long_period()), fixture.client().await?);
-    // So long that a waiter that hears only of the end of this lease hears too late.
+    // Long enough that a waiter that hears only of the end of this lease is too late.
     let kept = fixture.closed.keeps().map(|_| SLACK * 12);
     for keep in std::iter::once(None).chain(kept.map(Some)) {
         let key = fixture.key()?;

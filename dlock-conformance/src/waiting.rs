@@ -83,8 +83,8 @@ async fn woken_by_end(fixture: &Fixture<'_>) -> Tested {
     Ok(())
 }
 
-/// The first client stands for a process whose callers pass the turn on: one of them asks as soon as the one before it has
-/// released the lock.
+/// The first client acts as a process whose callers pass the turn on: each caller asks as soon as the caller before it
+/// has released the lock.
 async fn left_to_others(fixture: &Fixture<'_>) -> Tested {
     // A fair store has one order for all clients.
     let most = fixture.profile.holds_in_a_row.unwrap_or(1);

@@ -14,14 +14,14 @@ use crate::seen::{SeenLock, now_ms};
 /// The activity of a lock is counted for each such time.
 const CELL_MS: u64 = 5000;
 
-/// So many of them are kept: five minutes.
+/// The number of cells: five minutes.
 const CELLS: u64 = 60;
 
-/// So many locks are counted by name; further ones are counted together. A name is never forgotten, or a hold could end under
-/// another name than it began.
+/// The most locks that are counted by name; further ones are counted together. A name is never forgotten, or a hold
+/// could end under another name than it began.
 const MOST_NAMES: usize = 500;
 
-/// The busiest of them are told.
+/// The number of the busiest locks that the page shows.
 const MOST_TOLD: usize = 40;
 
 /// The name of all further locks.
@@ -33,7 +33,7 @@ const LONG_WAIT: Duration = Duration::from_millis(100);
 /// The last losses and failures.
 const MOST_TROUBLE: usize = 50;
 
-/// So many holds that were seen are kept.
+/// The most holds that are remembered.
 const MOST_SEEN: usize = 300;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! Breaking a hold: for an operator whom the service knows, from an open page, by the hold's id, with a reason.
+//! Breaks a hold: for an operator that the service knows, from an open page, by the hold's id, with a reason.
 
 use std::sync::Arc;
 

@@ -64,7 +64,7 @@ fn news(shared: Arc<Shared>, view: View, page: OpenPage) -> impl Stream<Item = R
 
 type BoxedLook = std::pin::Pin<Box<dyn Future<Output = Option<Value>> + Send>>;
 
-/// One part of the page. It is told when it has changed. `None` ends the stream: the registry is shut down.
+/// One part of the page. It is sent when it has changed. `None` ends the stream: the registry is shut down.
 fn section<F, L>(name: &'static str, pause: Duration, look: F) -> BoxStream<'static, Option<Event>>
 where
     F: Fn() -> L + Send + 'static,

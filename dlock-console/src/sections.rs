@@ -11,10 +11,10 @@ use crate::pages::OpenPage;
 use crate::seen::{ms, now_ms, shown, words};
 use crate::shared::Shared;
 
-/// So many locks of this process are listed; all are counted.
+/// The most locks of this process that are listed; all are counted.
 const MOST_LISTED: usize = 50;
 
-/// So many waiting candidates of an election are named.
+/// The most waiting candidates of an election that are named.
 const MOST_CANDIDATES: usize = 20;
 
 /// The page itself: which stores there are, and whether a hold can be broken.

@@ -6,7 +6,7 @@ use dlock::{Error, Holder, ListedLock};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// So many holders of one lock are listed; more are counted.
+/// The most holders of one lock that are listed; more are counted.
 const MOST_HOLDERS: usize = 20;
 
 /// A lock as the page gets it.
@@ -40,7 +40,7 @@ impl SeenLock {
 /// A holder as the page gets it.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SeenHolder {
-    /// Host and process, or the text of a holder that is none of dlock's.
+    /// Host and process, or the text of a foreign client's holder.
     #[serde(skip)]
     pub(crate) place: String,
     host: Option<String>,

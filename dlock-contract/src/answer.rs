@@ -46,9 +46,9 @@ pub enum Attempt {
 }
 
 /// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only
-/// what is local; the core follows with [`Backend::abandon`](crate::Backend::abandon) unless it took a [`Hold`] out of it.
+/// what is local; the engine follows with [`Backend::abandon`](crate::Backend::abandon) unless it took a [`Hold`] out of it.
 ///
-/// The core keeps a wake alive until the next attempt has answered, so no news falls between two of them. Then it drops the
+/// The engine keeps a wake alive until the next attempt has answered, so no news falls between two of them. Then it drops the
 /// wake at once: the news must reach the one that the attempt has returned.
 #[non_exhaustive]
 pub struct Wake {
@@ -57,9 +57,9 @@ pub struct Wake {
     /// The caller asks again by this instant, also without news, for instance because the present lease ends. `None` if
     /// the store knows no such instant.
     pub ask_by: Option<BootInstant>,
-    /// How long the present holder's lease still runs, if the store told.
+    /// The rest of the present holder's lease, if the store reports it.
     pub lease_left: Option<Duration>,
-    /// The note of the holder, if the store's answer tells it.
+    /// The note of the holder, if the store's answer has it.
     pub held_by: Option<Note>,
 }
 
@@ -73,7 +73,7 @@ pub enum Signal {
 }
 
 impl Wake {
-    /// No news will come: the core asks again at its own pace.
+    /// No news will come: the engine asks again at its own pace.
     #[must_use]
     pub fn poll() -> Self {
         Self { signal: None, ask_by: None, lease_left: None, held_by: None }

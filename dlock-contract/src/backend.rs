@@ -1,4 +1,4 @@
-//! The contract between the core and a store.
+//! The contract between the engine and a store.
 //!
 //! A backend makes *one attempt* each time it is called: it does not retry, and it does not pace callers. It may run tasks
 //! for its connections and sessions, on the contract's own thread. Contention is a value, failure is an error. The store's
@@ -22,8 +22,8 @@ use crate::profile::Profile;
 /// A store that locks can live in. See `docs/ADDING_A_BACKEND.md`; the conformance suite says whether it is right.
 ///
 /// Every method is called inside a tokio runtime: the caller's, or dlock's own where the caller has none or where
-/// [`Profile::runs_on`] says so. Every returned future may be dropped at any point, and is: the core
-/// bounds every request by the ttl and by 5 s, so a backend needs no time limits of its own, except for connecting.
+/// [`Profile::runs_on`] says so. Every returned future may be dropped at any point, and is: the engine bounds every
+/// request by the ttl and by 5 s, so a backend needs no time limits of its own, except for connecting.
 pub trait Backend: Send + Sync + 'static {
     /// The kind, limits and options of the store. Every call returns the same profile.
     fn profile(&self) -> &Profile;
@@ -50,49 +50,50 @@ pub trait Backend: Send + Sync + 'static {
     /// Idempotent by owner: if the store already knows this owner as the holder (the reply of an earlier attempt was
     /// lost), the lease is armed anew and `valid.from` is the start of *this* request; its token may rise, and never
     /// falls, and its slot stays. Contended under [`Queue::Leave`], it leaves nothing behind; under [`Queue::Join`] it may
-    /// leave a place in a line. Every grant of whatever mode has a higher token than all earlier ones of its key.
+    /// leave a place in its wait queue. Every grant of whatever mode has a higher token than all earlier ones of its key.
     ///
     /// # Errors
-    /// [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict), not retryable and without a trace, while the key is held
-    /// in a mode that does not [mix](crate::Mode::mixes_with) with the claim's, or, in a store with a line, is waited for by one.
-    /// After any other error the core calls [`abandon`](Self::abandon), which undoes what the attempt may have left.
-    /// The backend must not undo it by itself: its late undo could free what the same owner wins next.
+    /// [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict), not retryable and without a trace, while the key is
+    /// held in a mode that does not [mix](crate::Mode::mixes_with) with the claim's, or, in a store with a wait queue,
+    /// is waited for by one. After any other error the engine calls [`abandon`](Self::abandon), which undoes what the
+    /// attempt may have left. The backend must not undo it by itself: its late undo could free what the same owner wins
+    /// next.
     fn try_acquire<'a>(&'a self, claim: &'a Arc<Claim>, queue: Queue) -> BoxFuture<'a, Result<Attempt>>;
 
-    /// Tells that callers of this process wait for each other's holds of this key, so other processes probably want it
-    /// too. A hint, for stores that ask in another way then.
+    /// Hints that callers of this process wait for each other's holds of this key, so other processes probably want it
+    /// too. A store may change how it asks.
     fn expects_others(&self, key: &LockKey) {
         let _ = key;
     }
 
-    /// Prolongs holds; one answer for each, in order. It never creates. A hold that its owner does not have
-    /// any more is [`Standing::Lost`], and so is a hold whose session has surely ended. An error means *unknown*, and
-    /// unknown is not lost. Renewing one hold of a group may prolong the others; the core counts only on the answers.
+    /// Prolongs holds; one answer for each, in order. It never creates a hold. A hold that its owner does not have any
+    /// more is [`Standing::Lost`], and so is a hold whose session is known to have ended. An error means *unknown*, and
+    /// unknown is not lost. Renewing one hold of a group may prolong the others; the engine counts only on the answers.
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>>;
 
     /// Frees the lock, if it is still this owner's.
     ///
-    /// After a retryable error the core asks again until there is an answer, and then no more. An earlier request of the same
-    /// release may have freed the lock. So the later answer may be either one, but the store must not have the hold any more.
+    /// After a retryable error the engine asks again until there is an answer, and then no more. An earlier request of
+    /// the same release may have freed the lock. So the later answer may be either one, but the store must not have the
+    /// hold any more.
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>>;
 
-    /// Ends an acquisition that may have left something: a place in a line, or a grant whose answer was lost. Frees
-    /// the lock too if it is this owner's, and gives the period of [`Claim::once_per`] back. Leaves no trace; may be
-    /// called more than once, also without need, but never once the claim's hold was used.
+    /// Ends an acquisition that may have left something: a place in a wait queue, or a grant whose answer was lost.
+    /// Also frees the lock if this owner has it, and gives the period of [`Claim::once_per`] back. Leaves no trace. It
+    /// may be called more than once, also without need, but never after the claim's hold was used.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>>;
 
-    /// Who holds the lock, the first grant first, and how many wait for it. Changes nothing.
+    /// Returns the holders of the lock, the first grant first, and the number of waiters. Changes nothing.
     fn look<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<LockState>>;
 
-    /// Asks the store for a small sign that it takes locks now: for a readiness probe. It looks again at what was looked at
-    /// when the store was opened, as far as a request or two can tell: role, version, rights, settings.
+    /// Asks the store whether it takes locks now, for a readiness probe. It repeats the checks of the opening, as far
+    /// as a request or two can: role, version, rights, settings.
     ///
     /// # Errors
     /// If a lock could not be taken now: no answer, a replica, missing rights, a schema of another release.
     fn ready(&self) -> BoxFuture<'_, Result<Health>>;
 
-    /// Whether locks may be taken in the namespace of this key, as far as that differs between namespaces: for a readiness
-    /// probe. Changes nothing.
+    /// Whether the store takes locks in the namespace of this key, for a readiness probe. Changes nothing.
     ///
     /// # Errors
     /// If the store refuses all locks of the namespace, for instance because other programs lock it in another way.

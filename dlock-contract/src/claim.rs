@@ -28,17 +28,18 @@ pub struct Claim {
     /// The lock mode. Only one that the store can do by its [`Profile`](crate::Profile).
     ///
     /// Each holder has a lease, an owner and a note of its own, and ends alone. [`Mode::Read`] comes in beside readers,
-    /// but stands behind a writer that waits. [`Mode::Permits`] has the lowest [slot](crate::Hold::slot) that no living hold
-    /// has; a hold that ends frees just its own.
+    /// but waits behind a writer that waits. [`Mode::Permits`] has the lowest [slot](crate::Hold::slot) that no living
+    /// hold has; a hold that ends frees just its own.
     pub mode: Mode,
     /// Whether waiters are served in the order in which they came. Only where [`Profile::fair`](crate::Profile::fair).
     pub fair: bool,
     /// At most one start in each period; only where the store offers [`Periods`](crate::Periods).
     ///
-    /// A period is told by its boundary: of the times [`offset`](OncePer::offset) + k × [`period`](OncePer::period)
-    /// since 1970, the one that is nearest by the store's wall clock, found anew at each attempt. If a run of this
-    /// boundary or a later one was started under the key, the answer is [`Attempt::AlreadyRun`](crate::Attempt::AlreadyRun), also
-    /// while its winner still holds the lock. A run of an earlier period that still holds the lock is contention as usual.
+    /// A period is named by its boundary, one of the times [`offset`](OncePer::offset) + k ×
+    /// [`period`](OncePer::period) since 1970. Each attempt takes the boundary that is nearest by the store's wall
+    /// clock. If a run of this boundary or a later one was started under the key, the answer is
+    /// [`Attempt::AlreadyRun`](crate::Attempt::AlreadyRun), also while its winner still holds the lock. A run of an
+    /// earlier period that still holds the lock is contention as usual.
     ///
     /// With [`OncePer::rerun`], a run that was started and has not ended (no [`RunEnd`](crate::RunEnd) came) is contention
     /// for as long as any owner holds the lock, and is granted again once it is free, and no earlier: a plain release

@@ -44,7 +44,8 @@ impl Fence {
     /// [`ErrorKind::FenceInvalid`] for a missing token or zero.
     pub fn from_parts(key: LockKey, token: Option<u64>) -> Result<Self> {
         let token = token.and_then(NonZeroU64::new).ok_or_else(|| {
-            Error::new(ErrorKind::FenceInvalid, "a fenced write needs a token, and zero is none").with_key(key.as_str())
+            Error::new(ErrorKind::FenceInvalid, "a fenced write needs a token, and zero is not a token")
+                .with_key(key.as_str())
         })?;
         Ok(Self::new(key, token))
     }
@@ -108,7 +109,7 @@ impl Error {
         Self::write_refused(given, seen, text)
     }
 
-    /// The same in other words.
+    /// Like [`fence_stale`](Self::fence_stale), with another text.
     #[doc(hidden)]
     #[must_use]
     pub fn write_refused(given: &Fence, seen: u64, text: String) -> Self {

@@ -11,7 +11,7 @@
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// The product and its version, if the store tells them.
+    /// The product and its version, if the store reports them.
     pub version: Option<String>,
     /// The part that the server plays, such as `primary`, if there are several.
     pub role: Option<String>,
@@ -22,7 +22,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// The health of a store that takes locks and tells nothing more.
+    /// The health of a store that takes locks and reports nothing more.
     #[must_use]
     pub fn new() -> Self {
         Self::default()

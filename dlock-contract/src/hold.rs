@@ -107,7 +107,7 @@ pub struct Validity {
 }
 
 impl Validity {
-    /// Granted for so long, since an instant before the request left.
+    /// Granted for this long, from an instant before the request left.
     #[must_use]
     pub const fn new(from: BootInstant, granted: Duration) -> Self {
         Self { from, granted }

@@ -4,8 +4,8 @@ use crate::key::LockKey;
 
 /// Which lock a key is in a store, and the lock's names there.
 ///
-/// It stands apart from the key: a claim keeps the key that its caller gave. A store that shares its names with other
-/// programs may have one lock for two keys, and a pair of stores has two names for one lock.
+/// It is not the key: a claim keeps the key that its caller gave. A store that shares its names with other programs may
+/// have one lock for two keys, and a pair of stores has two names for one lock.
 #[derive(Clone, Debug)]
 pub struct Identity {
     lock: LockKey,
@@ -19,8 +19,8 @@ impl Identity {
         Self { lock: key.clone(), names: Vec::new() }
     }
 
-    /// Adds a name that the lock has in the store, as an operator would paste it into the store's own tools. With at least
-    /// one, the key itself is none of the names.
+    /// Adds a name that the lock has in the store, as an operator would paste it into the store's own tools. After
+    /// that, the key itself is not among the names.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());

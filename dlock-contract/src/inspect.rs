@@ -15,7 +15,7 @@ use crate::owner::Owner;
 
 /// Names one hold without the power to end it: the first 8 bytes of the SHA-256 of its owner, as 16 hexadecimal digits.
 ///
-/// The owner itself is a secret, since whoever knows it can release the lock. A fencing token cannot name a hold: some
+/// The owner itself is a secret, since it is enough to release the lock. A fencing token cannot name a hold: some
 /// stores have none, and Redis keeps none beside the lock.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HoldId([u8; 8]);
@@ -53,7 +53,7 @@ impl FromStr for HoldId {
     }
 }
 
-/// One holder of a lock, as the store tells of it.
+/// One holder of a lock, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
@@ -96,8 +96,8 @@ impl Holder {
 pub struct LockState {
     /// In the order of their grants; none if the lock is free.
     pub holders: Vec<Holder>,
-    /// How many stand in the store's line; `None` where the store does not know. Callers of one process that wait behind
-    /// each other stand in that process and count as one.
+    /// The number of waiters in the store's wait queue; `None` where the store does not know it. Callers of one process
+    /// that wait behind each other count as one.
     pub waiters: Option<u64>,
     /// The names of the lock in the store, as an operator pastes them into the store's own tools. The engine takes them from
     /// [`Backend::identify`](crate::Backend::identify).

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-/// The lock's mode: one holder, many readers, or so many holders at a time.
+/// The lock's mode: one holder, many readers, or up to N holders at a time.
 ///
 /// Locks of different families do not mix under one key: `Exclusive`, `Read` with `Write`, and `Permits` of one number.
 /// A caller with another family than the one in use gets [`ErrorKind::KeyConflict`](crate::ErrorKind::KeyConflict).
@@ -15,12 +15,12 @@ pub enum Mode {
     Read,
     /// Alone; readers that come while it waits wait behind it.
     Write,
-    /// So many holders at most; each has a number of its own, see [`Hold::slot`](crate::Hold::slot).
+    /// At most this many holders, each with its own [slot](crate::Hold::slot).
     Permits(NonZeroU32),
 }
 
 impl Mode {
-    /// So many holders at most; at least one.
+    /// At most this many holders; at least one.
     #[doc(hidden)]
     #[must_use]
     pub const fn permits(limit: u32) -> Self {

@@ -17,7 +17,7 @@ use crate::note::Note;
 /// Ends a hold and keeps its key taken for some time, by the store's clock: the option `min_hold`.
 pub trait Keeps: Send + Sync {
     /// Ends the hold, and keeps the key taken for this time. Of a shared mode, the hold's share stays taken: a reader's
-    /// keeps writers away, a permit's its slot. [`Backend::look`](crate::Backend::look) still tells of it, and the first
+    /// keeps writers away, a permit's its slot. [`Backend::look`](crate::Backend::look) still shows it, and the first
     /// waiter gets the lock when the time is over.
     ///
     /// Its owner has nothing left in any case: a renewal is [`Standing::Lost`](crate::Standing::Lost), a second end or a
@@ -43,8 +43,8 @@ pub trait Periods: Send + Sync {
 
 /// Reserves fencing tokens for a hold: the option `cohort`.
 pub trait Tokens: Send + Sync {
-    /// Prolongs a hold as [`Backend::renew`](crate::Backend::renew) does, and reserves fencing tokens for it: for callers
-    /// of this process to whom the core passes it on, one after another, without asking the store.
+    /// Prolongs a hold as [`Backend::renew`](crate::Backend::renew) does, and reserves fencing tokens for it: the engine
+    /// passes the hold on to callers of this process, one after another, without asking the store.
     ///
     /// The tokens are consecutive, above all that the key has had, and below that of every later grant.
     fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>>;
@@ -74,13 +74,13 @@ pub trait Batch: Send + Sync {
     /// Asks once for several locks, all or none.
     ///
     /// The claims are plain (exclusive, neither [`fair`](Claim::fair) nor [`once_per`](Claim::once_per)), of different
-    /// keys, and each has an owner of its own, none of which stands in a line. Where every lock is free and nobody waits
-    /// for it, all are granted in one step; a lock that is its claim's own already counts as free, and is granted as
-    /// [`Backend::try_acquire`](crate::Backend::try_acquire) grants it again. Else nothing changes, and the core asks for
-    /// one after another.
+    /// keys, and each has an owner of its own, and no owner has a place in a wait queue. Where every lock is free and
+    /// nobody waits for it, all are granted in one step; a lock that is its claim's own already counts as free, and is
+    /// granted as [`Backend::try_acquire`](crate::Backend::try_acquire) grants it again. Else nothing changes, and the
+    /// core asks for one after another.
     fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>>;
 
-    /// Whether it takes keys of any names together. The core then gives them back together too: it asks in reverse, and
+    /// Whether it takes keys of any names together. The engine then gives them back together too: it asks in reverse, and
     /// waits for all answers at once. False in a cluster, where it depends on the slots of the keys.
     fn takes_any_keys(&self) -> bool {
         true
@@ -101,7 +101,7 @@ pub trait Settle: Send + Sync {
     ///
     /// # Errors
     /// [`ErrorKind::CommitRefused`](crate::ErrorKind::CommitRefused) if nothing of the work stays, also because the hold had ended
-    /// before; [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if nobody knows whether it stays. The core takes
+    /// before; [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if nobody knows whether it stays. The engine takes
     /// every other error for the latter.
     fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>>;
 }
@@ -149,7 +149,7 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// So many tokens, if nobody else waits for the lock.
+    /// This many tokens, if nobody else waits for the lock.
     #[must_use]
     pub const fn new(tokens: u32) -> Self {
         Self { tokens, even_if_awaited: false }

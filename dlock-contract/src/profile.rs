@@ -27,7 +27,7 @@ pub struct Profile {
     pub expiry: Expiry,
     /// The ttls that the store can do, without rounding.
     pub ttl: TtlRange,
-    /// Whether the store frees a hold at its ttl although others of the same group live on. Where not, the core itself
+    /// Whether the store frees a hold at its ttl although others of the same group live on. Where not, the engine itself
     /// releases a hold at the moment at which it stops trusting it.
     pub expires_alone: bool,
     /// How far the fencing tokens can be trusted.
@@ -42,8 +42,8 @@ pub struct Profile {
     pub wake: WakeStyle,
     /// On which thread the requests of a caller run.
     pub runs_on: RunsOn,
-    /// After so many ttls without a sign of its holder the store frees a lock: one, unless the store takes a ttl for the
-    /// least that it has to wait.
+    /// The number of ttls without a sign of its holder after which the store frees a lock. It is one, unless the store
+    /// treats a ttl as the least time to wait.
     pub silent_ttls: u32,
     /// The longest time beyond these ttls after which a dead holder's lock is granted again.
     pub takeover_delay: Duration,
@@ -108,8 +108,8 @@ pub enum Expiry {
     /// A session: the store frees the lock when the connection ends, or when it stays silent for the ttl. The next owner
     /// then gets the lock at once, whatever the former one believes.
     Session {
-        /// Within this time after the end of a session its holder is [told](crate::Session::ended), and a renewal is
-        /// answered with the loss, but for a round trip, and as long as the store answers.
+        /// The longest time from the end of a session until its holder [hears of it](crate::Session::ended) and a
+        /// renewal is answered with the loss, without the round trip, and while the store answers.
         told: Duration,
     },
 }
@@ -159,8 +159,8 @@ pub enum Fencing {
     None,
     /// Each grant's token is above all earlier ones of its key, unless a backup of the store is restored.
     Monotonic,
-    /// The same, unless the store forgets: a failover to a replica that lags, or a restart without its data together
-    /// with a clock that was set back.
+    /// Like `Monotonic`, unless the store forgets: a failover to a replica that lags, or a restart without its data
+    /// together with a clock that was set back.
     MonotonicUnlessFailover,
 }
 
@@ -168,14 +168,14 @@ pub enum Fencing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WakeStyle {
-    /// Not at all: the core asks again, with full jitter between bounds that grow from one to the other.
+    /// Not at all: the engine asks again, with full jitter between bounds that grow from one to the other.
     Poll {
         /// The first bound.
         from: Duration,
         /// The last bound.
         to: Duration,
     },
-    /// The store tells; the waiter then asks.
+    /// The store notifies the waiter, which then asks.
     Hint,
     /// The store's news is the lock itself.
     Grant,

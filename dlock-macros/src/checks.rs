@@ -104,9 +104,7 @@ fn keys(args: &Args, mistakes: &mut Mistakes) {
     let mut seen = Vec::new();
     for template in keys.value.iter().flatten() {
         if seen.contains(&template.value()) {
-            mistakes
-                .0
-                .push(syn::Error::new(template.span(), "this key stands in the list already: remove one of the two"));
+            mistakes.0.push(syn::Error::new(template.span(), "this key is in the list already: remove one of the two"));
         }
         seen.push(template.value());
     }
@@ -163,10 +161,8 @@ fn durations(args: &Args, ttl: Duration, location: &Location, mistakes: &mut Mis
     if let Some((most, at_most)) = literal_time(args.max_hold.as_ref())
         && most < ttl
     {
-        let text = format!(
-            "`max_hold` must not be below `{option}`, which is {}: the lock is granted for so long at once",
-            show(ttl)
-        );
+        let text =
+            format!("`max_hold` must not be below `{option}`, which is {}: the first grant lasts that long", show(ttl));
         mistakes.at(at_most, text);
     }
     // A hold that nobody renews must outlast its body, with the margin that clocks need: the runtime's own figure.

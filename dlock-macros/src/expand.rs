@@ -155,7 +155,7 @@ impl<'a> LockedBody<'a> {
         }
     }
 
-    /// The function that tells success from the result: for stores that record a run, or make the body's work final.
+    /// The function that finds success in the result: for stores that record a run, or make the body's work final.
     fn judge(&self) -> TokenStream {
         let judge = self.output_as(&quote_spanned!(located_at(self.output.span())=> succeeded));
         if self.is_sync {

@@ -12,7 +12,7 @@ pub(crate) enum Key {
 pub(crate) fn key(value: &Expr) -> Result<Key, String> {
     match value {
         Expr::Macro(call) if call.mac.path.segments.last().is_some_and(|name| name.ident == "format") => Err(
-            r#"text from `format!` cannot be told from text around it; write `key = "stock:<id>"`, or build one: `key = dlock::Key::text("stock:").value(&id)`"#
+            r#"text from `format!` runs into the text around it; write `key = "stock:<id>"`, or build one: `key = dlock::Key::text("stock:").value(&id)`"#
                 .into(),
         ),
         _ if let Some(template) = text(value) => Ok(Key::Template(template)),

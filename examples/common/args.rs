@@ -19,7 +19,7 @@ pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Args, Str
         match word.as_str() {
             "--url" => args.url = Some(words.next().ok_or("--url needs a value")?),
             "--unlocked" => args.unlocked = true,
-            _ => return Err("there is an argument that is none of the options".into()),
+            _ => return Err("unknown argument".into()),
         }
     }
     match args.url.as_deref().map(|url| url.split_once("://")) {

@@ -40,7 +40,7 @@ pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Ask, Stri
             "--workers" => args.workers = number(option, &value()?)?,
             "--buyers" => args.buyers = number(option, &value()?)?,
             "--stock" => args.stock = number(option, &value()?)?,
-            _ => return Err("there is an argument that is none of the options".into()),
+            _ => return Err("unknown argument".into()),
         }
     }
     check(&args)?;

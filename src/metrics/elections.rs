@@ -31,7 +31,7 @@ impl Elections {
             metrics::Label::new("backend", label.backend().to_owned()),
             metrics::Label::from_static_parts("store", label.store()),
         ];
-        // Two candidates of one process may follow each other, and the end of the first be told last.
+        // Two candidates of one process may follow each other, and the end of the first may be reported last.
         match term {
             Some(_) => *led += 1,
             None => *led = led.saturating_sub(1),

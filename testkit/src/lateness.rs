@@ -16,7 +16,7 @@ struct Measured {
 
 const NAP: Duration = Duration::from_millis(5);
 
-/// The kernel's count of waits is read once in so many naps.
+/// The kernel's count of waits is read once in this many naps.
 const NAPS: u32 = 10;
 
 /// An idle machine never needs that long. A grant passes through three processes (the server, our thread, the caller's runtime), each of
@@ -55,8 +55,8 @@ pub fn since(start: Instant) -> Duration {
 
 /// Fails if more has passed since `start` than is promised, and than this machine was late.
 ///
-/// If programs of this machine waited for a core or for the disk for so long meanwhile, the failure says that nothing is proven.
-/// `cargo xtask test` runs such a test again, alone.
+/// If programs of this machine waited for a core or for the disk for this long meanwhile, the failure says that nothing
+/// is proven. `cargo xtask test` runs such a test again, alone.
 #[track_caller]
 pub fn assert_within(promised: Duration, start: Instant, what: &str) {
     let took = start.elapsed();

@@ -5,7 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// Polls `future` so many times, with a pause after each, and drops it then; gives its output if it was done before.
+/// Polls `future` this many times, with a pause after each poll, and then drops it. Gives its output if it was done
+/// before.
 pub async fn drop_after<F: Future>(polls: usize, pause: Duration, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     for _ in 0..polls {

@@ -155,7 +155,7 @@ async fn a_late_unlock_frees_what_another_jvm_took_and_never_ours(
     late.unlocks(&theirs);
     assert!(
         is_free(registry, &theirs).await,
-        "ShedLock compares more than the host: backends/sql/README.md says that it does not"
+        "ShedLock compares more than the host: backends/sql/shedlock.md says that it does not"
     );
     let guard = lock(registry, &ours).wait(Wait::UpTo(LONG)).acquire().await.unwrap();
     late.unlocks(&ours);

@@ -31,7 +31,7 @@ fn lints(parts: &mut Parts) {
     let _ = parts.run("format", || run(&mut cargo(&["fmt", "--all", "--check"])));
     let _ = parts.run("tidy", tidy::run);
     let _ = parts.run("clippy, all features", || clippy(&["--workspace", "--all-targets", "--all-features"]));
-    // A target with `test = false` is none of `--all-targets`.
+    // `--all-targets` leaves out targets with `test = false`.
     for target in ["interop", "browser"] {
         let _ =
             parts.run(&format!("clippy, {target}"), || clippy(&["--workspace", "--test", target, "--all-features"]));

@@ -43,7 +43,7 @@ Usage: cargo xtask TASK
                                     needs Debian 12 and the network
   interop                           real clients of other languages beside ours; installs Go, Java and Maven if they are missing
   browser                           the console's page in a real browser, and its pictures in docs/; installs Chromium if it is missing
-  mutants                           break the core on purpose, which tests should notice; takes hours, goes on when run again
+  mutants                           break the engine on purpose, which tests should notice; takes hours, goes on when run again
   sim --seeds N [--from S]          simulate the engine, one history for each seed, and check the histories; `sim` alone tells more words
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write]  the benchmark table, against a private set of servers

@@ -1,4 +1,4 @@
-//! `cargo xtask mutants`: breaks the core in one place after another, and tells which breaks no test notices.
+//! `cargo xtask mutants`: breaks the engine in one place after another, and tells which breaks no test notices.
 //!
 //! A full run takes hours, so it can be broken off at any time. The next run goes on with the places that were not tested
 //! yet. When none is left, it tests the missed ones again. `target/mutants` holds all that is kept between runs.
@@ -39,7 +39,7 @@ const SUITES: [&str; 3] = ["--lib", "--test", "core"];
 /// In seconds, for one run of the suites. It is many times what they take, since the machine may be busy.
 const TIMEOUT: &str = "100";
 
-/// The file in the folder of results that lists each outcome; also the name that is told.
+/// The file in the folder of results that lists each outcome; also the printed name.
 const OUTCOMES: [&str; 4] = ["caught", "missed", "timeout", "unviable"];
 
 const FOLDER: &str = "target/mutants";

@@ -17,7 +17,7 @@ use crate::sh::{Result, cargo, read, root};
 use crate::test::{ALL, ETCD, THOROUGH};
 use crate::workspace::FACADE;
 
-/// So many targets run at once. Each waits more than it works.
+/// The number of targets that run at once. Each waits more than it works.
 const AT_ONCE: usize = 4;
 
 /// The targets that run longest, in this order, and how many tests of each run at once. They start first, since a long target
@@ -36,7 +36,7 @@ const LONG: [(&str, &str); 7] = [
 /// How many tests of any other target run at once.
 const OTHERS: &str = "2";
 
-/// So many tests that a busy machine made late are run again. More of them are no accident.
+/// The most tests that are run again because a busy machine made them late. More of them are no accident.
 const MOST_AGAIN: usize = 5;
 
 /// How a run of all tests ended.

@@ -18,7 +18,7 @@ pub(crate) fn run() -> Result {
 }
 
 const RULES: [fn(&Source) -> Vec<Finding>; 11] =
-    [machine_paths, unfinished, features, tasks, logs, floors, clients, rooms, lengths, allows, links];
+    [machine_paths, unfinished, features, tasks, logs, layers, clients, modules, lengths, allows, links];
 
 /// The only files of the facade that know which stores there are.
 const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
@@ -36,9 +36,9 @@ const LOG_FILES: [&str; 3] = [
     "dlock-contract/src/thread/library_lines.rs",
 ];
 
-/// The crates of ours that each floor may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
+/// The crates of ours that each layer may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.
-const FLOORS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 9] = [
     ("dlock-contract/", &[]),
     ("dlock-conformance/", &["dlock-contract"]),
     ("dlock-console/", &["dlock-rs"]),
@@ -84,7 +84,7 @@ const LIBRARIES: [&str; 26] = [
 ];
 
 /// The folders of the engine. Each uses only those before it.
-const ROOMS: [&str; 8] = ["options", "site", "events", "queue", "hold", "guard", "acquire", "api"];
+const MODULES: [&str; 8] = ["options", "site", "events", "queue", "hold", "guard", "acquire", "api"];
 
 /// A longer file has more than one subject.
 const LONGEST: usize = 400;
@@ -169,10 +169,10 @@ fn logs(source: &Source) -> Vec<Finding> {
     calls.map(|at| (code[at].0, "`tracing` is called outside of `engine::line`".to_owned())).collect()
 }
 
-fn floors(source: &Source) -> Vec<Finding> {
-    let floor = FLOORS.iter().find(|(folder, _)| source.path.strip_prefix(folder).is_some());
-    let Some((_, below)) = floor.filter(|_| source.path.ends_with("Cargo.toml")) else { return Vec::new() };
-    // Tests may use any floor.
+fn layers(source: &Source) -> Vec<Finding> {
+    let layer = LAYERS.iter().find(|(folder, _)| source.path.strip_prefix(folder).is_some());
+    let Some((_, below)) = layer.filter(|_| source.path.ends_with("Cargo.toml")) else { return Vec::new() };
+    // Tests may use any layer.
     let lines = source.text.lines().enumerate().take_while(|(_, line)| *line != "[dev-dependencies]");
     let ours = lines.filter_map(|(at, line)| Some((at + 1, line.split_once(['.', ' ', '='])?.0)));
     let is_shared =
@@ -198,25 +198,25 @@ fn clients(source: &Source) -> Vec<Finding> {
         };
         if let Some(name) = name.filter(|name| !name.starts_with("dlock-") && !LIBRARIES.contains(name)) {
             let what =
-                "may be the client of a store, which this crate must not know; if it is none, add it to LIBRARIES";
+                "may be the client of a store, which this crate must not know; if it is not, add it to LIBRARIES";
             broken.push((at + 1, format!("`{name}` {what}")));
         }
     }
     broken
 }
 
-fn rooms(source: &Source) -> Vec<Finding> {
+fn modules(source: &Source) -> Vec<Finding> {
     let Some(path) = source.path.strip_prefix("dlock-runtime/src/") else { return Vec::new() };
-    let place = path.split(['/', '.']).next().and_then(|room| ROOMS.iter().position(|known| *known == room));
+    let place = path.split(['/', '.']).next().and_then(|module| MODULES.iter().position(|known| *known == module));
     let Some(place) = place.filter(|_| !path.ends_with("/tests.rs") && !path.contains("/tests/")) else {
         return Vec::new();
     };
     let mut broken = Vec::new();
     for (at, line) in source.code() {
         let named = line.split("crate::").skip(1).filter_map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next());
-        let later = named.filter(|name| ROOMS[place + 1..].contains(name));
+        let later = named.filter(|name| MODULES[place + 1..].contains(name));
         broken.extend(
-            later.map(|name| (at, format!("`crate::{name}` is used by `{}`, which comes before it", ROOMS[place]))),
+            later.map(|name| (at, format!("`crate::{name}` is used by `{}`, which comes before it", MODULES[place]))),
         );
     }
     broken

@@ -71,15 +71,15 @@ fn log_lines_are_written_through_one_function() {
 fn a_crate_uses_only_the_floors_below_it() {
     let text = "name = \"dlock-x\"\n[dependencies]\ndlock-contract.workspace = true\ndlock-redis = { workspace = true }\n\
                 dlock-runtime.workspace = true\n[dev-dependencies]\ndlock-runtime.workspace = true\n";
-    assert_eq!(lines(floors, "dlock-contract/Cargo.toml", text), [3, 4, 5]);
-    assert_eq!(lines(floors, "backends/sqlite/Cargo.toml", text), [4, 5]);
-    assert_eq!(lines(floors, "backends/redlock/Cargo.toml", text), [5]);
-    assert_eq!(lines(floors, "dlock-console/Cargo.toml", text), [3, 4, 5]);
+    assert_eq!(lines(layers, "dlock-contract/Cargo.toml", text), [3, 4, 5]);
+    assert_eq!(lines(layers, "backends/sqlite/Cargo.toml", text), [4, 5]);
+    assert_eq!(lines(layers, "backends/redlock/Cargo.toml", text), [5]);
+    assert_eq!(lines(layers, "dlock-console/Cargo.toml", text), [3, 4, 5]);
     let shared = "[dependencies]\ndlock-sql.workspace = true\n";
-    assert_eq!(lines(floors, "backends/mysql/Cargo.toml", shared), NONE);
-    assert_eq!(lines(floors, "dlock-runtime/Cargo.toml", shared), [2]);
-    assert_eq!(lines(floors, "Cargo.toml", text), NONE);
-    assert_eq!(lines(floors, "backends/sqlite/src/lib.rs", text), NONE);
+    assert_eq!(lines(layers, "backends/mysql/Cargo.toml", shared), NONE);
+    assert_eq!(lines(layers, "dlock-runtime/Cargo.toml", shared), [2]);
+    assert_eq!(lines(layers, "Cargo.toml", text), NONE);
+    assert_eq!(lines(layers, "backends/sqlite/src/lib.rs", text), NONE);
 }
 
 #[test]
@@ -94,16 +94,16 @@ fn crates_that_know_no_store_have_none_of_its_clients() {
 }
 
 #[test]
-fn a_room_of_the_engine_uses_only_the_rooms_before_it() {
+fn a_module_of_the_engine_uses_only_the_modules_before_it() {
     let text = "// crate::api\nuse crate::hold::store;\nuse crate::queue::turn;\nlet x = crate::acquire::y(crate::api::z);\n\
                 use crate::Registry;\n#[cfg(test)]\nmod tests { use crate::api; }";
-    assert_eq!(lines(rooms, "dlock-runtime/src/queue/turn.rs", text), [2, 4, 4]);
-    assert_eq!(lines(rooms, "dlock-runtime/src/hold/store.rs", text), [4, 4]);
-    assert_eq!(lines(rooms, "dlock-runtime/src/queue.rs", text), [2, 4, 4]);
-    assert_eq!(lines(rooms, "dlock-runtime/src/api/run.rs", text), NONE);
-    assert_eq!(lines(rooms, "dlock-runtime/src/lib.rs", text), NONE);
-    assert_eq!(lines(rooms, "dlock-runtime/src/queue/turn/tests.rs", text), NONE);
-    assert_eq!(lines(rooms, "backends/redis/src/queue/turn.rs", text), NONE);
+    assert_eq!(lines(modules, "dlock-runtime/src/queue/turn.rs", text), [2, 4, 4]);
+    assert_eq!(lines(modules, "dlock-runtime/src/hold/store.rs", text), [4, 4]);
+    assert_eq!(lines(modules, "dlock-runtime/src/queue.rs", text), [2, 4, 4]);
+    assert_eq!(lines(modules, "dlock-runtime/src/api/run.rs", text), NONE);
+    assert_eq!(lines(modules, "dlock-runtime/src/lib.rs", text), NONE);
+    assert_eq!(lines(modules, "dlock-runtime/src/queue/turn/tests.rs", text), NONE);
+    assert_eq!(lines(modules, "backends/redis/src/queue/turn.rs", text), NONE);
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! The forms in which programs keep locks in one datacenter. Under the same key the other form is another lock, so each
-//! program notes its form, and a readiness probe tells of the other one.
+//! program notes its form, and a readiness probe reports the other one.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const FORMS: &str = "dl1:!form:";
 /// The ttl of a note. Consul's servers may wait for twice as long.
 const HALF_A_DAY: Duration = Duration::from_secs(43_200);
 
-/// Notes the form of this program's locks, and tells of the other form if it was used lately.
+/// Notes the form of this program's locks, and reports the other form if it was used lately.
 pub(crate) async fn note(http: &Http) -> Result<Vec<String>> {
     match find_and_note(http).await {
         // Locks do not need the note. With `keys=literal` the token may be without this right.

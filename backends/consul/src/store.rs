@@ -47,7 +47,7 @@ const FIRST_CONTACT: [(&str, &str); 10] = [
     ("HTTP request to an HTTPS server", "write tls=verify"),
     ("certificate", "check that `ca` has the authority that signs the agent's certificate"),
     ("handshake", "check whether the port speaks TLS (tls=verify) or not (tls=off)"),
-    ("ACL not found", "check the token, which nobody knows there"),
+    ("ACL not found", "check the token: Consul does not know it"),
     ("No path to datacenter", "check `dc`"),
     ("refused a request (400)", CHECK),
     ("the connection to Consul broke", CHECK),
@@ -90,7 +90,8 @@ impl fmt::Debug for Consul {
 }
 
 fn profile(shortest: Duration, settings: &Settings) -> Result<Profile> {
-    // A check may end the session of a holder that cannot be told. It stops by itself before the lock-delay ends.
+    // A check may end the session of a holder that cannot hear of it. So the holder stops by itself before the
+    // lock-delay ends.
     let longest = if settings.checks.is_empty() { LONGEST } else { settings.lock_delay };
     if longest < shortest {
         let text = format!("with `checks` it must be at least the servers' shortest ttl, {shortest:?}");

@@ -35,7 +35,7 @@ impl TxnAnswers {
     /// The answer to the next transaction inside of this one.
     pub(super) fn next_txn(&mut self) -> Result<Self, Fault> {
         let found = self.answers.find_map(|part| if let TxnOpResponse::Txn(found) = part { Some(found) } else { None });
-        // The server tells the revision only of the outer transaction. All of it is executed at that one.
+        // The server returns the revision only of the outer transaction. All of it is executed at this revision.
         let revision = self.revision;
         found.map(|answer| Self::of(&answer, revision)).ok_or_else(|| Self::incomplete("inner transactions"))
     }

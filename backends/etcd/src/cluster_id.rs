@@ -12,7 +12,7 @@ use futures::future::join_all;
 use super::connection::Connections;
 use super::fault::Fault;
 
-/// How long all hosts together have to tell their cluster.
+/// The time limit for the answers of all hosts together.
 const TELL_LIMIT: Duration = Duration::from_secs(1);
 
 /// The cluster that this store locks in; zero before the first connection.
@@ -30,7 +30,7 @@ pub(super) fn same_cluster(expected: u64, header: Option<&ResponseHeader>) -> Re
 }
 
 impl Connections {
-    /// Accepts a new connection to this cluster. After a backup was restored, all members tell a new id.
+    /// Accepts a new connection to this cluster. After a backup was restored, all members report a new id.
     pub(super) async fn admit(&self, id: u64) -> Result<()> {
         let known = self.cluster.0.compare_exchange(0, id, Ordering::AcqRel, Ordering::Acquire).err();
         if id == 0 || known.is_none_or(|known| known == id) {
@@ -70,7 +70,7 @@ impl Connections {
         ))
     }
 
-    /// The cluster of each host; `None` for a host that does not tell.
+    /// The cluster id of each host; `None` for a host that does not answer in time.
     async fn clusters(&self) -> Vec<Option<u64>> {
         let end = self.clock.now().after(TELL_LIMIT);
         let ask = async |host| {

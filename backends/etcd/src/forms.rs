@@ -1,5 +1,5 @@
-//! The forms in which programs keep locks in one cluster. Under the same key the other form is another lock, so each program
-//! notes its form, and a readiness probe tells of the other one.
+//! The forms in which programs keep locks in one cluster. Under the same key the other form is another lock, so each
+//! program notes its form, and a readiness probe reports the other one.
 
 use dlock_contract::{ErrorKind, Result};
 use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, Txn, TxnOp};
@@ -14,7 +14,7 @@ const FORMS: &str = "dl1-epoch/form/";
 /// The time for which a form stays noted, in seconds.
 const A_DAY: i64 = 86_400;
 
-/// Notes the form of this program's locks, and tells of the other form if it was used lately.
+/// Notes the form of this program's locks, and reports the other form if it was used lately.
 pub(super) async fn note(connection: &Connection, layout: Layout) -> Result<Vec<String>> {
     match find_and_note(connection, layout).await {
         // Locks do not need the note.

@@ -1,4 +1,4 @@
-//! Numbers that tell apart the keys which one lease has at one lock.
+//! Numbers that differ between the keys of one lease at one lock.
 //!
 //! A number is used again only when its key surely does not exist. Until then a place, a hold or an orphan owns it.
 

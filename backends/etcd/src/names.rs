@@ -1,7 +1,7 @@
 //! The names of a lock's keys in etcd: the storage format.
 //!
-//! Each contender has a key below `<lock>/`, on a lease. The name tells the lock mode, so a transaction can compare that no
-//! key of a conflicting mode is there:
+//! Each contender has a key below `<lock>/`, on a lease. The name has the lock mode, so a transaction can compare that
+//! no key of a conflicting mode is there:
 //!
 //! | lock mode | key below `<lock>/` |
 //! | --- | --- |
@@ -146,7 +146,7 @@ impl LockRange {
         KeyRange::of([&self.prefix, beginning].concat())
     }
 
-    /// The kind of this key of the range, and the part of its name that tells whose it is.
+    /// The kind of this key of the range, and the part of its name that identifies its owner.
     pub(super) fn read<'a>(&self, key: &'a [u8]) -> (KeyKind, &'a str) {
         let own = key.strip_prefix(self.prefix.as_bytes()).unwrap_or_default();
         kind_of(std::str::from_utf8(own).unwrap_or_default())

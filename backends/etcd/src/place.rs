@@ -48,7 +48,7 @@ pub(super) struct Place {
 pub(super) struct PlaceState {
     /// The create revision, once the store has confirmed that the key exists.
     pub(super) revision: Option<i64>,
-    /// Whether an attempt has told its caller that it holds the lock.
+    /// Whether an attempt has granted the lock to its caller.
     pub(super) held: bool,
     /// Whether a transaction that puts the key is under way, or its caller gave it up.
     pub(super) entering: bool,
@@ -127,7 +127,7 @@ impl Place {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether an earlier request may have put the key, or its caller was told that it holds the lock.
+    /// Whether an earlier request may have put the key, or has granted the lock to its caller.
     pub(super) fn was_asked_before(&self) -> bool {
         let state = self.state();
         state.held || state.entering || state.in_doubt

@@ -98,7 +98,7 @@ impl Place {
         Err(Fault::Refused(ErrorKind::Outage, "too many contenders asked for permits of this lock at once".into()))
     }
 
-    /// The value of the mark of its slot, which tells whose it is.
+    /// The value of the mark of its slot, which identifies its owner.
     pub(super) fn mark(&self) -> String {
         let (id, _) = self.value.split_once(' ').unwrap_or_default();
         format!("{} {id}", self.name)

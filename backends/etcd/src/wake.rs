@@ -92,14 +92,15 @@ impl Blocked {
         // Events from before the queue was read are known already.
         let deleted = || message.events().iter().filter_map(|event| event.kv());
         let deleted = || deleted().filter(|key| key.mod_revision() > self.revision);
-        // Also if it was deleted after the last older key: then the lock was ours for a moment only.
+        // The waiter's own key is gone. Even if the last older key was deleted first, the lock was held for a moment
+        // only.
         if deleted().any(|key| key.key() == place.key) {
             return Some(News::Ask);
         }
         match &mut self.blocker {
             Blocker::Key(blocker) => deleted().any(|key| key.key() == blocker.as_slice()).then_some(News::Read),
             Blocker::Keys { keys, count, .. } => {
-                // By their names: a key that was deleted and put again is a younger one.
+                // Each name counts once. A key that was put again is younger than the waiter's key.
                 *count = count.saturating_sub(deleted().filter(|key| keys.remove(key.key())).count());
                 (*count == 0).then_some(match place.mode {
                     // A permit also needs a slot.

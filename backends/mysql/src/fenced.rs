@@ -64,7 +64,7 @@ pub async fn admit(conn: &mut MySqlConnection, fence: &Fence, resource: &str) ->
         .execute(&mut *conn)
         .await
         .map_err(unprepared)?;
-    // Always read: the count of changed rows depends on the flags of the caller's connection, so it tells nothing.
+    // Always read: the count of changed rows depends on the flags of the caller's connection, so it proves nothing.
     let row = sqlx::query(SEEN).bind(resource.as_bytes()).fetch_one(conn).await.map_err(fault)?;
     let key: Vec<u8> = row.try_get(0).map_err(fault)?;
     judge(fence, &key, row.try_get(1).map_err(fault)?)

@@ -41,7 +41,7 @@ pub async fn lock_in(transaction: &mut Transaction<'_>, key: &LockKey) -> Result
     })
 }
 
-/// The same without a wait. False: somebody else holds the lock. The transaction goes on in both cases.
+/// Like [`lock_in`], without a wait. False: another owner holds the lock. The transaction goes on in both cases.
 ///
 /// # Errors
 /// If the server fails.

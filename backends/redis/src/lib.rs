@@ -4,11 +4,11 @@
 //! compare-and-delete. A caller that finds the lock taken may join a wait queue in the server. A release hands the lock to
 //! the first waiter and pushes the news to its process.
 //!
-//! The value of an exclusive lock is one string with a lease, under the lock's own name: foreign clients see it, and theirs
-//! keep ours out. Readers, writers and permits have each a lease of its own by the server's clock, in keys beside a
-//! marker that stands under the name for as long as the last of them; one script lets them in, in the order of their
-//! wait queue. A key that has to stay taken after its hold belongs to nobody meanwhile. The runs of a key with
-//! `once_per` are noted in a record beside it, which stays until 400 days after its last use.
+//! The value of an exclusive lock is one string with a lease, under the lock's own name: foreign clients see it, and
+//! theirs keep ours out. Each reader, writer or permit has a lease of its own by the server's clock, in keys beside a
+//! marker. The marker is under the lock's name until the last of them ends. One script grants them, in the order of
+//! their wait queue. A key that `min_hold` keeps after its hold has no owner. The runs of a key with `once_per` are
+//! noted in a record beside it, which stays until 400 days after its last use.
 //!
 //! Folders, from the bottom to the top: `layout`, `scripts`, `reply`, `url`, `socket`, `quarantine`, `cluster`, `topology`,
 //! `combine`, `queue`, `connections`, `push`, `lock`, `literal` and `redisson`.

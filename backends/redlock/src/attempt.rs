@@ -24,7 +24,7 @@ const AFTER_SPLIT: (u64, u64) = (10, 120);
 /// After the end of a lease, a waiter asks within this many milliseconds: all waiters at once would split the vote.
 const AFTER_LEASE: u64 = 60;
 
-/// The value that stands on the nodes for one attempt: owner, note and round.
+/// The value of one attempt on the nodes: owner, note and round.
 pub(super) struct Round {
     pub(super) value: String,
     /// All time from here on shortens the validity, also the time to connect.

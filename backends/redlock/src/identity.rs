@@ -45,7 +45,7 @@ impl NodeIdentity {
     }
 }
 
-/// A server that does not tell counts as one that forgets.
+/// A server that does not answer this counts as one that forgets.
 fn remembers(config: &Value) -> Result<bool> {
     if let Some(pairs) = settings(config) {
         return Ok(pairs.contains(&("appendonly", "yes")) && pairs.contains(&("appendfsync", "always")));
@@ -99,7 +99,7 @@ impl Roster {
         let Some(place) = runs.get_mut(node) else { return Ok(BootInstant::NEVER) };
         // The server counts whole seconds, by a wall clock that may have been set forward since.
         let started_by_uptime = now.before(identity.uptime.saturating_sub(Duration::from_secs(1)));
-        // A setting that is changed while the server runs does not tell how the server was started.
+        // A setting may have changed while the server ran, so it does not show how the server was started.
         let (started, remembered) = match place {
             Some(run) if run.id == identity.run_id => (run.started.min(started_by_uptime), run.remembered),
             Some(_) => (started_by_uptime.max(last_seen), identity.remembers),

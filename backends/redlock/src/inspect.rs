@@ -70,7 +70,7 @@ impl Inspect for Redlock {
             })?;
             let mut next_node = Some((number + 1, 0)).filter(|(number, _)| *number < nodes);
             let mut names = Vec::new();
-            // If one node cannot tell, the others do: a lock is on most of them.
+            // If one node does not answer, the others do: a lock is on most of them.
             if let Some((_, Ok(values))) = answers.next().await {
                 let (next, found) = scanned(values.first().unwrap_or(&Value::Nil))?;
                 names = found;
@@ -89,7 +89,7 @@ impl Inspect for Redlock {
             let Some((value, left)) = self.majority_value(&name).await? else { return Ok(false) };
             let Some(owner) = owner_of(&value).filter(|owner| HoldId::of(owner) == id) else { return Ok(false) };
             self.leave_record(&name, id, record, left.unwrap_or_default()).await?;
-            // By the owner alone, whichever of its rounds stands there.
+            // By the owner alone, because the round is not known.
             let claim = Claim::plain(name, owner, LEAST, note_of(&value)?);
             self.give_up(&Arc::new(claim)).await?;
             Ok(true)

@@ -1,8 +1,8 @@
 //! Redlock: an odd number of independent Redis servers, of which a majority decides.
 //!
-//! A lock is held by whoever has it on more than half of the nodes, for as long as the ttl is not over, counted from
-//! before the first request. A minority may be down, slow or away. Each node's part is the single server's: one value
-//! with a lease, which holds the owner and is only changed by it.
+//! An owner holds the lock while it has it on more than half of the nodes, until the ttl is over, counted from before
+//! the first request. A minority may be down, slow or away. Each node's part is the single server's: one value with a
+//! lease, which holds the owner and is only changed by it.
 //!
 //! Its promise rests on clocks that run at about the same rate, and on nodes that keep their locks: a node that was
 //! restarted has no vote until the longest ttl is over (`max_ttl` in the URL, the same for all programs), unless it

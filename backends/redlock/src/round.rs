@@ -51,7 +51,7 @@ impl Patience {
     }
 
     /// For what is no race against a ttl, and of which a majority has to be heard all the same: a release. Less than
-    /// the second after which the core gives up an abandon.
+    /// the second after which the engine gives up an abandon.
     pub(super) const UNHURRIED: Self = Self::each(Duration::from_millis(800));
 
     /// For the first look at all nodes.

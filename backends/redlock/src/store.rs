@@ -138,7 +138,7 @@ fn profile(max_ttl: Duration) -> Profile {
         // Each question goes to all nodes, so less often than to one; the end of a lease is known besides.
         redlock.wake = WakeStyle::Poll { from: Duration::from_millis(50), to: Duration::from_secs(2) };
         redlock.holds_in_a_row = Some(MOST_HOLDS);
-        // Some rounds of split votes, among those who waited for the end.
+        // The time for some rounds of split votes among the waiters.
         redlock.takeover_delay = Duration::from_secs(1);
         // One node may restart; all of them together forget.
         redlock.durability = Durability::Memory;

@@ -18,7 +18,7 @@ pub(super) enum Vote {
     },
     /// Another owner has the lock there.
     Refused {
-        /// The other owner, told apart from others but not named.
+        /// Identifies the other owner without naming it.
         by: String,
         /// For how long, if nobody renews it.
         left: Duration,
@@ -131,7 +131,8 @@ impl Tally {
         refusals.sort();
         let holder = refusals.chunk_by(|one, other| one.0 == other.0).find(|of_one| of_one.len() >= majority);
         match holder {
-            // When so many of its leases have ended that it has no majority any more; those of one are sorted by time.
+            // The time at which the owner has no majority any more, because leases have ended. The leases of one owner
+            // are sorted by time.
             Some(leases) => Verdict::Held(leases[0].0.clone(), leases[leases.len() - majority].1),
             None => Verdict::Split,
         }
@@ -151,7 +152,7 @@ impl Tally {
     }
 }
 
-/// Why too few nodes have answered: an outage, unless so many refuse for good that no retry can help.
+/// Why too few nodes have answered: an outage, unless a majority can never vote, so that no retry can help.
 pub(super) fn shortage(nodes: usize, unable: &[Unable]) -> Short {
     let mut for_good = unable.iter().filter(|unable| !unable.error.is_retryable());
     let count = for_good.clone().count();
@@ -169,7 +170,7 @@ fn by_silence(nodes: usize, resting: usize, unable: &[Unable]) -> bool {
 }
 
 fn because(text: String, unable: &[Unable]) -> Error {
-    // Silence has a number in its text that tells what to do about it.
+    // An error of a silent node comes first: its text has the time limit, which a longer ttl raises.
     match unable.iter().find(|unable| unable.was_silent).or(unable.first()) {
         // In the text too: few print the cause of an error.
         Some(one) => Error::outage(format!("{text}; one of them: {}", one.error.message())).because(one.error.clone()),
@@ -263,7 +264,7 @@ mod tests {
         Err(Error::new(ErrorKind::KeyConflict, "foreign").into())
     }
 
-    /// Counts in this order up to the decision; tells how many answers it took.
+    /// Counts in this order up to the decision, and returns the number of answers that it took.
     fn count(votes: &[Answer<Vote>]) -> (usize, Verdict) {
         let mut tally = Tally::new(5);
         for (number, vote) in votes.iter().enumerate() {

@@ -57,7 +57,7 @@ impl<P: Product> Builder<P> {
     /// The settings of your own pool, `pool.connect_options()`: host, database, account and TLS. Only the settings are taken,
     /// and none of its connections: dlock's are driven by tasks of its own.
     ///
-    /// `options` are those of a URL, as they stand after its `?`, such as `way=named&connect_timeout=2s`; empty for none.
+    /// `options` are those of a URL, as after its `?`, such as `way=named&connect_timeout=2s`; empty for none.
     ///
     /// # Errors
     /// For options that cannot be, and for those that the settings have already, such as `tls`.

@@ -11,7 +11,7 @@ use crate::ways::Way;
 /// Reads all that the way of this address reads of it when it is opened.
 ///
 /// # Errors
-/// Those of the opening that no server is needed for.
+/// The errors of an opening that need no server.
 pub fn check(address: &Address, tables: &TableNames) -> Result<()> {
     match Way::of(address) {
         Way::Named => Settings::of_named(address).map(drop),

@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::connection::session_mark::SessionMark;
 use crate::session_hold::silence::SessionActivity;
-use crate::tables::room_name::RoomName;
+use crate::tables::queue_name::QueueName;
 use crate::tables::shedlock::ShedlockWords;
 use crate::words::{Statement, Words};
 
@@ -28,8 +28,8 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody. Also tells which server it is, in
-    /// any text that a restart does not change and a failover does.
+    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody. Also returns the id of
+    /// the server: any text that a failover changes and a restart does not.
     fn connect(&self) -> BoxFuture<'_, Result<(Self::Conn, String)>>;
 
     /// Makes the tables if they are missing, and looks at what is there. Returns the full name of ShedLock's table, or nothing.
@@ -38,14 +38,14 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// The proof for other sessions that it is this one. `None` if a connection is not a session, as behind some poolers.
     fn mark<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>>;
 
-    /// Ends another session of this account, if it lives and has its proof. False: there is none.
+    /// Ends another session of this account, if it lives and has its proof. False: there is no such session.
     fn end_marked<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
         session: &'a SessionMark,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// The activity of a session, asked from another one; `None` if the server does not tell.
+    /// The activity of a session, asked from another one; `None` if the server does not report it.
     fn activity<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
@@ -60,9 +60,9 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
         values: &'a [Value<'a>],
     ) -> BoxFuture<'a, sqlx::Result<Answer>>;
 
-    /// The waiting rooms of this server. `None` if a connection is not a session of it, as behind some poolers. The answer
-    /// counts after [`prepare`](Self::prepare).
-    fn rooms(&self) -> Option<&dyn Rooms<Self::Conn>>;
+    /// The wait queues of this server. `None` if a connection is not a session of it, as behind some poolers. The
+    /// answer counts after [`prepare`](Self::prepare).
+    fn wait_queues(&self) -> Option<&dyn WaitQueues<Self::Conn>>;
 
     /// One round trip, to find out whether the server has ended the session.
     fn ping<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<()>>;
@@ -80,29 +80,33 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     fn fault(&self, error: sqlx::Error) -> Error;
 }
 
-/// How a server keeps waiting rooms: named locks of sessions.
-pub trait Rooms<Conn>: Send + Sync {
-    /// Sets a session up that waits in rooms and stays in them while its holds last. The server must not end it for its
-    /// silence, and must notice when its client is gone. Returns the place of the table, as rooms are named by it.
+/// How a server keeps wait queues: each is a named lock, and the session that has it has the turn.
+pub trait WaitQueues<Conn>: Send + Sync {
+    /// Sets a session up that waits in queues and keeps its turn while its holds last. The server must not end it for
+    /// its silence, and must notice when its client is gone. Returns the scope of the table for the names of queues.
     fn set_up<'a>(&'a self, conn: &'a mut Conn) -> BoxFuture<'a, sqlx::Result<String>>;
 
-    /// The place of the table, as rooms are named by it.
-    fn place<'a>(&'a self, conn: &'a mut Conn) -> BoxFuture<'a, sqlx::Result<String>>;
+    /// The scope of the table (database or schema) for the names of queues.
+    fn scope<'a>(&'a self, conn: &'a mut Conn) -> BoxFuture<'a, sqlx::Result<String>>;
 
-    /// Whether somebody is in a room. It is asked over a session that is in none.
-    fn is_occupied<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>>;
+    /// Whether somebody has the turn. Asked over a session that is in no queue.
+    fn is_taken<'a>(&'a self, conn: &'a mut Conn, queue: &'a QueueName) -> BoxFuture<'a, sqlx::Result<bool>>;
 
     /// The longest wait of one message. A session that asks again goes to the end of the queue.
     fn longest_wait(&self) -> Duration;
 
-    /// Enters a room, and waits for that at most this long, in one message. It is a message without the statement that takes
-    /// the row. If the client is gone, some servers end the wait and go on with what follows in the message. False if the
-    /// room is still occupied.
-    fn enter<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName, wait: Duration)
-    -> BoxFuture<'a, sqlx::Result<bool>>;
+    /// Joins the queue and waits for the turn at most this long, in one message without the statement that takes the
+    /// row: if the client is gone, some servers end the wait and go on with the rest of the message. False if another
+    /// session still has the turn.
+    fn take_turn<'a>(
+        &'a self,
+        conn: &'a mut Conn,
+        queue: &'a QueueName,
+        wait: Duration,
+    ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// Leaves a room. False if the session was not in it.
-    fn leave<'a>(&'a self, conn: &'a mut Conn, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>>;
+    /// Ends the turn and leaves the queue. False if the session did not have the turn.
+    fn leave<'a>(&'a self, conn: &'a mut Conn, queue: &'a QueueName) -> BoxFuture<'a, sqlx::Result<bool>>;
 }
 
 /// The errors that the algorithm treats in different ways.
@@ -167,14 +171,14 @@ pub enum Cell {
 pub struct Answer {
     /// How many rows it changed.
     pub changed: u64,
-    /// The token, where the server tells it beside the count of rows.
+    /// The token, where the server returns it beside the count of rows.
     pub token: Option<i64>,
     /// The rows that it returned.
     pub rows: Vec<Vec<Cell>>,
 }
 
 impl Cell {
-    /// The number; `None` if it is none.
+    /// The number; `None` if the cell has no number.
     #[must_use]
     pub fn int(&self) -> Option<i64> {
         if let Self::Int(number) = self { Some(*number) } else { None }

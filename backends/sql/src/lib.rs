@@ -32,7 +32,7 @@ pub use check::check;
 pub use connection::credentials::{Credentials, Login};
 pub use connection::hosts::Hosts;
 pub use connection::session_mark::SessionMark;
-pub use dialect::{Answer, Cell, Dialect, Refusal, Rooms, Value};
+pub use dialect::{Answer, Cell, Dialect, Refusal, Value, WaitQueues};
 pub use lease::LeaseRow;
 pub use named::{
     LockName, NAMED, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedLock, NamedWait, NamedWords, READ_WRITE,
@@ -44,7 +44,7 @@ pub use row_lock::{
 pub use session_hold::silence::SessionActivity;
 pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
 pub use tables::hex::hex;
-pub use tables::room_name::RoomName;
+pub use tables::queue_name::QueueName;
 pub use tables::row_table::{ROW_KEYS, ROW_OPTIONS, RowKey, RowKind, RowTable};
 pub use tables::server_table::ServerTable;
 pub use tables::server_tables::{TableServer, TableSet, check_tables, prepare_tables};

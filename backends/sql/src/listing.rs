@@ -9,7 +9,7 @@ use crate::tables::row::{end_of, head_of};
 /// The prefix of the names that a listing asks for, and the range of rows in which they are.
 pub(crate) fn range_of(listing: &Listing) -> Result<(String, String, String)> {
     let prefix = listing.name_prefix()?;
-    // Only the beginning of a long key stands in its name.
+    // The name of a long key has only its beginning.
     let start = head_of(&prefix).to_owned();
     let end = end_of(&start);
     Ok((prefix, start, end))

@@ -46,11 +46,11 @@ pub const LAYOUT: [OptionRow; 3] = [
     OptionRow::one_of("shedlock_create", &["yes"]),
 ];
 
-/// Those of them that belong to lease rows.
+/// The options that only lease rows have.
 const OF_ROWS: [&str; 6] =
     ["max_connections", "idle_timeout", "max_lifetime", "layout", "shedlock_table", "shedlock_create"];
 
-/// Whether a name can stand in a statement without quotes: small letters, digits and underscores.
+/// Whether a statement can have the name without quotes: small letters, digits and underscores.
 #[must_use]
 pub fn is_identifier(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
@@ -73,7 +73,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The same for named locks, which have no pool.
+    /// Reads the settings of named locks, which have no pool.
     ///
     /// # Errors
     /// For a value that cannot be, and for an option of the pool.
@@ -86,7 +86,8 @@ impl Settings {
         }
     }
 
-    /// The same for row locks, whose names are never those of foreign clients. A table of the user's own has literal keys.
+    /// Reads the settings of row locks, whose names are never those of foreign clients. A table of the user's own has
+    /// literal keys.
     ///
     /// # Errors
     /// For a value that cannot be.

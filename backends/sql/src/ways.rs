@@ -21,7 +21,7 @@ pub enum Way {
     Named,
     /// A row that a transaction keeps locked.
     Row,
-    /// A lease row whose holder stands in ShedLock's table.
+    /// A lease row whose holder is in ShedLock's table.
     Shedlock,
 }
 
@@ -49,7 +49,7 @@ impl Way {
 }
 
 /// The longest word that the table takes.
-const LONGEST: usize = 128;
+const MAX_WORD_LENGTH: usize = 128;
 
 /// How the locks of a store are taken, and the namespaces whose word was looked up, and found right.
 #[derive(Debug)]
@@ -73,9 +73,9 @@ impl Ways {
         if !place.is_empty() {
             word = format!("{word}:{place}");
         }
-        if word.len() > LONGEST {
+        if word.len() > MAX_WORD_LENGTH {
             let hash: String = Sha256::digest(word.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect();
-            word = format!("{}~{hash}", &word[..word.floor_char_boundary(LONGEST - 1 - hash.len())]);
+            word = format!("{}~{hash}", &word[..word.floor_char_boundary(MAX_WORD_LENGTH - 1 - hash.len())]);
         }
         Self { word: word.into(), right: RwLock::default() }
     }
@@ -85,13 +85,13 @@ impl Ways {
         &self.word
     }
 
-    /// Whether this namespace needs no look any more.
+    /// Whether the way of this namespace was compared with the table already.
     #[must_use]
     pub fn has(&self, key: &LockKey) -> bool {
         self.right.read().unwrap_or_else(PoisonError::into_inner).contains(namespace(key))
     }
 
-    /// Compares the word that stands in the table with that of the locks here.
+    /// Compares the word in the table with the word of this store's locks.
     ///
     /// # Errors
     /// If they differ.
@@ -103,7 +103,7 @@ impl Ways {
         Ok(())
     }
 
-    /// Notes the way of the key's namespace in the table, or fails if another one stands there.
+    /// Notes the way of the key's namespace in the table. Fails if the table has another way.
     pub(crate) async fn agree<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<()> {
         if !self.stands(session, key).await? {
             let (name, context) = (way_name(key), session.context.clone());
@@ -115,7 +115,7 @@ impl Ways {
         Ok(())
     }
 
-    /// Whether a way of the key's namespace stands in the table. Fails if it is another one.
+    /// Whether the table has the way of the key's namespace. Fails if it has another way.
     pub(crate) async fn stands<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<bool> {
         let (name, context) = (way_name(key), session.context.clone());
         let rows = session.ask(&context.statements.read_meta, &[Value::Text(&name)]).await?.rows;

@@ -36,6 +36,6 @@ pub struct Words {
 pub struct Statement {
     /// The text, as the server takes it.
     pub sql: Arc<str>,
-    /// For each placeholder of the text that has no number: which value stands there.
+    /// For each placeholder of the text that has no number: the index of its value.
     pub order: Box<[usize]>,
 }

@@ -129,7 +129,7 @@ impl DatabaseFile {
     }
 
     /// A user who may write the file may free every lock. A user who made the file, or a link to it, chose which file
-    /// this is. The two files beside it are as good as the file itself.
+    /// this is. The same is true for the two files beside it.
     #[cfg(unix)]
     fn check_private(&self, found: &Metadata) -> Result<()> {
         self.check_owner(found, "it")?;

@@ -49,7 +49,7 @@ fn removed() -> Error {
 #[cfg(target_os = "linux")]
 fn is_in_use(path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
-    // A system that does not tell is believed.
+    // If the system does not report it, the check passes.
     let maps = fs::read("/proc/self/maps").unwrap_or_default();
     let present = [b" ", path.as_os_str().as_bytes()].concat();
     let removed = [&present, &b" (deleted)"[..]].concat();
@@ -57,7 +57,7 @@ fn is_in_use(path: &Path) -> bool {
     has(&present) || !has(&removed)
 }
 
-/// Other systems do not tell.
+/// Other systems do not report it.
 #[cfg(not(target_os = "linux"))]
 fn is_in_use(_: &Path) -> bool {
     true

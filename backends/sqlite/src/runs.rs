@@ -57,8 +57,8 @@ const END: &str = "\
 const GIVE_BACK: &str = "\
     UPDATE dlock_runs SET boundary = boundary - 1, open = 0, expires = 0 WHERE k = ?1 AND owner = ?2 AND open";
 
-/// A success without a period, of whoever holds the lock. The row that it goes into notes no start, and the trigger
-/// that carries a new one over changes nothing: it has the lock's own values.
+/// A success without a period, of the present holder. The row that it goes into notes no start, and the trigger that
+/// carries a new one over changes nothing: it has the lock's own values.
 const RECORD: &str = "\
     INSERT INTO dlock_runs \
         (k, boundary, open, owner, token, expires, boot, note, started, good_started, good_took, good_note) \

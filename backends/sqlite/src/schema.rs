@@ -18,7 +18,7 @@ use super::{sweep, tables, wakes};
 /// How long a request waits for another process's request.
 pub(super) const BUSY: Duration = Duration::from_secs(1);
 
-/// The same while the file is opened: many processes may start at once, and each waits for the disk.
+/// The limit while the file is opened: many processes may start at once, and each waits for the disk.
 const OPENING: Duration = Duration::from_secs(5);
 
 /// Tokens between two waits for the disk.
@@ -102,7 +102,7 @@ async fn commit_only_at(
     Ok(())
 }
 
-/// Rows that are written from here on end at the next boot of the host, if the host can tell its boots apart.
+/// Rows that are written from here on end at the next boot of the host, if the host has an id for each boot.
 pub(super) async fn no_more_waiting(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
     if time.knows_boot() {
         sqlx::raw_sql("PRAGMA synchronous = NORMAL").execute(conn).await?;

@@ -67,7 +67,7 @@ const WAIT_AS_WRITER: &str = "\
 
 const WAIT_NO_MORE: &str = "DELETE FROM dlock_writers WHERE k = ?1 AND owner = ?2";
 
-/// The same as for a lock with one holder.
+/// As for a lock with one holder.
 pub(super) const RENEW: &str = "\
     UPDATE dlock_shares SET expires = ?2 + (j.value ->> 2) FROM json_each(?1) AS j \
     WHERE k = j.value ->> 0 AND owner = unhex(j.value ->> 1) AND boot = ?3 AND expires > ?2 \

@@ -1,4 +1,4 @@
-//! The side files: a release opens one, and the kernel tells every process that watches it.
+//! The side files: a release opens one, and the kernel notifies every process that watches it.
 //!
 //! The folder `<database>-dlock-wake` has up to 64 empty files, and as many for turns, and each key belongs to one of them. A waiter makes and
 //! watches the file of its key. A release only opens that file. Opening writes nothing, and a file that was never made
@@ -134,7 +134,7 @@ impl SideFiles {
         opened.set_permissions(Permissions::from_mode(bits << 6 | writable(3) | writable(0)))
     }
 
-    /// The same rules as for the database, except that here a breach costs only the waking.
+    /// The rules are those of the database file, but a breach here costs only the wake-up.
     fn check(&self, found: &Metadata, right_kind: bool, path: &Path) -> io::Result<()> {
         let what = if !right_kind {
             "is not what dlock made there"

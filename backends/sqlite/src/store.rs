@@ -24,7 +24,7 @@ pub struct Sqlite {
     pub(super) profile: Profile,
     /// A connection for each runtime: a blocked one cannot hold up the others.
     pub(super) workers: PerRuntime<Arc<Worker>>,
-    /// Renewals have a connection of their own, driven by our thread: no crowd of callers can stand before them.
+    /// Renewals have a connection of their own, driven by our thread: no crowd of callers can delay them.
     pub(super) renewals: Worker,
 }
 
@@ -92,8 +92,8 @@ impl Sqlite {
             .await
     }
 
-    /// Over the worker on which the attempts ran, where an acquisition may still be under way: what is sent later is
-    /// done later.
+    /// Runs on the worker of the attempts. An acquisition may still be under way there, and the worker runs requests in
+    /// their order.
     pub(super) async fn abandon_claim(&self, claim: &Arc<Claim>) -> Result<()> {
         let (context, given_up) = (self.context.clone(), claim.clone());
         let worker = claim.origin.and_then(|origin| self.workers.peek(origin));

@@ -29,7 +29,7 @@ pub(super) const FIRST: &str = "\
 ///
 /// The row in `dlock_locks` is for the key as a whole. Its owner has 16 bytes, or none if the lock is only kept. If the
 /// lock has several holders, the owner is the name of their family (`rw`, `p3`), and `expires` is the end of the last
-/// lease. So one read of one row tells every mode whether another family has the key.
+/// lease. So every mode sees by one read of one row whether another family has the key.
 pub(super) const SECOND: &str = "\
     -- Not `owner = x''`: every statement with `owner = ?` would be prepared anew for each value.
     CREATE INDEX dlock_kept ON dlock_locks (expires) WHERE length(owner) = 0;

@@ -18,7 +18,7 @@ pub(crate) const MOST_HOLDS: u32 = 8;
 /// Holds with a longer pause between them are no row.
 const A_ROW: Duration = Duration::from_secs(1);
 
-/// How long the key is left to others, which may stand still. Afterwards a new row begins.
+/// How long the key is left to other processes, which may be stopped. After that, the count of holds begins again.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The most keys that are remembered.

@@ -1,6 +1,6 @@
 //! How a release wakes waiters, and how a waiter hears of it.
 //!
-//! On Linux the kernel tells the waiters of all processes, by side files. Where it cannot, waiters poll.
+//! On Linux the kernel notifies the waiters of all processes, by side files. Elsewhere waiters poll.
 
 use std::sync::Arc;
 use std::time::Duration;

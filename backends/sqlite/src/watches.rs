@@ -21,7 +21,7 @@ use crate::side_files::{Number, SideFiles};
 /// The pause after a failure: a limit that is reached stays reached for a while.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// So many events without a waiter end a watch. A process that only releases must not be woken for ever.
+/// This many events without a waiter end a watch. A process that only releases must not be woken for ever.
 const UNHEARD: u32 = 100;
 
 /// The watches of one store.
@@ -306,7 +306,7 @@ mod tests {
         assert!(!watches.watch(1).await);
         std::fs::remove_file(&side).unwrap();
         assert!(!watches.watch(1).await && !side.exists(), "tried again at once");
-        // An operator that asks is told the present state.
+        // `ready` shows the present state.
         assert_eq!(watches.failure().await, None);
         assert!(watches.watch(1).await && side.is_dir());
     }

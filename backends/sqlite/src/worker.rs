@@ -40,8 +40,8 @@ type Job = Box<dyn for<'a> FnOnce(&'a mut Driver) -> BoxFuture<'a, ()> + Send>;
 struct Driver {
     context: Arc<StoreContext>,
     connected: Option<FileConnection>,
-    /// When it next deletes the rows that kept locks left behind; never for the worker of the renewals, which must not
-    /// wait for that.
+    /// The next deletion of rows that kept locks left behind. `None` for the worker of the renewals, because renewals
+    /// must not wait for it.
     sweeps_at: Option<BootInstant>,
 }
 

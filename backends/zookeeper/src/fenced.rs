@@ -38,7 +38,7 @@ impl Guarded {
         Self::at(client, &Paths::of_own_names().lock(fence.key())?, fence).await
     }
 
-    /// The same for a lock at this path, such as one of a store with `keys=literal`.
+    /// For a lock at this path, such as one of a store with `keys=literal`.
     ///
     /// # Errors
     /// As [`by`](Self::by).
@@ -91,7 +91,7 @@ pub async fn commit(fence: &Fence, writer: CheckWriter<'_>) -> Result<Vec<MultiW
     })
 }
 
-/// The servers do not tell the newest token, so the error names the lowest possible one.
+/// The servers do not return the newest token, so the error names the lowest possible one.
 fn stale(fence: &Fence) -> Error {
     fence.named(Error::fence_stale(fence, fence.get().saturating_add(1)))
 }

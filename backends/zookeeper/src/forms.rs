@@ -1,5 +1,5 @@
-//! The forms in which programs keep locks in one ensemble. Under the same key the other form, or another chroot, is another
-//! lock, so each program notes its form below its chroot, and a readiness probe tells of the others.
+//! The forms in which programs keep locks in one ensemble. Under the same key the other form, or another chroot, is
+//! another lock, so each program notes its form below its chroot, and a readiness probe reports the others.
 
 use dlock_contract::Result;
 use futures::future::join_all;
@@ -16,8 +16,8 @@ const A_DAY: i64 = 86_400_000;
 /// be in it.
 const MOST_CHILDREN: i32 = 64;
 
-/// Notes the form of this program's locks, and tells of the forms and chroots that were used lately. Chroots are looked for
-/// above this one, and one level below each of those.
+/// Notes the form of this program's locks, and reports the forms and chroots that were used lately. Chroots are looked
+/// for above this one, and one level below each of those.
 pub(crate) async fn note(client: &Client, shared: &Shared) -> Result<Vec<String>> {
     let own = (shared.paths.root().to_owned(), form(shared.paths.is_literal()).to_owned());
     let now = match put(client, shared, &Paths::form_below(&own.0, &own.1)).await {

@@ -76,8 +76,8 @@ fn profile(leases: &Leases, literal: bool) -> Profile {
     })
 }
 
-/// Makes the chroot, and tests the rights that every lock with dlock's own names needs. With `keys=literal`, only the locks
-/// tell the paths, so nothing else is tested.
+/// Makes the chroot, and tests the rights that every lock with dlock's own names needs. With `keys=literal` the paths
+/// depend on the locks, so nothing else is tested.
 async fn probe(client: &Client, shared: &Shared, literal: bool) -> Result<()> {
     let (root, probe) = (shared.paths.root(), shared.paths.probe());
     let tried = async {

@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::store::Store;
 use model::{Model, Wish};
 
-/// So many locks are read and kept at most.
+/// The most locks that are read and kept.
 const MOST_LOCKS: usize = 10_000;
 
 /// The lease bars move between two looks at the store.

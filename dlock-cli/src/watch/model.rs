@@ -126,7 +126,7 @@ impl Model {
         self.rows().get(self.table.selected()?).copied()
     }
 
-    /// The same hold stays selected, wherever it stands now.
+    /// The same hold stays selected, also if its line has moved.
     fn select(&mut self, selected: Option<(LockKey, Option<HoldId>)>) {
         let rows = self.rows();
         let same = |row: &&Row| Some((&row.lock, row.hold)) == selected.as_ref().map(|(lock, hold)| (lock, *hold));

@@ -1,6 +1,7 @@
 //! The one reader of URLs, for all stores.
 //!
-//! No error and no `Debug` repeats a part of a URL: half a password may stand in any place of one that was written wrong.
+//! No error and no `Debug` repeats a part of a URL: in a URL that was written wrong, any place may contain a part of a
+//! password.
 
 pub(crate) mod names;
 pub(crate) mod opener;
@@ -50,7 +51,7 @@ impl Address {
     /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid): for the field `url`, or for the option whose value
     /// cannot be. The text repeats no part of the URL.
     pub fn parse(url: &str, form: &'static UrlForm) -> Result<Self> {
-        // A file may stand right behind the scheme, as other programs write it.
+        // A file may follow the scheme directly, as other programs write it.
         let file = || url.split_once(':').filter(|_| form.body == UrlBody::File);
         let (scheme, rest) = url.split_once("://").or_else(file).unwrap_or_default();
         let known = form.schemes.iter().find(|known| known.eq_ignore_ascii_case(scheme));

@@ -41,8 +41,8 @@ pub struct UrlForm {
 pub enum UrlBody {
     /// `[user:password@]host[:port],…[/path]`. In a user or password `@ / ? # %` have to be percent-encoded.
     Hosts,
-    /// The same, but the account ends at the last `@`: in a password only `%` has to be encoded, and `@` in everything
-    /// that follows.
+    /// Like `Hosts`, but the account ends at the last `@`: in a password only `%` has to be encoded, and `@` in
+    /// everything that follows.
     HostsAfterLastAt,
     /// The path of a file, as it is, up to the first `?`.
     File,
@@ -154,7 +154,7 @@ impl UrlForm {
                 let nearest = rows().map(|row| row.name).find(|row| is_near(&name, row));
                 let meant = nearest.map_or_else(String::new, |name| format!(" (`{name}` is near it)"));
                 let known = known.join(", ");
-                format!("parameter {number} of {what} is none that it takes{meant}; with {scheme}:// it takes {known}")
+                format!("parameter {number} of {what} is unknown{meant}; with {scheme}:// it takes {known}")
             }
         };
         Error::config("url", text)

@@ -20,7 +20,7 @@ pub(crate) async fn drive(clock: &Clock) {
     }
 }
 
-/// A timer of the kernel that goes on in suspend; tokio's stands still there and would tell a loss late.
+/// A timer of the kernel that goes on in suspend; tokio's timer stops there and would report a loss late.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 #[derive(Debug)]
 struct Alarm(Option<tokio::io::unix::AsyncFd<std::os::fd::OwnedFd>>);

@@ -99,7 +99,7 @@ impl Clock {
         matches!(self.0.source, Source::Manual { kit: Some(_), .. })
     }
 
-    /// The machine's clock with a wall clock that is wrong by so many milliseconds; for tests.
+    /// The machine's clock, with a wall clock that is wrong by this many milliseconds; for tests.
     #[must_use]
     pub fn with_wall_skew(milliseconds: i64) -> Self {
         let mut clock = Self::of(Source::System, milliseconds);
@@ -253,7 +253,7 @@ impl Future for Sleep<'_> {
             own_thread::start();
             return Poll::Pending;
         }
-        // Looked at after the entry stands, so that an advance in between is not missed.
+        // Checked after the entry was made, so that an advance in between is not missed.
         if self.clock.now() >= self.until { Poll::Ready(()) } else { Poll::Pending }
     }
 }

@@ -53,7 +53,8 @@ impl Sleepers {
         drop(table);
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(old);
-        // After the entry stands: the driver disarms before it looks, so it sees the entry or this sees that.
+        // After the entry was made: the driver disarms before it looks. So it sees the entry, or this sees that it has
+        // disarmed.
         if until.as_nanos() < self.armed.load(Ordering::SeqCst) {
             self.armed.fetch_min(until.as_nanos(), Ordering::SeqCst);
             self.earlier.notify_one();

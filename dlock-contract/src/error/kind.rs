@@ -8,7 +8,7 @@ use std::time::Duration;
 pub enum ErrorKind {
     /// Another owner holds the lock, and the caller did not want to wait.
     Busy,
-    /// So many callers of this process wait for the key already; see `max_waiters` of the registry.
+    /// As many callers of this process as may wait for the key already do; see `max_waiters` of the registry.
     QueueFull {
         /// The bound that was reached.
         max: usize,
@@ -73,7 +73,7 @@ pub enum ErrorKind {
     FenceRegression,
     /// A fenced write came with a token that is older than one already seen: another holder has written since.
     FenceStale {
-        /// The newest token seen, or, where the resource does not tell it, the lowest that it can be.
+        /// The newest token seen, or, where the resource does not report it, the lowest possible one.
         seen: u64,
     },
     /// A fenced write came with no token, with zero, or with the token of another lock.

@@ -186,7 +186,7 @@ impl Error {
         self
     }
 
-    /// Notes after which time a retry can help, if the store has told.
+    /// Notes after which time a retry can help, if the store has reported it.
     #[must_use]
     pub fn with_retry_after(mut self, after: Option<Duration>) -> Self {
         self.0.retry_after = after;
@@ -250,9 +250,10 @@ impl Error {
         self.0.retryable
     }
 
-    /// The time after which a retry is worth it, if the store told how long the present holder's lease still runs, or
-    /// for how long it grants nothing after a restart. At most 5 s. A holder that is alive renews its lease, so its end
-    /// says little about when the lock will be free. A caller that was told 30 s would come back long after that.
+    /// The time after which a retry is worth it: the rest of the present holder's lease, or of the time in which the
+    /// store grants nothing after a restart, if the store reports it. At most 5 s. A holder that is alive renews its
+    /// lease, so its end says little about when the lock will be free. With 30 s, a caller would come back long after
+    /// that.
     #[must_use]
     pub fn retry_after(&self) -> Option<Duration> {
         self.0.retry_after.map(|after| after.min(MOST_RETRY_AFTER))

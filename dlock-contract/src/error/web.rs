@@ -8,9 +8,9 @@
 //! | the body's own limit ran out | 504 Gateway Timeout | `DEADLINE_EXCEEDED` |
 //! | the lock was lost; everything else | 500 Internal Server Error | `INTERNAL` |
 //!
-//! `Retry-After` is in whole seconds: [`Error::retry_after`], so 5 at most, and 1 where the store has told nothing.
-//! The client is told neither the key nor the backend. The log has both, with the error's own words: at the level error for an
-//! internal error, else at the level debug.
+//! `Retry-After` is in whole seconds: [`Error::retry_after`], so 5 at most, and 1 if the store reports no time. The
+//! answer to the client has neither the key nor the backend. The log has both, with the error's own words: at the level
+//! error for an internal error, else at the level debug.
 
 use crate::error::{Error, ErrorKind};
 use crate::thread::log::line;

@@ -249,7 +249,7 @@ impl LockKey {
         Ok(Self(full.into()))
     }
 
-    /// A name as it stands in a store; `None` if it is none of dlock's own form.
+    /// The key of a name in a store; `None` if the name does not have dlock's own form.
     #[must_use]
     pub fn from_stored(text: &str) -> Option<Self> {
         let (namespace, key) = text.strip_prefix("dl1:")?.split_once(':')?;

@@ -1,11 +1,11 @@
-//! Values in keys: what may stand there, and how it is written so that it cannot leave its place.
+//! The values that a key may contain, and their written form, which cannot run into its neighbours.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A value that may stand in a key.
+/// A value that a key may contain.
 ///
 /// Equal values must write equal bytes and different values different ones. Floats are left out on purpose: `-0.0`,
 /// `NaN` and rounding make two spellings of one amount. Implement it for your own identifiers:
@@ -244,7 +244,7 @@ mod tests {
         }
     }
 
-    /// `None` in so many `Some`, and then the value.
+    /// `None` inside of `depth` `Some`s, or the value.
     fn nested<T>(depth: u8, value: T) -> Option<Option<Option<T>>> {
         match depth {
             0 => None,

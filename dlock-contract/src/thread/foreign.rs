@@ -59,7 +59,7 @@ pin_project_lite::pin_project! {
     }
 }
 
-/// Keeps the waker of whoever polls this future away from our thread.
+/// Keeps the waker of this future's caller away from our thread.
 pub const fn guarded<F: Future>(future: F) -> Guarded<F> {
     Guarded { future }
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::thread::background::{aside, is_ours};
 use crate::thread::foreign::caught;
 
-/// So many lines wait for layers that are slow. Further ones are counted.
+/// The most lines that wait for slow layers. Further ones are dropped and counted.
 const MOST_WAITING: usize = 1024;
 
 type Line = Box<dyn FnOnce() + Send>;

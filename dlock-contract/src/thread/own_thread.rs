@@ -105,8 +105,8 @@ pub(crate) fn follow(clock: &Clock) {
     let clock = clock.clone();
     runtime.spawn(async move {
         loop {
-            // Before the time is told, and after that: tokio's clock jumps as soon as this runtime has nothing to do, and
-            // knows nothing of our thread.
+            // Before the time is read, and after that: tokio's clock jumps as soon as this runtime has nothing to do,
+            // and knows nothing of our thread.
             let_our_thread_run();
             let next = clock.sleepers().wake_due(clock.now());
             let_our_thread_run();

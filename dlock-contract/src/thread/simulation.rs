@@ -93,12 +93,12 @@ mod with {
             self.callers.handle()
         }
 
-        /// Runs so many polls of tasks on the thread `dlock`; `None`: as many as there are now.
+        /// Runs this many polls of tasks on the thread `dlock`; `None`: as many as there are now.
         pub fn step(&'static self, polls: Option<u32>) {
             self.enter(|| step(&self.dlock, polls));
         }
 
-        /// The same for tasks on the runtime of the callers.
+        /// Like [`step`](Self::step), for tasks on the runtime of the callers.
         pub fn step_callers(&'static self, polls: Option<u32>) {
             if self.callers.metrics().num_alive_tasks() > 0 {
                 self.enter(|| step(&self.callers, polls));

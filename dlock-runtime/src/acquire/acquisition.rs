@@ -95,8 +95,8 @@ impl Drop for Acquisition {
 }
 
 impl Acquisition {
-    /// The lock is held. From here on, dropping the guard releases it. `None` if this caller was not polled for so long that
-    /// it has lost its turn: then the next caller gets the lock, and the grant is abandoned.
+    /// The lock is held. From here on, dropping the guard releases it. `None` if this caller has lost its turn because
+    /// it was not polled: then the next caller gets the lock, and the grant is abandoned.
     pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Option<Guard>> {
         if planted("a hold counts from its answer") {
             hold.validity.from = self.shared.clock.now();
@@ -149,7 +149,7 @@ impl Acquisition {
         } else {
             has_turn = tenure.keep_turn();
         }
-        // Nobody has heard of its begin, so there is no guard whose drop would tell its end.
+        // Its begin was not reported, so there is no guard whose drop would report its end.
         let undo = |tenure: &Tenure| abandon_later(&self.store, tenure.hold.claim.clone(), Box::new(()));
         if !has_turn {
             undo(&tenure);

@@ -20,7 +20,7 @@ use crate::queue::Joined;
 pub(crate) enum BatchOutcome {
     /// All locks are held.
     Won(Guards),
-    /// The keys must be acquired one after another. So many attempts were made.
+    /// The keys must be acquired one after another. Has the number of attempts that were made.
     OneByOne(u32),
 }
 
@@ -67,7 +67,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
 /// for a turn must have no other one.
 fn ready(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<Option<Vec<Acquisition>>> {
     let Options { mode, fair, attempts, .. } = request.options;
-    // A single attempt is better spent on one key, because its answer tells who has the lock.
+    // A single attempt is better spent on one key, because its answer names the holder.
     if keys.len() < 2 || mode != Mode::Exclusive || fair || attempts == Some(1) {
         return Ok(None);
     }

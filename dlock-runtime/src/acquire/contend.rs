@@ -126,7 +126,8 @@ impl Acquisition {
                     continue;
                 }
             };
-            // Otherwise two waits of one caller would stand in the store. A grant to the older one would be heard by nobody.
+            // Otherwise one caller would have two waits in the store, and nobody would hear of a grant to the older
+            // one.
             drop(waited_for);
             failures = 0;
             if self.attempts >= self.options.attempts && wake.signal.is_none() {

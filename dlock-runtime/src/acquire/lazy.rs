@@ -35,7 +35,7 @@ impl LazyStore {
         Self { name: name.into(), open, opening: Mutex::default(), breaker: CircuitBreaker::default() }
     }
 
-    /// Opens it, unless another caller does so already, and waits so long.
+    /// Opens it, unless another caller does so already, and waits at most this long.
     pub(crate) async fn opened(self: &Arc<Self>, context: &Context, bound: Duration) -> Result<Arc<Store>> {
         let clock = &context.shared().clock;
         let opening = self.begin(context)?;
@@ -49,10 +49,10 @@ impl LazyStore {
     }
 
     fn begin(self: &Arc<Self>, context: &Context) -> Result<Opening> {
-        // In a child after `fork` nobody would go on with the parent's opening.
+        // A child after `fork` has no thread that runs the parent's opening.
         not_forked()?;
         let mut under_way = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        // One that has ended here has panicked.
+        // An opening that has ended but is still here has panicked.
         if let Some(opening) = under_way.as_ref().filter(|opening| opening.peek().is_none()) {
             return Ok(opening.clone());
         }
@@ -96,7 +96,7 @@ impl fmt::Debug for LazyStore {
 }
 
 impl Context {
-    /// The store of this name, or the default. One that was not opened yet is opened, which may take so long.
+    /// The store of this name, or the default. A store that was not opened yet is opened, within this time.
     pub(crate) async fn opened(&self, name: Option<&str>, bound: Duration) -> Result<Arc<Store>> {
         match self.find(name)? {
             Found::Open(store) => Ok(store),

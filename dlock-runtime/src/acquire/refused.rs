@@ -1,4 +1,4 @@
-//! The errors of a caller that did not get its lock. They name the holder if the store has told it.
+//! The errors of a caller that did not get its lock. They name the holder if the store has reported it.
 
 use std::time::Duration;
 

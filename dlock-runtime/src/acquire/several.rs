@@ -105,7 +105,7 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         }
     }
     let Some(guards) = guards else { return Err(no_keys()) };
-    // A hold may have ended while the call waited for the next one, and a watch may tell it too late.
+    // A hold may have ended while the call waited for the next one, and a watch may report it too late.
     guards.confirm().await;
     match guards.check() {
         Ok(()) => Ok(guards.handed_out(as_written)),

@@ -31,7 +31,7 @@ pub(crate) fn acquire(request: Request, key: &KeyBuf) -> BoxFuture<'static, Resu
     acquire_by(request, key, None, 0)
 }
 
-/// The same with an end of the wait that is fixed already, and after so many attempts.
+/// Like `acquire`, with a given end of the wait and a given attempt count.
 pub(crate) fn acquire_by(
     request: Request,
     key: &KeyBuf,

@@ -59,8 +59,8 @@ pub struct LocksPage {
 
 /// The locks that are held in a store, page by page. Made by [`locks`](crate::locks) and [`Registry::locks`].
 ///
-/// The cost of a page is bounded: the store is asked for so many entries at most, and then for the holders of each lock
-/// among them. A lock that is taken or freed between two pages may be missing or be listed twice.
+/// The cost of a page is bounded: the store is asked for at most this many entries, and then for the holders of each
+/// lock among them. A lock that is taken or freed between two pages may be missing or be listed twice.
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
@@ -290,7 +290,7 @@ impl Lock {
     /// ```
     ///
     /// # Errors
-    /// The same as [`acquire`](Self::acquire), without waiting.
+    /// Like [`acquire`](Self::acquire), without waiting.
     pub async fn holders(self) -> Result<LockState> {
         let registry = self.registry().clone();
         Ok(registry.with_own_ids(self.look(state_of).await?))

@@ -64,7 +64,7 @@ pub fn key_of_blocking<T>(call: impl FnOnce() -> T) -> Result<Key> {
     single(query(|| drop(call()))?)
 }
 
-/// If only the key is wanted, notes it. Then the call must go no further.
+/// Notes the key if the caller wants only the key. An error then ends the call.
 pub(crate) fn note_key(site: &Site, keys: &Keys) -> Option<Error> {
     let mut noted = false;
     let _ = KEY_QUERY.try_with(|query| {

@@ -58,8 +58,8 @@ pub struct Lock<K = Key> {
 /// Several locks to be acquired together, all or none; made by [`lock_all`](crate::lock_all).
 ///
 /// They are acquired in the order of their names, whatever order they are given in, and each once, so that two callers
-/// cannot wait for each other; within one wait; and released in reverse. [`Guards::held`] tells them in the order in which
-/// they were given.
+/// cannot wait for each other; within one wait; and released in reverse. [`Guards::held`] returns them in the order in
+/// which they were given.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -216,7 +216,7 @@ impl Lock {
     }
 
     /// As [`run`](Self::run), for code that is not async: the body runs on this thread. A loss cannot stop it; it can
-    /// ask [`Held::check`], and the caller is told in any case.
+    /// ask [`Held::check`], and the caller gets the loss in any case.
     ///
     /// # Errors
     /// As [`acquire_blocking`](Self::acquire_blocking), and [`ErrorKind::Lost`](crate::ErrorKind::Lost).

@@ -12,7 +12,7 @@ use dlock_contract::{Backoff, Error, ErrorKind};
 use crate::acquire::context::Context;
 use crate::hold::jitter::full_jitter;
 
-/// An error that can tell whether another writer was faster, so that the work should be done again from its start.
+/// An error that knows whether another writer was faster, so that the work should be done again from its start.
 ///
 /// ```
 /// # use dlock_runtime as dlock;

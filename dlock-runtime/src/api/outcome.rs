@@ -17,7 +17,8 @@ pub enum Ran<T> {
     Lost(Error, Option<T>),
 }
 
-/// How a call under a lock ended: one variant for each way. A return type for functions whose callers tell them apart.
+/// How a call under a lock ended: one variant for each way. A return type for functions whose callers treat the endings
+/// in different ways.
 ///
 /// ```
 /// # use dlock_runtime as dlock;
@@ -172,7 +173,7 @@ pub trait SkipReturn: Sized {
     fn succeeded(&self) -> bool;
 }
 
-/// The errors that are no error but a reason to skip.
+/// The errors after which the call skips its body and returns a value.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub struct Skip {

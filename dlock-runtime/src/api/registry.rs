@@ -26,8 +26,7 @@ pub struct Registry(Context);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Holds that had not ended by the deadline. Their bodies were told `Lost`; a body that ended then has released its
-    /// lock.
+    /// Holds that had not ended by the deadline. Their bodies got `Lost`; a body that ended then has released its lock.
     pub cut_off: usize,
     /// Holds whose body still ran, or whose guard was still alive, when the shutdown ended: functions that are not async,
     /// bodies that are not polled, and bodies with `on_lost = continue`. Some of them may be lost by `max_hold` since before
@@ -162,8 +161,8 @@ impl Registry {
 
     /// Asks the store of an installed backend whether it takes locks now: for a readiness probe.
     ///
-    /// A few requests, bounded by 5 s; nothing stays locked. A store that was not opened yet is opened. The answer says version and role where the store tells
-    /// them, and findings that make a promise smaller.
+    /// A few requests, bounded by 5 s; nothing stays locked. A store that was not opened yet is opened. The answer has
+    /// the version and the role where the store reports them, and findings that make a promise smaller.
     ///
     /// # Errors
     /// [`ErrorKind::BackendNotRegistered`]; [`ErrorKind::Outage`] if the store does not answer; else why it cannot be opened
@@ -230,10 +229,10 @@ impl Registry {
 
     /// Stops granting, waits until the holds are released, and closes the backends.
     ///
-    /// Waiters get [`ErrorKind::ShutDown`] at once. At the deadline the bodies that still run are told
-    /// [`ErrorKind::Lost`], and their locks are renewed no more. An async body is dropped at its next await, and its lock
-    /// is released then. A body that runs on keeps its lock until it ends or the ttl ends
-    /// ([`ShutdownReport::left_to_ttl`]), and its backend is not closed.
+    /// Waiters get [`ErrorKind::ShutDown`] at once. At the deadline the bodies that still run get [`ErrorKind::Lost`],
+    /// and the renewal of their locks ends. An async body is dropped at its next await, and its lock is released then.
+    /// A body that runs on keeps its lock until it ends or the ttl ends ([`ShutdownReport::left_to_ttl`]), and its
+    /// backend is not closed.
     ///
     /// In a child after `fork` it returns at once and does nothing, because the holds are the parent's.
     pub async fn shutdown(&self, deadline: Duration) -> ShutdownReport {

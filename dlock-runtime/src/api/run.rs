@@ -60,7 +60,7 @@ pub struct Run<F: Future> {
     /// Whether the body was polled.
     begun: bool,
     bounds: Bounds,
-    /// Whether the body succeeded; `None` if the output cannot tell.
+    /// Whether the body succeeded; `None` if the output does not show it.
     judge: Option<fn(&F::Output) -> bool>,
 }
 

@@ -83,7 +83,7 @@ pub enum Event {
     /// Observers hear of each failure. The log has a warning when a store begins to fail, one every 30 s with counts,
     /// and one at the end. Each single failure has the level debug.
     RenewalFailed {
-        /// Why.
+        /// The words of the error.
         reason: Arc<str>,
         /// The server's own code, as [`Error::code`].
         code: Option<Arc<str>>,
@@ -92,7 +92,7 @@ pub enum Event {
     },
     /// A release failed. If no retry succeeds, the ttl frees the lock.
     ReleaseFailed {
-        /// Why.
+        /// The words of the error.
         reason: Arc<str>,
         /// The server's own code, as [`Error::code`].
         code: Option<Arc<str>>,

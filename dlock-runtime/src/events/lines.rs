@@ -22,7 +22,7 @@ macro_rules! line_of {
 }
 pub(crate) use line_of;
 
-/// A line at this level if it is told, else at the level debug.
+/// A line at this level if the outage log reports it, else at the level debug.
 macro_rules! line_at {
     ($level:ident if $is_told:expr, $label:expr, $($line:tt)*) => {
         if $is_told {

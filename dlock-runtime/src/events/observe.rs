@@ -48,7 +48,8 @@ pub trait Observer: Send + Sync + 'static {
         let _ = (store, event);
     }
 
-    /// Receives how many events were dropped since it was last told, because observers were too slow. Default: ignores it.
+    /// Receives the number of events that were dropped since the last call, because observers were too slow. Default:
+    /// ignores it.
     fn on_dropped(&self, events: u64) {
         let _ = events;
     }
@@ -223,7 +224,7 @@ impl Events {
             while let Ok(told) = receiver.recv() {
                 let Some(events) = events.upgrade() else { return };
                 events.tell_again(&told);
-                // An event is dropped while many others wait here, so each drop is told soon.
+                // An event is dropped while many others wait here, so each drop is reported soon.
                 let dropped = events.dropped.load(Ordering::Relaxed);
                 if dropped > known {
                     events.each(|observer| observer.on_dropped(dropped - known));

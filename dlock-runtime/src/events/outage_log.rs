@@ -25,7 +25,7 @@ const REPEAT: Duration = Duration::from_secs(30);
 /// The time between two lines about lost holds of one store.
 const BETWEEN_LOSSES: Duration = Duration::from_secs(1);
 
-/// A failure that comes so long after the last one begins another outage. Nobody asked the store meanwhile.
+/// A failure that comes this long after the last one begins another outage. Nobody asked the store meanwhile.
 const FORGOTTEN: Duration = Duration::from_secs(120);
 
 /// The stores of a registry that fail, by their names.

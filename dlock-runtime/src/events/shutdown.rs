@@ -103,8 +103,8 @@ impl ShutdownSignal {
         Or { shutdown: self, news: Some(self.news.notified()), future }
     }
 
-    /// The same for a future that sleeps on the registry's clock whenever it is pending, as every request with a bound
-    /// does. It needs no place among the waiters for news, a list that all calls would share.
+    /// For a future that sleeps on the registry's clock whenever it is pending, as every request with a bound does. It
+    /// does not join the list of waiters for news, which all calls would share.
     pub(crate) const fn or_bounded<F: Future>(&self, future: F) -> Or<'_, F> {
         Or { shutdown: self, news: None, future }
     }

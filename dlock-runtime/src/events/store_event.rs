@@ -112,7 +112,7 @@ impl RequestOutcome {
     }
 }
 
-/// A store, and those who hear of its events.
+/// A store and its observers.
 pub(crate) struct ObservedStore {
     label: Arc<StoreLabel>,
     events: Arc<Events>,

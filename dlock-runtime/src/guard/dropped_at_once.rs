@@ -15,7 +15,7 @@ use crate::site::Label;
 /// program that drops its only guard at its start.
 const AT_ONCE: Duration = Duration::from_micros(20);
 
-/// The places and the templates of their keys that were told.
+/// The places that were reported, with the templates of their keys.
 static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
 
 /// Since when the caller has a guard that it has not used; `None` if it has used it.
@@ -31,7 +31,7 @@ impl Use {
         self.set(None);
     }
 
-    /// The guard is dropped. A place is told once.
+    /// The guard is dropped. Each place is reported once.
     pub(super) fn end(&self, label: &Label) {
         let since = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if since.is_none_or(|since| since.elapsed() > AT_ONCE) || std::thread::panicking() {

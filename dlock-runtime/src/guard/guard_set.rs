@@ -44,7 +44,7 @@ impl Guards {
         Self { more: None, first: guard }
     }
 
-    /// Adds a guard, which is inside of those before.
+    /// Adds a guard. It is released before the guards that were added earlier.
     pub(crate) fn with(before: Option<Self>, guard: Guard) -> Self {
         let Some(mut guards) = before else { return Self::one(guard) };
         let holds = guards.holds().with(&guard);
@@ -107,7 +107,7 @@ impl Guards {
         as_written.iter().filter_map(guard).map(|guard| &**guard)
     }
 
-    /// The same as a list, for a body that has asked for its guards.
+    /// The guards as a list, for a body that has asked for them.
     #[doc(hidden)]
     #[must_use]
     pub fn to_held(&self) -> Vec<Held> {
@@ -117,7 +117,7 @@ impl Guards {
     /// Checks that all locks are still held. Local, without a request.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) of the first that is not.
+    /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) of the first lock that is not held any more.
     pub fn check(&self) -> Result<()> {
         self.all().try_for_each(|guard| guard.0.check())?;
         self.check_inside()

@@ -280,7 +280,7 @@ impl Held {
         self.0.is_held().then(|| self.0.valid_until())
     }
 
-    /// Ends when the lock is lost, and tells how. Never ends if it is released in order.
+    /// Ends when the lock is lost, with the loss. Never ends if the lock is released in order.
     pub async fn lost(&self) -> Error {
         guarded(self.0.lost()).await
     }

@@ -115,8 +115,8 @@ pub(crate) fn holding(store: &Arc<Store>, lock: &LockKey) -> Option<Arc<Tenure>>
     chain().find(|held| held.store.is_same(store) && held.lock == *lock)
 }
 
-/// The holds of the enclosing calls in one store, the innermost first, as far as a claim tells them: a call with very many keys
-/// has very many.
+/// The holds of the enclosing calls in one store, the innermost first, as far as a claim lists them: a call with very
+/// many keys has very many.
 pub(crate) fn holds_in(store: &Arc<Store>) -> Vec<HoldId> {
     let holds = chain().take(8).filter(|held| held.store.is_same(store));
     holds.map(|held| HoldId::of(&held.hold.claim.owner)).collect()
@@ -205,7 +205,7 @@ impl<F: Future> Future for Inherit<F> {
     }
 }
 
-/// While it lives, these bodies are in the place of the thread's own ones.
+/// Swaps these bodies with those of the thread, and swaps them back when it is dropped.
 struct Swapped<'a>(&'a mut Vec<Body>);
 
 impl<'a> Swapped<'a> {

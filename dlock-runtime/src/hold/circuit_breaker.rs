@@ -36,7 +36,7 @@ pub(crate) struct CircuitBreaker {
 impl CircuitBreaker {
     /// The store has answered. A refusal is an answer too.
     pub(crate) fn answered(&self, store: &str) {
-        // A healthy store costs one load.
+        // While the store is healthy, this costs one atomic load.
         if self.failures.load(Ordering::Relaxed) == 0 {
             return;
         }

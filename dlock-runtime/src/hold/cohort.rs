@@ -65,8 +65,8 @@ async fn reserve(
 ) -> Option<Validity> {
     let now = tenure.shared.clock.now();
     let used_up = cohort.tokens.is_empty();
-    // Each token stands for a caller that waits, or for one of the last block. A counter that ran ahead of the clock
-    // could not be restored from the clock. If tokens are left, the request asks for one all the same, because it also
+    // Each token is for a caller that waits, or for one of the last block. A counter that ran ahead of the clock could
+    // not be restored from the clock. If tokens are left, the request asks for one all the same, because it also
     // prolongs the hold and says whether others wait.
     let tokens = if used_up { members.max(cohort.block.saturating_mul(2)).min(cohort.most) } else { 1 };
     let is_first_block = cohort.block == 0 && !span_is_over;

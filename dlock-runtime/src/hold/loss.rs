@@ -1,4 +1,4 @@
-//! The loss of a hold: finds it, declares it, and tells the tasks that listen.
+//! Finds the loss of a hold, declares it, and wakes the tasks that listen.
 
 use std::future::poll_fn;
 use std::sync::Arc;

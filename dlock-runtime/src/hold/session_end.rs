@@ -21,13 +21,13 @@ const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
 impl RenewalSchedule<Tenure> {
-    /// Listens to the end of the session that a hold lives in, if the store can tell it.
+    /// Listens to the end of the session that a hold lives in, if the store can report it.
     ///
     /// # Errors
     /// If there is no thread to listen on.
     pub(super) fn watch_session(&self, tenure: &Arc<Tenure>) -> Result<()> {
         let Some(session) = &tenure.hold.session else { return Ok(()) };
-        // Before any look at the group: most stores cannot tell, and pay nothing more.
+        // Before any look at the group: most stores cannot report it, and pay nothing more.
         let Some(ended) = session.ended() else { return Ok(()) };
         let (watch, is_new) = match session.group() {
             Some(group) => self.groups.join((Arc::as_ptr(&tenure.store) as usize, group), tenure),

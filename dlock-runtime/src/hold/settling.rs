@@ -1,7 +1,7 @@
-//! Makes the work of a body final, for stores in which the end of a hold decides about that work (ADR 0036).
+//! Makes the work of a body final, for stores in which the end of a hold decides about that work (ADR 0019).
 //!
-//! It stands between the body and the release, and nowhere else. Every other end of a hold undoes the work, so nothing else
-//! needs to know of it: a drop, a panic, a loss, a shutdown.
+//! It runs between the body and the release, and nowhere else. Every other end of a hold undoes the work, so nothing
+//! else needs to know of it: a drop, a panic, a loss, a shutdown.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::options::supported::refused;
 
 /// The body's own work inside of its hold.
 pub(crate) enum Work {
-    /// There is none, or it is to be undone.
+    /// There is no work, or the work must be undone.
     None,
     /// There is some. Whether the body has succeeded is known, or not.
     Done(Option<bool>),

@@ -65,8 +65,8 @@ impl Store {
         Self { name, label, observed, backend, queue, breaker, findings, cleanups, jobs, clock, is_watched }
     }
 
-    /// Whether both are one backend, which may be installed under several names. Two backends may also be clients of one
-    /// store; only the store can tell that (`acquire::self_wait`).
+    /// Whether both are one backend, which may be installed under several names. Two backends may also be clients of
+    /// one store; only the store can show that (`acquire::self_wait`).
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.backend, &other.backend)
     }

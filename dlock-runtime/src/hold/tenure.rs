@@ -57,13 +57,13 @@ pub(crate) struct Tenure {
     /// Whether its release has begun: its guard is gone, or its lease is over.
     released: AtomicBool,
     waiting_for_loss: Mutex<LossListeners>,
-    /// The record of an operator who broke the hold, once the store has told it.
+    /// The record of an operator who broke the hold, once the store has reported it.
     broken: OnceBox<BreakRecord>,
     neighbours: Mutex<Neighbours>,
     duties: Mutex<Duties>,
     /// Whether the body has succeeded, once it has ended.
     body: AtomicU8,
-    /// Who listens to its session, if the store can tell of its end.
+    /// The listeners to its session, if the store can report its end.
     session_watch: OnceLock<Arc<SessionWatch<Self>>>,
 }
 
@@ -325,7 +325,7 @@ impl Tenure {
         });
     }
 
-    /// Why the store does not know the hold any more, as far as it has told.
+    /// Why the store does not know the hold any more, as far as it has reported it.
     pub(crate) fn told_cause(&self) -> LossCause {
         if self.broken.get().is_some() { LossCause::Broken } else { LossCause::Store }
     }

@@ -3,7 +3,7 @@
 //! Owns the option types, their defaults, the one place that puts them together ([`lock_options`]) and the check of them
 //! against a store's profile ([`supported`]). It asks no store anything.
 //!
-//! May know no other room.
+//! May know no other module.
 
 pub(crate) mod constants;
 pub(crate) mod lock_options;

@@ -75,7 +75,7 @@ pub struct Tuning {
     pub backoff: Option<Backoff>,
     /// How many callers of this process may wait.
     pub max_waiters: Option<usize>,
-    /// How often a store that fails is asked again. Without pauses of its own, those of the site hold.
+    /// How often a failed request is repeated. If this has no pauses, those of the site apply.
     pub retry: Option<Retry>,
     /// The fate of the body when the lock is lost. A body that is not async always goes on, so `Cancel` is refused for it.
     pub on_lost: Option<OnLost>,

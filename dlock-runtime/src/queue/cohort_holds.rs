@@ -1,7 +1,7 @@
 //! The holds of this process that may be passed on among its callers (`cohort`), by their ids in the store.
 //!
-//! The store knows such a hold by one id, and has told it to the first caller. Here it is known when that id must not break
-//! the hold any more, also while the hold is between two callers.
+//! The store knows such a hold by one id, that of the first caller. This table knows when that id must not break the
+//! hold any more, also while the hold is between two callers.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -79,7 +79,7 @@ impl CohortState {
         Self { most, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0), listed: None }
     }
 
-    /// The same bounds for another hold.
+    /// These bounds for another hold.
     pub(crate) fn for_next_hold(self) -> Self {
         Self { tokens: 0..0, block: 0, listed: None, ..self }
     }

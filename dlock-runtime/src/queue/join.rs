@@ -14,9 +14,9 @@ use super::waiting::Waiting;
 /// The outcome of joining the queue.
 #[derive(Debug)]
 pub(crate) enum Joined {
-    /// It is our turn.
+    /// The caller has the turn.
     Turn(Turn),
-    /// Behind others.
+    /// Other callers are first.
     Behind(Waiting),
     /// The queue has as many waiters as are allowed.
     Full,

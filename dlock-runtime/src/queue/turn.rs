@@ -93,7 +93,7 @@ impl Turn {
         Box::new(self)
     }
 
-    /// The store has told the turn's owner that others hold the lock.
+    /// The store has refused the turn's owner, because others hold the lock.
     pub(crate) fn contended(&self) {
         self.change_and_wake(|key_queue| {
             key_queue.set_state(TurnState::Waits);

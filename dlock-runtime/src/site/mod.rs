@@ -103,7 +103,7 @@ impl Call {
 /// values.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`key` needs a `dlock::Key`, and `{Self}` is none",
+    message = "`key` needs a `dlock::Key`, but this is `{Self}`",
     label = "not a `dlock::Key`",
     note = "write a template in quotes, `key = \"stock:<id>\"`, or build a key: `key = dlock::Key::text(\"stock:\").value(&id)`"
 )]
@@ -120,7 +120,7 @@ impl IsKey for Key {
 /// The type of a `backend` expression.
 #[doc(hidden)]
 #[diagnostic::on_unimplemented(
-    message = "`backend` needs a name, and `{Self}` is none",
+    message = "`backend` needs a name, but this is `{Self}`",
     label = "not a text",
     note = "write it in quotes, `backend = \"main\"`, or give an expression of type `&str` or `String`"
 )]

@@ -142,7 +142,7 @@ fn end_if_it_hangs() {
     static WATCHED: LazyLock<()> = LazyLock::new(|| {
         std::thread::spawn(|| {
             std::thread::sleep(2 * HANG);
-            eprintln!("a test of the core hangs");
+            eprintln!("a test of the engine hangs");
             std::process::exit(101);
         });
     });

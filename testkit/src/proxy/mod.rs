@@ -207,7 +207,7 @@ impl Proxy {
         lock(&self.state.keeping).iter().map(kept).collect()
     }
 
-    /// Delivers the first so many of them, in the order of [`kept`](Self::kept), and still nothing more.
+    /// Delivers this many bytes of each connection, in the order of [`kept`](Self::kept), and still nothing more.
     pub fn deliver(&self, amounts: &[usize]) {
         for (line, amount) in lock(&self.state.keeping).iter().zip(amounts) {
             let parcel: Vec<u8> = lock(&line.kept).iter_mut().flat_map(|kept| kept.drain(..*amount)).collect();

@@ -32,7 +32,7 @@ fn keep(made: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let beside = tempfile::tempdir_in(cache_folder()).context("the cache folder")?;
     let data = beside.path().join("data");
     copy_folder(&draft.path().join("data"), &data).context("keeping an empty data folder")?;
-    // Another process may have been faster; its folder is as good.
+    // Another process may have been faster; its folder is used then.
     match fs::rename(&data, made) {
         Err(error) if !made.is_dir() => Err(error).context("keeping an empty data folder"),
         _ => Ok(()),

@@ -1,7 +1,7 @@
 //! A proxy between the members of an etcd cluster. It can cut one member off from the others.
 //!
-//! All members know each other by these doors. A member names itself at the head of each connection, so a door can tell
-//! from whom a connection comes.
+//! All members know each other by these doors. A member names itself at the head of each connection, so a door knows
+//! the sender.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};

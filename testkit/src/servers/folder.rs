@@ -1,4 +1,4 @@
-//! A temporary folder per instance, and the removal of those whose owner was killed.
+//! Makes a temporary folder for each instance, and removes folders whose owner was killed.
 
 use std::fs::{self, File};
 use std::path::Path;

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 /// and its restart, no connection can take its port away.
 const RANGE: Range<u16> = 20_000..32_000;
 
-/// So many ports are taken at once.
+/// The number of ports that are claimed at once.
 const BLOCK: u16 = 50;
 
 /// A port of 127.0.0.1 that nobody listens on, and that no other process that uses this function is given meanwhile.

@@ -20,7 +20,7 @@ const NAME: &str = "main";
 pub struct Sentinel {
     /// Where the primary is at the beginning.
     pub primary: u16,
-    /// After so many milliseconds of silence the primary counts as down.
+    /// After this much silence, in milliseconds, the primary counts as down.
     pub down_after_ms: u32,
     /// More lines of its file.
     pub extra: Vec<String>,

@@ -8,8 +8,8 @@ use super::changed::Changed;
 use crate::find::{find_program, missing};
 use crate::spawn::behind;
 
-/// A server whose folder `part`, below its own, is on a disk with so many megabytes. If there is no such folder at a start,
-/// that start has no disk. What was written to the disk is gone at the next start.
+/// A server whose folder `part`, below its own, is on a disk with this many megabytes. If there is no such folder at a
+/// start, that start has no disk. What was written to the disk is gone at the next start.
 ///
 /// The disk is a file system in memory that only the server sees, in a name space of its own. It needs no root where the
 /// kernel lets an ordinary user make one; otherwise the server does not start, and its log names the command that helps.

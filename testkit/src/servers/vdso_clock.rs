@@ -12,8 +12,9 @@ use crate::{Error, Result};
 
 /// The wall clock of one server that runs.
 ///
-/// The kernel lends each process the code that tells the time (its vDSO). In this server's copy of it, the function that such
-/// programs call is replaced by one that asks the kernel and adds so many seconds. Clocks that only measure stay as they are.
+/// The kernel lends each process the code that tells the time (its vDSO). In this server's copy of it, the function
+/// that such programs call is replaced by one that asks the kernel and adds the difference. Clocks that only measure
+/// stay as they are.
 #[derive(Debug)]
 pub struct VdsoClock {
     memory: File,
@@ -64,7 +65,7 @@ impl VdsoClock {
         Ok(Self { memory, ahead: begin + function + SECONDS_AT, server: server.addr() })
     }
 
-    /// Sets it: so many seconds ahead of the machine's, or behind.
+    /// Sets the clock this many seconds ahead of the machine's, or behind.
     pub fn set_ahead(&self, seconds: i64) -> Result<()> {
         self.memory.write_all_at(&seconds.to_ne_bytes(), self.ahead).context("the server's clock")
     }

@@ -30,7 +30,7 @@ impl WallClock {
         Ok(clock)
     }
 
-    /// Sets it: so many seconds ahead of the machine's, or behind.
+    /// Sets the clock this many seconds ahead of the machine's, or behind.
     pub fn set_ahead(&self, seconds: i64) -> Result<()> {
         let nanos = seconds.saturating_mul(1_000_000_000);
         // In place: the server has mapped this file.

@@ -32,7 +32,7 @@ pub struct ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// The recipes of so many nodes that agree with each other.
+    /// The recipes of this many nodes that agree with each other.
     pub fn ensemble(nodes: usize) -> Vec<Self> {
         let ports: Vec<_> = (0..nodes).map(|_| (free_port(), free_port())).collect();
         (1..=nodes).map(|id| Self { ensemble: Some((id, ports.clone())), ..Self::default() }).collect()

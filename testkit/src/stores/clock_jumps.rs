@@ -17,8 +17,8 @@ const TTLS: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(3)];
 /// a client that is cut off. Fails if the first lock is lost or has two holders, or if the other one is free before the end of
 /// its ttl or later than the store promises.
 ///
-/// `open` opens a client at a port of this machine. `jump` sets the clock, so many seconds ahead of the machine's, and fails
-/// unless the server follows it.
+/// `open` opens a client at a port of this machine. `jump` sets the clock this many seconds ahead of the machine's, and
+/// fails unless the server follows it.
 pub async fn no_jump_moves_the_end_of_a_lock<S: Backend>(
     server: &Instance,
     open: impl AsyncFn(u16) -> S,

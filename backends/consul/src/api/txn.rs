@@ -82,7 +82,7 @@ impl<'a> Op<'a> {
 pub(crate) enum TxnOutcome {
     /// Everything was done. Has the entries after the operations, in order. Some operations return no entry.
     Done(Vec<Entry>),
-    /// Nothing was done. Has the operations that failed, and why.
+    /// The transaction was refused, and nothing has changed. Lists the operations that failed, with their errors.
     Refused(Vec<OpFailure>),
 }
 

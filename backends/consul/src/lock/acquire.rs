@@ -269,9 +269,9 @@ enum ExpectedCount {
 /// The mark of a waiter of another process, as an attempt treats it.
 #[derive(Clone, Copy, PartialEq)]
 enum Mark {
-    /// It is this claim's, and goes with the grant.
+    /// The mark is this claim's own. The grant deletes it.
     Ours,
-    /// This process has had its share.
+    /// This process has had eight holds in a row, so it leaves the lock to the waiter.
     Respected,
     Passed,
 }

@@ -53,7 +53,7 @@ impl Shared {
             let names = kv::names(&self.http, &without_slashes(&listing.name_prefix()?)).await?;
             return Ok(names.into_iter().filter_map(|name| lock_of(&name).map(|lock| (name, lock))).collect());
         }
-        // Literal names do not tell which keys are locks, nor which are held. So read the entries.
+        // Literal names do not show which keys are locks, nor which locks are held. So read the entries.
         let entries = kv::read_all(&self.http, &listing.prefix, None).await?.found;
         let lock = |entry: &Entry| match (entry.flags, entry.key.rsplit_once('/')) {
             (LOCK, _) => Some(LockKey(entry.key.as_str().into())),

@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) turns: Turns,
     /// The state of each claim that may have something in the store.
     pub(crate) states: ClaimStates<ClaimState>,
-    /// With so many states, the next claim looks for old ones.
+    /// Above this count, the next claim removes old states.
     states_limit: AtomicUsize,
 }
 

@@ -15,7 +15,7 @@ pub(crate) const MOST_HOLDS: u32 = 8;
 /// Holds with a longer pause between them are no row.
 const A_ROW: Duration = Duration::from_secs(1);
 
-/// How long the lock is left to a waiter, whose process may stand still. Afterwards a new row begins.
+/// How long the lock is left to a waiter, whose process may be stopped. After that, the count of holds begins again.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
 
 /// The most keys that are remembered.
@@ -34,7 +34,7 @@ struct Row {
 }
 
 impl Turns {
-    /// Whether this store has had so many holds in a row that a waiter of another process comes first.
+    /// Whether this store has had its most holds in a row, so that a waiter of another process comes first.
     pub(crate) fn has_had_its_share(&self, key: &LockKey, now: BootInstant) -> bool {
         let mut rows = self.rows();
         let Some(row) = rows.get(key) else { return false };

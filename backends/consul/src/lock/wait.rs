@@ -61,7 +61,8 @@ impl Shared {
         mut index: u64,
         caller: &oneshot::Sender<Result<Signal>>,
     ) -> Result<Signal> {
-        // A query goes on when its caller has gone: the agent would count its connection until then, whoever closes it.
+        // A query goes on when its caller has gone: the agent counts its connection until the query ends, even if the
+        // connection is closed.
         while !caller.is_closed() {
             let (is_free, now) = match &awaited {
                 Awaited::Lock(state) => {

@@ -2,8 +2,8 @@
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, Rooms, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement,
-    TableNames, Value, Words, check_tables, prepare_tables,
+    Answer, Cell, Dialect, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement, TableNames,
+    Value, WaitQueues, Words, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -11,7 +11,7 @@ use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
-use super::room::NamedLocks;
+use super::queue::NamedLocks;
 use super::tables::{LEASES, Tables};
 use super::{shedlock, tables};
 use crate::server::fault::{fault, has_ended, number};
@@ -56,15 +56,15 @@ pub struct MySql {
     server: Server,
     clock: Clock,
     words: Words,
-    rooms: NamedLocks,
+    queues: NamedLocks,
     shedlock: Option<ShedlockWords>,
 }
 
 impl MySql {
     pub(crate) fn new(server: Server, clock: &Clock) -> Self {
         let words = words(server.tables.clone());
-        let rooms = NamedLocks { tables: server.tables.clone() };
-        Self { server, clock: clock.clone(), words, rooms, shedlock: None }
+        let queues = NamedLocks { tables: server.tables.clone() };
+        Self { server, clock: clock.clone(), words, queues, shedlock: None }
     }
 
     /// Locks in ShedLock's table of this name, if there is one.
@@ -198,9 +198,9 @@ impl Dialect for MySql {
         })
     }
 
-    fn rooms(&self) -> Option<&dyn Rooms<MySqlConnection>> {
+    fn wait_queues(&self) -> Option<&dyn WaitQueues<MySqlConnection>> {
         // A Java node does not announce that it has freed a lock, so waiters ask again.
-        self.shedlock.is_none().then_some(&self.rooms as &dyn Rooms<_>)
+        self.shedlock.is_none().then_some(&self.queues as &dyn WaitQueues<_>)
     }
 
     fn ping<'a>(&'a self, conn: &'a mut MySqlConnection) -> BoxFuture<'a, sqlx::Result<()>> {

@@ -4,7 +4,7 @@
 //! The algorithm is in `dlock-sql`. This module has the parts that are specific to MySQL and MariaDB.
 
 pub(crate) mod dialect;
-mod room;
+mod queue;
 mod shedlock;
 pub(crate) mod tables;
 

@@ -127,7 +127,7 @@ pub(super) async fn check(conn: &mut MySqlConnection, of: &ShedlockTable) -> Res
     if columns.is_empty() { Err(of.missing(QUOTE, CREATE, false)) } else { of.check_columns(QUOTE, &columns, judge) }
 }
 
-/// Adds what the rows tell, and whether the server writes a `TIMESTAMP` in a zone that is not UTC.
+/// Adds the findings about the rows, and whether the server writes a `TIMESTAMP` in a zone that is not UTC.
 pub(super) async fn told_in(health: Health, conn: &mut MySqlConnection, of: &ShedlockTable) -> Result<Health> {
     // In winter the time of London is UTC.
     let offset = |time: &str| format!("TIMESTAMPDIFF(SECOND, '1970-01-01', '{time}') <> UNIX_TIMESTAMP('{time}')");

@@ -112,7 +112,7 @@ const PROBES: [&str; 6] = [
     "SELECT 1 FROM {t}meta WHERE name = '{probe}'",
 ];
 
-/// The same for named locks. The upsert reports a missing right by the same name as a lock would.
+/// The statements for named locks. The upsert reports a missing right by the same name as a lock would.
 const NAMED_PROBES: [&str; 4] = [
     "INSERT INTO {t}named (k, lock_id, token, session, note, hold) VALUES ('{probe}', '', 0, 0, '', '') \
      ON DUPLICATE KEY UPDATE token = {t}named.token + 1",
@@ -121,7 +121,7 @@ const NAMED_PROBES: [&str; 4] = [
     "SELECT 1 FROM {t}meta WHERE name = '{probe}'",
 ];
 
-/// The same for row locks. The last two are skipped for rows of a user's own table.
+/// The statements for row locks. The last two are skipped for rows of a user's own table.
 const ROW_PROBES: [&str; 6] = [
     "INSERT INTO {t}rows (k, part, token, mode, session, xact, hold, note, long_key) \
      VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON DUPLICATE KEY UPDATE token = {t}rows.token + 1",

@@ -112,7 +112,7 @@ impl NamedDialect for MySql {
     ) -> BoxFuture<'a, sqlx::Result<NamedAnswer>> {
         Box::pin(async move {
             let seconds = whole_seconds(wait.time);
-            // In one message: whoever waits is granted the lock in the order in which the messages came.
+            // In one message: the server grants the lock to waiters in the order of their messages.
             let limit = match seconds {
                 0 => String::new(),
                 _ => format!("SET SESSION wait_timeout = {}; ", whole_seconds(wait.silence)),
@@ -126,8 +126,8 @@ impl NamedDialect for MySql {
         })
     }
 
-    /// The variable, and not the lock itself, tells the second statement whether the lock was granted: a replica that repeats
-    /// statements knows variables, and no locks.
+    /// The second statement learns from the variable, and not from the lock itself, whether the lock was granted: a
+    /// replica that repeats statements knows variables, and no locks.
     fn lock_and_draw<'a>(
         &'a self,
         conn: &'a mut MySqlConnection,

@@ -1,9 +1,9 @@
 //! How MySQL and MariaDB do row locks.
 //!
-//! A transaction of theirs has no number that others may see without a right of its own. So each hold also has a named lock of
-//! its session, with the hold id in its name: whoever asks who uses it hears whether the hold lives. In the transaction itself a
-//! savepoint is its mark: if the server has rolled the transaction back, as at a deadlock, or has committed it, as before a change
-//! of a table's definition, the savepoint is gone.
+//! Other sessions may see the number of a transaction of these servers only with a special right. So each hold also has
+//! a named lock of its session, with the hold id in its name. Asking who uses that lock shows whether the hold lives.
+//! In the transaction itself a savepoint is its mark: if the server has rolled the transaction back, as at a deadlock,
+//! or has committed it, as before a change of a table's definition, the savepoint is gone.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -51,7 +51,7 @@ const AT_ONCE: &str = "\
     /*M!100301 SET STATEMENT innodb_lock_wait_timeout = 0, lock_wait_timeout = 60 FOR */ \
     SELECT /*+ SET_VAR(lock_wait_timeout = 60) */";
 
-/// Fails where there is no such savepoint. A server that is asked tells nothing else that is of one transaction only.
+/// Fails where there is no such savepoint. The server has nothing else that belongs to one transaction only.
 const RENEW_MARK: &str = "RELEASE SAVEPOINT dlock_hold; SAVEPOINT dlock_hold";
 
 impl RowDialect for MySql {
@@ -134,12 +134,12 @@ impl RowDialect for MySql {
         })
     }
 
-    /// Savepoints of the body's own end by this, so it is asked before the connection is lent too: they then never outlive a loan,
-    /// whenever a renewal comes.
+    /// This ends savepoints of the body. It also runs before each loan of the connection, so that such a savepoint
+    /// never outlives a loan, whether or not a renewal comes.
     fn is_in<'a>(&'a self, conn: &'a mut MySqlConnection, _: &'a RowId) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            // If the body has given up the commit of a nested transaction, the client library sends a rollback to a savepoint that is
-            // gone. The first answer is then to that.
+            // If the body has given up the commit of a nested transaction, the client library sends a rollback to a
+            // savepoint that is gone. The first answer then belongs to this rollback.
             for _ in 0..2 {
                 match sqlx::raw_sql(RENEW_MARK).execute(&mut *conn).await {
                     Err(error) if number(&error) == Some(1305) => {}
@@ -252,7 +252,8 @@ impl RowDialect for MySql {
     }
 }
 
-/// With such a log a server takes no change in a transaction at READ COMMITTED. Only an administrator may set another one.
+/// Refuses a binary log of statements: with it, the server rejects each change in a transaction at READ COMMITTED. Only
+/// an administrator may set another format.
 async fn refuse_log_of_statements(conn: &mut MySqlConnection) -> Result<()> {
     let sql = "SELECT CAST(@@GLOBAL.log_bin AND @@SESSION.binlog_format = 'STATEMENT' AS SIGNED)";
     match sqlx::raw_sql(sql).fetch_one(conn).await.and_then(|row| row.try_get_unchecked::<i64, _>(0)).map_err(fault)? {

@@ -9,7 +9,7 @@ use dlock_testkit::servers::{Instance, MariaDb, MySql};
 use dlock_testkit::wait_until;
 use sqlx::{AssertSqlSafe, Executor};
 
-use crate::lease::cases::room::{granted, out_of_the_room, stand_in_line};
+use crate::lease::cases::wait_queue::{granted, hold_with_turn, join_queue};
 use crate::named_kit::{TTL, open};
 use crate::row::wait_in_vain;
 use crate::row_cases::world::{Failure, World, registry, run};
@@ -53,21 +53,21 @@ fn start(kind: Kind) -> dlock_testkit::Result<Instance> {
 async fn limits_end_no_hold_and_no_wait(kind: Kind) {
     let server = tokio::task::spawn_blocking(move || start(kind)).await.unwrap().unwrap();
     let database = async |case: &str| Database::create(&server.url(), case).await;
-    let (rooms, named, rows) = futures::join!(database("rooms"), database("named"), database("rows"));
+    let (queues, named, rows) = futures::join!(database("queues"), database("named"), database("rows"));
     if kind == Kind::MySql {
         let usual = named.lines("SELECT CONCAT(@@log_bin, @@performance_schema)").await;
         assert_eq!(usual, ["11"], "the server's defaults are off");
     }
     // The tables are made before the limits, so that no slow disk meets them.
-    drop((rooms.store().await, open(&named).await));
+    drop((queues.store().await, open(&named).await));
     let mut rows = World::new(rows).await;
     a_body_whose_transaction_is_undone_after_a_wait_is_told(&rows).await;
-    rooms.change(if kind == Kind::MariaDb { MARIADB } else { MYSQL }).await;
+    queues.change(if kind == Kind::MariaDb { MARIADB } else { MYSQL }).await;
     // Only new sessions have them.
     rows.registry = registry(&rows.database, &rows.database.url()).await;
     futures::join!(
         the_limits_are_real(kind, &rows.database),
-        a_waiter_in_a_room_is_served(rooms),
+        a_waiter_in_a_queue_is_served(queues),
         a_named_lock_stays(named),
         bodies_end_their_work(&rows)
     );
@@ -111,14 +111,14 @@ async fn the_limits_are_real(kind: Kind, database: &Database) {
     }
 }
 
-async fn a_waiter_in_a_room_is_served(database: Database) {
+async fn a_waiter_in_a_queue_is_served(database: Database) {
     let (one, other) = (database.store().await, database.store().await);
-    let hold = out_of_the_room(&database, &one, "a").await;
-    let (_, wake) = stand_in_line(&database, &other, "a").await;
-    let (standing, inside) = (database.standing().await, database.in_rooms().await);
+    let hold = hold_with_turn(&database, &one, "a").await;
+    let (_, wake) = join_queue(&database, &other, "a").await;
+    let (standing, inside) = (database.waiting_sessions().await, database.turn_sessions().await);
     tokio::time::sleep(WORK).await;
-    assert_eq!(database.standing().await, standing, "a limit has ended the wait");
-    assert_eq!(database.in_rooms().await, inside, "a limit has ended the session in the room");
+    assert_eq!(database.waiting_sessions().await, standing, "a limit has ended the wait");
+    assert_eq!(database.turn_sessions().await, inside, "a limit has ended the session with the turn");
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     let next = granted(wake).await;
@@ -132,9 +132,9 @@ async fn a_named_lock_stays(database: Database) {
     let wake = stand(&other, &database.claim("a", TTL)).await;
     let waiting = tokio::spawn(wake.signal.unwrap());
     database.until_one_waits().await;
-    let standing = database.standing().await;
+    let standing = database.waiting_sessions().await;
     tokio::time::sleep(WORK).await;
-    assert_eq!(database.standing().await, standing, "a limit has ended the wait");
+    assert_eq!(database.waiting_sessions().await, standing, "a limit has ended the wait");
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)), "a limit has ended the session");
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     let granted = waiting.await.unwrap().unwrap();

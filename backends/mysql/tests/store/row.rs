@@ -163,7 +163,7 @@ async fn a_missing_row_that_another_session_makes_and_keeps_is_busy(database: Da
     let mut ask = async |sql: String| somebody.execute(sqlx::AssertSqlSafe(sql)).await.map(drop).unwrap();
     ask(format!("DO GET_LOCK('{gate}', 0)")).await;
     let makes = async {
-        wait_until("the insert has begun", async || database.standing().await.len() == 1).await.unwrap();
+        wait_until("the insert has begun", async || database.waiting_sessions().await.len() == 1).await.unwrap();
         ask("START TRANSACTION".into()).await;
         ask(format!("INSERT INTO dlock_row_keys (k) VALUES ('{key}')")).await;
         ask(format!("DO RELEASE_LOCK('{gate}')")).await;

@@ -16,12 +16,12 @@ impl InOrder {
     }
 }
 
-/// The same error, with the name of the store that failed.
+/// Adds the name of the store that failed.
 fn error_from(name: &str, error: Error) -> Error {
     error_after(name, error, true)
 }
 
-/// The same error, after an earlier request to the other store. `nothing_left`: that request left nothing there.
+/// Adds the name of the store. `nothing_left`: an earlier request to the other store left nothing there.
 pub(super) fn error_after(name: &str, error: Error, nothing_left: bool) -> Error {
     let mut named = Error::new(error.kind().clone(), format!("the {name}: {}", error.message()))
         .with_retryable(error.is_retryable())

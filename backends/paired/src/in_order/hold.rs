@@ -94,7 +94,7 @@ impl HoldSession {
 }
 
 impl Session for HoldSession {
-    /// The authority's group. Two stores that both decide have two groups, and no number stands for both.
+    /// The authority's group. If both stores decide, there are two groups, and one number cannot name both.
     fn group(&self) -> Option<u64> {
         self.second.group().filter(|_| self.kind == PairKind::Gate)
     }

@@ -15,8 +15,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const TTL: Duration = Duration::from_secs(10);
 
 impl InOrder {
-    /// Takes a lock in the first store and asks for it in the second one as another owner, who gets it if these are two stores.
-    /// A store that gives another answer, or none, is not judged.
+    /// Takes a lock in the first store, and asks for it in the second store as another owner. If the second store
+    /// grants it, these are two stores. If a store gives another answer, or none, the check says nothing.
     ///
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid) if both are one store.

@@ -63,7 +63,7 @@ impl InOrder {
         session.forget_first();
     }
 
-    /// The same, later on our thread.
+    /// Undoes the part later, on our thread.
     pub(crate) fn leave_gate_later(self: &Arc<Self>, session: &HoldSession, claim: &Arc<Claim>) {
         match session.forget_first() {
             FirstHold::Held(hold) => self.undo_later(&self.first, Undo::Release(hold)),

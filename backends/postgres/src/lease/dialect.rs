@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, Rooms, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement,
-    Value, Words, check_tables, prepare_tables,
+    Answer, Cell, Dialect, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement, Value,
+    WaitQueues, Words, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -13,7 +13,7 @@ use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
-use crate::lease::room::AdvisoryLocks;
+use crate::lease::queue::AdvisoryLocks;
 use crate::lease::tables::{LEASES, Tables};
 use crate::lease::{shedlock, tables};
 use crate::server::fault::{fault, refusal};
@@ -31,8 +31,8 @@ const SET_UP: &str = "\
     SET quote_all_identifiers = off; \
     SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'";
 
-/// The same for one transaction, behind a pooler that gives each transaction another session. If the network keeps the commit,
-/// the server ends the transaction, so that its row does not stay locked.
+/// The settings for one transaction, behind a pooler that gives each transaction another session. If the network keeps
+/// the commit, the server ends the transaction, so that its row does not stay locked.
 const SET_UP_ONCE: &str = "\
     SET TRANSACTION ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '5s'; \
     SET LOCAL quote_all_identifiers = off; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
@@ -44,7 +44,7 @@ pub struct Postgres {
     server: Server,
     pub(crate) clock: Clock,
     words: Words,
-    rooms: AdvisoryLocks,
+    queues: AdvisoryLocks,
     /// Settings stay in a session of its own. Until it is known to be one they are not made: in a pooler's session they would
     /// affect other programs.
     path: Mutex<Path>,
@@ -65,8 +65,8 @@ impl Postgres {
             by_name: "",
             numbered: true,
         };
-        let rooms = AdvisoryLocks::of(&words);
-        Self { server, clock: clock.clone(), words, rooms, path: Mutex::new(Path::Unknown), shedlock: None }
+        let queues = AdvisoryLocks::of(&words);
+        Self { server, clock: clock.clone(), words, queues, path: Mutex::new(Path::Unknown), shedlock: None }
     }
 
     /// Locks in ShedLock's table of this name, if there is one.
@@ -80,7 +80,7 @@ impl Postgres {
         Ok(self.server.connect(&self.clock).await?.0)
     }
 
-    /// The same with a mark in what the session begins with.
+    /// Like `connect`, with a mark in the first message of the session.
     pub(crate) async fn connect_marked(&self, mark: &str) -> Result<PgConnection> {
         Ok(self.server.connect_marked(&self.clock, mark).await?.0)
     }
@@ -103,7 +103,7 @@ impl Postgres {
             Path::SessionPooler => health.role("primary, behind a pooler that gives each connection its own session"),
             Path::TransactionPooler | Path::Unknown => health.finding(
                 "a pooler gives each transaction another session, so each request is a transaction of four messages, and \
-                 waiters poll instead of standing in a waiting room: connect to the server itself for speed",
+                 waiters poll instead of waiting in a queue of the server: connect to the server itself for speed",
             ),
             Path::Direct => health,
         }
@@ -183,7 +183,7 @@ impl Dialect for Postgres {
         session: i64,
     ) -> BoxFuture<'a, sqlx::Result<Option<SessionActivity>>> {
         Box::pin(async move {
-            // Without `track_activities`, and of another account's session, nothing is told.
+            // Without `track_activities`, and for sessions of other accounts, the server shows no activity.
             let sql = "SELECT state IN ('active', 'fastpath function call'), (extract(epoch FROM state_change) * 1000000)::bigint \
                        FROM pg_stat_activity WHERE pid = $1 AND state <> 'disabled' AND state_change IS NOT NULL";
             let Some(row) = sqlx::query(sql).bind(session).fetch_optional(conn).await? else { return Ok(None) };
@@ -215,9 +215,9 @@ impl Dialect for Postgres {
         })
     }
 
-    fn rooms(&self) -> Option<&dyn Rooms<PgConnection>> {
+    fn wait_queues(&self) -> Option<&dyn WaitQueues<PgConnection>> {
         // A Java node does not announce that it has freed a lock, so waiters ask again.
-        (self.keeps_session() && self.shedlock.is_none()).then_some(&self.rooms as &dyn Rooms<_>)
+        (self.keeps_session() && self.shedlock.is_none()).then_some(&self.queues as &dyn WaitQueues<_>)
     }
 
     fn ping<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<()>> {

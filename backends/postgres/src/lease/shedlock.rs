@@ -135,7 +135,7 @@ pub(super) async fn check(conn: &mut PgConnection, of: &ShedlockTable) -> Result
     if columns.is_empty() { Err(of.missing(QUOTE, CREATE, false)) } else { of.check_columns(QUOTE, &columns, judge) }
 }
 
-/// Adds what the rows tell.
+/// Adds the findings about the rows.
 pub(super) async fn told_in(health: Health, conn: &mut PgConnection, of: &ShedlockTable) -> Result<Health> {
     let later = "timezone('utc', statement_timestamp()) + INTERVAL '1 minute'";
     let sql = format!("SELECT COUNT(*) FROM {} WHERE locked_at > {later}", of.in_statement(QUOTE));

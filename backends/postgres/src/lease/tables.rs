@@ -140,7 +140,7 @@ const PROBES: [&str; 6] = [
     "SELECT 1 FROM {s}{t}locks, {s}{t}breaks, {s}{t}meta WHERE false",
 ];
 
-/// The same for named locks.
+/// The statements for named locks.
 const NAMED_PROBES: [&str; 4] = [
     "INSERT INTO {s}{t}named (k, lock_id, token, session, note, hold, used_us) VALUES ('{probe}', '', 0, 0, '', '', 0) \
      ON CONFLICT (k) DO UPDATE SET token = {t}named.token + 1",
@@ -150,8 +150,8 @@ const NAMED_PROBES: [&str; 4] = [
     "SELECT 1 FROM {s}{t}named, {s}{t}read_write, {s}{t}meta WHERE false",
 ];
 
-/// The same for row locks. The upsert also fails if the table lacks its key of two columns. The last two are skipped for rows
-/// of a user's own table.
+/// The statements for row locks. The upsert also fails if the table lacks its key of two columns. The last two are
+/// skipped for rows of a user's own table.
 const ROW_PROBES: [&str; 5] = [
     "INSERT INTO {s}{t}rows (k, part, token, mode, session, xact, hold, note, long_key) \
      VALUES ('{probe}', '', 0, 0, 0, 0, '', '', '') ON CONFLICT (k, part) DO UPDATE SET token = {t}rows.token + 1",

@@ -277,7 +277,7 @@ async fn set_up_named(conn: &mut PgConnection) -> Result<()> {
     Ok(())
 }
 
-/// Waits for a lock, and tells the session that has it then.
+/// Waits for a lock, and returns the session that has it then.
 async fn lock_with_wait(
     conn: &mut PgConnection,
     clock: &Clock,

@@ -1,13 +1,13 @@
 //! How PostgreSQL does row locks.
 //!
-//! A transaction that locks a row has a number, and anybody may ask what became of it. So another connection can tell whether a
-//! hold lives, without a right and without touching the row.
+//! A transaction that locks a row has a number, and every account may ask for its outcome. So another connection can
+//! see whether a hold lives, without a right and without touching the row.
 
 use std::time::Duration;
 
 use dlock_contract::{Clock, Error, ErrorKind, Health, Result};
 use dlock_sql::{
-    Committed, Dialect, NamedDialect, RoomName, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
+    Committed, Dialect, NamedDialect, QueueName, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
     check_tables, hex, prepare_tables,
 };
 use futures::future::BoxFuture;
@@ -235,7 +235,7 @@ async fn locked(conn: &mut PgConnection, clock: &Clock, ask: RowAsk<'_>) -> sqlx
     let (strength, shared) = if ask.is_shared { ("SHARE", "_shared") } else { ("UPDATE", "") };
     // The server gives a row to readers also while a writer waits for it, but not this lock: without it, readers that overlap
     // would keep every writer out.
-    let turn = format!("SELECT pg_advisory_lock{shared}({})", RoomName::of(&name, &ask.key.text()).number());
+    let turn = format!("SELECT pg_advisory_lock{shared}({})", QueueName::of(&name, &ask.key.text()).number());
     let lock = format!(
         "SELECT \"{column}\"::text, pg_current_xact_id()::text::bigint FROM {name} WHERE \"{column}\" = {key} FOR {strength}"
     );

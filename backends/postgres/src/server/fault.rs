@@ -26,7 +26,7 @@ fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
         }
         Some("3D000") => return Error::config("url", "the server does not have the database that the URL names"),
         Some("3F000") => return Error::config("schema", "the database does not have the schema that the URL names"),
-        // Here too, if the account may have so many connections only.
+        // Also the limit of connections of one account.
         Some("53300") => return Error::outage("the server has no connection left"),
         Some("53100") => Error::outage("the server's disk is full"),
         Some("55P03") => Error::outage("another session has kept a row of dlock's table locked for too long"),

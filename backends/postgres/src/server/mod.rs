@@ -126,7 +126,7 @@ impl Server {
         self.connect_with(clock, Clone::clone).await
     }
 
-    /// The same with a mark in what the session begins with.
+    /// Like `connect`, with a mark in the first message of the session.
     pub(crate) async fn connect_marked(&self, clock: &Clock, mark: &str) -> Result<(PgConnection, String)> {
         self.connect_with(clock, |options| options.clone().options([("dlock.mark", mark)])).await
     }

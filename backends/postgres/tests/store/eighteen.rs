@@ -8,7 +8,7 @@ use dlock_testkit::holds::{confirm, token};
 use dlock_testkit::servers::{Postgres, PostgresRelease};
 use dlock_testkit::wait_until;
 
-use crate::cases::room::{granted, out_of_the_room, stand_in_line};
+use crate::cases::wait_queue::{granted, hold_with_turn, join_queue};
 use crate::kit::{Database, start};
 use crate::row_cases::world::{World, run};
 use crate::{named_kit, row_kit};
@@ -31,18 +31,18 @@ async fn limits_of_the_account_end_no_hold_and_no_wait_of_any_way() {
         assert_eq!(asleep.as_database_error().unwrap().code().unwrap(), "25P04", "{asleep}");
         database
     };
-    let (rooms, named, rows) = futures::join!(limited("rooms"), limited("named"), limited("rows"));
-    futures::join!(a_waiter_in_a_room_is_served(rooms), an_advisory_lock_stays(named), a_body_ends_its_work(rows));
+    let (queues, named, rows) = futures::join!(limited("queues"), limited("named"), limited("rows"));
+    futures::join!(a_waiter_in_a_queue_is_served(queues), an_advisory_lock_stays(named), a_body_ends_its_work(rows));
 }
 
-async fn a_waiter_in_a_room_is_served(database: Database) {
+async fn a_waiter_in_a_queue_is_served(database: Database) {
     let (one, other) = (database.store().await, database.store().await);
-    let hold = out_of_the_room(&database, &one, "a").await;
-    let (_, wake) = stand_in_line(&database, &other, "a").await;
-    let standing = database.standing().await;
+    let hold = hold_with_turn(&database, &one, "a").await;
+    let (_, wake) = join_queue(&database, &other, "a").await;
+    let standing = database.waiting_sessions().await;
     tokio::time::sleep(WORK).await;
-    let stands = wait_until("the waiter stands", async || database.standing().await == standing).await;
-    stands.expect("a limit has ended the wait");
+    let waits = wait_until("the waiter waits", async || database.waiting_sessions().await == standing).await;
+    waits.expect("a limit has ended the wait");
     assert!(matches!(confirm(&one, &hold).await, Standing::Renewed(_)));
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
     let next = granted(wake).await;

@@ -36,7 +36,7 @@ pub(crate) const SUMMER_TIME: &str = "ALTER DATABASE {database} SET timezone = '
 /// The seconds of the local time. The client of the tests has a zone of its own.
 pub(crate) const LOCAL_NOW: &str = "SELECT extract(epoch FROM clock_timestamp() AT TIME ZONE 'Europe/Berlin')::bigint";
 
-/// So long a waiter of a room keeps its place in the line.
+/// How long a waiter keeps its place in the queue.
 pub(crate) const KEEPS_ITS_PLACE: Duration = Duration::from_secs(2);
 
 /// Whether a session may end because the server's clock was set forward.

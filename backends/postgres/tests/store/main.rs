@@ -85,7 +85,6 @@ mod pieces;
 mod pooler;
 mod readers;
 mod rights;
-mod rooms;
 mod row;
 mod row_kit;
 mod schemas;
@@ -93,6 +92,7 @@ mod sequence;
 mod settings;
 mod tables;
 mod tls;
+mod wait_queues;
 
 /// The cases that are the same on every server.
 #[path = "../../../sql/tests/cases/mod.rs"]

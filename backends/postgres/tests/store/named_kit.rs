@@ -40,8 +40,8 @@ pub(crate) async fn held_and_waited_for(
     let hold = in_time(async || one.try_acquire(&first, Queue::Leave).await).await;
     let Attempt::Acquired(hold) = hold else { panic!("{hold:?}") };
     loop {
-        let stands = in_time(async || other.try_acquire(&second, until()).await).await;
-        let Attempt::Contended(wake) = stands else { panic!("two holders") };
+        let waits = in_time(async || other.try_acquire(&second, until()).await).await;
+        let Attempt::Contended(wake) = waits else { panic!("two holders") };
         let mut waiting = tokio::spawn(wake.signal.unwrap());
         tokio::select! {
             () = database.until_one_waits() => return (hold, waiting),

@@ -90,7 +90,7 @@ async fn a_pooler_that_gives_each_client_its_own_session_is_as_good_as_none() {
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
-/// A session of a pooler is not the waiter's own, so there is no waiting room.
+/// A session of a pooler is not the waiter's own, so there is no wait queue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn waiters_behind_a_pooler_poll_and_the_store_says_so() {
     let (server, _bouncer, pooled) = pooled(&["default_pool_size = 3"]).await;

@@ -22,7 +22,7 @@ const DEFAULT_PORT: u16 = 6379;
 /// A server that takes longer is passed over when the client connects to all of them.
 const CONNECT_LIMIT: Duration = Duration::from_secs(1);
 
-/// If a server lets a request wait for so long, it is taken for dead, and the way to its slots is found anew.
+/// A server that does not answer for this long counts as dead, and the way to its slots is found anew.
 const SILENCE_LIMIT: Duration = Duration::from_millis(1500);
 
 /// The servers that a URL names, of which one is enough to find all others.

@@ -329,7 +329,7 @@ impl ClusterWay {
     }
 }
 
-/// An error of the server is an answer as any other, for those who look at it; but for those about where to ask.
+/// Server errors are returned as values, except redirections.
 fn classified(answer: RedisResult<Value>) -> Result<Value> {
     answer.or_else(|error| match error.clone().try_into() {
         Ok(server) if !is_on_the_move(&Err(error)) => Ok(Value::ServerError(server)),

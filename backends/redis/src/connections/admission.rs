@@ -37,7 +37,8 @@ impl Connections {
         self.quarantine.check(|| self.clock.now())
     }
 
-    /// As [`admit`](Self::admit), for the locks of every server of a cluster. A single server has told its state to a probe.
+    /// Like [`admit`](Self::admit), for the locks of every server of a cluster. A single server reports its state to a
+    /// probe anyway.
     pub(crate) async fn admit_all(self: &Arc<Self>) -> Result<()> {
         if self.cluster().is_none() || self.quarantine.rules.are_off() {
             return Ok(());

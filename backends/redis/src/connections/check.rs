@@ -88,7 +88,7 @@ fn with(mut health: Health, connections: &Connections, server: &str, info: &Valu
              with appendfsync always also when the power fails"
         ));
     }
-    // Only a cluster's servers tell their addresses.
+    // Only the servers of a cluster report their addresses.
     let of = if server.is_empty() { String::new() } else { format!("{server}: ") };
     health.findings.extend(findings.into_iter().map(|finding| format!("{of}{finding}")));
     Ok(health)

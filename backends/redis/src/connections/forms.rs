@@ -1,5 +1,5 @@
-//! The forms in which programs keep locks in one server. Under the same key another form, or another database, is another
-//! lock, so each program notes its form, and a readiness probe tells what it finds beside it.
+//! The forms in which programs keep locks in one server. Under the same key another form, or another database, is
+//! another lock, so each program notes its form, and a readiness probe reports the other ones.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ return found
 ";
 
 impl Connections {
-    /// Notes the form of this program's locks, and tells of the other forms that were used lately.
+    /// Notes the form of this program's locks, and reports the other forms that were used lately.
     pub(crate) async fn note_form(self: &Arc<Self>) -> Result<Vec<String>> {
         let shared = self.here().await?;
         let (form, db) = (shown(self.target.settings.layout), self.target.db());

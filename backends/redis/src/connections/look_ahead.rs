@@ -49,7 +49,8 @@ impl Connections {
                             now.as_nanos()
                         }
                         Some(_) => {
-                            // The next connection finds the primary, or this server when it is one again.
+                            // The server is a replica now. The next connection finds the primary, which may be this
+                            // server again.
                             connection.stale.add(&connection.named);
                             connection.dead.store(true, Ordering::Relaxed);
                             now.as_nanos()

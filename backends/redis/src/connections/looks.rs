@@ -1,4 +1,5 @@
-//! When a connection's server last told the history of its data. A request takes the question along if that was long ago.
+//! Knows when a connection's server last reported the history of its data. If that was long ago, the next request also
+//! asks for it.
 //!
 //! A primary that becomes a replica keeps its connections open, and so does a replica that is promoted. A client that sends
 //! nothing meanwhile would not notice. The look costs no round trip: it leaves with the request, in one go, and the request's
@@ -12,7 +13,8 @@ use dlock_contract::BootInstant;
 use futures::future::Shared;
 use tokio::sync::oneshot;
 
-/// The next request after so long takes a look along. A server that was a replica for less than that may go unseen.
+/// After this long, the next request also carries a check. A server that was a replica for less than that may go
+/// unseen.
 const LOOK_AFTER: Duration = Duration::from_millis(100);
 
 /// Ends when the answer to a look has been noted.

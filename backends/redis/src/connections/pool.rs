@@ -18,7 +18,7 @@ use crate::quarantine::server::Quarantine;
 use crate::topology::sentinel::Address;
 use crate::topology::target::{Plan, Target};
 
-/// The highest token is noted in steps of so many.
+/// The highest token is noted in steps of this size.
 pub(crate) const HIGH_STEP: u64 = 1024;
 
 /// All connections to one server.
@@ -43,7 +43,7 @@ pub struct Connections {
     switches: AtomicU64,
     /// Wakes the tasks that wait for the next switch.
     switched: Notify,
-    /// The address of the primary that the sentinels told last.
+    /// The last address of the primary that the sentinels reported.
     pub(crate) primary: Mutex<Option<Address>>,
     /// The client of a cluster.
     pub(crate) client: Arc<SharedClient>,

@@ -27,7 +27,8 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(250);
 
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
-/// After so long without an answer the next renewal of a lease goes another way: once more can come in time.
+/// After this long without an answer, the next renewal of a lease uses another connection, so that one more can arrive
+/// in time.
 fn answer_wait(ttl: Duration) -> Duration {
     (ttl / 4).clamp(SHORTEST_WAIT, LONGEST_WAIT)
 }

@@ -54,7 +54,7 @@ impl StaleConnections {
         self.any.load(Ordering::Acquire)
     }
 
-    /// Notes a connection, before anybody is told that it is dead.
+    /// Notes a connection, before its users hear that it is dead.
     pub(crate) fn add(&self, named: &ClientName) {
         if let Some(client) = named.client.get()
             && !named.is_left.swap(true, Ordering::AcqRel)
@@ -93,7 +93,7 @@ impl ClientName {
     /// Reads what `CLIENT INFO` says.
     pub(crate) fn name(&self, answer: &Value) {
         if let Some(client) = Client::read(answer) {
-            // The server tells it once.
+            // Already set if the server has answered before.
             let _ = self.client.set(client);
         }
     }

@@ -58,7 +58,7 @@ async fn listen(connections: &Connections, number: usize) {
 
 /// Hears one sentinel out, until it hangs up; false if it could not be reached.
 async fn hear(connections: &Connections, sentinels: &Sentinels, sentinel: &Server) -> bool {
-    // A count of what was told, and the end by its sender's.
+    // Counts the news. It ends when the sender is dropped.
     let (sender, mut news) = watch::channel(0_u64);
     let (hung_up, mut end) = oneshot::channel::<()>();
     let hung_up = std::sync::Mutex::new(Some(hung_up));
@@ -78,7 +78,7 @@ async fn hear(connections: &Connections, sentinels: &Sentinels, sentinel: &Serve
     let limit = connections.clock.now().after(OPEN_LIMIT);
     let Some(Ok(_wire)) = connections.clock.timeout_at(limit, open).await else { return false };
     loop {
-        // Also once at the beginning: what was told while nobody listened is lost.
+        // Also once at the beginning: news that came while nobody listened is lost.
         if let Ok(primary) = sentinels.primary(&connections.clock).await {
             connections.follow(&primary);
         }

@@ -6,7 +6,7 @@ use ::redis::{RedisWrite, ToRedisArgs};
 use dlock_contract::LockKey;
 
 /// The name of a lock: `dl1:{shop:stock:<42>}`. The braces put all keys of one lock into one hash slot; the part before
-/// them is the same for all, so that an ACL can say `~dl1:*`. A [literal](LockKey::literal) name stands as it is.
+/// them is the same for all, so that an ACL can say `~dl1:*`. A [literal](LockKey::literal) name is used as it is.
 pub struct LockName<'a>(pub &'a LockKey);
 
 impl ToRedisArgs for LockName<'_> {

@@ -75,7 +75,7 @@ mod tests {
         for text in ["a", "{a}", "}{", "{}", "a}b", "{user}:1"] {
             let key = LockKey::new("shop", Key::text("k:").value(text)).unwrap();
             let name = LockName(&key).to_redis_args().concat();
-            // All of the encoded key counts: what stands between the first and the last byte that we put around it.
+            // The slot depends on the whole encoded key, without the bytes that we put around it.
             let inner = &name[b"dl1:{".len()..name.len() - 1];
             assert!(!inner.contains(&b'{') && !inner.contains(&b'}'), "{text}");
             assert_eq!(slot_of(&key), Slot::for_key(inner), "{text}");

@@ -1,8 +1,9 @@
 //! `keys=literal`: locks under the names that foreign clients write, of which each keeps the other out.
 //!
-//! redis-py, redsync, node-redlock, rslock and many more keep a lock as one string with a lease, under a name that their
-//! user has chosen. So do we; what differs is the name. Their values are contention: never changed, waited for by asking
-//! again, since nobody tells of their release. All else under the name is a conflict.
+//! redis-py, redsync, node-redlock, rslock and many more keep a lock as one string with a lease, under a name that
+//! their user has chosen. dlock writes the same form here; only the name differs from its own layout. A foreign value
+//! is contention. It is never changed, and a waiter asks again, since no foreign client reports its release. Anything
+//! else under the name is a conflict.
 //!
 //! This is the plain backend under other names, and all that belongs to a lock beside its value has names of ours.
 

@@ -225,9 +225,11 @@ enum QueueReply<'a> {
     Ours(&'a Value),
     /// The lock is held by another owner; its lease ends after this time unless it is renewed.
     Taken(Duration),
-    /// The same, behind a foreign client or during the turn of foreign clients. An earlier waiter finds out when that ends.
+    /// Contended behind a foreign client, or during the turn of foreign clients. An earlier waiter finds out when that
+    /// ends.
     Behind(Duration),
-    /// The same, but this claim is the first waiter and must find out; it asks again after the second time at the latest.
+    /// Like the case before, but this claim is the first waiter and must find out. It asks again after the second time
+    /// at the latest.
     Silent(Duration, Duration),
 }
 

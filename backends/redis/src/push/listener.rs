@@ -31,7 +31,7 @@ const PULSE: Duration = Duration::from_secs(2);
 /// The shortest pause before the next connection.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// A connection that has lasted for so long was a good one: the next one is opened without delay.
+/// A connection that has lasted this long was a good one: the next one is opened without delay.
 const LASTING: Duration = Duration::from_secs(10);
 
 /// The values that the task needs.
@@ -230,7 +230,7 @@ impl Listener {
     }
 }
 
-/// Whether the answer to `ROLE` tells a replica. An account that may not ask cannot tell.
+/// Whether the answer to `ROLE` is that of a replica. False if the account may not ask.
 fn is_replica(role: &Value) -> bool {
     matches!(role, Value::Array(role) if !matches!(role.first(), Some(Value::BulkString(name)) if name == b"master"))
 }

@@ -5,8 +5,7 @@
 //! channel in each slot in which it waits for a lock.
 //!
 //! A connection can lead to the wrong server and stay open: to a primary that has become a replica, which takes
-//! subscriptions all the same. The server that grants tells a waiter of it when the waiter asks for a place in the
-//! queue.
+//! subscriptions all the same. The granting server reports this to a waiter that asks for a place in the queue.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};

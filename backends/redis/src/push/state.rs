@@ -9,11 +9,11 @@ use tokio::sync::watch;
 
 use crate::layout::slots::Slot;
 
-/// Which connection it is.
+/// Numbers the connections on which pushes arrive.
 #[derive(Default)]
 pub(crate) struct Opened {
     pub(crate) count: AtomicU64,
-    /// The last one from which nothing comes.
+    /// The last connection that the server did not count among its listeners.
     pub(crate) unheard: watch::Sender<u64>,
 }
 

@@ -19,7 +19,7 @@ impl Announced {
         }
     }
 
-    /// The server grants. Costs a load if no begin was told.
+    /// Notes that the server grants. If no begin was logged, it costs one load.
     pub fn announce_end(&self, server: impl Display, text: &'static str) {
         if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
             let server = server.to_string();

@@ -1,4 +1,4 @@
-//! The identity of a server and the history of its data, as the server tells them.
+//! The identity of a server and the history of its data, as the server reports them.
 
 use std::time::Duration;
 

@@ -42,7 +42,8 @@ impl Rules {
         self.failover != GuardTime::Off
     }
 
-    /// Whether the server may not grant because it may evict locks. If it does not tell its policy, the answer is `before`.
+    /// Whether the server may not grant because it may evict locks. If it does not report its policy, the answer is
+    /// `before`.
     pub(crate) fn refuses(&self, seen: &ServerDescription, before: bool) -> bool {
         seen.evicts.map_or(before, |evicts| evicts && !self.eviction_allowed)
     }
@@ -60,8 +61,8 @@ impl Rules {
     }
 
     /// Slots have just come from a server that this process knows to one that it does not know. The new server may have
-    /// forgotten locks of these slots: by a restart while they came, which its age tells, or by a promotion, which
-    /// nothing dates.
+    /// forgotten locks of these slots: by a restart while they came, which its age shows, or by a promotion, which has
+    /// no date.
     pub(crate) fn after_arrival(&self, seen: &ServerDescription, now: BootInstant) -> Suspicion {
         let failover = if seen.history.is_heir { self.after_failover(now) } else { Suspicion::default() };
         failover.or(self.restarted(seen, now))

@@ -3,13 +3,13 @@
 //! only its own slots wait. To hold all slots back would save ten lines, and each failover of one server would stop all
 //! locks for the longest ttl (ADR 0014).
 //!
-//! A server is looked at before its first grant after anything has happened to a connection or to the slots: the look asks
-//! for its identity and for the list of all slots' servers. A grant counts if nothing has happened meanwhile. The client
-//! does not tell whose connection has ended. If a request fails, only its own server is looked at again.
+//! A server is looked at before its first grant after anything has happened to a connection or to the slots: the look
+//! asks for its identity and for the list of all slots' servers. A grant counts if nothing has happened meanwhile. The
+//! client does not say which server's connection has ended. If a request fails, only its own server is looked at again.
 //!
-//! The same server with another `run_id` was restarted, and with another history it was promoted. If a slot goes away from
-//! a server that has none any more, that counts as a failover. Any other slot that changes its server was moved there with
-//! its keys, and what its old server may have lost concerns the new one too.
+//! The same server with another `run_id` was restarted, and with another history it was promoted. If a server loses its
+//! last slot, that counts as a failover. Any other slot that changes its server was moved there with its keys, and what
+//! its old server may have lost concerns the new one too.
 //!
 //! While a slot moves, its new server grants what the old one does not have (`ASK`). So that one is asked for its identity
 //! in the same request as for the lock.
@@ -54,11 +54,11 @@ struct ShardsState {
     moving: BTreeSet<(u16, usize)>,
 }
 
-/// One server that was told of, by its id.
+/// One server of the cluster, by its id.
 #[derive(Default)]
 struct ShardServer {
     id: String,
-    /// Its address, as the servers tell it.
+    /// Its address, as the servers report it.
     address: String,
     /// The last change that was about this server alone.
     failed: u64,
@@ -93,7 +93,7 @@ impl Shards {
         }
     }
 
-    /// Whether the slot's server has this address, as far as was told.
+    /// Whether the slot's server has this address, by the last answer of the cluster.
     pub(crate) fn is_at(&self, slot: u16, address: &str) -> bool {
         self.state().owner(slot).is_some_and(|owner| owner.address == address)
     }
@@ -145,7 +145,7 @@ impl Shards {
         first.into_values().collect()
     }
 
-    /// Notes what a server has told; `changes` is from before it was asked.
+    /// Notes the answers of a server; `changes` is from before the question.
     pub(crate) fn met(&self, rules: &Rules, view: View, changes: u64, now: BootInstant) {
         let View { ranges, id, seen } = view;
         let mut state = self.state();
@@ -165,7 +165,8 @@ impl Shards {
         std::iter::once(&["CLUSTER", "MYID"][..]).chain(QUESTIONS)
     }
 
-    /// Notes that server's answers. They come from the same run of the server as the answer to the lock's request.
+    /// Notes the answers of the server to which the slot moves. They come from the same run of the server as the answer
+    /// to the lock's request.
     pub(crate) fn asked_beside(&self, rules: &Rules, slot: u16, answers: &[Value], now: BootInstant) {
         let [id, about @ ..] = answers else { return };
         let Some((id, seen)) = text(id).zip(ServerDescription::read(about)) else { return };
@@ -259,7 +260,8 @@ impl ShardsState {
 }
 
 impl ShardServer {
-    /// Notes the state of its life. If slots come to it and nobody has met it before, its age tells what it may have lost.
+    /// Notes the state of its life. If slots come to it and no process has met it before, its age decides which locks
+    /// it may have lost.
     fn live(&mut self, rules: &Rules, seen: ServerDescription, now: BootInstant, gains: bool) {
         let found = match &self.life {
             None if gains => rules.after_arrival(&seen, now),

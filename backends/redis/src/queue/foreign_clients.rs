@@ -1,8 +1,8 @@
 //! Foreign clients, which poll for a literal name: when a release asks the server whether it is their turn.
 //!
-//! The server keeps the turns, for all processes; here stands only when to ask for them, so that other releases stay what
-//! they are. If a foreign client was seen lately, each release asks. A queue that has met none pauses for a moment now
-//! and then, because a foreign client that finds each lock handed on leaves no trace.
+//! The server keeps the turns, for all processes. This file only decides when to ask for them, so that other releases
+//! are unchanged. If a foreign client was seen lately, each release asks. A queue that has met none pauses for a moment
+//! now and then, because a foreign client that finds each lock handed on leaves no trace.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -15,8 +15,8 @@ pub(crate) fn slow_poll(left: Duration) -> Duration {
     GRANT_LIMIT.mul_f64(0.8 + 0.2 * fastrand::f64()).min(left.saturating_add(jitter))
 }
 
-/// The same for a lock that several may hold. Shorter, because a waiter that has gone keeps others out although there is
-/// room for them.
+/// Like [`PLACE_LEASE`], for a lock that several may hold. It is shorter, because a waiter that has gone keeps others
+/// out although they could have the lock.
 pub(crate) const SHARED_PLACE_LEASE: i64 = 3000;
 
 /// How often a waiter asks if the server cannot push.

@@ -1,5 +1,5 @@
-//! The channels on which releases are told: one connection for each store, on our own thread, that subscribes to a
-//! channel for as long as somebody here waits for its lock.
+//! Listens for releases: one connection for each store, on our own thread, subscribes to a lock's channel while a
+//! caller of this process waits for the lock.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,12 +1,12 @@
 //! `layout=redisson`: locks that Redisson's `RLock` understands, so that Java services and ours share one.
 //!
 //! A lock is a hash under its [literal](LockKey::literal) name, with one field, `<client>:<thread>`, that counts how
-//! often its holder has taken it, and with a lease. A release deletes the hash and tells it on the lock's channel. Ours
-//! are held once, by a client that is the owner of the claim and by no thread.
+//! often its holder has taken it, and with a lease. A release deletes the hash and publishes that on the lock's
+//! channel. Ours are held once, by a client that is the owner of the claim and by no thread.
 //!
-//! Our note stands beside the hash, with the same lease. There is no wait queue: all waiters that hear of a release
-//! ask, and Java's threads come in between. Redisson counts no tokens for an `RLock`: those of our holders rise, and
-//! Java's have none.
+//! Our note is in a key beside the hash, with the same lease. There is no wait queue: all waiters that hear of a
+//! release ask, and Java's threads come in between. Redisson counts no tokens for an `RLock`: those of our holders
+//! rise, and Java's have none.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -237,7 +237,7 @@ impl ToRedisArgs for Field<'_> {
     }
 }
 
-/// A release that may not be told would leave the lock until the end of its lease, each time.
+/// If the account may not publish a release, waiters would sleep until the end of the lease, each time.
 async fn check_channel(connections: &Arc<Connections>) -> Result<()> {
     let shared = connections.here().await?;
     let build = |command: &mut Cmd| {
@@ -246,14 +246,14 @@ async fn check_channel(connections: &Arc<Connections>) -> Result<()> {
     match connections.script(&shared, &SCRIPTS.may_tell, build).await? {
         Value::Int(0) => Err(Error::new(
             ErrorKind::PermissionDenied,
-            "the Redis user may not publish to redisson_lock__channel:*, where releases are told",
+            "the Redis user may not publish to redisson_lock__channel:*, where releases are published",
         )),
         // Also a server without such a question; what lacks is found when it is needed.
         _ => Ok(()),
     }
 }
 
-/// The channel on which Redisson tells releases of a lock.
+/// The channel on which Redisson publishes releases of a lock.
 pub(crate) fn channel(name: &LockKey) -> String {
     match name.as_str() {
         tagged if tagged.contains('{') => format!("redisson_lock__channel:{tagged}"),

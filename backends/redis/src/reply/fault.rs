@@ -155,7 +155,7 @@ fn meaning(code: &str, detail: &str) -> Error {
                 "this server is no sentinel; name the sentinels (usually port 26379), or begin the URL with redis://",
             )
         }
-        // In a script it has another form, and no name.
+        // Inside of a script this error has another form, without the name of the command.
         _ if detail.contains("nknown command") || detail.contains("nknown Redis command") => {
             unknown_command(named(detail, "nknown command ").unwrap_or_default())
         }
@@ -232,7 +232,7 @@ pub fn no_cluster() -> Error {
     )
 }
 
-/// The URL is for a cluster, but the server is none of one.
+/// The URL is for a cluster, but the server is not part of one.
 pub(crate) fn no_part_of_a_cluster() -> Error {
     Error::config("url", "this Redis is no part of a cluster: its URL begins with redis://")
 }
@@ -250,7 +250,7 @@ pub fn conflict() -> Error {
 pub(crate) fn cluster(error: &RedisError) -> Error {
     match error.kind() {
         ::redis::ErrorKind::ClusterConnectionNotFound => Error::outage("no server of the cluster can be reached"),
-        // As told by the servers that were asked first, with their texts, which go no further.
+        // From the servers that were asked first. Their texts are not shown.
         ::redis::ErrorKind::Io if error.code().is_none() && error.detail().is_some() => {
             let detail = error.detail().unwrap_or_default();
             if detail.contains("AuthenticationFailed") || detail.contains("NOAUTH") || detail.contains("WRONGPASS") {

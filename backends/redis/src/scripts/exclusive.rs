@@ -6,9 +6,10 @@
 //! by when it asks again). Only `l` is passed in; the other two are made of it, so that
 //! the release of an uncontended lock carries one name and runs two commands.
 //!
-//! A literal name is somebody else's choice: what belongs to such a lock stands under names of ours, and what others have
-//! put under it stays as it is. There `:x` tells of foreign clients: when their last turn began and ended, when one was seen last,
-//! of the hold that was found then since when it has been known, and when its lease ends, and how much time they are owed.
+//! A literal name is chosen by somebody else. The keys beside such a lock have names of ours, and a foreign value under
+//! the name is never changed. `:x` has notes about foreign clients: when their last turn began and ended, when one was
+//! seen last, of the hold that was found then since when it has been known, and when its lease ends, and how much time
+//! they are owed.
 
 use std::sync::LazyLock;
 

@@ -12,7 +12,7 @@ pub struct Lua {
     pub(crate) keys: Option<&'static [&'static str]>,
 }
 
-/// All that can stand beside a lock.
+/// The endings of all keys beside a lock.
 const ALL: &[&str] = &[":q", ":a", ":x", ":r", ":s", ":h", ":n", ":w", ":p"];
 
 impl Lua {

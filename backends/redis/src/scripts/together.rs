@@ -7,7 +7,8 @@ use crate::scripts::lua::Lua;
 use crate::scripts::queue::BESIDE;
 
 /// Names, with the counter after the first one; value and ttl of each. Gives the tokens, or 0 if one of the locks is
-/// neither free nor its asker's own. What is no string counts as taken: who asks for that one alone is told.
+/// neither free nor held by its asker. A value that is no string counts as taken: a request for this lock alone gets
+/// the error.
 const TAKE_ALL: &str = r"
 local count=#ARGV/2
 local function name(i) return KEYS[i==1 and 1 or i+1] end

@@ -9,7 +9,7 @@ use ::redis::{AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, RedisConne
 /// Opening takes no longer: a firewall that swallows packets would hold it for minutes.
 pub const OPEN_LIMIT: Duration = Duration::from_secs(5);
 
-/// The client's own time limits need tokio's timer, which a caller's runtime may lack; the core and we have our own.
+/// The client's own time limits need tokio's timer, which a caller's runtime may lack; the engine and we have our own.
 pub(crate) fn config() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
         .set_response_timeout(None)

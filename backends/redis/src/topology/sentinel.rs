@@ -45,7 +45,7 @@ impl Sentinels {
     /// `host[:port],…/name[/db]`.
     pub(crate) fn new(url: &dlock_contract::Address, tls: Option<Tls>, names: &Arc<Names>) -> Result<Self> {
         let (name, db) = match url.path() {
-            // Whose `?` was forgotten. The name is shown, and a password may stand there.
+            // The `?` was forgotten. The name is shown in errors, and it may contain a password.
             [name, ..] if name.contains('=') => return Err(url.wrong("options come after a `?`")),
             [name] => (name, 0),
             [name, db] => (name, db.parse().map_err(|_| url.wrong("the database is a number"))?),
@@ -180,7 +180,7 @@ impl Sentinels {
     }
 }
 
-/// The group of a sentinel, as the sentinel tells it.
+/// The group of a sentinel, as the sentinel reports it.
 struct View {
     primary: Option<Address>,
     /// Its own id.

@@ -121,7 +121,7 @@ impl Target {
             );
         }
         let path = format!("/{}", address.path().join("/"));
-        // Whose `?` was forgotten. The path is shown, and a password may stand there.
+        // The `?` was forgotten. The path is shown in errors, and it may contain a password.
         if path.contains('=') {
             return Err(address.wrong("options come after a `?`"));
         }
@@ -140,7 +140,7 @@ impl fmt::Debug for Target {
     }
 }
 
-/// The client would log nobody in, and go on as whoever needs no password.
+/// Without a password the client would not log in, and go on as the default account.
 fn check_account(address: &Address, user: Option<&str>, password: Option<&str>) -> Result<()> {
     match (user, password) {
         (Some(_), None) => Err(address.wrong("it has a user without a password")),

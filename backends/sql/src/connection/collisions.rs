@@ -1,4 +1,5 @@
-//! How often statements of a store met others at the same rows, since the store was opened. `ready()` tells it.
+//! Counts how often statements of a store met others at the same rows, since the store was opened. `ready()` reports
+//! the counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

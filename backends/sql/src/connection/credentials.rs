@@ -47,7 +47,8 @@ pub struct Credentials(Arc<Provider>);
 struct Provider(Box<dyn Fn() -> BoxFuture<'static, Option<Login>> + Send + Sync>);
 
 impl Drop for Provider {
-    /// The function is the user's, and the last connection of a store may end on our thread.
+    /// Dropping the user's function may run the user's code. The last connection of a store may end on our thread,
+    /// which must not run it.
     fn drop(&mut self) {
         drop_elsewhere(std::mem::replace(&mut self.0, Box::new(|| Box::pin(ready(None)))));
     }

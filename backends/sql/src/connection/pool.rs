@@ -19,7 +19,7 @@ use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 use crate::dialect::Dialect;
 
 /// How long a job waits for a connection.
-const QUEUED: Duration = Duration::from_secs(4);
+const QUEUE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The connections of one runtime.
 pub(crate) struct Pool<D: Dialect> {
@@ -85,7 +85,7 @@ impl<D: Dialect> Pool<D> {
         let _gone = Gone(place.clone());
         self.inner.give(queued);
         let (mut receiver, clock) = (receiver, &self.inner.context.clock);
-        let answer = match clock.timeout_at(clock.now().after(QUEUED), &mut receiver).await {
+        let answer = match clock.timeout_at(clock.now().after(QUEUE_TIMEOUT), &mut receiver).await {
             Some(answer) => answer,
             // Nothing has begun: the caller hears why, and not only that it was too late.
             None if take(&place).is_some() => return Err(self.exhausted()),
@@ -195,7 +195,8 @@ impl<D: Dialect> ConnectionTask<D> {
         }
     }
 
-    /// Ends the count of a task that cannot connect, if others can do its work. The last one tells the callers why.
+    /// Ends the count of a task that cannot connect, if others can do its work. The last one gives its error to the
+    /// callers.
     fn is_superfluous(&mut self) -> bool {
         let Some(pool) = self.pool.upgrade() else { return true };
         let mut state = pool.lock();
@@ -232,7 +233,7 @@ impl<D: Dialect> ConnectionTask<D> {
         !state.waiting.is_empty() || self.leaves(&mut state)
     }
 
-    /// In one step with a look at the jobs: whoever comes later starts a new task.
+    /// In one step with a look at the jobs: a later job starts a new task.
     fn leaves(&mut self, state: &mut PoolState<D>) -> bool {
         state.tasks -= 1;
         self.is_counted = false;

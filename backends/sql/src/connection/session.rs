@@ -19,7 +19,7 @@ use crate::words::Statement;
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How often a statement is sent again that the server undid because of others beside it.
-const AGAIN: u32 = 5;
+const RETRY_LIMIT: u32 = 5;
 
 /// The parts that all connections of a store share.
 #[derive(Debug)]
@@ -63,7 +63,8 @@ pub(crate) struct StatementSession<D: Dialect> {
     used: BootInstant,
     /// Nothing more may be asked on it.
     pub(crate) broken: bool,
-    /// A waiting room is bound to this session, and ends with it. Then no statement is sent again over a new one.
+    /// A turn in a wait queue is bound to this session, and ends with it. So no statement is sent again over a new
+    /// session.
     pub(crate) is_bound: bool,
 }
 
@@ -74,12 +75,15 @@ pub(crate) struct RetriedAnswer {
     pub(crate) again: Option<sqlx::Error>,
 }
 
-/// After so long a silence a connection is asked whether it still lives. The server may have been restarted meanwhile, and a
-/// request that fails by it would look as if its outcome were unknown.
-const FRESH: Duration = Duration::from_secs(1);
+/// After this much silence a job begins with a ping. The server may have been restarted meanwhile, and a request over
+/// the dead connection would have an unknown outcome.
+const PING_AFTER_SILENCE: Duration = Duration::from_secs(1);
+
+/// How long a ping, the end of a session, or a goodbye may take.
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How often the server is asked whether a session that it should end has ended.
-const ENDS: Duration = Duration::from_millis(5);
+const END_POLL_PAUSE: Duration = Duration::from_millis(5);
 
 impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn open(context: &Arc<StoreContext<D>>) -> Result<Self> {
@@ -119,10 +123,11 @@ impl<D: Dialect> StatementSession<D> {
         if self.broken || now.since(self.opened) >= self.context.settings.max_lifetime {
             return false;
         }
-        if now.since(self.used) < FRESH {
+        if now.since(self.used) < PING_AFTER_SILENCE {
             return true;
         }
-        let asked = self.context.clock.timeout_at(now.after(FRESH), self.context.dialect.ping(&mut self.conn)).await;
+        let asked =
+            self.context.clock.timeout_at(now.after(PING_TIMEOUT), self.context.dialect.ping(&mut self.conn)).await;
         matches!(asked, Some(Ok(())))
     }
 
@@ -131,7 +136,7 @@ impl<D: Dialect> StatementSession<D> {
         Ok(self.ask_for_change(statement, values).await?.answer)
     }
 
-    /// The same for a statement whose second run finds nothing to change.
+    /// Like [`ask`](Self::ask), for a statement whose second run finds nothing to change.
     pub(crate) async fn ask_for_change(
         &mut self,
         statement: &Statement,
@@ -141,7 +146,7 @@ impl<D: Dialect> StatementSession<D> {
         self.send(statement, values).await.map_err(|error| refused(&context.dialect, error))
     }
 
-    /// The same: `None` if it has changed nothing, as an insert of a row that is there already.
+    /// Like [`ask`](Self::ask); `None` if it has changed nothing, as an insert of a row that is there already.
     pub(crate) async fn insert(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<Option<Answer>> {
         let context = self.context.clone();
         match self.send(statement, values).await {
@@ -151,7 +156,7 @@ impl<D: Dialect> StatementSession<D> {
         }
     }
 
-    /// The same: `None` if somebody keeps the row locked.
+    /// Like [`ask`](Self::ask); `None` if another session keeps the row locked.
     pub(crate) async fn ask_unless_locked(
         &mut self,
         statement: &Statement,
@@ -164,8 +169,8 @@ impl<D: Dialect> StatementSession<D> {
         }
     }
 
-    /// The same where it is as good if another session makes the row: the server lets an insert wait for whoever keeps that row
-    /// locked, and gives up after a while.
+    /// Inserts the row unless another session is inserting it. The server lets the insert wait while another session
+    /// keeps the row locked, and refuses it after a time limit.
     pub(crate) async fn insert_if_missing(&mut self, statement: &Statement, values: &[Value<'_>]) -> Result<()> {
         let context = self.context.clone();
         match self.send(statement, values).await {
@@ -198,7 +203,7 @@ impl<D: Dialect> StatementSession<D> {
     /// Ends the sessions in the server that were left in the middle of a statement, so that nothing of them comes later.
     pub(crate) async fn end_left(&mut self) -> Result<()> {
         let context = self.context.clone();
-        let until = context.clock.now().after(FRESH);
+        let until = context.clock.now().after(PING_TIMEOUT);
         while let Some(left) = context.left_sessions.first() {
             let asked = left.clone();
             if !self
@@ -209,7 +214,7 @@ impl<D: Dialect> StatementSession<D> {
             } else if context.clock.now() >= until {
                 return Err(Error::outage("the server has not ended a session yet whose last statement had no answer"));
             } else {
-                context.clock.sleep_until(context.clock.now().after(ENDS)).await;
+                context.clock.sleep_until(context.clock.now().after(END_POLL_PAUSE)).await;
             }
         }
         Ok(())
@@ -217,7 +222,7 @@ impl<D: Dialect> StatementSession<D> {
 
     async fn run(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Answer> {
         let context = self.context.clone();
-        let mut left = AGAIN;
+        let mut left = RETRY_LIMIT;
         loop {
             // If this future is dropped in the middle of the statement, nothing is known of the connection.
             self.broken = true;
@@ -289,7 +294,8 @@ impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn close(self) {
         let Self { context, conn, broken, .. } = self;
         if !broken {
-            let _ = context.clock.timeout_at(context.clock.now().after(FRESH), context.dialect.close(conn)).await;
+            let _ =
+                context.clock.timeout_at(context.clock.now().after(PING_TIMEOUT), context.dialect.close(conn)).await;
         }
     }
 }

@@ -46,7 +46,7 @@ pub(crate) async fn acquire<D: Dialect>(session: &mut StatementSession<D>, claim
             return request.acquired(&answer, from, session);
         }
     }
-    // The row comes and goes: whoever deletes it meanwhile was here just now.
+    // The row comes and goes: another session has deleted it just now.
     Ok(Attempt::Contended(Wake::poll()))
 }
 
@@ -161,7 +161,7 @@ impl<'a> AttemptValues<'a> {
 
     fn refused(&self, row: &[Cell], asked: BootInstant) -> Result<Attempt> {
         let [left, note, is_held, run @ ..] = row else { return Err(corrupt("it has too few columns")) };
-        // A run that may be repeated is repeated once its lock is free.
+        // A run that has not ended may start again, but only when its lock is free.
         if let [is_started, is_open] = run
             && is_started.is_true()
             && !is_open.is_true()

@@ -94,7 +94,7 @@ impl<D: Dialect> Backend for LeaseRow<D> {
     }
 
     fn exchange(&self) -> Option<&dyn Exchange> {
-        self.room.is_open().then_some(self as &dyn Exchange)
+        self.wait_queue.is_supported().then_some(self as &dyn Exchange)
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {

@@ -3,11 +3,11 @@
 //! It is taken, renewed and freed by one conditional statement each, which commits by itself. So a caller that is dropped at
 //! any point leaves no open transaction behind, and the row outlives a restart of the server and of the client.
 //!
-//! An attempt never deletes a row: a free lock keeps its row and its token. Whoever deletes expired rows in order to insert
-//! new ones can delete a lock that another caller has taken between the two.
+//! An attempt never deletes a row: a free lock keeps its row and its token. An algorithm that deletes an expired row
+//! and inserts a new one can delete a lock that another caller has taken in between.
 //!
-//! From the bottom to the top: an `attempt`, an `ending` and the `renewals`; the waiting [room], in which callers that found
-//! the row taken wait; the `store` with its pools; what the contract asks for.
+//! From the bottom to the top: an `attempt`, an `ending` and the `renewals`; the wait [queue] of callers that found the
+//! row taken; the `store` with its pools; what the contract asks for.
 
 mod acquire;
 mod attempt;
@@ -15,8 +15,8 @@ mod backend;
 mod ending;
 mod exchange;
 mod inspect;
+mod queue;
 mod renewals;
-mod room;
 mod store;
 mod sweep;
 

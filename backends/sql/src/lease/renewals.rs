@@ -8,7 +8,7 @@ use dlock_contract::{Error, Hold, Result, Standing, Validity};
 
 use crate::connection::session::{GrantingServer, StatementSession, StoreContext};
 use crate::dialect::{Cell, Dialect, Value};
-use crate::lease::room::granting_server_of;
+use crate::lease::queue::granting_server_of;
 use crate::tables::numbers::micros;
 use crate::tables::statements::{BATCHES, of_size};
 use crate::words::Statement;
@@ -79,8 +79,8 @@ async fn renew_here<D: Dialect>(session: &mut StatementSession<D>, batch: &[Rene
     }
 }
 
-/// Prolongs those whose rows nobody keeps locked. Each of the others would take a second to find out, and the last ones
-/// would never have their turn.
+/// Prolongs the holds whose rows no other session keeps locked. Each locked row would take a second to find out, and
+/// the last holds would never have their turn.
 async fn renew_apart<D: Dialect>(
     session: &mut StatementSession<D>,
     batch: &[Renewal],
@@ -121,7 +121,7 @@ async fn renew_together<D: Dialect>(session: &mut StatementSession<D>, batch: &[
     if counts_holds && usize::try_from(prolonged).is_ok_and(|count| count == batch.len()) {
         return Ok(vec![standing; batch.len()]);
     }
-    // A hold that stands now also stood then, so it was prolonged.
+    // A hold that is there now was there before, so it was prolonged.
     let held = owners(session, &context.statements.renewed, batch).await?;
     let of = |renewal: &Renewal| if held.contains(&renewal.owner[..]) { standing } else { Standing::Lost };
     Ok(batch.iter().map(of).collect())

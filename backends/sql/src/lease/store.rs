@@ -14,7 +14,7 @@ use crate::connection::pool::Pool;
 use crate::connection::session::{StatementSession, StoreContext};
 use crate::connection::session_mark::LeftSessions;
 use crate::dialect::Dialect;
-use crate::lease::room::{MOST_HOLDS, WaitingRoom};
+use crate::lease::queue::{HOLDS_PER_TURN, WaitQueue};
 use crate::lease::sweep::sweep_for_ever;
 use crate::settings::Settings;
 use crate::tables::shedlock;
@@ -30,7 +30,7 @@ pub struct LeaseRow<D: Dialect> {
     pub(crate) context: Arc<StoreContext<D>>,
     pub(crate) pending_attempts: Arc<PendingAttempts>,
     pub(crate) ways: Arc<Ways>,
-    pub(crate) room: Arc<WaitingRoom<D>>,
+    pub(crate) wait_queue: Arc<WaitQueue<D>>,
     pools: PerRuntime<Arc<Pool<D>>>,
     /// On our own thread, so that no runtime of the caller's that is blocked stops them.
     pub(crate) renewals: Arc<Pool<D>>,
@@ -63,13 +63,13 @@ impl<D: Dialect> LeaseRow<D> {
         let sweep = background()?.run(sweep_for_ever(context.clone(), renewals.clone()));
         let way = if context.dialect.shedlock().is_some() { Way::Shedlock } else { Way::Lease };
         let (pending_attempts, ways, pools) = (Arc::default(), Arc::new(Ways::new(way, &place)), PerRuntime::new());
-        let room = Arc::new(WaitingRoom::new(&context, &pending_attempts));
+        let wait_queue = Arc::new(WaitQueue::new(&context, &pending_attempts));
         // Known since the tables were prepared.
-        let mut profile = profile(kind, room.is_open());
+        let mut profile = profile(kind, wait_queue.is_supported());
         if context.dialect.shedlock().is_some() {
             (profile.any_key, profile.ttl) = (false, shedlock::TTL);
         }
-        Ok(Self { profile, context, pending_attempts, ways, room, pools, renewals, _sweep: sweep })
+        Ok(Self { profile, context, pending_attempts, ways, wait_queue, pools, renewals, _sweep: sweep })
     }
 
     /// The pool of the runtime that we are in.
@@ -88,7 +88,7 @@ impl<D: Dialect> LeaseRow<D> {
         self.pool().await?.run(request).await
     }
 
-    /// The same for a request about one claim.
+    /// Like [`run`](Self::run), for a request about one claim.
     pub(crate) async fn run_for<T, R>(&self, claim: &Arc<Claim>, request: R) -> Result<T>
     where
         T: Send + 'static,
@@ -101,7 +101,7 @@ impl<D: Dialect> LeaseRow<D> {
     pub(crate) fn close_pools(&self) {
         self.pools.all().iter().chain([&self.renewals]).for_each(|pool| pool.close());
         self.pools.clear();
-        self.room.close();
+        self.wait_queue.close();
     }
 }
 
@@ -111,18 +111,18 @@ impl<D: Dialect> fmt::Debug for LeaseRow<D> {
     }
 }
 
-/// The profile of a row. Its tokens are as good as the clock after a failover to a replica that lags.
-fn profile(kind: &'static str, has_rooms: bool) -> Profile {
+/// The profile of a row. After a failover to a replica that lags, tokens rise only if its clock is not behind.
+fn profile(kind: &'static str, has_queue: bool) -> Profile {
     const TEN_YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     let ttl = TtlRange::new(Duration::from_millis(10), TEN_YEARS).in_steps_of(Duration::from_millis(1));
     Profile::new(kind, ttl).with(|row| {
         row.fencing = Fencing::MonotonicUnlessFailover;
-        row.wake = match has_rooms {
+        row.wake = match has_queue {
             true => WakeStyle::Grant,
             false => WakeStyle::Poll { from: Duration::from_millis(5), to: Duration::from_millis(100) },
         };
         // In ShedLock's table nothing says who waits.
-        row.holds_in_a_row = has_rooms.then_some(MOST_HOLDS);
+        row.holds_in_a_row = has_queue.then_some(HOLDS_PER_TURN);
         row.takeover_delay = Duration::from_millis(50);
         row.durability = Durability::Node;
     })

@@ -17,13 +17,13 @@ use crate::tables::statements::{PAGE, of_size};
 use crate::tables::sweeps::{go_on, until_next};
 
 /// The pause between two pages.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// No lease has ended on this day.
 const FIRST_DAY: i64 = -1;
 
 /// Keys with runs stay as long as this: a schedule may have a period of a year.
-const RUNS: Duration = Duration::from_secs(400 * 24 * 3600);
+const RUN_RECORD_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 
 /// Sweeps now and then, for as long as the store lives.
 pub(crate) async fn sweep_for_ever<D: Dialect>(context: Arc<StoreContext<D>>, pool: Arc<Pool<D>>) {
@@ -52,7 +52,7 @@ async fn sweep<D: Dialect>(context: &Arc<StoreContext<D>>, pool: &Arc<Pool<D>>) 
             }
         }
         after = page.last;
-        context.clock.sleep_until(context.clock.now().after(PAUSE)).await;
+        context.clock.sleep_until(context.clock.now().after(PAGE_PAUSE)).await;
     }
     Ok(())
 }
@@ -110,5 +110,5 @@ async fn delete<D: Dialect>(pool: &Arc<Pool<D>>, names: &[String]) -> Result<boo
 }
 
 fn limits<D>(context: &StoreContext<D>) -> [Value<'static>; 2] {
-    [Value::Int(micros(context.settings.sweep_after)), Value::Int(micros(RUNS))]
+    [Value::Int(micros(context.settings.sweep_after)), Value::Int(micros(RUN_RECORD_LIFETIME))]
 }

@@ -18,7 +18,7 @@ pub(super) struct NamedContext<D> {
     pub(super) clock: Clock,
     pub(super) settings: Settings,
     pub(super) statements: NamedStatements,
-    /// Those about what holds for a whole namespace.
+    /// Statements about a whole namespace.
     pub(super) common: crate::tables::statements::LeaseStatements,
     pub(super) collisions: Collisions,
     pub(super) left_sessions: LeftSessions,

@@ -33,9 +33,10 @@ pub trait NamedDialect: Dialect {
     /// Lets the server end the session after so much silence, in whole seconds, and no earlier.
     fn end_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
 
-    /// Asks for a lock, and waits for it that long, in one request: whoever asks again goes to the end of the line. In
-    /// [`Mode::Read`] together with other readers; it is asked for only if [`NamedWords::read_write`] has words for it. After a
-    /// wait the server ends the session when it is silent, until [`end_after`](Self::end_after) says how long it may be.
+    /// Asks for a lock, and waits for it that long, in one request: a second request would begin at the end of the
+    /// queue. [`Mode::Read`] shares the lock with other readers; it is used only if [`NamedWords::read_write`] has
+    /// words for it. After a wait the server ends the session when it is silent, until [`end_after`](Self::end_after)
+    /// sets how long it may be silent.
     fn lock<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
@@ -90,7 +91,7 @@ pub trait NamedDialect: Dialect {
 pub struct SessionId {
     /// Its number. A server may give it to a later session again.
     pub number: i64,
-    /// When it began, in the server's time, where the server tells that of other sessions; else zero.
+    /// The start of the session in the server's time, where the server reports it for other sessions; else zero.
     pub began: i64,
 }
 
@@ -99,7 +100,7 @@ pub struct SessionId {
 pub struct NamedWait {
     /// Zero: not at all.
     pub time: Duration,
-    /// After so long a silence behind the wait the server ends the session.
+    /// The limit on silence after the wait: then the server ends the session.
     pub silence: Duration,
 }
 
@@ -113,7 +114,7 @@ impl NamedWait {
 pub struct NamedAsk<'a> {
     /// The lock.
     pub lock: &'a LockName,
-    /// It is freed first: whoever waits for it gets it.
+    /// The lock is freed first: a waiter of the server gets it.
     pub again: bool,
     /// Draws the token.
     pub stamp: &'a Statement,

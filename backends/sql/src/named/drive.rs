@@ -18,14 +18,14 @@ use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::Dialect;
 
 /// How long a goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The longest time for which a session without a lock is kept.
-const IDLE: Duration = Duration::from_secs(60);
-/// A session that has no locks but those that it should free is ended if it does not answer for so long, which frees them. The
-/// engine waits as long for a release.
-const RELEASE: Duration = Duration::from_secs(2);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+/// If a session that has only locks to free does not answer for this long, it is ended, which frees them. The engine
+/// waits as long for a release.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a silent session is looked at.
-const LOOK: Duration = Duration::from_millis(250);
+const RECHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Runs the requests of a session, one after another, until it ends or nobody needs it.
 pub(super) async fn drive<D: NamedDialect>(
@@ -35,7 +35,7 @@ pub(super) async fn drive<D: NamedDialect>(
     jobs: Arc<Jobs<SessionJob<D>>>,
 ) {
     let end = End { shared: shared.clone(), jobs: jobs.clone() };
-    let (mut ended, idle) = (shared.ended.subscribe(), IDLE.min(shared.ttl / 2));
+    let (mut ended, idle) = (shared.ended.subscribe(), IDLE_TIMEOUT.min(shared.ttl / 2));
     let is_clean = tokio::select! {
         biased;
         () = async {
@@ -71,11 +71,11 @@ pub(super) async fn drive<D: NamedDialect>(
     };
     drop(end);
     if is_clean {
-        let _ = context.clock.timeout_at(context.clock.now().after(GOODBYE), context.dialect.close(conn)).await;
+        let _ = context.clock.timeout_at(context.clock.now().after(CLOSE_TIMEOUT), context.dialect.close(conn)).await;
     }
 }
 
-/// The answer to a request. `None`: the server was silent to the end, or for too long for a release.
+/// The answer to a request. `None`: the server did not answer in time. A release has less time.
 async fn answered<T, D: NamedDialect>(
     context: &NamedContext<D>,
     shared: &Arc<SessionStatus>,
@@ -83,21 +83,21 @@ async fn answered<T, D: NamedDialect>(
     request: impl Future<Output = T>,
 ) -> Option<T> {
     let (clock, mut request) = (&context.clock, pin!(request));
-    let mut look = asked.after(RELEASE).min(until);
+    let mut look = asked.after(RELEASE_TIMEOUT).min(until);
     loop {
         if let Some(done) = clock.timeout_at(look, request.as_mut()).await {
             return Some(done);
         }
-        if look >= until || shared.only_releases_for(RELEASE) {
+        if look >= until || shared.only_releases_for(RELEASE_TIMEOUT) {
             shared.note_silence();
             context.left_sessions.add(shared);
             return None;
         }
-        look = clock.now().after(LOOK).min(until);
+        look = clock.now().after(RECHECK_INTERVAL).min(until);
     }
 }
 
-/// Says that the session has ended, also if its task fails.
+/// Reports the end of the session when it is dropped, also if the session's task fails.
 struct End<D: NamedDialect> {
     shared: Arc<SessionStatus>,
     jobs: Arc<Jobs<SessionJob<D>>>,

@@ -18,7 +18,7 @@ type Granted = Option<(Result<u64>, BootInstant)>;
 
 /// How long a waiter that was granted the lock may take to say that it is there. The server may grant it to one whose host is
 /// silent, and would keep it for each of them as long as the ttl.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE_AFTER_WAIT: Duration = Duration::from_secs(2);
 
 type Answered = std::result::Result<Granted, Failure>;
 
@@ -55,7 +55,7 @@ pub(super) async fn ask<D: NamedDialect>(
             Err(error) => freed(context, conn, (lock, mode), error).await,
         };
     }
-    let silence = SILENCE.min(claim.ttl);
+    let silence = SILENCE_AFTER_WAIT.min(claim.ttl);
     let asked_for = NamedWait { time: wait, silence };
     let answer = context.dialect.lock(conn, session, (&lock.name, mode), asked_for).await;
     let mut since = asked;
@@ -215,7 +215,7 @@ async fn kept_or_drawn<D: NamedDialect>(
     told_or_drawn(context, conn, Mode::Exclusive, token, values).await
 }
 
-/// The same without a wait, in one statement.
+/// Asks without a wait, in one statement.
 async fn ask_at_once<D: NamedDialect>(
     context: &NamedContext<D>,
     conn: &mut D::Conn,
@@ -242,7 +242,7 @@ async fn ask_at_once<D: NamedDialect>(
     }
 }
 
-/// A token that was told with the grant, or else another one.
+/// The token that came with the grant, or a new one.
 async fn told_or_drawn<D: NamedDialect>(
     context: &NamedContext<D>,
     conn: &mut D::Conn,

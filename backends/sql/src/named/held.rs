@@ -16,9 +16,9 @@ use super::shared_session::{LockPlace, SharedSession};
 use crate::connection::pending_attempts::PendingAttempts;
 
 /// How long a broken hold waits until its holder has heard of it. The holds that are looked at next wait too.
-const HEARD: Duration = Duration::from_millis(50);
+const RECORD_READ_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long the server may take to free a broken hold. After that the session ends.
-const FREED: Duration = Duration::from_millis(500);
+const FREE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// One hold. Dropping it frees the lock.
 pub(super) struct Held<D: NamedDialect> {
@@ -73,7 +73,7 @@ pub(super) struct NamedGrant {
 }
 
 impl<D: NamedDialect> dlock_contract::Session for Held<D> {
-    /// Only the end of the session and an operator's break are told, and both are certain.
+    /// Reports only the end of the session and an operator's break. Both are certain.
     fn ended(&self) -> Option<BoxFuture<'static, ()>> {
         let (mut ending, mut ended) = (self.ending.subscribe(), self.session.ended());
         Some(Box::pin(async move {
@@ -141,7 +141,7 @@ impl<D: NamedDialect> Held<D> {
             return Ok(None);
         }
         let heard = self.session.confirm().await?;
-        // An end that was found meanwhile stands.
+        // If the end was found meanwhile, it counts.
         Ok(heard.filter(|_| self.is_held()))
     }
 
@@ -210,8 +210,8 @@ impl<D: NamedDialect> Held<D> {
         Some((place, answer))
     }
 
-    /// Gives the lock up, because an operator broke the hold. The holder is told first, and then the server: until both have
-    /// heard of it, nobody else comes in.
+    /// Gives the lock up, because an operator broke the hold. The holder hears of it first, and then the server. Until
+    /// both have, no other caller gets the lock.
     pub(super) async fn break_off(&self, record: BreakRecord, clock: &Clock) {
         self.ending.send_if_modified(|ending| {
             let lives = matches!(ending, Ending::Lives);
@@ -220,7 +220,7 @@ impl<D: NamedDialect> Held<D> {
             }
             lives
         });
-        let _ = clock.timeout_at(clock.now().after(HEARD), self.told.notified()).await;
+        let _ = clock.timeout_at(clock.now().after(RECORD_READ_TIMEOUT), self.told.notified()).await;
         // The holder's task has the answer now, and comes first.
         tokio::task::yield_now().await;
         let Some((place, answer)) = self.begin_release() else { return };
@@ -230,7 +230,7 @@ impl<D: NamedDialect> Held<D> {
             return;
         }
         let freed = self.session.unlock(&self.lock, self.mode, place, |_| ());
-        if clock.timeout_at(clock.now().after(FREED), freed).await.is_none() {
+        if clock.timeout_at(clock.now().after(FREE_TIMEOUT), freed).await.is_none() {
             self.session.end();
         }
     }

@@ -24,9 +24,9 @@ use crate::listing::{page_of, range_of};
 use crate::words::Statement;
 
 /// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.
-const ANSWER: Duration = Duration::from_secs(2);
+const BREAK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is asked whether the lock was given up.
-const AGAIN: Duration = Duration::from_millis(50);
+const BREAK_POLL_PAUSE: Duration = Duration::from_millis(50);
 
 impl<D: NamedDialect> Inspect for NamedLock<D> {
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
@@ -59,7 +59,7 @@ impl<D: NamedDialect> NamedShared<D> {
                 holder.token = token.int().and_then(|token| u64::try_from(token).ok());
             }))
         });
-        // Waiters stand in the server, which does not count them.
+        // Waiters are in the server's queue, and the server does not count them.
         Ok(LockState::new(holders.collect::<Result<_>>()?, None))
     }
 
@@ -91,9 +91,9 @@ impl<D: NamedDialect> NamedShared<D> {
         request.push(OwnedValue::Text(record.as_str().to_owned()));
         let requested = self.about_holders(|of| &of.request, request).await?.changed > 0;
         let (mut stands, clock) = (requested, &self.context.clock);
-        let end = clock.now().after(ANSWER);
+        let end = clock.now().after(BREAK_TIMEOUT);
         while stands && clock.now() < end {
-            clock.sleep_until(clock.now().after(AGAIN)).await;
+            clock.sleep_until(clock.now().after(BREAK_POLL_PAUSE)).await;
             stands = !self.about_holders(|of| &of.stands, hold()).await?.rows.is_empty();
         }
         if stands {
@@ -102,7 +102,7 @@ impl<D: NamedDialect> NamedShared<D> {
         }
         match stands {
             true => Err(Error::outage(format!(
-                "the holder did not give the lock up within {ANSWER:?}, and keeps it: its process is stopped, or cannot \
+                "the holder did not give the lock up within {BREAK_TIMEOUT:?}, and keeps it: its process is stopped, or cannot \
                  reach the store; end that process, or wait until the server frees the lock after the holder's ttl"
             ))),
             false => Ok(requested),

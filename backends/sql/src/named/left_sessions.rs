@@ -35,7 +35,7 @@ impl LeftSessions {
         session.ended.send_replace(true);
     }
 
-    /// Those that are not known to have ended in the server.
+    /// Sessions that are not known to have ended in the server.
     pub(super) fn left(&self) -> Vec<Arc<SessionStatus>> {
         self.all().clone()
     }

@@ -1,8 +1,8 @@
 //! Named locks: the server knows them by a name or a number, and each belongs to a session.
 //!
-//! A lock ends with its session, at once, and with a restart of the server. The server is told to end a session that is silent
-//! for the ttl, so a host that vanished does not hold for ever. Waiting is one request: the server grants in its own order,
-//! and the grant is the answer.
+//! A lock ends with its session, at once, and with a restart of the server. dlock sets the server's limit so that it
+//! ends a session that is silent for the ttl. So a host that vanished does not hold for ever. Waiting is one request:
+//! the server grants in its own order, and the grant is the answer.
 //!
 //! Locks that are free when they are asked for share a few [sessions]; each waiter has one of its own. All sessions live
 //! on our own thread, driven by tasks, so a caller that is not polled stops nobody. A [monitor] sees within 300 ms and a round

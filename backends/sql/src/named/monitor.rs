@@ -1,8 +1,8 @@
 //! Asks the server which sessions still hold their locks.
 //!
-//! The server frees a lock when its session ends, and the client library tells of a broken socket only when the socket
-//! is used. So one connection of its own asks for all holds of the process. It also finds the holds that an operator asks to
-//! break.
+//! The server frees a lock when its session ends, and the client library reports a broken socket only when the socket
+//! is used. So one connection of its own asks for all holds of the process. It also finds the holds that an operator
+//! asks to break.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -21,19 +21,19 @@ use crate::session_hold::watched_holds::WatchedHolds;
 use crate::tables::statements::of_size;
 
 /// How old a hold's last look may be.
-const EVERY: Duration = Duration::from_millis(250);
+const MONITOR_INTERVAL: Duration = Duration::from_millis(250);
 /// A hold that is younger is not asked about: most end before, and cost nothing.
-const YOUNG: Duration = Duration::from_millis(100);
-/// Within this time after the end of its session a holder is told, but for the time of a round trip.
-pub(super) const TOLD: Duration = Duration::from_millis(300);
+const MIN_HOLD_AGE: Duration = Duration::from_millis(100);
+/// The longest time from the end of a session until its holders hear of it, without the round trip.
+pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(300);
 /// How long one look may take, connecting included.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the server is asked whether a session that it should end has ended.
-const ENDS: Duration = Duration::from_millis(5);
+const END_POLL_PAUSE: Duration = Duration::from_millis(5);
 /// How many sessions are asked themselves in one look, where the monitor cannot vouch for them.
-const ASKED: usize = 256;
+const MAX_SESSIONS_ASKED: usize = 256;
 
-/// Knows which session holds for whom, and watches them.
+/// Knows the owner of each hold and its session, and watches the sessions.
 pub(super) struct SessionMonitor<D: NamedDialect> {
     context: Arc<NamedContext<D>>,
     holds: WatchedHolds<Held<D>>,
@@ -99,7 +99,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         }
     }
 
-    /// From now on the hold is watched, and its owner is told of it when it asks again.
+    /// Watches the hold from now on. If its owner asks again, it gets this hold.
     pub(super) fn add(&self, held: &Arc<Held<D>>) {
         self.holds.add(held.owner, held);
     }
@@ -116,7 +116,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
-            match self.holds.next_look(|held| held.is_held().then(|| held.looked().after(EVERY))) {
+            match self.holds.next_look(|held| held.is_held().then(|| held.looked().after(MONITOR_INTERVAL))) {
                 Some(at) => {
                     self.context.clock.sleep_until(at).await;
                     self.look_around().await;
@@ -150,16 +150,16 @@ impl<D: NamedDialect> SessionMonitor<D> {
         }
         let breaking =
             join_all(broken.into_iter().map(|(held, record)| async move { held.break_off(record, clock).await }));
-        let _ = clock.timeout_at(clock.now().after(LOOK), breaking).await;
-        // Those that were heard of last a long time ago come first.
+        let _ = clock.timeout_at(clock.now().after(LOOK_TIMEOUT), breaking).await;
+        // Sessions that were silent for the longest time come first.
         unknown.sort_by_key(|held| held.session().heard());
-        unknown.truncate(ASKED);
-        join_all(unknown.iter().map(|held| clock.timeout_at(clock.now().after(LOOK), held.confirm()))).await;
+        unknown.truncate(MAX_SESSIONS_ASKED);
+        join_all(unknown.iter().map(|held| clock.timeout_at(clock.now().after(LOOK_TIMEOUT), held.confirm()))).await;
     }
 
     /// The holds that are to be looked at now; each is noted as looked at.
     fn due(&self, now: BootInstant) -> Vec<(Weak<Held<D>>, Watched)> {
-        let old = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_held());
+        let old = self.holds.find(|held| held.since.after(MIN_HOLD_AGE) <= now && held.is_held());
         old.iter()
             .map(|held| {
                 held.set_looked(now);
@@ -186,7 +186,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
             *connection = Some(SessionMonitorConnection { conn, opened });
             activity.filter(|_| holds == [true] && opened <= session.heard())
         };
-        let activity = clock.timeout_at(asked.after(LOOK), asking).await.flatten()?;
+        let activity = clock.timeout_at(asked.after(LOOK_TIMEOUT), asking).await.flatten()?;
         Some(session.heard_by_others(activity, asked))
     }
 
@@ -197,7 +197,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         self.ending(Some(held)).await
     }
 
-    /// Ends the sessions in the server that have ended on our side alone, so that nothing of them comes later.
+    /// Ends the sessions in the server that have ended on our side alone, so that none of their requests arrives later.
     pub(super) async fn end_left(&self) -> Result<()> {
         if self.context.left_sessions.left().is_empty() {
             return Ok(());
@@ -205,12 +205,12 @@ impl<D: NamedDialect> SessionMonitor<D> {
         self.ending(None).await.map(drop)
     }
 
-    /// The same whenever there is one, for as long as the store lives.
+    /// Ends each such session as soon as there is one, for as long as the store lives.
     pub(super) async fn end_each_left(self: Arc<Self>) {
         loop {
             self.context.left_sessions.wait().await;
             while self.end_left().await.is_err() {
-                self.context.clock.sleep_until(self.context.clock.now().after(LOOK)).await;
+                self.context.clock.sleep_until(self.context.clock.now().after(LOOK_TIMEOUT)).await;
             }
         }
     }
@@ -233,8 +233,8 @@ impl<D: NamedDialect> SessionMonitor<D> {
             Ok(ended)
         };
         let clock = &self.context.clock;
-        let late = || Error::outage(format!("the server did not end a silent session within {LOOK:?}"));
-        clock.timeout_at(clock.now().after(LOOK), ending).await.ok_or_else(late)?
+        let late = || Error::outage(format!("the server did not end a silent session within {LOOK_TIMEOUT:?}"));
+        clock.timeout_at(clock.now().after(LOOK_TIMEOUT), ending).await.ok_or_else(late)?
     }
 
     /// The row names the hold, so a later session of the same number is not ended.
@@ -248,7 +248,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
                 if !std::mem::replace(&mut is_told, true) {
                     self.context.dialect.end_session(conn, held.session().id().number).await?;
                 }
-                self.context.clock.sleep_until(self.context.clock.now().after(ENDS)).await;
+                self.context.clock.sleep_until(self.context.clock.now().after(END_POLL_PAUSE)).await;
             }
         }
         Ok(is_told)
@@ -270,7 +270,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
             if left.is_empty() {
                 return Ok(were_left);
             }
-            context.clock.sleep_until(context.clock.now().after(ENDS)).await;
+            context.clock.sleep_until(context.clock.now().after(END_POLL_PAUSE)).await;
         }
     }
 
@@ -284,7 +284,8 @@ impl<D: NamedDialect> SessionMonitor<D> {
             Ok::<_, Error>((opened, standings))
         };
         let clock = &self.context.clock;
-        let Some(Ok((opened, Standings { held, broken }))) = clock.timeout_at(clock.now().after(LOOK), asking).await
+        let Some(Ok((opened, Standings { held, broken }))) =
+            clock.timeout_at(clock.now().after(LOOK_TIMEOUT), asking).await
         else {
             return vec![HoldStatus::Unknown; watched.len()];
         };
@@ -362,7 +363,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
             }
         };
         let clock = &self.context.clock;
-        let _ = clock.timeout_at(clock.now().after(LOOK), closing).await;
+        let _ = clock.timeout_at(clock.now().after(LOOK_TIMEOUT), closing).await;
     }
 }
 

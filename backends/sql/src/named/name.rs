@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 /// A lock as the server knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LockName {
-    /// The text that an operator pastes into the server's functions. It also stands in the table.
+    /// The text that an operator pastes into the server's functions. The table has it too.
     pub id: String,
-    /// A number, by which the locks of a session are told apart.
+    /// A number that differs between the locks of a session.
     pub number: i64,
 }
 

@@ -1,9 +1,9 @@
 //! The statements of read and write locks, for a server with locks that several sessions hold together.
 //!
-//! The token of a key stands in its row of [`NAMED`](super::NAMED), whatever the lock's mode, so that it rises over all of
-//! them. Such a row whose session is zero is of no exclusive hold. Readers and the writer have a row each in
-//! [`READ_WRITE`]: one for each key and session, since a lock is never asked for twice on one session. A release leaves the
-//! row, and a row counts only while its session holds the lock in the row's mode.
+//! The token of a key is in its row of [`NAMED`](super::NAMED), whatever the lock's mode, so that it rises over all
+//! modes. If the session in this row is zero, the last grant was not exclusive. Readers and the writer have a row each
+//! in [`READ_WRITE`]: one for each key and session, since a lock is never asked for twice on one session. A release
+//! leaves the row, and a row counts only while its session holds the lock in the row's mode.
 
 use dlock_contract::Mode;
 
@@ -42,14 +42,14 @@ const IS_HELD_TOO: &str = "\
     (CASE WHEN session <> 0 THEN {is_held_alone} ELSE \
         EXISTS (SELECT FROM {read_write} WHERE k = {t}named.k AND {is_held_together}) END)";
 
-/// Whether the lock is held by an exclusive hold. The last grant tells the family, and only if that is another one the holders
-/// are looked at.
+/// Whether an exclusive hold has the lock. The key's row has the family of the last grant. The statement looks at the
+/// holders only if that family is the exclusive one.
 ///
 /// Values: name.
 const EXCLUSIVE: &str = "\
     SELECT k FROM {named} WHERE k = $1 AND CASE WHEN session <> 0 THEN {is_held_alone} ELSE false END";
 
-/// The same for readers and writers.
+/// Like [`EXCLUSIVE`], for readers and writers.
 const READ_OR_WRITTEN: &str = "\
     SELECT k FROM {read_write} WHERE k = $1 AND \
         CASE WHEN (SELECT session FROM {named} WHERE k = $1) = 0 THEN {is_held_together} ELSE false END LIMIT 1";

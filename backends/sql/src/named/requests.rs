@@ -19,7 +19,7 @@ use crate::dialect::{Answer, Refusal, Value};
 use crate::words::Statement;
 
 /// How often a statement is sent again that the server undid because of others beside it.
-const AGAIN: u32 = 5;
+const RETRY_LIMIT: u32 = 5;
 
 impl<D: NamedDialect> SharedSession<D> {
     /// Asks the server for something, and waits for the answer. A caller who goes away before the request has begun withdraws
@@ -45,9 +45,10 @@ impl<D: NamedDialect> SharedSession<D> {
         receiver.await.unwrap_or_else(|_| Err(self.shared.failure()))
     }
 
-    /// Asks for a lock, without waiting or for so long, by a request that says how the session goes on. A caller who goes away
-    /// ends a wait by the end of the session, which has no other lock then; what was granted nevertheless is dropped. `kept`
-    /// lives until all is done. The request is sent at once, so a waiter stands in line before anybody polls this.
+    /// Asks for a lock, without waiting or for at most this long, by a request that says how the session goes on. If
+    /// the caller goes away during a wait, the session ends, which has no other lock then. If the caller goes away
+    /// otherwise, a grant is dropped. `kept` lives until all is done. The request is sent at once, so a waiter is in
+    /// the server's queue before anybody polls this.
     pub(super) fn lock<T, R, K>(
         &self,
         wait: Duration,
@@ -88,8 +89,9 @@ impl<D: NamedDialect> SharedSession<D> {
         async move { receiver.await.unwrap_or_else(|_| Err(shared.failure())) }
     }
 
-    /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then, and `told` hears
-    /// of the server's answer, if there is one. The session ends if the server does not say that the lock is free.
+    /// Asks the server to free a lock. It is done whether anybody waits for it or not; `kept` lives until then, and
+    /// `told` gets the server's answer, if there is one. The session ends if the server does not say that the lock is
+    /// free.
     pub(super) fn unlock<K, T>(
         &self,
         lock: &LockName,
@@ -253,7 +255,7 @@ pub(super) async fn run<D: NamedDialect>(
     statement: &Statement,
     values: &[Value<'_>],
 ) -> sqlx::Result<Answer> {
-    let mut left = AGAIN;
+    let mut left = RETRY_LIMIT;
     loop {
         let answer = context.dialect.run(conn, statement, values).await;
         let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));

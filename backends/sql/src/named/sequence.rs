@@ -1,9 +1,9 @@
 //! The statements of a server whose sequence draws the tokens.
 //!
-//! The rows are in tables that the server empties when it crashes, so a grant waits for no disk. All locks end in a crash too.
-//! A token of the sequence may be given before the server has noted it on the disk: it notes some values ahead, and whoever
-//! draws one of them does not wait for that. So a crash may take values back. A failover, an older backup and a sequence
-//! that was made anew take back more.
+//! The rows are in tables that the server empties when it crashes, so a grant waits for no disk. All locks end in a
+//! crash too. A token of the sequence may be given before the server has noted it on the disk: it notes some values
+//! ahead, and a session that draws one of them does not wait for that. So a crash may take values back. A failover, an
+//! older backup and a sequence that was made anew take back more.
 //!
 //! Therefore a row of the same table marks the sequence that the tokens come from. Each session looks for the mark before it
 //! draws. If there is none, the sequence is first [raised](RAISE) above all values that were given.
@@ -15,17 +15,16 @@
 use super::words::SequenceWords;
 use crate::words::Statement;
 
-/// So many values at most are given and not on the disk, when the server crashes: 32 for each session that was about to
-/// write, and a server has no more than 2^18 sessions.
+/// The most values that were given but are not on the disk when the server crashes: 32 for each session that was about
+/// to write, and a server has fewer than 2^18 sessions.
 const LOST: &str = "16777216";
 
 /// How far above the clock it is raised, in microseconds. Others draw fewer values while one session raises it.
 const AHEAD: &str = "1048576";
 
-/// Asks for the lock, draws a token under it, and leaves the note and the hold id, in one statement. A token that is behind
-/// the clock is not told. A row that was changed
-/// since the statement began is read anew. The record of another hold stays for its holder; an earlier break of this very
-/// hold is over.
+/// Asks for the lock, draws a token under it, and leaves the note and the hold id, in one statement. A token that is
+/// behind the clock is not returned. A row that was changed since the statement began is read anew. The record of
+/// another hold stays for its holder; an earlier break of this very hold is over.
 ///
 /// Values: name, lock, session, note, hold id, whole key, number of the lock.
 const TAKE: &str = "\
@@ -60,8 +59,8 @@ pub(super) struct Sequence {
     pub(super) take: Statement,
     /// Draws the token of a lock that was granted before.
     pub(super) stamp: Statement,
-    /// Frees the lock, and takes it for the next caller if nobody else waits; null in the place of the first answer if it
-    /// was not held.
+    /// Frees the lock, and takes it for the next caller if nobody else waits. The first answer is null if the lock was
+    /// not held.
     pub(super) exchange: Statement,
     pub(super) raise: Statement,
 }
@@ -82,7 +81,7 @@ impl Sequence {
     }
 }
 
-/// Puts the sequence's words in.
+/// Fills in the words of the sequence.
 pub(super) fn with_words(text: &str, words: &SequenceWords) -> String {
     text.replace("{who}", words.who)
         .replace("{next_token}", "nextval('{sequence}')")

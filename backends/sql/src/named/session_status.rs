@@ -35,7 +35,7 @@ pub(super) struct SessionStatus {
     pub(super) was_left: AtomicBool,
     pub(super) ended: watch::Sender<bool>,
     pub(super) heard: watch::Sender<Heard>,
-    /// The same, also by what the server says of it to others.
+    /// The last answer, or the last activity that the server has reported to another session.
     pub(super) last_heard: Mutex<LastHeard>,
 }
 
@@ -115,7 +115,7 @@ impl SessionStatus {
         Failure { by_server: self.ended_by_server.load(Ordering::Acquire), ..failure }
     }
 
-    /// Whether each of its locks has been waiting for its release for so long.
+    /// Whether each of its locks has been waiting for its release for this long.
     pub(super) fn only_releases_for(&self, time: Duration) -> bool {
         let now = self.clock.now();
         let state = self.state();

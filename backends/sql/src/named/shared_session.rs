@@ -30,7 +30,7 @@ impl<D: NamedDialect> SharedSession<D> {
         let timeout = context.settings.connect_timeout;
         let from = context.clock.now();
         let opened = context.clone();
-        // On our thread, whoever asks: a connection lives no longer than the runtime in which it was opened.
+        // On our thread, because a connection lives no longer than the runtime in which it was opened.
         let opening = background()?.run(async move {
             let opening = async {
                 let (mut conn, id) = opened.dialect.connect_named().await?;
@@ -64,7 +64,8 @@ impl<D: NamedDialect> SharedSession<D> {
         self.shared.heard.borrow().at
     }
 
-    /// Notes what the server says of it to others, who asked at this time, and tells when it was last not silent.
+    /// Notes the activity that the server reports to another session, which asked at this time. Returns the end of the
+    /// last activity.
     pub(super) fn heard_by_others(&self, activity: SessionActivity, asked: BootInstant) -> BootInstant {
         let mut last = self.shared.last_heard.lock().unwrap_or_else(PoisonError::into_inner);
         last.note(self.heard());
@@ -80,7 +81,7 @@ impl<D: NamedDialect> SharedSession<D> {
         self.shared.ended.subscribe()
     }
 
-    /// Its locks are surely not held any more, or must not be. The socket closes.
+    /// Ends the session: its locks are lost, or must be. The socket closes.
     pub(super) fn end(&self) {
         self.shared.ended.send_replace(true);
     }
@@ -96,12 +97,13 @@ impl<D: NamedDialect> SharedSession<D> {
         self.shared.was_silent.load(Ordering::Acquire)
     }
 
-    /// Whether the server had it after its end on our side, and so its locks, until another session ended it there.
+    /// Whether the server still had the session, and so its locks, after its end on our side, until another session
+    /// ended it there.
     pub(super) fn was_left(&self) -> bool {
         self.shared.was_left.load(Ordering::Acquire)
     }
 
-    /// So many requests are under way.
+    /// The number of requests that are under way.
     pub(super) fn queued(&self) -> usize {
         self.shared.queued.load(Ordering::Relaxed)
     }

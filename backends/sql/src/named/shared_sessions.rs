@@ -10,13 +10,13 @@ use super::dialect::NamedDialect;
 use super::name::LockName;
 use super::shared_session::{LockPlace, SharedSession};
 
-/// So many sessions are asked at once before requests queue behind one another. With more, callers would have to wait for the
-/// server's disk less often, and the server would have more connections.
-const AT_ONCE: usize = 8;
+/// The most sessions that are asked at once; further requests queue. With more, callers would wait less often for the
+/// server's disk, but the server would have more connections.
+const MAX_ASKED_AT_ONCE: usize = 8;
 /// How many sessions without a lock are kept.
-const EMPTY: usize = 16;
+const MAX_EMPTY_SESSIONS: usize = 16;
 /// After how long a silence the server ends a session that was opened to look at something.
-const LOOKING: Duration = Duration::from_secs(60);
+const LOOK_SESSION_SILENCE: Duration = Duration::from_secs(60);
 
 /// The sessions of a store.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl<D: NamedDialect> SharedSessions<D> {
         found.sort_by_key(|session| (session.queued(), usize::MAX - session.locks()));
         let first = found.first()?;
         let shared = of_class().filter(|session| session.is_open()).count();
-        if first.queued() > 0 && (alone || shared < AT_ONCE) {
+        if first.queued() > 0 && (alone || shared < MAX_ASKED_AT_ONCE) {
             return None;
         }
         found.iter().find_map(|session| session.place(lock, alone))
@@ -93,7 +93,7 @@ impl<D: NamedDialect> SharedSessions<D> {
 
     /// A new session to look at something.
     pub(super) async fn looking(&self) -> Result<Arc<SharedSession<D>>> {
-        let session = SharedSession::open(&self.context, LOOKING).await?;
+        let session = SharedSession::open(&self.context, LOOK_SESSION_SILENCE).await?;
         self.keep(session.clone());
         Ok(session)
     }
@@ -101,10 +101,10 @@ impl<D: NamedDialect> SharedSessions<D> {
     fn keep(&self, session: Arc<SharedSession<D>>) {
         let mut all = self.all();
         let mut empty = 0;
-        // Those of holds live on with the holds; an empty one that is not kept says goodbye.
+        // Sessions with holds live on with their holds. An empty session that is not kept is closed.
         all.retain(|session| {
             empty += usize::from(session.locks() == 0);
-            session.is_usable() && (session.locks() > 0 || empty < EMPTY)
+            session.is_usable() && (session.locks() > 0 || empty < MAX_EMPTY_SESSIONS)
         });
         all.push(session);
     }

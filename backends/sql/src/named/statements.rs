@@ -61,9 +61,10 @@ const RECORD: &str = "SELECT broken_record FROM {holders} WHERE k = $1 AND broke
 /// One process at a time sweeps. Lease rows have a turn of their own. Values: for how long no other one does.
 const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep_named' AND number <= {now}";
 
-/// A page of the primary key, each row with whether nobody has drawn a token there for so long.
+/// A page of the table in the order of the primary key. For each row it also says whether the last token was drawn
+/// longer ago than `$1`.
 ///
-/// Values: that time, after which name.
+/// Values: this time, and the last name of the page before.
 const SWEEP_PAGE: &str = "SELECT k, token, {used} < {now} - $1 FROM {named} WHERE k > $2 ORDER BY k LIMIT {page}";
 
 /// Deletes a row that was not used since the look at it, and whose lock nobody holds.
@@ -78,12 +79,12 @@ const SIZES: [usize; 3] = [1, 16, 128];
 #[derive(Debug)]
 pub(super) struct NamedStatements {
     stamp: Statement,
-    /// The same in one message with the request for the lock, if the server takes both in one.
+    /// `stamp`, in one message with the request for the lock, if the server takes both in one message.
     pub(super) stamp_if_granted: Option<Statement>,
-    /// Those of tokens that a sequence draws, and not the row.
+    /// The statements for tokens from a sequence.
     pub(super) sequence: Option<Sequence>,
     holders: HolderStatements,
-    /// Those of readers and writers, if the server knows them.
+    /// The statements of readers and writers, if the server has them.
     pub(super) read_write: Option<ReadWrite>,
     pub(super) list: Statement,
     pub(super) take_sweep: Statement,

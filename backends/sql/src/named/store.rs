@@ -17,7 +17,7 @@ use super::failure::Failure;
 use super::grant;
 use super::held::{Held, NamedGrant};
 use super::left_sessions::LeftSessions;
-use super::monitor::{SessionMonitor, TOLD};
+use super::monitor::{LOSS_REPORT_LIMIT, SessionMonitor};
 use super::requests::run;
 use super::shared_session::LockPlace;
 use super::shared_sessions::SharedSessions;
@@ -31,7 +31,7 @@ use crate::settings::Settings;
 use crate::ways::{Way, Ways, way_name};
 
 /// How long a renewal waits for the session of its hold before it asks the monitor.
-const PATIENCE: Duration = Duration::from_millis(250);
+const RENEWAL_PATIENCE: Duration = Duration::from_millis(250);
 
 /// Locks that belong to a session, which the server frees when the session ends.
 #[derive(Debug)]
@@ -49,7 +49,8 @@ pub(super) struct NamedShared<D: NamedDialect> {
     ways: Ways,
     pub(super) pending_attempts: Arc<PendingAttempts>,
     pub(super) sessions: SharedSessions<D>,
-    /// Which session holds for whom: an owner that asks again is told so, and one that gives up is found.
+    /// Knows the owner of each hold and its session: an owner that asks again gets its hold, and the hold of an owner
+    /// that gives up is found.
     pub(super) monitor: Arc<SessionMonitor<D>>,
 }
 
@@ -133,13 +134,13 @@ impl<D: NamedDialect> NamedShared<D> {
         })))
     }
 
-    /// Asks whether a lock is still held: from before the request on, or not any more. Statements of other locks may stand in its
-    /// session for long, such as one that waits for a row. While one of them runs, the server does not count the session as
-    /// silent, and says so to the monitor.
+    /// Asks whether a lock is still held. If so, it counts from before the request. Statements of other locks may run
+    /// in its session for long, such as one that waits for a row. While one of them runs, the server does not count the
+    /// session as silent, and says so to the monitor.
     pub(super) async fn confirm(&self, held: &Held<D>) -> Result<Option<BootInstant>> {
         let (clock, before) = (&self.context.clock, held.session().heard());
         let mut asking = pin!(held.confirm());
-        let patience = PATIENCE.min(held.session().ttl() / 6);
+        let patience = RENEWAL_PATIENCE.min(held.session().ttl() / 6);
         if let Some(answer) = clock.timeout_at(clock.now().after(patience), asking.as_mut()).await {
             return answer;
         }
@@ -192,7 +193,7 @@ impl<D: NamedDialect> NamedShared<D> {
         async { asked.await?.transpose().map_err(Failure::of) }
     }
 
-    /// Makes a hold of a lock that the server has granted. With a token that is none of ours, the lock is freed.
+    /// Makes a hold of a lock that the server has granted. If the token is out of range, the lock is freed.
     pub(super) fn hold(
         &self,
         place: LockPlace<D>,
@@ -213,7 +214,7 @@ impl<D: NamedDialect> NamedShared<D> {
         Ok(held)
     }
 
-    /// Frees a hold; true if it was held when that was asked for first. Only the first answer says so.
+    /// Frees a hold. True if the hold existed at the first release; only the first answer shows that.
     pub(super) async fn free(&self, held: &Held<D>) -> Result<bool> {
         if let Some(freed) = held.free() {
             return Ok(self.ended_by(held, freed).await?.unwrap_or(true));
@@ -221,8 +222,8 @@ impl<D: NamedDialect> NamedShared<D> {
         // The first release had no answer in time.
         let was_held = match self.bounded(async { Ok(held.freed().await) }).await? {
             Some(freed) => freed,
-            // Its session is over on our side, and the server may not know that. If the session was not silent, the server may
-            // have ended it before.
+            // Our side has ended the session, but the server may not know it. If the session was not silent, the server
+            // may have ended it first.
             None => {
                 let session = held.session();
                 self.monitor.end_session(held).await? || session.was_silent() || session.was_left()
@@ -264,7 +265,7 @@ impl<D: NamedDialect> NamedShared<D> {
         }
     }
 
-    /// Notes the way of the key's namespace in the table, or fails if another one stands there.
+    /// Notes the way of the key's namespace in the table. Fails if the table has another way.
     async fn agree(&self, key: &LockKey) -> Result<()> {
         let (name, word) = (way_name(key), self.ways.word().to_owned());
         let found = self.look(move |context, conn| {
@@ -288,7 +289,7 @@ impl<D: NamedDialect> NamedShared<D> {
         self.ways.compare(key, &found.await?)
     }
 
-    /// Fails if another way of the key's namespace stands in the table.
+    /// Fails if the table has another way for the key's namespace.
     pub(super) async fn admits(&self, key: &LockKey) -> Result<()> {
         let name = way_name(key);
         let found = self.look(move |context, conn| {
@@ -320,11 +321,11 @@ pub(super) fn hold_of<D: NamedDialect>(held: Arc<Held<D>>, claim: &Arc<Claim>) -
     Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
 }
 
-/// The profile of named locks. The tokens are as good as the clock after a failover to a replica that lags.
+/// The profile of named locks. After a failover to a replica that lags, tokens rise only if its clock is not behind.
 fn profile(kind: &'static str, longest: Duration) -> Profile {
     let second = Duration::from_secs(1);
     Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|named| {
-        named.expiry = Expiry::Session { told: TOLD };
+        named.expiry = Expiry::Session { told: LOSS_REPORT_LIMIT };
         named.expires_alone = false;
         named.fencing = Fencing::MonotonicUnlessFailover;
         named.wake = WakeStyle::Grant;

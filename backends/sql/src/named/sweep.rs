@@ -19,7 +19,7 @@ use crate::tables::sweeps::{go_on, until_next};
 use crate::words::Statement;
 
 /// The pause between two pages.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Sweeps now and then, for as long as the store lives.
 pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<NamedShared<D>>) {
@@ -66,7 +66,7 @@ async fn sweep<D: NamedDialect>(store: &NamedShared<D>) -> Result<()> {
         let last = page.last().filter(|_| page.len() >= PAGE).and_then(|row| row.first());
         let Some(last) = last else { return Ok(()) };
         after = last.text().to_owned();
-        store.context.clock.sleep_until(store.context.clock.now().after(PAUSE)).await;
+        store.context.clock.sleep_until(store.context.clock.now().after(PAGE_PAUSE)).await;
     }
 }
 

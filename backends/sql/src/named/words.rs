@@ -27,7 +27,7 @@ pub struct SequenceWords {
     pub try_lock: &'static str,
     /// The expression that frees it.
     pub unlock: &'static str,
-    /// The expression that tells who answers.
+    /// The expression for the number of the answering session.
     pub who: &'static str,
     /// The name of the sequence, as that of a table.
     pub name: &'static str,

@@ -1,8 +1,9 @@
 //! Finds calls that wait for each other's locks.
 //!
-//! Nested locks are transactions of their own, so the server sees no circle among them. So a call that waits while it holds other
-//! rows writes down for each of these holds what it waits for. Then it looks who has that lock, and what that one waits for, until
-//! it meets a hold of its own. Of the holds in a circle the youngest gives way, whoever finds it.
+//! Nested locks are transactions of their own, so the server sees no circle among them. So a call that waits while it
+//! holds other rows writes down for each of these holds the lock that it waits for. Then it looks for the holder of
+//! that lock, and for the lock that this holder waits for, until it meets a hold of its own. The youngest hold of a
+//! circle gives way. Each call of the circle can find that out.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use crate::dialect::{OwnedValue, Refusal};
 use crate::tables::numbers::micros;
 
 /// How long a call waits before it looks, and before it looks again. Most waits are shorter, and cost nothing.
-const EVERY: Duration = Duration::from_millis(500);
-/// For how long a call is taken to wait that says no more.
-const BELIEVED: Duration = Duration::from_millis(1500);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+/// A waiter that has not reported for this long no longer counts.
+const WAIT_RECORD_LIFETIME: Duration = Duration::from_millis(1500);
 /// How many locks a look goes through.
-const MOST: usize = 32;
+const MAX_LOCKS_FOLLOWED: usize = 32;
 
 /// The lock for which one call waits, and the locks that it holds meanwhile.
 pub(super) struct Circle<D: RowDialect> {
@@ -54,7 +55,7 @@ impl<D: RowDialect> Circle<D> {
         }
         let context = self.shared.context.clone();
         loop {
-            context.clock.sleep_until(context.clock.now().after(EVERY)).await;
+            context.clock.sleep_until(context.clock.now().after(LOOK_INTERVAL)).await;
             // The next look repeats a failed one, and the end of the wait is there too.
             if let Ok(true) = self.is_youngest().await {
                 context.collisions.note(Refusal::Undone);
@@ -78,7 +79,7 @@ impl<D: RowDialect> Circle<D> {
         let start = WaitForNode { name: self.name.clone(), youngest: (0, self.holds[0]) };
         let mut node = Some(start);
         while let Some(WaitForNode { name, youngest }) = node {
-            if seen.len() >= MOST {
+            if seen.len() >= MAX_LOCKS_FOLLOWED {
                 break;
             }
             for record in self.shared.records_of(name).await? {
@@ -101,13 +102,13 @@ impl<D: RowDialect> Circle<D> {
 
     /// The lock for which the call of a hold waits.
     async fn waits_for(&self, hold: HoldId) -> Result<Option<String>> {
-        let values = vec![OwnedValue::Text(wait_name(hold)), OwnedValue::Int(micros(BELIEVED))];
+        let values = vec![OwnedValue::Text(wait_name(hold)), OwnedValue::Int(micros(WAIT_RECORD_LIFETIME))];
         let answer = self.shared.statement(|all| &all.waits, values).await?;
         Ok(answer.rows.first().and_then(|row| row.first()).map(|name| name.text().to_owned()))
     }
 
-    /// Says that the wait is over, so that nobody takes this call for one that waits. Otherwise it is believed for a while. Only a
-    /// wait that was told pays for that.
+    /// Notes the end of the wait, so that other calls do not count this call as a waiter. Without it they would for a
+    /// while. Only a wait that was written down needs this.
     pub(super) async fn end(mut self) {
         if let Some(writing) = self.writing.take() {
             let _ = writing.await;

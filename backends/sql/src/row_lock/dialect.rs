@@ -13,14 +13,15 @@ pub trait RowDialect: Dialect {
     /// The server's words in the statements.
     fn row_words(&self) -> RowWords;
 
-    /// Connects and sets the session up for holds: READ COMMITTED, no limit of the server's own on a statement or a transaction.
-    /// The client library must believe that a transaction is open, at all times: what it begins inside of a hold is then a
-    /// savepoint, and does not end the hold. Also tells the number of the session, and the server as [`connect`](Dialect::connect) does.
+    /// Connects and sets the session up for holds: READ COMMITTED, no limit of the server's own on a statement or a
+    /// transaction. The client library must believe that a transaction is open, at all times: what it begins inside of
+    /// a hold is then a savepoint, and does not end the hold. Also returns the number of the session, and the id of the
+    /// server as [`connect`](Dialect::connect) does.
     fn connect_row(&self) -> BoxFuture<'_, Result<(Self::Conn, i64, String)>>;
 
-    /// Makes dlock's tables if they are missing, and looks at what is there. Looks at the table that has the rows too, and tells
-    /// which keys it has and, of a table of the user's, the full name of its column. Refuses a connection that does not keep its
-    /// session.
+    /// Makes dlock's tables if they are missing, and looks at what is there. Also looks at the table of the rows, and
+    /// returns the kind of its keys and, for a user's table, the full name of its column. Refuses a connection that
+    /// does not keep its session.
     fn prepare_row<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
@@ -67,7 +68,7 @@ pub trait RowDialect: Dialect {
         key: &'a RowKey,
     ) -> BoxFuture<'a, sqlx::Result<bool>>;
 
-    /// Whether a transaction whose commit had no answer was committed; `None` if the server cannot tell.
+    /// Whether a transaction whose commit had no answer was committed; `None` if the server does not know.
     fn was_committed<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
@@ -85,11 +86,11 @@ pub struct RowWords {
     pub on_conflict: &'static str,
     /// Whether a hold still lives that is known as `{session}`, `{xact}` and `{hold}`.
     pub is_held: &'static str,
-    /// The same for a hold that has no record yet, whose transaction may be the newest of the server.
+    /// Like `is_held`, for a hold that has no record yet. Its transaction may be the newest of the server.
     pub lives: &'static str,
     /// The words before the `WHERE` of a query that reads no table.
     pub from_nothing: &'static str,
-    /// The function before it that says whether that is so for any record of a group.
+    /// The function before a condition that says whether it is true for any record of a group.
     pub any: &'static str,
     /// The longest silence after which the server can end a session.
     pub longest_ttl: Duration,
@@ -100,7 +101,7 @@ pub struct RowWords {
 pub struct RowId {
     /// The number of its session.
     pub session: i64,
-    /// The number of its transaction, where the server tells it; else zero.
+    /// The number of its transaction, where the server reports it; else zero.
     pub transaction: i64,
     /// The hold id, by which a server may know it beside the transaction.
     pub hold: String,
@@ -109,7 +110,7 @@ pub struct RowId {
 /// A request for a row.
 #[derive(Clone, Copy, Debug)]
 pub struct RowAsk<'a> {
-    /// Where the row stands.
+    /// The table of the row.
     pub table: &'a RowTable,
     /// Which row.
     pub key: &'a RowKey,
@@ -117,10 +118,11 @@ pub struct RowAsk<'a> {
     pub hold: &'a str,
     /// Whether readers may keep it together.
     pub is_shared: bool,
-    /// For how long to wait for it, if at all. The server may round it up to whole seconds.
+    /// The longest wait for the row; `None` does not wait. The server may round it up to whole seconds.
     pub wait: Option<Duration>,
-    /// After so long a silence behind a wait the server ends the session, until [`end_wait`](RowDialect::end_wait) raises that to
-    /// the ttl. It may grant the row to a waiter whose host is silent, and would keep it for each of them as long as the ttl.
+    /// The limit on silence after a wait: then the server ends the session. [`end_wait`](RowDialect::end_wait) raises
+    /// the limit to the ttl. Without it, the server would keep the row for a whole ttl for each waiter whose host is
+    /// silent.
     pub silence: Duration,
 }
 

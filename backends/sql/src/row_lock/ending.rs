@@ -8,23 +8,23 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::aside::{ask_aside, guarded};
 use super::dialect::RowDialect;
-use super::held::{HeldRow, ReleaseStatus, STATEMENT};
+use super::held::{HeldRow, ReleaseStatus, STATEMENT_TIMEOUT};
 use super::monitor::TransactionStatus;
 use super::sessions::RowSession;
 use super::settle::refusal;
 use super::shared::RowShared;
 
 /// How long the server may take to end a session.
-const KILLED: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long the answer to a rollback may take that the server seems to have done.
-const LATE: Duration = Duration::from_millis(500);
+const LATE_ROLLBACK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a renewal waits that has learned nothing new of a session in use.
-const SILENT: Duration = Duration::from_millis(250);
+const SILENT_SESSION_WAIT: Duration = Duration::from_millis(250);
 /// How long a renewal waits for the hold's own session before it asks the monitor.
-const PING: Duration = Duration::from_secs(1);
+const PING_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: RowDialect> RowShared<D> {
-    /// Asks whether the row is still locked by this hold: from before the request on, or not any more.
+    /// Asks whether this hold still locks the row. If so, it counts from before the request.
     pub(super) async fn confirm(self: &Arc<Self>, held: &Arc<HeldRow<D>>) -> Result<Option<BootInstant>> {
         if held.has_ended() {
             return Ok(None);
@@ -37,7 +37,7 @@ impl<D: RowDialect> RowShared<D> {
             let pinged = held.clone();
             let asked = ask_aside(async move { Self::ping(&pinged, slot).await })?;
             // No answer: the transaction is in other hands, or what a dropped statement has left is still on its way.
-            let answered = clock.timeout_at(from.after(PING.min(held.ttl / 6)), asked).await;
+            let answered = clock.timeout_at(from.after(PING_TIMEOUT.min(held.ttl / 6)), asked).await;
             if let Some(Ok(Some(answer))) = answered {
                 return answer.map(|is_held| is_held.then_some(from));
             }
@@ -58,8 +58,8 @@ impl<D: RowDialect> RowShared<D> {
         }
     }
 
-    /// From when a hold counts whose session is in use. That it lives says nothing: the server ends it after so long a silence,
-    /// however often others ask about it.
+    /// The time from which a hold counts whose session is in use. A living session proves nothing about that: the
+    /// server ends it after a silence, even if others ask about it.
     async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
         let (clock, session, before) = (&self.context.clock, held.id.session, held.heard_after());
         if let Ok((Some(activity), server)) = self.monitor.ask(move |of, conn, _| of.activity(conn, session)).await
@@ -69,7 +69,7 @@ impl<D: RowDialect> RowShared<D> {
         }
         if held.heard_after() <= before {
             // The engine asks again at once.
-            clock.sleep_until(clock.now().after(SILENT)).await;
+            clock.sleep_until(clock.now().after(SILENT_SESSION_WAIT)).await;
         }
         held.heard_after()
     }
@@ -111,16 +111,16 @@ impl<D: RowDialect> RowShared<D> {
         let ended = held.has_ended();
         let clock = &self.context.clock;
         // `None`: a statement of the body is under way, or a commit without an answer has used the session up.
-        let open = held.begin_end(clock, STATEMENT).await.and_then(|mut slot| slot.take());
+        let open = held.begin_end(clock, STATEMENT_TIMEOUT).await.and_then(|mut slot| slot.take());
         let (mut is_late, mut seen) = (false, None);
         if let Some(mut open) = open {
             let mut undoing = Box::pin(guarded(self.context.dialect.undo(&mut open.conn, &held.id)));
-            let mut undone = clock.timeout_at(clock.now().after(STATEMENT), undoing.as_mut()).await;
+            let mut undone = clock.timeout_at(clock.now().after(STATEMENT_TIMEOUT), undoing.as_mut()).await;
             if undone.is_none() {
                 let status = self.monitor.sees_session(held).await;
                 if status == TransactionStatus::Ended {
                     // If that was the rollback, its answer is on the way.
-                    undone = clock.timeout_at(clock.now().after(LATE), undoing.as_mut()).await;
+                    undone = clock.timeout_at(clock.now().after(LATE_ROLLBACK_TIMEOUT), undoing.as_mut()).await;
                 }
                 seen = Some(status);
             }
@@ -142,7 +142,7 @@ impl<D: RowDialect> RowShared<D> {
         };
         held.end();
         match seen {
-            // If the rollback is late, it may have been the end.
+            // The rollback may have ended the hold, although its answer was late.
             TransactionStatus::Ended if ended || !is_late => return Ok(Released::NotOwner),
             TransactionStatus::Ended => {}
             TransactionStatus::Held | TransactionStatus::Unknown => match self.kill(held).await? {
@@ -169,7 +169,7 @@ impl<D: RowDialect> RowShared<D> {
     /// Ends the session, and the transaction with it.
     async fn kill(&self, held: &HeldRow<D>) -> Result<KilledSession> {
         let clock = &self.context.clock;
-        let until = clock.now().after(KILLED);
+        let until = clock.now().after(KILL_TIMEOUT);
         if let Some(session) = &held.mark
             && !self.monitor.kill(session, &held.server).await?
         {

@@ -23,7 +23,7 @@ use crate::tables::row_table::RowKey;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.
-pub(super) const STATEMENT: Duration = Duration::from_millis(250);
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(250);
 /// The session of a hold. `None` once the transaction has ended.
 pub(super) type Slot<D> = Arc<Mutex<Option<RowSession<D>>>>;
 
@@ -165,7 +165,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.may_have_ended.load(Ordering::SeqCst)
     }
 
-    /// Notes that the body works, and tells whether it has worked before.
+    /// Notes that the body works in the transaction. True if it has worked there before.
     pub(super) fn note_work(&self) -> bool {
         self.has_work.swap(true, Ordering::SeqCst)
     }
@@ -196,7 +196,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.seems_ended.load(Ordering::Acquire)
     }
 
-    /// Notes that a look has seen its end, and tells whether one before has too.
+    /// Notes that a look has seen its end. True if an earlier look has seen it too.
     pub(super) fn note_seems_ended(&self) -> bool {
         self.seems_ended.swap(true, Ordering::AcqRel)
     }
@@ -206,7 +206,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.heard().note(after);
     }
 
-    /// Notes the activity of its session, for which another session has asked the server at this time.
+    /// Notes the activity of this hold's session, as the server reported it to another session at this time.
     pub(super) fn note_activity(&self, activity: SessionActivity, asked: BootInstant) {
         self.heard().note_activity(activity, asked);
     }
@@ -220,7 +220,8 @@ impl<D: RowDialect> HeldRow<D> {
         self.heard.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Takes its session, to end the transaction, if it is free within this time. Nobody gets it after that.
+    /// Takes the session out of the hold, to end the transaction, if the session is free within this time. After that
+    /// nobody can take it.
     pub(super) async fn begin_end(
         &self,
         clock: &Clock,
@@ -272,7 +273,7 @@ impl<D: RowDialect> Drop for HeldRow<D> {
             let _pending_attempt: PendingAttempt = pending_attempt;
             let clock = &sessions.context.clock;
             let undoing = guarded(sessions.context.dialect.rollback(&mut open.conn, &id));
-            if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT), undoing).await {
+            if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT_TIMEOUT), undoing).await {
                 sessions.give_back(open, has_work);
             }
         });

@@ -1,4 +1,4 @@
-//! Which locks are held, and breaking a hold: the server ends its session.
+//! Lists the held locks, and breaks a hold: the server ends its session.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use crate::listing::{page_of, range_of};
 use crate::tables::row::{end_of, head_of};
 
 /// How long the server may take to end a session.
-const ANSWER: Duration = Duration::from_secs(2);
+const BREAK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is asked whether the session has ended.
-const AGAIN: Duration = Duration::from_millis(20);
+const BREAK_POLL_PAUSE: Duration = Duration::from_millis(20);
 
 impl<D: RowDialect> Inspect for RowLock<D> {
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
@@ -38,7 +38,7 @@ impl<D: RowDialect> Inspect for RowLock<D> {
 impl<D: RowDialect> RowShared<D> {
     pub(super) async fn holders(&self, key: &LockKey) -> Result<LockState> {
         let records = self.records(key).await?;
-        // Waiters stand in the server, which does not count them.
+        // Waiters are in the server's queue, and the server does not count them.
         Ok(LockState::new(records.into_iter().map(|record| record.holder).collect(), None))
     }
 
@@ -93,12 +93,14 @@ impl<D: RowDialect> RowShared<D> {
             return Err(error);
         }
         let clock = &self.context.clock;
-        let until = clock.now().after(ANSWER);
+        let until = clock.now().after(BREAK_TIMEOUT);
         while self.is_living(key, id).await? {
             if clock.now() >= until {
-                return Err(Error::outage(format!("the server did not end the holder's session within {ANSWER:?}")));
+                return Err(Error::outage(format!(
+                    "the server did not end the holder's session within {BREAK_TIMEOUT:?}"
+                )));
             }
-            clock.sleep_until(clock.now().after(AGAIN)).await;
+            clock.sleep_until(clock.now().after(BREAK_POLL_PAUSE)).await;
         }
         Ok(true)
     }

@@ -3,12 +3,13 @@
 //! The body may run its own statements inside that very [transaction](RowTransaction). Then the lock and the data end
 //! together: the commit frees the row and makes the work final, and every other end of the hold undoes the work.
 //!
-//! The row stands in a table of dlock's, or in a [table of the user's own](RowTable), to which nothing is added: fencing
-//! tokens and the notes of holders are kept apart, and are committed apart before the body begins. So a transaction that is
-//! rolled back never gives a token twice.
+//! The row is in a table of dlock's, or in a [table of the user's own](RowTable), to which nothing is added: fencing
+//! tokens and the notes of holders are kept apart, and are committed apart before the body begins. So a transaction
+//! that is rolled back never gives a token twice.
 //!
-//! The server frees the row when the session ends, and is told to end a session that is silent for the ttl. A renewal is a
-//! request on the hold's own session. While a statement of the body runs there, a [monitor] asks over another connection.
+//! The server frees the row when the session ends, and dlock sets its limit so that it ends a session that is silent
+//! for the ttl. A renewal is a request on the hold's own session. While a statement of the body runs there, a [monitor]
+//! asks over another connection.
 
 mod aside;
 mod backend;

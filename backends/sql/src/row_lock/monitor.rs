@@ -1,6 +1,6 @@
 //! Asks the server, over one connection of its own, which holds still live.
 //!
-//! The server frees a row when its session ends, and the client library tells of a broken socket only when the socket is
+//! The server frees a row when its session ends, and the client library reports a broken socket only when the socket is
 //! used. And while a statement of the body runs on a session, nothing else can be asked there.
 
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::tables::row_table::RowTable;
 use crate::words::Statement;
 
 /// How old a hold's last look may be.
-const EVERY: Duration = Duration::from_millis(250);
+const MONITOR_INTERVAL: Duration = Duration::from_millis(250);
 /// A hold that is younger is not asked about: most end before, and cost nothing.
-const YOUNG: Duration = Duration::from_millis(100);
-/// After so long it is looked at again whether a hold has ended whose connection the body uses. By then the server's answer to
-/// the body's statement is there, which says why.
-const AGAIN: Duration = Duration::from_millis(100);
-/// Within this time after the end of its session a holder is told, but for the time of a round trip.
-pub(super) const TOLD: Duration = Duration::from_millis(400);
+const MIN_HOLD_AGE: Duration = Duration::from_millis(100);
+/// Recheck interval for a hold whose connection the body is using. By then the server has answered the body's
+/// statement, and its answer says why the hold has ended.
+const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// The longest time from the end of a session until its holder hears of it, without the round trip.
+pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(400);
 /// How long one look may take, connecting included.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Knows the holds of a store, and watches them.
 pub(super) struct RowMonitor<D: RowDialect> {
@@ -64,7 +64,7 @@ impl<D: RowDialect> RowMonitor<D> {
         }
     }
 
-    /// From now on the hold is watched, and its owner is told of it when it asks again.
+    /// Watches the hold from now on. If its owner asks again, it gets this hold.
     pub(super) fn add(&self, held: &Arc<HeldRow<D>>) {
         self.holds.add(held.owner, held);
     }
@@ -81,7 +81,9 @@ impl<D: RowDialect> RowMonitor<D> {
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
-            let next = |held: &HeldRow<D>| held.looked().after(if held.seems_ended() { AGAIN } else { EVERY });
+            let next = |held: &HeldRow<D>| {
+                held.looked().after(if held.seems_ended() { RECHECK_INTERVAL } else { MONITOR_INTERVAL })
+            };
             match self.holds.next_look(|held| held.is_watched().then(|| next(held))) {
                 Some(at) => {
                     self.context.clock.sleep_until(at).await;
@@ -92,12 +94,12 @@ impl<D: RowDialect> RowMonitor<D> {
         }
     }
 
-    /// Looks once at all holds that are not young, and tells the holders of those that have ended.
+    /// Looks once at all holds that are not young, and reports the ended ones to their holders.
     async fn look_around(&self) {
         let now = self.context.clock.now();
         // The question does not keep the hold alive: a dropped one is rolled back at once.
         let (due, asked): (Vec<_>, Vec<_>) = {
-            let due = self.holds.find(|held| held.since.after(YOUNG) <= now && held.is_watched());
+            let due = self.holds.find(|held| held.since.after(MIN_HOLD_AGE) <= now && held.is_watched());
             due.iter().for_each(|held| held.set_looked(now));
             due.iter().map(|held| (Arc::downgrade(held), (held.id.clone(), held.server.clone()))).unzip()
         };
@@ -186,8 +188,8 @@ impl<D: RowDialect> RowMonitor<D> {
         killing.await.map(drop)
     }
 
-    /// Asks over the connection that is kept, or, where that has ended meanwhile, over a new one. The request
-    /// is told which server that is, and so is its caller.
+    /// Asks over the open connection, or over a new one if it has ended meanwhile. The request and its caller get the
+    /// id of the server.
     pub(super) async fn ask<T, R>(&self, request: R) -> Result<(T, String)>
     where
         R: for<'a> Fn(&'a D, &'a mut D::Conn, &str) -> BoxFuture<'a, sqlx::Result<T>>,
@@ -207,8 +209,8 @@ impl<D: RowDialect> RowMonitor<D> {
             *place = Some(RowMonitorConnection { conn, server: server.clone() });
             Ok((answer, server))
         };
-        let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK:?}"));
-        clock.timeout_at(clock.now().after(LOOK), asking).await.ok_or_else(late).flatten()
+        let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK_TIMEOUT:?}"));
+        clock.timeout_at(clock.now().after(LOOK_TIMEOUT), asking).await.ok_or_else(late).flatten()
     }
 
     /// Ends the monitor's connection.
@@ -219,6 +221,6 @@ impl<D: RowDialect> RowMonitor<D> {
             }
         };
         let clock = &self.context.clock;
-        let _ = clock.timeout_at(clock.now().after(LOOK), closing).await;
+        let _ = clock.timeout_at(clock.now().after(LOOK_TIMEOUT), closing).await;
     }
 }

@@ -11,9 +11,9 @@ use crate::connection::session::StoreContext;
 use crate::connection::session_mark::SessionMark;
 
 /// The most sessions without a hold that are kept.
-const MOST: usize = 16;
+const MAX_IDLE_SESSIONS: usize = 16;
 /// How long a goodbye may take.
-const GOODBYE: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session without a statement under way, for the transaction of one hold.
 pub(super) struct RowSession<D: RowDialect> {
@@ -74,7 +74,7 @@ impl<D: RowDialect> RowSessions<D> {
     pub(super) fn put(&self, mut open: RowSession<D>) {
         open.used = self.context.clock.now();
         let mut idle = self.idle();
-        if idle.len() < MOST && self.is_fresh(&open) {
+        if idle.len() < MAX_IDLE_SESSIONS && self.is_fresh(&open) {
             idle.push(open);
         }
     }
@@ -102,7 +102,7 @@ impl<D: RowDialect> RowSessions<D> {
         });
     }
 
-    /// Ends those that were idle for so long that the server may end them soon.
+    /// Ends sessions before the server ends them for their silence.
     pub(super) async fn tidy(&self) {
         let over: Vec<_> = {
             let mut idle = self.idle();
@@ -120,7 +120,7 @@ impl<D: RowDialect> RowSessions<D> {
     async fn close(&self, sessions: Vec<RowSession<D>>) {
         let clock = &self.context.clock;
         for open in sessions {
-            let _ = clock.timeout_at(clock.now().after(GOODBYE), self.context.dialect.close(open.conn)).await;
+            let _ = clock.timeout_at(clock.now().after(CLOSE_TIMEOUT), self.context.dialect.close(open.conn)).await;
         }
     }
 

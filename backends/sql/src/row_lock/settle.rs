@@ -13,12 +13,13 @@ use super::store::RowLock;
 use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::Refusal;
 
-/// How long the server is asked what became of a commit, and how often.
-const OUTCOME: Duration = Duration::from_millis(500);
-const AGAIN: Duration = Duration::from_millis(20);
-/// How long the session may take for what comes before the commit. It and the question together are shorter than the engine waits,
-/// so that a session which a given-up statement has made useless is told as a commit that was never sent.
-const QUESTION: Duration = Duration::from_secs(2);
+/// How long dlock asks the server for the outcome of a commit, and the pause between two questions.
+const OUTCOME_TIMEOUT: Duration = Duration::from_millis(500);
+const OUTCOME_POLL_PAUSE: Duration = Duration::from_millis(20);
+/// The time limit for the requests before the commit. Together with the question about the outcome it is shorter than
+/// the engine's limit. So if a cancelled statement has made the session useless, the error says that the commit was
+/// never sent.
+const BEFORE_COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 pub(super) const ENDED: &str = "a statement of the body ended the transaction, and may have committed it";
 
 impl<D: RowDialect> Settle for RowLock<D> {
@@ -41,13 +42,13 @@ impl<D: RowDialect> RowShared<D> {
     async fn commit(&self, held: &HeldRow<D>) -> Result<()> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         // A renewal of ours may be under way, on a server that is slow.
-        let Some(mut slot) = held.begin_end(clock, QUESTION).await else {
+        let Some(mut slot) = held.begin_end(clock, BEFORE_COMMIT_TIMEOUT).await else {
             return Err(refusal("its session is still in use, such as by a statement of the body on another task"));
         };
         // Behind this, a request that has not ended drops the connection.
         let Some(mut open) = slot.take() else { return Err(refusal("the transaction had ended before")) };
         let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
-        let until = clock.now().after(QUESTION);
+        let until = clock.now().after(BEFORE_COMMIT_TIMEOUT);
         let asking = clock.timeout_at(until, guarded(dialect.is_in(&mut open.conn, &held.id))).await;
         let is_answered = asking.is_some();
         match asking.ok_or_else(late).flatten() {
@@ -110,19 +111,20 @@ impl<D: RowDialect> RowShared<D> {
         }
     }
 
-    /// The outcome of a commit without an answer, if the server can tell. It may still be at it for a moment.
+    /// The outcome of a commit without an answer, if the server knows it. The server may still be executing the commit
+    /// for a moment.
     async fn was_committed(&self, held: &HeldRow<D>) -> Option<bool> {
         let clock = &self.context.clock;
-        let until = clock.now().after(OUTCOME);
+        let until = clock.now().after(OUTCOME_TIMEOUT);
         loop {
             match self.outcome(held).await {
-                Ok(None) if clock.now() < until => clock.sleep_until(clock.now().after(AGAIN)).await,
+                Ok(None) if clock.now() < until => clock.sleep_until(clock.now().after(OUTCOME_POLL_PAUSE)).await,
                 answer => return answer.ok().flatten(),
             }
         }
     }
 
-    /// Whether the transaction was committed; `None` if the server cannot tell, or not yet.
+    /// Whether the transaction was committed; `None` if the server does not know, or not yet.
     async fn outcome(&self, held: &HeldRow<D>) -> Result<Option<bool>> {
         let id = held.id.clone();
         let asked = self.monitor.ask(move |dialect, conn, _| {

@@ -28,24 +28,24 @@ const STAMP_AGAIN: &str = "\
 /// The hold id in these changes. MySQL checks a condition that has no column before it waits for the row.
 const PER_ROW: &str = "CONCAT($5, LEFT(k, 0))";
 
-/// The same where there is no record. The server checks that the hold lives before it waits for another writer. So this changes
-/// no record that is there.
+/// Like [`STAMP_AGAIN`], where there is no record. The server checks that the hold lives before it waits for another
+/// writer. So this changes no existing record.
 ///
 /// Values: as of [`STAMP_AGAIN`].
 const STAMP: &str = "\
     INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
     SELECT $1, '', {draw}GREATEST({now}, {swept}){drawn}, $2, $3, $4, $5, $6, $7{from_nothing} WHERE {lives}{unless_there}{tells}";
 
-/// Draws a token for a reader, beside others. The one holder before it is none any more, whatever its session says: the readers
-/// keep the row locked. So its record goes, since the tokens of readers stand in the same place. A reader that comes late, and
-/// has ended, draws none.
+/// Draws a token for a reader, beside others. The readers keep the row locked, so an earlier exclusive holder has
+/// ended, even if its session lives. Its record is replaced, since the tokens of readers are in the same column. A
+/// reader that has ended already draws no token.
 ///
 /// Values: name, whole key, session, transaction, hold id.
 const DRAW_AGAIN: &str = "\
     UPDATE {rows} SET token = {draw}GREATEST(token + 1, {now}){drawn}, hold = '', long_key = $2 \
     WHERE k = $1 AND part = '' AND {lives}{tells}";
 
-/// The same where there is no record.
+/// Like [`DRAW_AGAIN`], where there is no record.
 ///
 /// Values: as of [`DRAW_AGAIN`].
 const DRAW: &str = "\
@@ -78,7 +78,7 @@ const WAIT: &str = "\
 /// Values: name of that.
 const DELETE_WAIT: &str = "DELETE FROM {rows} WHERE k = $1 AND part = ''";
 
-/// The same by an account that may not delete; the row then goes with a sweep of another one.
+/// For an account that may not delete: a sweep of another account deletes the row later.
 ///
 /// Values: name of that.
 const END_WAIT: &str = "UPDATE {rows} SET long_key = '' WHERE k = $1 AND part = ''";
@@ -109,8 +109,8 @@ const RECORD: &str = "SELECT broken_record FROM {rows} WHERE k = $1 AND broken_h
 /// One process at a time sweeps. Values: for how long no other one does.
 const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep_rows' AND number <= {now}";
 
-/// A page of the names, each record with whether nobody has drawn a token there for so long: a token is not below the time at
-/// which it was drawn.
+/// A page of the table in the order of the names. For each record it also says whether the last token was drawn longer
+/// ago than `$1`: a token is not below the time at which it was drawn.
 ///
 /// Values: that time, after which name and part.
 const SWEEP_PAGE: &str = "\
@@ -128,8 +128,8 @@ const KEY_PAGE: &str = "\
     SELECT k, NOT EXISTS (SELECT 1 FROM {rows} recorded WHERE recorded.k = made.k) FROM {row_keys} made \
     WHERE k > $1 ORDER BY k LIMIT {page}";
 
-/// Deletes the row of a lock, and waits for whoever keeps it locked. Whoever asks for it next makes it anew, and so does a caller
-/// who waits for it: the server tells them that it is missing.
+/// Deletes the row of a lock, and waits for sessions that keep it locked. The next caller, or one that waits already,
+/// inserts the row again: the server reports that it is missing.
 ///
 /// Whether the lock has a record is asked before. If it has one, a holder may keep the row locked. As a part of this statement, MySQL would lock the record's place while the
 /// statement waits for a holder, and the holder would wait there with its record: neither can go on.

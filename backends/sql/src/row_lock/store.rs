@@ -12,7 +12,7 @@ use dlock_contract::{
 use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::held::HeldRow;
-use super::monitor::{RowMonitor, TOLD};
+use super::monitor::{LOSS_REPORT_LIMIT, RowMonitor};
 use super::record::{mixes, mode_number};
 use super::sessions::RowSessions;
 use super::shared::RowShared;
@@ -29,7 +29,7 @@ use crate::tables::row_table::RowTable;
 use crate::ways::{Way, Ways};
 
 /// How often sessions without a hold are looked at.
-const TIDY: Duration = Duration::from_secs(5);
+const TIDY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Locks that are rows which transactions keep locked.
 #[derive(Debug)]
@@ -117,9 +117,9 @@ impl<D: RowDialect> RowShared<D> {
         Ok(Attempt::Contended(wake.held_by(held_by)))
     }
 
-    /// Asks for the row without waiting. Whether the caller waits for the answer or not, the request runs to its end, and
-    /// what it wins for nobody is rolled back. While the definition of a table is being changed, the server lets nobody in and
-    /// tells nobody. Then its session is ended.
+    /// Asks for the row without waiting. Whether the caller waits for the answer or not, the request runs to its end,
+    /// and what it wins for nobody is rolled back. While the definition of a table is being changed, the server gives
+    /// no answer. Then the session is ended.
     async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<HeldRow<D>>>> {
         let (shared, claim) = (self.clone(), claim.clone());
         let pending_attempt = self.pending_attempts.begin(claim.owner);
@@ -140,7 +140,7 @@ impl<D: RowDialect> RowShared<D> {
         })
     }
 
-    /// Notes the way of the key's namespace in the table, or fails if another one stands there.
+    /// Notes the way of the key's namespace in the table. Fails if the table has another way.
     async fn agree(&self, claim: &Arc<Claim>) -> Result<()> {
         if self.ways.has(&claim.key) {
             return Ok(());
@@ -149,7 +149,7 @@ impl<D: RowDialect> RowShared<D> {
         self.pool.run(move |session| Box::pin(async move { ways.agree(session, &claim.key).await })).await
     }
 
-    /// Who holds a lock that was refused.
+    /// The holders of a lock that was refused.
     ///
     /// # Errors
     /// If it is held in a mode of another family.
@@ -201,7 +201,7 @@ impl<D: RowDialect> RowShared<D> {
 
 async fn tidy_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
     while let Some(clock) = store.upgrade().map(|store| store.context.clock.clone()) {
-        clock.sleep_until(clock.now().after(TIDY)).await;
+        clock.sleep_until(clock.now().after(TIDY_INTERVAL)).await;
         let Some(store) = store.upgrade() else { return };
         store.sessions.tidy().await;
     }
@@ -211,11 +211,11 @@ fn hold_of<D: RowDialect>(held: Arc<HeldRow<D>>, claim: &Arc<Claim>) -> Result<H
     Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
 }
 
-/// The profile of row locks. The tokens are as good as the clock after a failover to a replica that lags.
+/// The profile of row locks. After a failover to a replica that lags, tokens rise only if its clock is not behind.
 fn profile(kind: &'static str, longest: Duration) -> Profile {
     let second = Duration::from_secs(1);
     Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|row| {
-        row.expiry = Expiry::Session { told: TOLD };
+        row.expiry = Expiry::Session { told: LOSS_REPORT_LIMIT };
         row.fencing = Fencing::MonotonicUnlessFailover;
         row.read_write = true;
         row.wake = WakeStyle::Grant;

@@ -20,7 +20,7 @@ use crate::tables::sweeps::{go_on, until_next};
 use crate::words::Statement;
 
 /// The pause between two pages.
-const PAUSE: Duration = Duration::from_millis(100);
+const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// Sweeps now and then, for as long as the store lives.
 pub(super) async fn sweep_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
@@ -70,7 +70,7 @@ async fn sweep_records<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
             return Ok(());
         };
         (name, part) = (last_name.text().to_owned(), last_part.text().to_owned());
-        store.context.clock.sleep_until(store.context.clock.now().after(PAUSE)).await;
+        store.context.clock.sleep_until(store.context.clock.now().after(PAGE_PAUSE)).await;
     }
 }
 
@@ -85,7 +85,7 @@ async fn sweep_keys<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
         }
         let Some(last) = page.last().filter(|_| page.len() >= PAGE) else { return Ok(()) };
         after = last[0].text().to_owned();
-        store.context.clock.sleep_until(store.context.clock.now().after(PAUSE)).await;
+        store.context.clock.sleep_until(store.context.clock.now().after(PAGE_PAUSE)).await;
     }
 }
 

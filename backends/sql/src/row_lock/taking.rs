@@ -21,10 +21,10 @@ use crate::dialect::{Refusal, Value};
 use crate::tables::row_table::RowKey;
 
 /// How often a row that is missing is made, and asked for again: another process may sweep it in between.
-const MADE: u32 = 3;
+const INSERT_LIMIT: u32 = 3;
 
 /// How long a waiter that was granted the row may take to say that it is there.
-const SILENCE: Duration = Duration::from_secs(2);
+const SILENCE_AFTER_WAIT: Duration = Duration::from_secs(2);
 
 /// The answer to a request for a row.
 pub(super) enum Found<D: RowDialect> {
@@ -113,7 +113,7 @@ impl<D: RowDialect> RowShared<D> {
                 Taken::Missing => {
                     let id = id(0);
                     self.give_up(open, &id).await;
-                    if self.table.is_own || made >= MADE {
+                    if self.table.is_own || made >= INSERT_LIMIT {
                         return Err(self.missing(&row, claim));
                     }
                     made += 1;
@@ -141,7 +141,7 @@ impl<D: RowDialect> RowShared<D> {
                 hold,
                 is_shared: claim.mode == Mode::Read,
                 wait,
-                silence: SILENCE.min(claim.ttl),
+                silence: SILENCE_AFTER_WAIT.min(claim.ttl),
             };
             let asked = clock.now();
             session.set(open.mark.as_ref(), &open.server);
@@ -150,8 +150,9 @@ impl<D: RowDialect> RowShared<D> {
                 if wait.is_none() {
                     return Ok((taken, asked));
                 }
-                // After a wait the server counts the silence anew. Since when cannot be told by the time of that answer, which
-                // may come late: only this request, once it is answered, says that the session lived when it was sent.
+                // After a wait the server counts the silence anew. The answer to the wait may come late, so its time
+                // does not show since when. Only this request, once it is answered, shows that the session lived when
+                // it was sent.
                 let since = clock.now();
                 dialect.end_wait(&mut open.conn, taken, claim.ttl).await?;
                 Ok((taken, since))

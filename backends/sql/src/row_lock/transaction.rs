@@ -78,7 +78,7 @@ impl<D: RowDialect> RowConnection<'_, D> {
     /// has ended the transaction before, such as a change of a table's definition in MySQL and MariaDB, and may have committed it.
     /// Every other error stays what it is.
     ///
-    /// `ready()` counts what was asked here. See `backends/sql/README.md` for an example.
+    /// `ready()` counts what was asked here. See `backends/sql/row-locks.md` for an example.
     pub fn statement_error<E: From<Error> + From<sqlx::Error>>(&self, error: sqlx::Error) -> E {
         let context = &self.held.sessions.context;
         if context.dialect.is_elsewhere(&error) {

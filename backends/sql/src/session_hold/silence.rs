@@ -7,8 +7,8 @@ use dlock_contract::BootInstant;
 pub enum SessionActivity {
     /// A statement runs.
     Runs,
-    /// Nothing, since a moment that this number stands for. With two numbers that differ by more than one, a statement has run
-    /// in between.
+    /// No statement runs, since the moment with this number. If two numbers differ by more than one, a statement has
+    /// run in between.
     Idle(i64),
 }
 

@@ -24,10 +24,10 @@ impl<H> WatchedHolds<H> {
         Self { table: Mutex::new(Table { by_owner: HashMap::new(), is_idle: false }), wake: Notify::new() }
     }
 
-    /// From now on the hold is watched, and its owner is told of it when it asks again.
+    /// Watches the hold from now on. If its owner asks again, it gets this hold.
     pub(crate) fn add(&self, owner: Owner, held: &Arc<H>) {
         let mut table = self.table();
-        // Those that were dropped go now and then.
+        // Dropped holds are removed now and then.
         if table.by_owner.len() == table.by_owner.capacity() {
             table.by_owner.retain(|_, held| held.strong_count() > 0);
         }

@@ -2,7 +2,7 @@
 
 pub(crate) mod hex;
 pub(crate) mod numbers;
-pub(crate) mod room_name;
+pub(crate) mod queue_name;
 pub(crate) mod row;
 pub(crate) mod row_table;
 pub(crate) mod schema_version;

@@ -1,8 +1,8 @@
 //! The name of a lock's row.
 //!
-//! A key is the name of its row, as an operator types it. An index takes no 4096 bytes on any of the servers, so a long key
-//! has a name of 255 bytes: its beginning and a hash. Short names have 254 bytes at most, so the two never meet. The whole
-//! key of a long name stands in a column of its own.
+//! A key is the name of its row, as an operator types it. An index takes no 4096 bytes on any of the servers, so a long
+//! key has a name of 255 bytes: its beginning and a hash. Short names have 254 bytes at most, so the two never meet.
+//! The whole key of a long name is in a column of its own.
 //!
 //! Keys are ASCII. The name of a row in a table of the user's own may have any character.
 
@@ -11,7 +11,7 @@ use std::fmt::Write;
 use dlock_contract::LockKey;
 use sha2::{Digest, Sha256};
 
-/// How much of a long key stands in its name, in bytes.
+/// The bytes of a long key that its name has.
 const HEAD: usize = 190;
 
 /// The longest key that is its own name.
@@ -29,7 +29,7 @@ pub(crate) fn row_name(key: &LockKey) -> RowName {
     name_of(key.as_str())
 }
 
-/// The same for any text.
+/// Like [`row_name`], for any text.
 pub(crate) fn name_of(key: &str) -> RowName {
     if key.len() <= SHORT {
         return RowName { name: key.to_owned(), is_long: false };
@@ -47,7 +47,7 @@ pub(crate) fn name_of(key: &str) -> RowName {
     RowName { name, is_long: true }
 }
 
-/// The beginning of a text that stands in a long name: all of a short text. It cuts no character.
+/// The beginning of a text, as long names have it; all of a short text. It never cuts a character.
 pub(crate) fn head_of(text: &str) -> &str {
     &text[..text.floor_char_boundary(HEAD)]
 }
@@ -64,7 +64,7 @@ pub(crate) fn end_of(start: &str) -> String {
     char::MAX.into()
 }
 
-/// The namespace of a key: what stands between its first two colons.
+/// The namespace of a key: the text between its first two colons.
 pub(crate) fn namespace(key: &LockKey) -> &str {
     key.as_str().split(':').nth(1).unwrap_or_default()
 }

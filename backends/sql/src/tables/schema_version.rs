@@ -1,7 +1,7 @@
 //! The version of dlock's tables: one row of the settings has it.
 //!
-//! The columns are checked too. They do not tell of a value whose meaning has changed, such as the name of a long key's row.
-//! Two versions of dlock that write it in two ways would not exclude each other.
+//! The columns are checked too. They do not show that the meaning of a value has changed, such as the name of a long
+//! key's row. Two versions of dlock that write it in two ways would not exclude each other.
 
 use dlock_contract::{Error, ErrorKind, Result};
 
@@ -21,7 +21,7 @@ pub(crate) fn note_version(names: &TableNames, unless_there: &str) -> String {
     format!("INSERT INTO {} (name, word, number) VALUES ('schema', '', {VERSION}){unless_there}", names.full(META))
 }
 
-/// Compares the version that stands in the table with this program's.
+/// Compares the version in the table with this program's.
 pub(crate) fn compare_version(names: &TableNames, found: i64) -> Result<()> {
     if found == VERSION {
         return Ok(());

@@ -1,11 +1,11 @@
 //! ShedLock's table as the place where a lock is taken, so that Java nodes and ours exclude each other.
 //!
-//! ShedLock's row says who holds: whoever sets `lock_until` while it has passed. Beside it stands a row of the lease table with
-//! all that ShedLock's has no column for: owner, token, note, runs. One statement changes both. It locks our row first: what it
-//! reads there cannot change before it has ended.
+//! ShedLock's row decides who holds the lock: the node that sets `lock_until` after the earlier one has passed. A row
+//! of the lease table has the columns that ShedLock's table lacks: owner, token, note, runs. One statement changes
+//! both. It locks our row first, so that the row cannot change before the statement has ended.
 //!
-//! ShedLock compares `locked_by` before it frees a row, and writes the host's name there. Ours is `<host>#<hold id>`, so no
-//! unlock of a Java node frees it, and the hold id tells whose of ours it is.
+//! ShedLock compares `locked_by` before it frees a row, and writes the host's name there. Ours is `<host>#<hold id>`,
+//! so no unlock of a Java node frees it, and the hold id identifies our hold.
 
 use std::time::Duration;
 
@@ -40,9 +40,9 @@ pub struct ShedlockWords {
     pub abandon: &'static str,
     /// The time of the statement as the table has it: universal, without a zone.
     pub now: &'static str,
-    /// The same, not above it by rounding: at this `lock_until` the lock is free at once.
+    /// The time of the statement, rounded down: with this `lock_until` the lock is free at once.
     pub free: &'static str,
-    /// So many microseconds after now, not below it by rounding. It has `{time}`.
+    /// This many microseconds after now, rounded up. It has `{time}`.
     pub until: &'static str,
     /// How long the lock is still held, in microseconds.
     pub left: &'static str,
@@ -52,7 +52,7 @@ pub struct ShedlockWords {
     pub tail: &'static str,
     /// `#` and the hold id of the owner `$2`.
     pub of_owner: &'static str,
-    /// `#` and the hold id that stands in our row.
+    /// `#` and the hold id of our row.
     pub of_row: &'static str,
     /// `#` and the hold id `$2`.
     pub of_hold: &'static str,
@@ -107,7 +107,7 @@ const LIST: &str = "\
 const MAKE_OURS: &str = "\
     INSERT INTO {locks} (k, token, expires_us, note, hold) VALUES ($1, GREATEST({now}, {swept}), {now}, '', ''){unless_there}";
 
-/// It is free, and tells of no run. Values: name.
+/// A free row without a run. Values: name.
 const MAKE_THEIRS: &str = "\
     INSERT INTO {theirs_table} (name, lock_until, locked_at, locked_by) \
     VALUES ($1, '2000-01-01 00:00:00', '2000-01-01 00:00:00', 'dlock'){unless_there}";
@@ -152,7 +152,7 @@ impl ShedlockTable {
         Ok(Some(Self { schema: schema.map(str::to_owned), name: name.to_owned(), is_named, is_made }))
     }
 
-    /// As it stands in statements. Names without large letters need no quotes.
+    /// The name as statements have it. Names without large letters need no quotes.
     #[must_use]
     pub fn in_statement(&self, quote: char) -> String {
         let quoted = |name: &str| if is_identifier(name) { name.to_owned() } else { format!("{quote}{name}{quote}") };
@@ -188,8 +188,9 @@ impl ShedlockTable {
         Error::new(ErrorKind::SchemaMismatch, text)
     }
 
-    /// Checks the four columns. `found` has the name and type of each column of the table; `judge` says of a column's name and
-    /// type what dlock needs instead, and the end of the `ALTER TABLE` that makes it so.
+    /// Checks the four columns. `found` has the name and type of each column of the table; `judge` gets a column's name
+    /// and type. For a column that does not fit, it returns the needed type and the end of the `ALTER TABLE` that mends
+    /// it.
     ///
     /// # Errors
     /// For the first column that is missing, or that loses what a lock needs.
@@ -251,7 +252,7 @@ pub(crate) fn statements(words: &Words, shed: &ShedlockWords) -> LeaseStatements
         made(&in_period(&text.replace("{boundary_of_theirs}", &theirs), places))
     };
     let kept = format!("lock_until = CASE WHEN $3 = 0 THEN {{free}} ELSE {} END", shed.until.replace("{time}", "$3"));
-    // A kept key still tells whose it was.
+    // A kept key still has its last owner.
     let ended = set_of(END).replace("hold = '', ", "");
     let broken = "hold = $2 AND owner IS NOT NULL AND owner <> {nobody} AND lock_until > {utc} AND {tail} = {of_hold}";
     let abandon = shed.abandon.replace("{set_ours}", set_of(ABANDON)).replace("{if}", condition_of(ABANDON));

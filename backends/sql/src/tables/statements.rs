@@ -175,7 +175,7 @@ const WRITE_META: &str = "INSERT INTO {meta} (name, word, number) VALUES ($1, $2
 /// One process at a time sweeps. Values: for how long no other one does.
 const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep' AND number <= {now}";
 
-/// A row that nobody has used for so long: a release sets the end of the lease to its own time.
+/// A row that nobody has used for this long: a release sets the end of the lease to its own time.
 ///
 /// Values: that time, and the longer one for keys with runs.
 const UNUSED: &str =
@@ -300,7 +300,7 @@ fn for_many(text: &str, first: usize, size: usize) -> String {
     text.replace("{names}", &places(first)).replace("{owners}", &places(first + size))
 }
 
-/// The statement for so many, or for a few more.
+/// The smallest statement that fits `count` rows.
 pub(crate) fn of_size(statements: &[(usize, Statement)], count: usize) -> (usize, &Statement) {
     let fits = statements.iter().find(|(size, _)| *size >= count);
     // A batch is never larger than the largest statement.

@@ -69,9 +69,9 @@ impl TableNames {
         self.schema.strip_suffix('.')
     }
 
-    /// A name for the waiting rooms of these tables. Tables of two prefixes have rooms of their own.
+    /// The scope in the names of these tables' wait queues. Tables of two prefixes have queues of their own.
     #[must_use]
-    pub fn place(&self, database: String) -> String {
+    pub fn queue_scope(&self, database: String) -> String {
         if self.prefix == PREFIX { database } else { format!("{database}/{}", self.prefix) }
     }
 }
@@ -107,7 +107,10 @@ mod tests {
         assert_eq!(shipped.create("CREATE SEQUENCE dlock_tokens"), "CREATE SEQUENCE s.my_dlock_tokens");
         let index = shipped.create("CREATE INDEX dlock_locks_day ON dlock_locks (day)");
         assert_eq!(index, "CREATE INDEX my_dlock_locks_day ON s.my_dlock_locks (day)");
-        assert_eq!((plain.place("d".into()).as_str(), shipped.place("d".into()).as_str()), ("d", "d/my_dlock_"));
+        assert_eq!(
+            (plain.queue_scope("d".into()).as_str(), shipped.queue_scope("d".into()).as_str()),
+            ("d", "d/my_dlock_")
+        );
     }
 
     #[test]

@@ -50,8 +50,8 @@ type VersionedQuery<S> =
     Query<'static, <S as VersionedServer>::Client, <<S as VersionedServer>::Client as Database>::Arguments>;
 
 impl<S: VersionedServer> Versioned<S> {
-    /// A table, its unique column by which a row is found, and its column for the version: a whole number that is never NULL.
-    /// The names stand in statements as they are.
+    /// A table, its unique column by which a row is found, and its column for the version: a whole number that is never
+    /// NULL. Statements have the names as they are.
     #[must_use]
     pub const fn new(table: &'static str, key: &'static str, version: &'static str) -> Self {
         Self { table, key, version, server: PhantomData }
@@ -94,7 +94,8 @@ impl<S: VersionedServer> Versioned<S> {
 
     /// Changes a row, if its version is still the one that was read, and raises the version.
     ///
-    /// `change` is what stands between `SET` and `WHERE`, such as `remaining = $1`; `bind` binds its values, in their order.
+    /// `change` is the text between `SET` and `WHERE`, such as `remaining = $1`; `bind` binds its values, in their
+    /// order.
     ///
     /// # Errors
     /// [`Conflict`](ErrorKind::Conflict) if another writer was faster or has deleted the row, so that

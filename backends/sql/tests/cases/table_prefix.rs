@@ -5,11 +5,11 @@ use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::{claim_on, stand, take};
 
 use super::kit::{Database, TTL};
-use super::room::{granted, out_of_the_room};
+use super::wait_queue::{granted, hold_with_turn};
 
 row_cases! {
     the_tables_of_every_way_begin_with_the_prefix_of_the_url
-    tables_of_two_prefixes_exclude_nobody_and_have_waiting_rooms_of_their_own
+    tables_of_two_prefixes_exclude_nobody_and_have_wait_queues_of_their_own
 }
 
 async fn the_tables_of_every_way_begin_with_the_prefix_of_the_url(database: Database) {
@@ -28,14 +28,14 @@ async fn the_tables_of_every_way_begin_with_the_prefix_of_the_url(database: Data
     assert_eq!(tables(&database, "dlock_").await, [""; 0]);
 }
 
-async fn tables_of_two_prefixes_exclude_nobody_and_have_waiting_rooms_of_their_own(database: Database) {
+async fn tables_of_two_prefixes_exclude_nobody_and_have_wait_queues_of_their_own(database: Database) {
     let (here, there) = (database.store().await, database.store_with("table_prefix=other_").await);
     let claim = database.claim("a", TTL);
-    let hold = out_of_the_room(&database, &here, "a").await;
+    let hold = hold_with_turn(&database, &here, "a").await;
     let first = take(&there, &claim_on(&claim.key, TTL, |_| ())).await;
     let wake = stand(&there, &claim_on(&claim.key, TTL, |_| ())).await;
     assert_eq!(there.release(&first).await.unwrap(), Released::Released);
-    // In the other room it would wait for the hold that is still there.
+    // In the other queue it would wait for the hold that is still there.
     there.release(&granted(wake).await).await.unwrap();
     assert_eq!(here.release(&hold).await.unwrap(), Released::Released);
     assert!(tables(&database, "dlock_").await.contains(&"dlock_locks".to_owned()), "it is the default");

@@ -53,7 +53,7 @@ async fn a_break_is_noticed_by_the_monitor(database: Database) {
         assert!(other.break_hold(&hold.claim.key, id_of(&hold), &record()).await.unwrap());
         eprintln!("broken after {:?}", started.elapsed());
         assert_eq!(session_of(&database, "a").await, None, "the lock is still held");
-        // Told without a renewal, which is then answered with the loss, and with the record.
+        // The loss is reported without a renewal. A renewal is then answered with the loss and the record.
         let ended = hold.session.as_ref().unwrap().ended().unwrap();
         assert!(ended.now_or_never().is_some(), "the end was not told");
         assert_eq!(confirm(&one, &hold).await, Standing::Lost);

@@ -265,8 +265,8 @@ async fn a_change_of_the_tables_definition_that_waits_ends_no_hold_and_keeps_no_
         Ok(refused) => panic!("nobody holds it: {refused:?}"),
     };
     dlock_testkit::wait_until("the change waits", waits).await.unwrap();
-    let stands = async || running(&world.database, "id\" = ").await + running(&world.database, "id` = ").await;
-    dlock_testkit::wait_until("no session stands in the server", async || stands().await == 0).await.unwrap();
+    let waits = async || running(&world.database, "id\" = ").await + running(&world.database, "id` = ").await;
+    dlock_testkit::wait_until("no session stands in the server", async || waits().await == 0).await.unwrap();
     let sleeps = SLEEP.replace('$', "3");
     let sleeping = async { sqlx::raw_sql(sqlx::AssertSqlSafe(sleeps)).execute(&mut *conn).await.unwrap() };
     let (_, standing) = tokio::join!(sleeping, confirm(&store, &hold));

@@ -93,7 +93,7 @@ async fn a_body_that_goes_on_after_its_own_rollback_is_told_although_nobody_want
     guard.release().await.unwrap_err();
 }
 
-/// The session of the writer lives on, and the tokens of readers stand where its record was.
+/// The session of the writer lives on, and the tokens of readers are where its record was.
 async fn readers_behind_a_writer_whose_transaction_has_ended_hold(database: Database) {
     let world = World::new(database).await;
     let other = registry(&world.database, &world.database.url()).await;
@@ -134,7 +134,7 @@ async fn a_statement_that_the_body_gives_up_is_no_panic_and_no_riddle(database: 
             let fits = error.is_lost() || *error.kind() == dlock::ErrorKind::CommitRefused;
             assert!(fits, "{error}");
         }
-        let stands = world.data().await.contains(&id.to_string());
-        assert_eq!(stands, done.is_ok(), "{done:?}");
+        let is_there = world.data().await.contains(&id.to_string());
+        assert_eq!(is_there, done.is_ok(), "{done:?}");
     }
 }

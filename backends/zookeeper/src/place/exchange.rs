@@ -107,7 +107,7 @@ impl HoldSession {
                 return Err(error);
             }
         };
-        // If the answer does not tell enough about the node, the next request of the place looks it up.
+        // If the answer does not show enough of the node, the next request of the place looks it up.
         if let Some(MultiWriteResult::Create { path, stat }) = results.pop()
             && let Some((_, name)) = path.rsplit_once('/')
             // Servers may leave the stat out (ZOOKEEPER-4667).

@@ -52,7 +52,7 @@ pub(crate) struct Node {
     pub(crate) name: String,
     /// The transaction of the grant; before that, the transaction that made the node.
     token: i64,
-    /// When the request left with which a majority confirmed the node; only during the attempt that sent it.
+    /// When the request that confirmed the node left. Set only during the attempt that sent it.
     since: Option<BootInstant>,
 }
 

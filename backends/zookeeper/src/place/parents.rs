@@ -30,8 +30,8 @@ impl Place {
             lease.confirm(from);
             return Ok(());
         }
-        // Of several errors the last one tells why: without a right, the nodes below are missing. An account needs no right to
-        // the nodes above those that exist.
+        // Of several errors the last one names the cause: without a right, the nodes below are missing. An account
+        // needs no right to the nodes above those that exist.
         let mut errors: Vec<_> = made.into_iter().map(Result::err).collect();
         match errors.pop().flatten() {
             Some(ClientError::NoNode) => {

@@ -1,11 +1,11 @@
 //! The names of the nodes in a queue: dlock's own, and those of Curator, kazoo and go-zookeeper.
 //!
-//! A name ends in ten digits, which the server counts for each parent. The word before the digits tells the lock mode. The
+//! A name ends in ten digits, which the server counts for each parent. The word before the digits is the lock mode. The
 //! text before the word identifies the contender.
 
 use dlock_contract::{Mode, Owner};
 
-/// Whose names dlock writes.
+/// The client whose form of names dlock writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     /// `_c_<uuid>-lock-`, as Curator.
@@ -14,7 +14,7 @@ pub(crate) enum Layout {
     Kazoo,
 }
 
-/// The lock mode of a contender, as the name of its node tells it.
+/// The lock mode of a contender, by the name of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeMode {
     Exclusive,
@@ -57,7 +57,8 @@ impl Layout {
             (Self::Curator, NodeMode::Write) => format!("_c_{}-__WRIT__", uuid(&hex)),
             (Self::Curator, _) => format!("_c_{}-lock-", uuid(&hex)),
             (Self::Kazoo, NodeMode::Read) => format!("{hex}__rlock__"),
-            // Kazoo looks only at the end of a name. The `w` or `x` before it tells our writers from our locks.
+            // Kazoo looks only at the end of a name. The `w` or `x` before it marks our writers and our exclusive
+            // locks.
             (Self::Kazoo, NodeMode::Write) => format!("{hex}-w__lock__"),
             (Self::Kazoo, _) => format!("{hex}-x__lock__"),
         }

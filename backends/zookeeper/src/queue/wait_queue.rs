@@ -166,7 +166,7 @@ mod tests {
         let read = queue(&["a-__READ__0000000001", "b-lock-0000000002"]);
         assert_eq!(read.position("b-lock-0000000002", NodeMode::Exclusive), Position::Conflict);
         assert_eq!(read.position_at_end(NodeMode::Permit(1)), Position::Conflict);
-        // Who came after us and will leave is nothing to us.
+        // A later contender that will leave does not matter for this one.
         let ours = queue(&["b-lock-0000000002", "a-__READ__0000000003"]);
         assert_eq!(ours.position("b-lock-0000000002", NodeMode::Exclusive), Position::First);
         let kazoo = queue(&["a__lock__0000000001"]);

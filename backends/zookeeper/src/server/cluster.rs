@@ -178,7 +178,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Adds to the error of an opening why there is no session. The client library does not tell, so the hosts are connected to.
+    /// Adds the cause to the error of an opening without a session. The client library does not report it, so this
+    /// connects to the hosts.
     pub(crate) async fn explain(&self, error: Error, clock: &Clock) -> Error {
         if *error.kind() != ErrorKind::Outage {
             return error.advise(&FIRST_CONTACT);

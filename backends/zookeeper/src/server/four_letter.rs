@@ -24,7 +24,7 @@ pub(crate) async fn health(hosts: &str, clock: &Clock) -> Health {
     first(hosts, clock, "srvr", read).await.unwrap_or_default()
 }
 
-/// The tick of these servers, which must all have the same. `None`: no server tells it.
+/// The tick of these servers, which must all have the same. `None`: no server reports it.
 pub(crate) async fn tick(hosts: &str, clock: &Clock) -> Option<Duration> {
     first(hosts, clock, "conf", |answer| {
         let tick = answer.lines().find_map(|line| line.strip_prefix("tickTime="))?;

@@ -140,8 +140,8 @@ impl Lease {
         Ok(client)
     }
 
-    /// Whether the session has ended, after a request got no answer. Who closes a session from beside breaks its connection
-    /// too, and only the next connection tells why. So this waits for it.
+    /// Whether the session has ended, after a request got no answer. If another client closes the session, its
+    /// connection breaks too, and only the next connection shows why. So this waits for it.
     pub(crate) async fn has_ended(&self) -> bool {
         let _ = self.client().await;
         !self.lives()

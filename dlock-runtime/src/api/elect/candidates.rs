@@ -4,7 +4,7 @@ use dlock_contract::{Note, Result};
 
 use super::{Election, SeenLeader};
 
-/// So many candidates are named at most.
+/// The most candidates that are named.
 const MOST_NAMED: usize = 1000;
 
 /// The candidates of an election when the store was asked; made by [`Election::candidates`].

@@ -25,7 +25,7 @@ use crate::api::registry::Registry;
 use crate::events::shutdown::shut_down;
 use crate::options::Wait;
 
-/// The note beside a lock carries a name of so many bytes.
+/// The longest name that fits into the note of a lock, in bytes.
 const LONGEST_CANDIDATE: usize = 80;
 
 /// The longest pause between two looks of an observer, unless the election says another.
@@ -155,7 +155,7 @@ impl Election {
         Leadership::new(self.checked()?.acquire_blocking()?)
     }
 
-    /// The lock, for one request. A name that would stand in the store in another form is refused.
+    /// The lock, for one request. A name that the store would have in another form is refused.
     fn checked(&self) -> Result<Lock> {
         if let Some(namespace) = &self.namespace {
             check_namespace(namespace)?;

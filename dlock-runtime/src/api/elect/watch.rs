@@ -20,7 +20,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A look is worth it so soon after the lease of a leader has ended.
 const AFTER_LEASE: Duration = Duration::from_millis(5);
 
-/// The pause between looks at a lease without any time left is doubled so many times, to more than five minutes.
+/// How many times the pause between looks at an expired lease is doubled: to more than five minutes.
 const MOST_DOUBLINGS: u32 = 16;
 
 /// A leader as an observer sees it.
@@ -63,7 +63,7 @@ impl SeenLeader {
 }
 
 impl Election {
-    /// Who leads now; `None` if nobody does. One request.
+    /// Returns the present leader; `None` if nobody leads. One request.
     ///
     /// # Errors
     /// As [`Lock::holders`](crate::Lock::holders).
@@ -97,8 +97,8 @@ impl Election {
 /// The changes of an election, as this process sees them; made by [`Election::observe`].
 ///
 /// It looks at the lock now and then (see [`Election::poll`]), and at once after the end of a leader's lease, on every
-/// store alike. It tells only what a look has shown: a leader that came and went between two looks is not seen, and a look
-/// that fails is no change.
+/// store alike. It reports only changes that a look has shown: a leader that came and went between two looks is not
+/// seen, and a look that fails is no change.
 #[derive(Debug)]
 #[must_use = "nobody looks until `changed`"]
 pub struct LeaderWatch {
@@ -109,17 +109,18 @@ pub struct LeaderWatch {
     looked: Option<SystemTime>,
     next_look: BootInstant,
     failed: u32,
-    /// So many looks in a row showed a leader whose lease has no time left.
+    /// How many looks in a row showed a leader whose lease has expired.
     overdue: u32,
 }
 
 impl LeaderWatch {
-    /// Waits for a change, and tells the new leader, or `None` if nobody leads. The first call tells what is so now.
+    /// Waits for a change, and returns the new leader, or `None` if nobody leads. The first call returns the present
+    /// leader.
     ///
     /// A future that is dropped loses no change; the pause goes on at the next call.
     ///
     /// # Errors
-    /// Those of a look that failed. The next call looks again, after a pause that grows to 5 s while looks fail.
+    /// The errors of a look that failed. The next call looks again, after a pause that grows to 5 s while looks fail.
     /// [`ErrorKind::ShutDown`] after a shutdown, then again at each call.
     pub async fn changed(&mut self) -> Result<Option<SeenLeader>> {
         let shared = self.election.lock.registry().context().shared().clone();

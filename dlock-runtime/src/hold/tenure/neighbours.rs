@@ -68,8 +68,8 @@ impl Tenure {
         self.neighbours().cohort.as_ref().is_some_and(|cohort| cohort.block > 0)
     }
 
-    /// The id of the hold as this process shows it. Of a hold that was passed on each caller has its own, so that nobody
-    /// breaks the hold of a later caller with it.
+    /// The id of the hold as this process shows it. If a hold is passed on, each caller has an id of its own. So an
+    /// earlier id never breaks the hold of a later caller.
     pub(crate) fn id(&self) -> HoldId {
         match self.hold.token.filter(|_| self.was_passed_on()) {
             Some(token) => id_of_passed(&self.hold.claim.owner, token),
@@ -77,7 +77,7 @@ impl Tenure {
         }
     }
 
-    /// From now on no other caller of this process gets the hold. False if this caller has it no more.
+    /// Keeps the hold from being passed on from now on. False if this caller does not have it any more.
     pub(crate) fn stays(&self) -> bool {
         match &mut self.neighbours().cohort {
             Some(cohort) => cohort.most = 0,

@@ -32,7 +32,7 @@ pub(crate) const SUMMER_TIME: &str = "SET GLOBAL time_zone = 'SYSTEM'";
 /// The seconds of the local time, in a session with the server's zone.
 pub(crate) const LOCAL_NOW: &str = "SET time_zone = DEFAULT; SELECT TIMESTAMPDIFF(SECOND, '1970-01-01', NOW())";
 
-/// So long a waiter of a room keeps its place in the line.
+/// How long a waiter keeps its place in the queue.
 pub(crate) const KEEPS_ITS_PLACE: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Whether a session may end because the server's clock was set forward.

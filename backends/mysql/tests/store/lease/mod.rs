@@ -81,9 +81,9 @@ mod hosts;
 mod kit;
 mod lookups;
 mod rights;
-mod rooms;
 mod settings;
 mod tables;
+mod wait_queues;
 mod ways;
 
 /// The cases that are the same on every server.

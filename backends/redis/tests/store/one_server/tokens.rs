@@ -63,7 +63,7 @@ async fn a_spent_or_broken_counter_is_an_error_and_no_lock_is_kept() {
         let error = redis.try_acquire(&claim, Queue::Leave).await.unwrap_err();
         assert_eq!(*error.kind(), kind, "{counter}");
         assert_eq!(server.keys(), [FENCE, K]);
-        // As the core does after every failure, and nobody else.
+        // As the engine does after every failure, and nobody else.
         redis.abandon(&claim).await.unwrap();
         assert_eq!(server.keys(), [FENCE]);
     }

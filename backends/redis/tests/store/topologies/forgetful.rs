@@ -155,7 +155,7 @@ fn replicated(cluster: &RedisCluster, key: &str) -> usize {
     cluster.nodes[3].ask(&format!("KEYS {}*", name(key))).unwrap().lines().filter(|line| !line.is_empty()).count()
 }
 
-/// As [`refusal`], and undone as the core does after every failure.
+/// As [`refusal`], and undone as the engine does after every failure.
 async fn refused(redis: &Redis, claim: &Arc<Claim>) -> Error {
     let error = refusal(redis, claim).await;
     redis.abandon(claim).await.unwrap();

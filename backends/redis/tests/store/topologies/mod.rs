@@ -85,7 +85,7 @@ async fn take_soon(redis: &Redis, claim: &Arc<Claim>, limit: Duration) -> Hold {
     }
 }
 
-/// One attempt with the patience of the core.
+/// One attempt with the patience of the engine.
 async fn attempt(redis: &Redis, claim: &Arc<Claim>) -> Result<Attempt, Error> {
     let answer = tokio::time::timeout(5 * SECOND, redis.try_acquire(claim, Queue::Leave)).await;
     answer.unwrap_or_else(|_| Err(Error::outage("no answer")))

@@ -95,7 +95,7 @@ async fn a_caller_that_gives_up_early_also_finds_the_new_primary() {
     stands_still(&cluster).await;
     let end = Instant::now() + LIMIT;
     loop {
-        // As long as the core waits; to open all connections anew takes longer.
+        // As long as the engine waits; to open all connections anew takes longer.
         let answer = tokio::time::timeout(SECOND, async { redis.renew(&[&short]).await.remove(0) }).await;
         if let Ok(Ok(standing)) = answer {
             // Its lease was over long before.

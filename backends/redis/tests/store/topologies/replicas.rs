@@ -43,7 +43,7 @@ async fn a_grant_that_too_few_replicas_have_is_released() {
     assert_eq!(*error.kind(), ErrorKind::Outage);
     assert!(error.is_retryable() && error.to_string().contains("0 of 1 replicas"), "{error}");
     assert_eq!(primary.ask(&format!("EXISTS {}", name("k"))).unwrap(), "1");
-    // As the core does after every failure, and nobody else.
+    // As the engine does after every failure, and nobody else.
     redis.abandon(&refused).await.unwrap();
     assert_eq!(primary.ask(&format!("EXISTS {}", name("k"))).unwrap(), "0", "nothing is left of it");
     replica.resume().unwrap();

@@ -1,7 +1,7 @@
-//! The end of a hold that came out of a room: its row is freed, or passed on to a caller that waits in this process.
+//! The end of a hold with a turn: its row is freed, or passed on to a caller that waits in this process.
 //!
-//! It runs over the session in the room, in the runtime that drives it. The room is left after the server has the row's
-//! release on its disk: a waiter that entered earlier would find the row taken.
+//! It runs over the session with the turn, in the runtime that drives the session. The session leaves the queue after
+//! the server has the row's release on its disk: with an earlier turn, the next waiter would find the row taken.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,29 +11,29 @@ use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use crate::dialect::Dialect;
-use crate::lease::room::sessions::{RoomSessions, Seat, bounded};
-use crate::lease::room::stand::Begin;
-use crate::lease::room::visit::Inside;
-use crate::lease::room::waiting_room::WaitingRoom;
-use crate::lease::room::work::Work;
+use crate::lease::queue::sessions::{QueueSessions, Reserved, bounded};
+use crate::lease::queue::turn::Turn;
+use crate::lease::queue::wait::Start;
+use crate::lease::queue::wait_queue::WaitQueue;
+use crate::lease::queue::work::Work;
 use crate::lease::{attempt, ending};
 
-/// How long another runtime may take, from which the release does not come. It may stand still.
+/// The time limit for a session of another runtime than the releaser's, which may be blocked.
 const ELSEWHERE: Duration = Duration::from_secs(1);
 
 /// The answer of a release that also asks for the next caller.
 type Passed = (Released, Option<Attempt>);
 
-/// Frees the row, then leaves the room. `None`: the session ended before it answered, so nothing is known.
-pub(crate) async fn release<D: Dialect>(mut inside: Box<Inside<D>>, claim: &Arc<Claim>) -> Option<Result<Released>> {
+/// Frees the row, then leaves the queue. `None`: the session ended before it answered, so nothing is known.
+pub(crate) async fn release<D: Dialect>(mut turn: Box<Turn<D>>, claim: &Arc<Claim>) -> Option<Result<Released>> {
     let claim = claim.clone();
-    run(inside.sessions.clone(), move |sender| {
+    run(turn.sessions.clone(), move |sender| {
         Box::pin(async move {
-            let session = &mut inside.session.session;
+            let session = &mut turn.session.session;
             let released = bounded(&session.context.clone(), ending::release(session, &claim)).await;
             let released = known(released, session.broken);
             // Before the answer: the caller may ask for the row again at once.
-            let leaves = inside.leave();
+            let leaves = turn.leave();
             let _ = sender.send(released);
             leaves.await;
         })
@@ -41,30 +41,31 @@ pub(crate) async fn release<D: Dialect>(mut inside: Box<Inside<D>>, claim: &Arc<
     .await
 }
 
-/// Passes the row on to the next caller of this process. After so many holds, or if the lock was lost, the next caller waits
-/// behind those who stand in the room. `None`: the session ended before it answered, so nothing is known.
+/// Passes the row on to the next caller of this process. After the last hold of a turn, or if the lock was lost, the
+/// next caller waits behind the waiters in the queue. `None`: the session ended before it answered, so nothing is
+/// known.
 pub(crate) async fn pass<D: Dialect>(
-    room: &Arc<WaitingRoom<D>>,
-    mut inside: Box<Inside<D>>,
+    queue: &Arc<WaitQueue<D>>,
+    mut turn: Box<Turn<D>>,
     holder: &Arc<Claim>,
     next: &Arc<Claim>,
     until: BootInstant,
 ) -> Option<Result<Passed>> {
-    let (room, holder, next) = (room.clone(), holder.clone(), next.clone());
-    let pending_attempt = room.pending_attempt(next.owner);
-    run(inside.sessions.clone(), move |sender| {
+    let (queue, holder, next) = (queue.clone(), holder.clone(), next.clone());
+    let pending_attempt = queue.pending_attempt(next.owner);
+    run(turn.sessions.clone(), move |sender| {
         Box::pin(async move {
-            let (sessions, may_go_on) = (inside.sessions.clone(), inside.may_go_on());
-            let (context, session) = (sessions.context.clone(), &mut inside.session.session);
-            let (released, begin) = if may_go_on {
+            let (sessions, may_hold_again) = (turn.sessions.clone(), turn.may_hold_again());
+            let (context, session) = (sessions.context.clone(), &mut turn.session.session);
+            let (released, start) = if may_hold_again {
                 match bounded(&context, attempt::pass(session, &holder, &next)).await {
                     Ok(Some(hold)) => {
-                        let passed = (Released::Released, Some(Attempt::Acquired(inside.lends(hold))));
+                        let passed = (Released::Released, Some(Attempt::Acquired(turn.attach_to(hold))));
                         // If nobody hears of it, the engine abandons the claim.
                         let _ = sender.send(Some(Ok(passed)));
                         return;
                     }
-                    Ok(None) => (Released::NotOwner, Some(Begin::Inside(inside))),
+                    Ok(None) => (Released::NotOwner, Some(Start::AtHead(turn))),
                     Err(error) => {
                         let _ = sender.send(known(Err(error), session.broken));
                         return;
@@ -73,8 +74,8 @@ pub(crate) async fn pass<D: Dialect>(
             } else {
                 match bounded(&context, ending::release(session, &holder)).await {
                     Ok(released) => {
-                        let left = inside.leave_with_session().await.map(|session| Seat::Used(Box::new(session)));
-                        (released, left.or_else(|| sessions.seat().ok()).map(Begin::Perhaps))
+                        let left = turn.leave_with_session().await.map(|session| Reserved::Used(Box::new(session)));
+                        (released, left.or_else(|| sessions.reserve().ok()).map(Start::IfEmpty))
                     }
                     Err(error) => {
                         let _ = sender.send(known(Err(error), session.broken));
@@ -82,11 +83,11 @@ pub(crate) async fn pass<D: Dialect>(
                     }
                 }
             };
-            let Some(begin) = begin else {
+            let Some(start) = start else {
                 let _ = sender.send(Some(Ok((released, None))));
                 return;
             };
-            let answer = room.begin(&sessions, &next, until, begin, Some(pending_attempt)).answer().await;
+            let answer = queue.begin(&sessions, &next, until, start, Some(pending_attempt)).answer().await;
             let _ = sender.send(Some(Ok((released, answer.for_next()))));
         })
     })
@@ -100,20 +101,20 @@ fn known<T>(answer: Result<T>, is_broken: bool) -> Option<Result<T>> {
 
 /// Runs work with a session in the runtime that drives it. It goes on if nobody waits for its answer.
 async fn run<D: Dialect, T: Send + 'static>(
-    sessions: Arc<RoomSessions<D>>,
+    sessions: Arc<QueueSessions<D>>,
     work: impl FnOnce(oneshot::Sender<Option<T>>) -> BoxFuture<'static, ()>,
 ) -> Option<T> {
     let (sender, receiver) = oneshot::channel();
     let running = Arc::new(Work::default());
-    running.begin(&sessions.place, work(sender));
-    if Origin::here() == Some(sessions.place.origin()) {
+    running.begin(&sessions.runtime, work(sender));
+    if Origin::here() == Some(sessions.runtime.origin()) {
         return receiver.await.ok().flatten();
     }
     let clock = &sessions.context.clock;
     match clock.timeout_at(clock.now().after(ELSEWHERE), receiver).await {
         Some(answer) => answer.ok().flatten(),
         None => {
-            // That closes the session, and the server frees the room.
+            // This closes the session, and the server gives the turn to the next waiter.
             running.stop();
             None
         }

@@ -1,4 +1,4 @@
-//! The waiting room when a caller asks again at once for the lock that it has just released.
+//! The wait queue when a caller asks again at once for the lock that it has just released.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -9,14 +9,14 @@ use dlock_testkit::holds::{stand, take, until};
 use dlock_testkit::wait_until;
 
 use super::kit::{Database, TTL};
-use super::room::{granted, out_of_the_room, stand_in_line};
+use super::wait_queue::{granted, hold_with_turn, join_queue};
 
 row_cases! {
     a_caller_that_releases_after_a_long_hold_waits_behind_the_others
     a_holder_that_never_waited_waits_behind_those_who_came_during_its_long_hold
     a_holder_that_takes_a_lock_again_and_again_lets_a_waiter_in
     two_callers_with_long_holds_take_turns
-    a_lock_that_nobody_else_wants_needs_no_session_in_a_room
+    a_lock_that_nobody_else_wants_needs_no_session_in_a_queue
 }
 
 /// Longer than a store remembers that others wanted a lock.
@@ -24,9 +24,9 @@ const LONG_HOLD: Duration = Duration::from_millis(1200);
 
 async fn a_caller_that_releases_after_a_long_hold_waits_behind_the_others(database: Database) {
     let (one, other) = (database.store().await, database.store().await);
-    let mut hold = out_of_the_room(&database, &one, "a").await;
+    let mut hold = hold_with_turn(&database, &one, "a").await;
     for _ in 0..3 {
-        let (_, waits) = stand_in_line(&database, &other, "a").await;
+        let (_, waits) = join_queue(&database, &other, "a").await;
         tokio::time::sleep(LONG_HOLD).await;
         assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
         let behind = stand(&one, &database.claim("a", TTL)).await;
@@ -40,13 +40,13 @@ async fn a_holder_that_never_waited_waits_behind_those_who_came_during_its_long_
     for key in ["a", "b", "c"] {
         let hold = take(&one, &database.claim(key, TTL)).await;
         let waits = stand(&other, &database.claim(key, TTL)).await;
-        wait_until("the waiter is in the room", async || database.in_rooms().await.len() == 1).await.unwrap();
+        wait_until("the waiter has the turn", async || database.turn_sessions().await.len() == 1).await.unwrap();
         tokio::time::sleep(LONG_HOLD).await;
         assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
         let behind = stand(&one, &database.claim(key, TTL)).await;
         assert_eq!(other.release(&granted(waits).await).await.unwrap(), Released::Released);
         assert_eq!(one.release(&granted(behind).await).await.unwrap(), Released::Released);
-        wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
+        wait_until("the queue is left", async || database.turn_sessions().await.is_empty()).await.unwrap();
     }
 }
 
@@ -55,7 +55,7 @@ async fn a_holder_that_takes_a_lock_again_and_again_lets_a_waiter_in(database: D
     for key in ["a", "b", "c", "d", "e"] {
         let mut hold = take(&one, &database.claim(key, TTL)).await;
         let waits = stand(&other, &database.claim(key, TTL)).await;
-        wait_until("the waiter is in the room", async || database.in_rooms().await.len() == 1).await.unwrap();
+        wait_until("the waiter has the turn", async || database.turn_sessions().await.len() == 1).await.unwrap();
         let mut turns = 0;
         let behind = loop {
             // Most looks of the waiter meet a hold.
@@ -71,7 +71,7 @@ async fn a_holder_that_takes_a_lock_again_and_again_lets_a_waiter_in(database: D
         };
         assert_eq!(other.release(&granted(waits).await).await.unwrap(), Released::Released);
         assert_eq!(one.release(&granted(behind).await).await.unwrap(), Released::Released);
-        wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
+        wait_until("the queue is left", async || database.turn_sessions().await.is_empty()).await.unwrap();
     }
 }
 
@@ -106,14 +106,14 @@ async fn two_callers_with_long_holds_take_turns(database: Database) {
     );
 }
 
-async fn a_lock_that_nobody_else_wants_needs_no_session_in_a_room(database: Database) {
+async fn a_lock_that_nobody_else_wants_needs_no_session_in_a_queue(database: Database) {
     let store = database.store().await;
     for hold in [Duration::ZERO, Duration::from_millis(60)] {
         for _ in 0..20 {
             let Attempt::Acquired(taken) = store.try_acquire(&database.claim("a", TTL), until()).await.unwrap() else {
                 panic!("nobody else has it")
             };
-            assert!(database.in_rooms().await.is_empty(), "a session stands in the room of a lock that nobody wants");
+            assert!(database.turn_sessions().await.is_empty(), "a session has the turn for a lock that nobody wants");
             tokio::time::sleep(hold).await;
             assert_eq!(store.release(&taken).await.unwrap(), Released::Released);
         }

@@ -1,4 +1,4 @@
-//! One waiter of a room: its state, which the task in the room and its caller share, and how it is given up.
+//! One waiter of a wait queue: its state, which its task and its caller share, and how it is given up.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -9,26 +9,27 @@ use dlock_contract::{BootInstant, Claim, Hold, Note, Owner, Signal, Wake};
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
-use crate::lease::room::work::Work;
+use crate::lease::queue::work::Work;
 
 /// One waiter.
 pub(crate) struct Waiter {
     pub(crate) claim: Arc<Claim>,
     pub(crate) until: BootInstant,
     pending_attempts: Arc<PendingAttempts>,
-    /// One of the two asks for the row: the task in the room, or an attempt that the engine makes meanwhile.
+    /// Only one of the two asks for the row at a time: the waiter's task, or an attempt that the engine makes
+    /// meanwhile.
     row: Arc<tokio::sync::Mutex<()>>,
     state: Mutex<WaiterState>,
     news: watch::Sender<()>,
     given_up: Notify,
-    /// It has the session. Dropping it gives the place in the room up.
+    /// The task, which has the session. Dropping it leaves the queue.
     work: Arc<Work>,
 }
 
 #[derive(Default)]
 struct WaiterState {
-    /// The server's words about the row's holder; `None` as long as nobody knows that there is one.
-    told: Option<Told>,
+    /// The row's holder as the server reports it; `None` as long as nobody knows that there is one.
+    holder: Option<HolderState>,
     /// Whether the statement that takes the row is under way.
     is_taking: bool,
     is_given_up: bool,
@@ -36,9 +37,9 @@ struct WaiterState {
     has_ended: bool,
 }
 
-/// The server's words about the holder.
+/// The holder of a row, as the server reports it.
 #[derive(Clone, Default)]
-pub(crate) struct Told {
+pub(crate) struct HolderState {
     pub(crate) ask_by: Option<BootInstant>,
     pub(crate) lease_left: Option<Duration>,
     pub(crate) held_by: Option<Note>,
@@ -51,8 +52,8 @@ pub(crate) enum Outcome {
     Ask,
 }
 
-/// The row, for the one who asks for it.
-pub(crate) type RowTurn = OwnedMutexGuard<()>;
+/// The right to ask for the row.
+pub(crate) type AttemptGuard = OwnedMutexGuard<()>;
 
 impl Waiter {
     pub(crate) fn new(claim: &Arc<Claim>, until: BootInstant, pending_attempts: &Arc<PendingAttempts>) -> Self {
@@ -69,20 +70,25 @@ impl Waiter {
     }
 
     /// Begins the wait, in a task of that runtime.
-    pub(crate) fn begin(self: &Arc<Self>, place: &CallerRuntime, wait: impl Future<Output = Outcome> + Send + 'static) {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        runtime: &CallerRuntime,
+        wait: impl Future<Output = Outcome> + Send + 'static,
+    ) {
         let ends = Ends(self.clone());
-        self.work.begin(place, async move {
+        self.work.begin(runtime, async move {
             let waiter = &ends.0;
             tokio::select! {
                 biased;
-                () = waiter.told_to_stop() => {}
+                () = waiter.stopped() => {}
                 outcome = wait => waiter.end(outcome),
             }
         });
     }
 
-    /// Ends when the waiter was given up and no statement is under way. One that is, may still take the row.
-    async fn told_to_stop(&self) {
+    /// Ends when the waiter was given up and no statement is under way. A statement that is under way may still take
+    /// the row.
+    async fn stopped(&self) {
         loop {
             self.given_up.notified().await;
             if !self.lock().is_taking {
@@ -91,13 +97,13 @@ impl Waiter {
         }
     }
 
-    /// The turn to ask for the row.
-    pub(crate) async fn row_turn(&self) -> RowTurn {
+    /// Waits for the right to ask for the row.
+    pub(crate) async fn attempt_guard(&self) -> AttemptGuard {
         self.row.clone().lock_owned().await
     }
 
     /// Notes that the statement that takes the row is about to be sent. `None`: the waiter was given up.
-    pub(crate) fn begin_to_take(self: &Arc<Self>, turn: RowTurn) -> Option<Taking> {
+    pub(crate) fn begin_to_take(self: &Arc<Self>, guard: AttemptGuard) -> Option<Taking> {
         let mut state = self.lock();
         if state.is_given_up {
             return None;
@@ -106,13 +112,13 @@ impl Waiter {
         Some(Taking {
             waiter: self.clone(),
             _pending_attempt: self.pending_attempts.begin(self.claim.owner),
-            _turn: turn,
+            _guard: guard,
         })
     }
 
     /// Notes that others have the lock.
-    pub(crate) fn note_contended(&self, told: Told) {
-        self.lock().told = Some(told);
+    pub(crate) fn note_contended(&self, holder: HolderState) {
+        self.lock().holder = Some(holder);
         self.news.send_replace(());
     }
 
@@ -126,8 +132,8 @@ impl Waiter {
         self.news.send_replace(());
     }
 
-    /// Stops the waiting, unless the statement that takes the row is under way: then its end does. Returns the hold that nobody
-    /// has taken.
+    /// Ends the wait. If the statement that takes the row is under way, the wait ends after it. Returns a hold that
+    /// nobody has taken.
     pub(crate) fn give_up(&self) -> Option<Hold> {
         let mut state = self.lock();
         state.is_given_up = true;
@@ -136,7 +142,7 @@ impl Waiter {
         drop(state);
         self.given_up.notify_one();
         if !is_taking {
-            // If it is polled just now, it has heard of it.
+            // If the task is polled just now, it has got the notice.
             self.work.stop();
         }
         match outcome {
@@ -169,7 +175,7 @@ impl Waiter {
 
     /// Waits until it is known whether others have the lock. `None`: they have.
     pub(crate) async fn settled(&self) -> Option<Outcome> {
-        self.until(|state| state.has_ended || state.told.is_some()).await;
+        self.until(|state| state.has_ended || state.holder.is_some()).await;
         let mut state = self.lock();
         state.has_ended.then(|| state.outcome.take().unwrap_or(Outcome::Ask))
     }
@@ -202,7 +208,7 @@ impl Drop for Ends {
 pub(crate) struct Taking {
     waiter: Arc<Waiter>,
     _pending_attempt: PendingAttempt,
-    _turn: RowTurn,
+    _guard: AttemptGuard,
 }
 
 impl Drop for Taking {
@@ -217,55 +223,55 @@ impl Drop for Taking {
     }
 }
 
-/// The caller's part of a waiter: if it is dropped, the waiter is given up.
-pub(crate) struct Ticket {
+/// The caller's place in the queue. If it is dropped, the waiter is given up.
+pub(crate) struct Place {
     pub(crate) waiter: Arc<Waiter>,
-    tickets: Arc<Tickets>,
+    places: Arc<Places>,
 }
 
-/// The waiters of a store, by their owners.
+/// The places of a store's waiters, by their owners.
 #[derive(Default)]
-pub(crate) struct Tickets(Mutex<HashMap<Owner, Weak<Ticket>>>);
+pub(crate) struct Places(Mutex<HashMap<Owner, Weak<Place>>>);
 
-impl Tickets {
-    pub(crate) fn add(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Arc<Ticket> {
-        let ticket = Arc::new(Ticket { waiter: waiter.clone(), tickets: self.clone() });
-        self.lock().insert(waiter.claim.owner, Arc::downgrade(&ticket));
-        ticket
+impl Places {
+    pub(crate) fn add(self: &Arc<Self>, waiter: &Arc<Waiter>) -> Arc<Place> {
+        let place = Arc::new(Place { waiter: waiter.clone(), places: self.clone() });
+        self.lock().insert(waiter.claim.owner, Arc::downgrade(&place));
+        place
     }
 
-    pub(crate) fn of(&self, owner: &Owner) -> Option<Arc<Ticket>> {
+    pub(crate) fn of(&self, owner: &Owner) -> Option<Arc<Place>> {
         self.lock().get(owner)?.upgrade()
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Weak<Ticket>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Weak<Place>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Ticket {
+impl Place {
     /// The news that the caller waits for.
     pub(crate) fn wake(self: Arc<Self>) -> Wake {
-        let told = self.waiter.lock().told.clone().unwrap_or_default();
+        let holder = self.waiter.lock().holder.clone().unwrap_or_default();
         let signal = async move {
             Ok(match self.waiter.ended().await {
                 Outcome::Granted(hold) => Signal::Granted(hold),
                 Outcome::Ask => Signal::Ask,
             })
         };
-        let mut wake = Wake::on(signal).held_by(told.held_by);
-        (wake.ask_by, wake.lease_left) = (told.ask_by, told.lease_left);
+        let mut wake = Wake::on(signal).held_by(holder.held_by);
+        (wake.ask_by, wake.lease_left) = (holder.ask_by, holder.lease_left);
         wake
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Place {
     fn drop(&mut self) {
-        let mut tickets = self.tickets.lock();
-        if tickets.get(&self.waiter.claim.owner).is_some_and(|ticket| std::ptr::eq(ticket.as_ptr(), self)) {
-            tickets.remove(&self.waiter.claim.owner);
+        let mut places = self.places.lock();
+        if places.get(&self.waiter.claim.owner).is_some_and(|place| std::ptr::eq(place.as_ptr(), self)) {
+            places.remove(&self.waiter.claim.owner);
         }
-        drop(tickets);
+        drop(places);
         // A hold that nobody has taken: the engine abandons its claim.
         drop(self.waiter.give_up());
     }

@@ -1,4 +1,4 @@
-//! Many callers of the engine that want one lock, through waiting rooms.
+//! Many callers of the engine that want one lock, through wait queues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,8 +29,10 @@ async fn registries(database: &Database) -> Vec<Registry> {
 }
 
 async fn nothing_is_left(database: &Database) {
-    wait_until("nobody holds the lock or stands in its room", async || {
-        database.held().await.is_empty() && database.standing().await.is_empty() && database.in_rooms().await.is_empty()
+    wait_until("nobody holds the lock or is in its queue", async || {
+        database.held().await.is_empty()
+            && database.waiting_sessions().await.is_empty()
+            && database.turn_sessions().await.is_empty()
     })
     .await
     .unwrap();

@@ -1,24 +1,24 @@
-//! The waiting rooms as the server sees them.
+//! The wait queues as the server sees them.
 
 use dlock_testkit::wait_until;
 use sqlx::{AssertSqlSafe, Connection};
 
 use super::kit::Database;
 
-/// The session in the room of each row of the database, by the frozen form of a room's name.
-const IN_ROOMS: &str = "\
+/// The session with the turn of each row of the database, by the frozen form of a queue's name.
+const TURN_SESSIONS: &str = "\
     SELECT holder FROM (SELECT IS_USED_LOCK(CONCAT('dr', LEFT(SHA2( \
-        CONCAT('dlock room', CHAR(0), DATABASE(), CHAR(0), k), 256), 62))) AS holder FROM dlock_locks) AS rooms \
+        CONCAT('dlock room', CHAR(0), DATABASE(), CHAR(0), k), 256), 62))) AS holder FROM dlock_locks) AS turns \
     WHERE holder IS NOT NULL";
 
 impl Database {
-    /// The sessions that are in a room.
-    pub(crate) async fn in_rooms(&self) -> Vec<String> {
-        self.lines(&IN_ROOMS.replace("SELECT holder", "SELECT CAST(holder AS CHAR)")).await
+    /// The sessions that have a turn.
+    pub(crate) async fn turn_sessions(&self) -> Vec<String> {
+        self.lines(&TURN_SESSIONS.replace("SELECT holder", "SELECT CAST(holder AS CHAR)")).await
     }
 
-    /// The sessions that wait for a room.
-    pub(crate) async fn standing(&self) -> Vec<String> {
+    /// The sessions that wait for a turn.
+    pub(crate) async fn waiting_sessions(&self) -> Vec<String> {
         let processes = self.processes().await.into_iter();
         processes.filter(|process| process.state == "User lock").map(|process| process.id).collect()
     }

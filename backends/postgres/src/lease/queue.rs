@@ -1,8 +1,8 @@
-//! Waiting rooms are advisory locks of sessions.
+//! Wait queues are advisory locks of sessions.
 
 use std::time::Duration;
 
-use dlock_sql::{LOCKS, RoomName, Rooms, TableNames, Words};
+use dlock_sql::{LOCKS, QueueName, TableNames, WaitQueues, Words};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
@@ -17,13 +17,13 @@ const SET_UP: &str = "\
 /// before 14.
 const CHECK_CLIENT: &str = "SET client_connection_check_interval = '1s'";
 
-/// Reads the schema of the table: the rooms of two schemas of one database are different.
+/// Reads the schema of the table: the queues of two schemas of one database are different.
 const SCHEMA_QUERY: &str = "SELECT relnamespace::regnamespace::text FROM pg_class WHERE oid = to_regclass('{locks}')";
 
 /// The limits of statements about a row, which each session has.
 const LIMITS: &str = "SET lock_timeout = '1s'; SET statement_timeout = '5s'";
 
-/// Waiting rooms on PostgreSQL.
+/// Wait queues on PostgreSQL.
 #[derive(Debug)]
 pub(crate) struct AdvisoryLocks {
     schema_query: String,
@@ -37,7 +37,7 @@ impl AdvisoryLocks {
     }
 }
 
-impl Rooms<PgConnection> for AdvisoryLocks {
+impl WaitQueues<PgConnection> for AdvisoryLocks {
     fn set_up<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<String>> {
         Box::pin(async {
             sqlx::raw_sql(SET_UP).execute(&mut *conn).await?;
@@ -45,21 +45,21 @@ impl Rooms<PgConnection> for AdvisoryLocks {
                 Ok(_) | Err(sqlx::Error::Database(_)) => {}
                 Err(error) => return Err(error),
             }
-            self.place(conn).await
+            self.scope(conn).await
         })
     }
 
-    fn place<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<String>> {
+    fn scope<'a>(&'a self, conn: &'a mut PgConnection) -> BoxFuture<'a, sqlx::Result<String>> {
         Box::pin(async {
             let schema = sqlx::raw_sql(AssertSqlSafe(self.schema_query.as_str())).fetch_one(conn).await?.try_get(0)?;
-            Ok(self.tables.place(schema))
+            Ok(self.tables.queue_scope(schema))
         })
     }
 
-    fn is_occupied<'a>(&'a self, conn: &'a mut PgConnection, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>> {
+    fn is_taken<'a>(&'a self, conn: &'a mut PgConnection, queue: &'a QueueName) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
             // It ends with this statement, and two sessions that look do not meet each other.
-            let look = AssertSqlSafe(format!("SELECT NOT pg_try_advisory_xact_lock_shared({})", room.number()));
+            let look = AssertSqlSafe(format!("SELECT NOT pg_try_advisory_xact_lock_shared({})", queue.number()));
             sqlx::raw_sql(look).fetch_one(conn).await?.try_get(0)
         })
     }
@@ -68,14 +68,14 @@ impl Rooms<PgConnection> for AdvisoryLocks {
         PIECE
     }
 
-    fn enter<'a>(
+    fn take_turn<'a>(
         &'a self,
         conn: &'a mut PgConnection,
-        room: &'a RoomName,
+        queue: &'a QueueName,
         wait: Duration,
     ) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let number = room.number();
+            let number = queue.number();
             if wait.is_zero() {
                 let enter = AssertSqlSafe(format!("SELECT pg_try_advisory_lock({number})"));
                 return sqlx::raw_sql(enter).fetch_one(conn).await?.try_get(0);
@@ -88,8 +88,8 @@ impl Rooms<PgConnection> for AdvisoryLocks {
             match sqlx::raw_sql(AssertSqlSafe(enter)).execute(&mut *conn).await {
                 Ok(_) => Ok(true),
                 Err(error) if is_timeout(&error) => {
-                    // The server may have granted the room in the same moment. Then this session would stay in it, and every
-                    // waiter behind would poll. The session has no other advisory lock.
+                    // The server may have granted the turn in the same moment. Then this session would keep it, and
+                    // every waiter behind would poll. The session has no other advisory lock.
                     sqlx::raw_sql("SELECT pg_advisory_unlock_all()").execute(conn).await?;
                     Ok(false)
                 }
@@ -98,9 +98,9 @@ impl Rooms<PgConnection> for AdvisoryLocks {
         })
     }
 
-    fn leave<'a>(&'a self, conn: &'a mut PgConnection, room: &'a RoomName) -> BoxFuture<'a, sqlx::Result<bool>> {
+    fn leave<'a>(&'a self, conn: &'a mut PgConnection, queue: &'a QueueName) -> BoxFuture<'a, sqlx::Result<bool>> {
         Box::pin(async move {
-            let leave = AssertSqlSafe(format!("SELECT pg_advisory_unlock({})", room.number()));
+            let leave = AssertSqlSafe(format!("SELECT pg_advisory_unlock({})", queue.number()));
             sqlx::raw_sql(leave).fetch_one(conn).await?.try_get(0)
         })
     }

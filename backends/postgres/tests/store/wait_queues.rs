@@ -1,4 +1,4 @@
-//! The waiting rooms as the server sees them, and what is PostgreSQL's own in them.
+//! The wait queues as the server sees them, and their parts that only PostgreSQL has.
 
 use std::process::Command;
 use std::time::Duration;
@@ -8,17 +8,17 @@ use dlock_contract::{Attempt, Backend, Queue, Released, Signal};
 use dlock_testkit::holds::{take, wait};
 use dlock_testkit::wait_until;
 
-use crate::cases::room::{granted, out_of_the_room, stand_in_line};
+use crate::cases::wait_queue::{granted, hold_with_turn, join_queue};
 use crate::kit::{Database, TTL, run};
 
 impl Database {
-    /// The sessions that are in a room.
-    pub(crate) async fn in_rooms(&self) -> Vec<String> {
+    /// The sessions that have a turn.
+    pub(crate) async fn turn_sessions(&self) -> Vec<String> {
         self.lines(&locks("granted")).await
     }
 
-    /// The sessions that wait for a room.
-    pub(crate) async fn standing(&self) -> Vec<String> {
+    /// The sessions that wait for a turn.
+    pub(crate) async fn waiting_sessions(&self) -> Vec<String> {
         self.lines(&locks("NOT granted")).await
     }
 
@@ -41,11 +41,11 @@ fn locks(which: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_name_of_a_room_is_frozen() {
-    run("room_name", |database| {
+async fn the_name_of_a_wait_queue_is_frozen() {
+    run("queue_name", |database| {
         Box::pin(async move {
             let store = database.store().await;
-            let hold = out_of_the_room(&database, &store, "a").await;
+            let hold = hold_with_turn(&database, &store, "a").await;
             let name = "sha256('dlock room'::bytea || '\\x00'::bytea || 'public'::bytea || '\\x00'::bytea || k::bytea)";
             let number = format!("('x' || encode(substr({name}, 1, 8), 'hex'))::bit(64)::bigint");
             let ours = format!(
@@ -60,8 +60,8 @@ async fn the_name_of_a_room_is_frozen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn waiters_of_an_account_that_may_not_enter_rooms_poll() {
-    run("room_rights", |database| {
+async fn waiters_of_an_account_that_may_not_join_wait_queues_poll() {
+    run("queue_rights", |database| {
         Box::pin(async move {
             let one = database.store().await;
             let account = database.account_with(&[
@@ -82,23 +82,23 @@ async fn waiters_of_an_account_that_may_not_enter_rooms_poll() {
                 });
                 other.release(&next).await.unwrap();
             }
-            assert!(database.in_rooms().await.is_empty());
+            assert!(database.turn_sessions().await.is_empty());
         })
     })
     .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_room_waits_for_longer_than_the_statements_of_a_row_may() {
-    run("room_limits", |database| {
+async fn a_turn_is_waited_for_longer_than_the_statements_of_a_row_may() {
+    run("queue_limits", |database| {
         Box::pin(async move {
             let (one, other) = (database.store().await, database.store().await);
-            let hold = out_of_the_room(&database, &one, "a").await;
-            let (_, wake) = stand_in_line(&database, &other, "a").await;
-            let place = database.standing().await;
+            let hold = hold_with_turn(&database, &one, "a").await;
+            let (_, wake) = join_queue(&database, &other, "a").await;
+            let place = database.waiting_sessions().await;
             // The limits of the row's statements are 1 s and 5 s. Nothing happens meanwhile that could be waited for.
             tokio::time::sleep(Duration::from_secs(6)).await;
-            wait_until("the waiter still stands", async || database.standing().await == place).await.unwrap();
+            wait_until("the waiter still waits", async || database.waiting_sessions().await == place).await.unwrap();
             one.release(&hold).await.unwrap();
             other.release(&granted(wake).await).await.unwrap();
         })
@@ -108,15 +108,15 @@ async fn a_room_waits_for_longer_than_the_statements_of_a_row_may() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_index_that_a_holder_makes_concurrently_does_not_wait_for_waiters_of_the_lock() {
-    run("room_index", |database| {
+    run("queue_index", |database| {
         Box::pin(async move {
             let (one, other) = (database.store().await, database.store().await);
-            let hold = out_of_the_room(&database, &one, "migration").await;
-            let (_, wake) = stand_in_line(&database, &other, "migration").await;
+            let hold = hold_with_turn(&database, &one, "migration").await;
+            let (_, wake) = join_queue(&database, &other, "migration").await;
             database.change("CREATE TABLE goods AS SELECT generate_series(1, 100) AS id").await;
             let index = database.change("CREATE INDEX CONCURRENTLY goods_id ON goods (id)");
             tokio::time::timeout(TTL / 2, index).await.expect("it waits for the snapshot of a waiter");
-            wait_until("the waiter still stands", async || database.standing().await.len() == 1).await.unwrap();
+            wait_until("the waiter still waits", async || database.waiting_sessions().await.len() == 1).await.unwrap();
             assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
             other.release(&granted(wake).await).await.unwrap();
         })
@@ -145,27 +145,29 @@ fn signal(name: &str, process: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_room_that_is_granted_in_the_moment_in_which_the_wait_ends_is_left() {
-    run("room_late", |database| {
+async fn a_turn_that_is_granted_in_the_moment_in_which_the_wait_ends_is_given_back() {
+    run("queue_late", |database| {
         Box::pin(async move {
-            // A session that stays in the room is not closed within this test.
+            // A session that keeps the turn is not closed within this test.
             let other = database.store_with("idle_timeout=10m").await;
             let (one, clock) = (database.store().await, Clock::system());
-            let hold = out_of_the_room(&database, &one, "a").await;
+            let hold = hold_with_turn(&database, &one, "a").await;
             let until = clock.now().after(Duration::from_secs(4));
             let answer = other.try_acquire(&database.claim("a", TTL), Queue::until(until)).await.unwrap();
             let Attempt::Contended(wake) = answer else { panic!("{answer:?}") };
-            wait_until("it stands in the line", async || database.standing().await.len() == 1).await.unwrap();
-            let session = database.standing().await.remove(0);
-            // The server grants the room to this session, which hears of the end of its wait first.
+            wait_until("it is in the queue", async || database.waiting_sessions().await.len() == 1).await.unwrap();
+            let session = database.waiting_sessions().await.remove(0);
+            // The server grants the turn to this session, which hears of the end of its wait first.
             let stopped = Stopped::now(&session);
             assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
-            wait_until("the room is granted", async || database.in_rooms().await == [session.clone()]).await.unwrap();
+            wait_until("the turn is granted", async || database.turn_sessions().await == [session.clone()])
+                .await
+                .unwrap();
             clock.sleep_until(until.after(Duration::from_millis(100))).await;
             drop(stopped);
             let news = wake.signal.expect("a waiter without news").await.unwrap();
             assert!(matches!(news, Signal::Ask), "{news:?}");
-            wait_until("the room is left", async || database.in_rooms().await.is_empty()).await.unwrap();
+            wait_until("the queue is left", async || database.turn_sessions().await.is_empty()).await.unwrap();
             assert!(database.held().await.is_empty());
         })
     })

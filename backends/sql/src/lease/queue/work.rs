@@ -1,7 +1,7 @@
 //! Work in a task of a runtime that can be dropped from outside, with all that it owns.
 //!
-//! A session in a room belongs to the work that uses it. If its runtime stands still, aborting the task would close the
-//! session only when the runtime goes on, and nobody else could enter the room until then.
+//! A session in a wait queue belongs to the work that uses it. If its runtime is blocked, aborting the task would close
+//! the session only when the runtime goes on, and no other waiter would get the turn until then.
 
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,10 +16,10 @@ pub(crate) struct Work(Mutex<Option<BoxFuture<'static, ()>>>);
 
 impl Work {
     /// Begins it in a task of that runtime.
-    pub(crate) fn begin(self: &Arc<Self>, place: &CallerRuntime, work: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn begin(self: &Arc<Self>, runtime: &CallerRuntime, work: impl Future<Output = ()> + Send + 'static) {
         *self.lock() = Some(Box::pin(work));
-        let task = RoomTask(self.clone());
-        place.spawn(async move {
+        let task = QueueTask(self.clone());
+        runtime.spawn(async move {
             let task = task;
             poll_fn(|cx| task.0.poll(cx)).await;
         });
@@ -50,9 +50,9 @@ impl Work {
 }
 
 /// The task. With it ends its work, as when the runtime ends.
-struct RoomTask(Arc<Work>);
+struct QueueTask(Arc<Work>);
 
-impl Drop for RoomTask {
+impl Drop for QueueTask {
     fn drop(&mut self) {
         let work = self.0.lock().take();
         drop(work);

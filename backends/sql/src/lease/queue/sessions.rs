@@ -1,5 +1,5 @@
-//! The sessions of one runtime that stand in waiting rooms. They are beside the pool: a session in a room belongs to one
-//! waiter or hold, and a pool whose connections all waited could serve nobody.
+//! The sessions of one runtime for wait queues. They are not in the pool: a session in a queue belongs to one waiter or
+//! hold, and a pool whose connections all waited could serve nobody.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,57 +9,57 @@ use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
 
 use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
-use crate::dialect::{Dialect, Rooms};
-use crate::lease::room::leaving::Leaving;
-use crate::tables::room_name::RoomName;
+use crate::dialect::{Dialect, WaitQueues};
+use crate::lease::queue::leaving::Leaving;
+use crate::tables::queue_name::QueueName;
 
-/// After a failure in a room no other waiter enters one for so long. Otherwise each poll would open a connection that the
-/// server refuses.
+/// After a failure in a wait queue, no waiter of the runtime joins a queue for this long. Otherwise each poll would
+/// open a connection that the server refuses.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// The sessions of one runtime.
-pub(crate) struct RoomSessions<D: Dialect> {
+/// The sessions of one runtime for wait queues.
+pub(crate) struct QueueSessions<D: Dialect> {
     pub(crate) context: Arc<StoreContext<D>>,
-    pub(crate) place: CallerRuntime,
+    pub(crate) runtime: CallerRuntime,
     max: usize,
-    /// How many there are, idle ones included.
+    /// The number of sessions, idle ones included.
     open: Arc<AtomicUsize>,
-    state: Mutex<RoomSessionsState<D>>,
+    state: Mutex<QueueSessionsState<D>>,
     pub(crate) leaving: Arc<Leaving>,
 }
 
-struct RoomSessionsState<D: Dialect> {
-    idle: Vec<RoomSession<D>>,
-    /// Whether a task closes those that are idle for too long.
+struct QueueSessionsState<D: Dialect> {
+    idle: Vec<QueueSession<D>>,
+    /// Whether a task closes sessions that are idle for too long.
     is_watched: bool,
-    closed_until: BootInstant,
-    /// The store was closed: sessions that leave their rooms now are closed too.
+    paused_until: BootInstant,
+    /// The store was closed: sessions that leave their queues now are closed too.
     is_over: bool,
 }
 
-/// A session that is in a room, or may enter one.
-pub(crate) struct RoomSession<D: Dialect> {
+/// A session that is in a wait queue, or may join one.
+pub(crate) struct QueueSession<D: Dialect> {
     pub(crate) session: StatementSession<D>,
-    place: String,
+    scope: String,
     idle_since: BootInstant,
     _permit: Permit,
 }
 
-/// The right to have a session.
-pub(crate) enum Seat<D: Dialect> {
-    /// One that has been in a room before.
-    Used(Box<RoomSession<D>>),
-    /// One that is to be opened.
+/// The right to use one session.
+pub(crate) enum Reserved<D: Dialect> {
+    /// An idle session.
+    Used(Box<QueueSession<D>>),
+    /// A session that must be opened.
     New(Permit),
 }
 
-/// The reason why a waiter must poll.
+/// Why a waiter must poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NoSeat {
-    /// There are as many sessions as may be.
+pub(crate) enum NoSession {
+    /// The runtime has its most sessions already.
     Full,
-    /// A room failed a moment ago.
-    Closed,
+    /// A wait queue failed a moment ago.
+    Paused,
 }
 
 /// Counts one session.
@@ -71,19 +71,19 @@ impl Drop for Permit {
     }
 }
 
-impl<D: Dialect> RoomSessions<D> {
-    /// Those of the present runtime.
+impl<D: Dialect> QueueSessions<D> {
+    /// The sessions of the present runtime.
     pub(crate) fn here(context: &Arc<StoreContext<D>>) -> Result<Self> {
-        let state = RoomSessionsState {
+        let state = QueueSessionsState {
             idle: Vec::new(),
             is_watched: false,
-            closed_until: BootInstant::from_nanos(0),
+            paused_until: BootInstant::from_nanos(0),
             is_over: false,
         };
         let max = context.settings.max_connections;
         Ok(Self {
             context: context.clone(),
-            place: CallerRuntime::here()?,
+            runtime: CallerRuntime::here()?,
             max,
             open: Arc::default(),
             state: Mutex::new(state),
@@ -91,47 +91,47 @@ impl<D: Dialect> RoomSessions<D> {
         })
     }
 
-    /// The right to have a session now.
-    pub(crate) fn seat(&self) -> Result<Seat<D>, NoSeat> {
+    /// Reserves a session.
+    pub(crate) fn reserve(&self) -> Result<Reserved<D>, NoSession> {
         let mut state = self.lock();
-        if state.closed_until > self.context.clock.now() {
-            return Err(NoSeat::Closed);
+        if state.paused_until > self.context.clock.now() {
+            return Err(NoSession::Paused);
         }
         if let Some(idle) = state.idle.pop() {
-            return Ok(Seat::Used(Box::new(idle)));
+            return Ok(Reserved::Used(Box::new(idle)));
         }
         let more = |open: usize| (open < self.max).then_some(open + 1);
         match self.open.fetch_update(Ordering::AcqRel, Ordering::Acquire, more) {
-            Ok(_) => Ok(Seat::New(Permit(self.open.clone()))),
-            Err(_) => Err(NoSeat::Full),
+            Ok(_) => Ok(Reserved::New(Permit(self.open.clone()))),
+            Err(_) => Err(NoSession::Full),
         }
     }
 
-    /// A session that is ready to enter a room.
-    pub(crate) async fn sit(&self, seat: Seat<D>) -> Result<RoomSession<D>> {
-        let permit = match seat {
-            Seat::New(permit) => permit,
-            Seat::Used(mut used) => {
+    /// A session that is ready to join a queue.
+    pub(crate) async fn open_session(&self, session: Reserved<D>) -> Result<QueueSession<D>> {
+        let permit = match session {
+            Reserved::New(permit) => permit,
+            Reserved::Used(mut used) => {
                 if used.session.is_usable().await {
                     return Ok(*used);
                 }
-                let RoomSession { session, _permit, .. } = *used;
+                let QueueSession { session, _permit, .. } = *used;
                 session.close().await;
                 _permit
             }
         };
         let mut session = StatementSession::open(&self.context).await?;
         session.is_bound = true;
-        let place = session.request(|dialect, conn| match dialect.rooms() {
-            Some(rooms) => rooms.set_up(conn),
+        let scope = session.request(|dialect, conn| match dialect.wait_queues() {
+            Some(queues) => queues.set_up(conn),
             None => Box::pin(async { Ok(String::new()) }),
         });
-        let place = bounded(&self.context, place).await?;
-        Ok(RoomSession { session, place, idle_since: self.context.clock.now(), _permit: permit })
+        let scope = bounded(&self.context, scope).await?;
+        Ok(QueueSession { session, scope, idle_since: self.context.clock.now(), _permit: permit })
     }
 
-    /// Keeps a session that is in no room.
-    pub(crate) fn put_back(self: &Arc<Self>, mut session: RoomSession<D>) {
+    /// Keeps a session that has left its queue.
+    pub(crate) fn put_back(self: &Arc<Self>, mut session: QueueSession<D>) {
         if session.session.broken {
             return;
         }
@@ -139,7 +139,7 @@ impl<D: Dialect> RoomSessions<D> {
         let mut state = self.lock();
         if state.is_over {
             drop(state);
-            self.place.spawn(session.session.close());
+            self.runtime.spawn(session.session.close());
             return;
         }
         state.idle.push(session);
@@ -147,7 +147,7 @@ impl<D: Dialect> RoomSessions<D> {
             return;
         }
         drop(state);
-        self.place.spawn(self.clone().close_idle());
+        self.runtime.spawn(self.clone().close_idle());
     }
 
     /// Closes sessions that were idle for too long, until none is left.
@@ -170,46 +170,46 @@ impl<D: Dialect> RoomSessions<D> {
         }
     }
 
-    /// Lets no more waiters in for a while.
-    pub(crate) fn close_for_a_while(&self) {
-        self.lock().closed_until = self.context.clock.now().after(AFTER_FAILURE);
+    /// Lets no waiter join a queue for a while.
+    pub(crate) fn pause(&self) {
+        self.lock().paused_until = self.context.clock.now().after(AFTER_FAILURE);
     }
 
-    /// Closes the sessions that are in no room.
+    /// Closes the idle sessions.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.is_over = true;
         let idle = std::mem::take(&mut state.idle);
         drop(state);
         for idle in idle {
-            self.place.spawn(async move { idle.session.close().await });
+            self.runtime.spawn(async move { idle.session.close().await });
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, RoomSessionsState<D>> {
+    fn lock(&self) -> MutexGuard<'_, QueueSessionsState<D>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<D: Dialect> RoomSession<D> {
-    /// The room of a row.
-    pub(crate) fn room(&self, row: &str) -> RoomName {
-        RoomName::of(&self.place, row)
+impl<D: Dialect> QueueSession<D> {
+    /// The name of a row's wait queue.
+    pub(crate) fn queue_name(&self, row: &str) -> QueueName {
+        QueueName::of(&self.scope, row)
     }
 
-    /// Enters a room that is empty. False if it is not.
-    pub(crate) async fn try_to_enter(&mut self, room: &RoomName) -> Result<bool> {
+    /// Takes the turn if the queue is empty. False if it is not.
+    pub(crate) async fn try_turn(&mut self, queue: &QueueName) -> Result<bool> {
         let context = self.session.context.clone();
-        bounded(&context, self.enter(room, Duration::ZERO)).await
+        bounded(&context, self.take_turn(queue, Duration::ZERO)).await
     }
 
-    /// Enters a room, and waits for that until then.
-    pub(crate) async fn enter_by(&mut self, room: &RoomName, until: BootInstant) -> Result<bool> {
+    /// Joins a queue and waits for its turn until then.
+    pub(crate) async fn wait_for_turn(&mut self, queue: &QueueName, until: BootInstant) -> Result<bool> {
         let context = self.session.context.clone();
-        let longest = context.dialect.rooms().map_or(Duration::ZERO, Rooms::longest_wait);
+        let longest = context.dialect.wait_queues().map_or(Duration::ZERO, WaitQueues::longest_wait);
         loop {
             let wait = until.since(context.clock.now()).min(longest);
-            if bounded_after(&context, wait, self.enter(room, wait)).await? {
+            if bounded_after(&context, wait, self.take_turn(queue, wait)).await? {
                 return Ok(true);
             }
             if context.clock.now() >= until {
@@ -218,12 +218,12 @@ impl<D: Dialect> RoomSession<D> {
         }
     }
 
-    async fn enter(&mut self, room: &RoomName, wait: Duration) -> Result<bool> {
-        let room = room.clone();
+    async fn take_turn(&mut self, queue: &QueueName, wait: Duration) -> Result<bool> {
+        let queue = queue.clone();
         let request = self.session.request(move |dialect, conn| {
             Box::pin(async move {
-                match dialect.rooms() {
-                    Some(rooms) => rooms.enter(conn, &room, wait).await,
+                match dialect.wait_queues() {
+                    Some(queues) => queues.take_turn(conn, &queue, wait).await,
                     None => Ok(false),
                 }
             })
@@ -231,13 +231,13 @@ impl<D: Dialect> RoomSession<D> {
         request.await
     }
 
-    /// Leaves a room. If that fails, the session must be dropped, which ends its stay too.
-    pub(crate) async fn leave(&mut self, room: &RoomName) -> Result<()> {
-        let (context, room) = (self.session.context.clone(), room.clone());
+    /// Leaves a queue. If that fails, the session must be dropped, which also ends its turn.
+    pub(crate) async fn leave(&mut self, queue: &QueueName) -> Result<()> {
+        let (context, queue) = (self.session.context.clone(), queue.clone());
         let leave = self.session.request(move |dialect, conn| {
             Box::pin(async move {
-                match dialect.rooms() {
-                    Some(rooms) => rooms.leave(conn, &room).await,
+                match dialect.wait_queues() {
+                    Some(queues) => queues.leave(conn, &queue).await,
                     None => Ok(false),
                 }
             })
@@ -246,7 +246,7 @@ impl<D: Dialect> RoomSession<D> {
             return Ok(());
         }
         self.session.broken = true;
-        Err(Error::outage("the session was not in the waiting room"))
+        Err(Error::outage("the session did not have the turn in the wait queue"))
     }
 }
 
@@ -258,7 +258,7 @@ pub(crate) async fn bounded<D: Dialect, T>(
     bounded_after(context, Duration::ZERO, request).await
 }
 
-/// The same for a request that waits in the server.
+/// Like [`bounded`], for a request that waits in the server.
 async fn bounded_after<D: Dialect, T>(
     context: &StoreContext<D>,
     wait: Duration,
