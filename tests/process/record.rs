@@ -21,7 +21,7 @@ const CALM: &str = "calm";
 pub(crate) enum Line {
     /// What a worker saw.
     Saw(Event),
-    /// A process is dead since then.
+    /// A process is killed from then on, and dead as soon as this stands here.
     Killed { at: u64, process: u32 },
     /// From here on the store may have forgotten who holds the lock of this key; without one, of all keys.
     Forgets { at: u64, key: Option<u32> },

@@ -19,7 +19,7 @@ use crate::{Error, Result, children, nobody};
 /// Long enough for a database on a machine that is busy compiling.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
 /// A database that writes down what it has in memory.
-const END_TIMEOUT: Duration = Duration::from_secs(30);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 const LOG: &str = "server.log";
 
 /// A private server, killed and removed when dropped.
@@ -128,9 +128,10 @@ impl Instance {
         Ok(())
     }
 
-    /// Asks it to end (SIGTERM), and returns when it is gone. One that does not is killed. Its folder and its port stay.
+    /// Ends it as an operator does, and returns when it is gone. One that does not is killed. Its folder and its port stay.
     pub fn end(&self) -> Result<()> {
-        self.with_process(|process| kill_process(Pid::from_child(process), Signal::TERM))?.context("the signal")?;
+        let signal = self.recipe.end_signal();
+        self.with_process(|process| kill_process(Pid::from_child(process), signal))?.context("the signal")?;
         let started = Instant::now();
         while started.elapsed() < END_TIMEOUT && self.with_process(|process| children::is_running(process.id()))? {
             thread::sleep(Duration::from_millis(10));

@@ -73,12 +73,14 @@ struct Open {
     until: Option<u64>,
     has_begun: bool,
     is_over: bool,
+    /// When its last event was.
+    last: u64,
 }
 
 /// The history of one lock.
 fn history(lines: &[&Line]) -> History {
     let mut calls: BTreeMap<u32, Open> = BTreeMap::new();
-    let (mut history, mut forgets) = (History::default(), Vec::new());
+    let (mut history, mut forgets, mut killed) = (History::default(), Vec::new(), Vec::new());
     for line in lines {
         match line {
             Line::Saw(Event { at, process, call, what }) => {
@@ -93,21 +95,25 @@ fn history(lines: &[&Line]) -> History {
                     What::Answers(_) | What::GivenUp => known.is_over = true,
                     _ => {}
                 }
+                known.last = *at;
                 history.add(*at, *process, *call, what.clone());
             }
-            Line::Killed { at, process } => {
-                for (call, open) in calls.iter_mut().filter(|(id, open)| **id > 0 && open.process == *process) {
-                    if std::mem::take(&mut open.has_begun) {
-                        history.add(*at, *process, *call, What::Ends(End::Dropped));
-                    }
-                    if !std::mem::replace(&mut open.is_over, true) {
-                        history.add(*at, *process, *call, What::GivenUp);
-                    }
-                }
-            }
+            Line::Killed { at, process } => killed.push((*at, *process)),
             Line::Forgets { at, .. } => forgets.push(*at),
             Line::Fault { at, text } => history.add(*at, 0, 0, What::Note(text.clone())),
             Line::Left { at, text } => history.add(*at, 0, 0, What::Left(text.clone())),
+        }
+    }
+    for (at, process) in killed {
+        for (call, open) in calls.iter().filter(|(id, open)| **id > 0 && open.process == process) {
+            // The signal is on its way then, and a lock that ends with a session may be free before it is told that it has arrived.
+            let at = at.max(open.last);
+            if open.has_begun {
+                history.add(at, process, *call, What::Ends(End::Dropped));
+            }
+            if !open.is_over {
+                history.add(at, process, *call, What::GivenUp);
+            }
         }
     }
     for at in forgets {

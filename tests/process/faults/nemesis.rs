@@ -118,9 +118,9 @@ impl<'a> Workers<'a> {
     }
 
     pub(crate) fn kill(&mut self, victim: usize, random: &mut Rng) {
+        let (at, process) = (now().as_nanos(), self.all[victim].process);
         self.all[victim].child.kill9().unwrap();
-        let process = self.all[victim].process;
-        self.record.line(&Line::Killed { at: now().as_nanos(), process });
+        self.record.line(&Line::Killed { at, process });
         self.all[victim] = self.bear(random);
     }
 
@@ -164,7 +164,7 @@ pub(super) fn run(arena: &Arena, folder: &Path, seed: u64, length: Duration) {
         Nemesis { arena, ttl, random, workers, operator, undo: Vec::new(), broken: Vec::new(), start: Instant::now() };
     while nemesis.start.elapsed() < length {
         nemesis.acts();
-        let pause = ttl.mul_f64(nemesis.random.f64() / 2.0);
+        let pause = ttl.mul_f64(nemesis.random.f64());
         nemesis.undo_until(Instant::now() + pause);
     }
     nemesis.ends();
@@ -187,7 +187,7 @@ impl Nemesis<'_> {
     /// Does one fault, unless the drawn one cannot be now.
     fn acts(&mut self) {
         let of_servers: &[Fault] = if self.arena.store.is_remote() { &OF_SERVERS } else { &[] };
-        let faults = [&OF_PROCESSES[..], of_servers].concat();
+        let faults = [&OF_PROCESSES[..], &OF_PROCESSES, of_servers].concat();
         let fault = faults[self.random.usize(..faults.len())];
         let victim = self.random.usize(..self.workers.all.len());
         let of_key = self.random.u32(..KEYS);

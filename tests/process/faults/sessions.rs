@@ -15,6 +15,13 @@ pub(super) fn end(arena: &Arena) {
             let text = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname IS NOT NULL AND pid <> pg_backend_pid()";
             drop(server.ask(text));
         }
+        Store::MySql | Store::MariaDb => {
+            let list = "SELECT GROUP_CONCAT(id) FROM information_schema.processlist WHERE db IS NOT NULL";
+            let sessions = server.ask(list).unwrap_or_default();
+            for session in sessions.split(|letter: char| !letter.is_ascii_digit()).filter(|id| !id.is_empty()) {
+                drop(server.ask(&format!("KILL {session}")));
+            }
+        }
         Store::Etcd => end_leases(server),
         Store::Consul => end_sessions(server),
         _ => {}

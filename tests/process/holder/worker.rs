@@ -102,7 +102,7 @@ impl Worker {
                 id,
                 register: Register::open(&self.folder, key, self.process),
                 // Most bodies are short, and some outlive a lease.
-                length: self.ttl.mul_f64(if random.u8(..4) == 0 { random.f64() * 3.0 } else { random.f64() / 10.0 }),
+                length: self.ttl.mul_f64(if random.u8(..8) == 0 { random.f64() * 3.0 } else { random.f64() / 20.0 }),
             };
             let waits = if random.u8(..4) == 0 { Duration::ZERO } else { self.ttl * 3 };
             // Some callers lose patience on the way.
