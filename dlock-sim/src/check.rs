@@ -188,7 +188,9 @@ fn check_call(call: &Call<'_>, end: u64, shuts_down: Option<u64>, slack: u64) ->
             break;
         }
     }
-    if let (Some((at, until)), true) = (call.beliefs.last(), call.terms.cancels) {
+    // A body that goes on after a loss may note it again.
+    let last = call.beliefs.iter().find(|(at, until)| until <= at).or(call.beliefs.last());
+    if let (Some((at, until)), true) = (last, call.terms.cancels) {
         let told_by = call.awake_at((*until).max(*at));
         let over = call.ends.map_or(end, |(at, _)| at);
         // A body that computes hears of it at its next await.

@@ -178,7 +178,7 @@ impl Arena {
 }
 
 /// Proxies in front of all servers in the words of a store.
-fn in_front_of(words: &str) -> Result<(Vec<Proxy>, String)> {
+pub(crate) fn in_front_of(words: &str) -> Result<(Vec<Proxy>, String)> {
     let [first, second, made] = words.split(' ').collect::<Vec<_>>()[..] else {
         return Proxy::in_front_of_each(words);
     };

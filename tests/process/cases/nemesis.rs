@@ -64,12 +64,12 @@ pub(crate) fn trials() -> Vec<Trial> {
 fn tries(recipe: Recipe) -> Result<(), libtest_mimic::Failed> {
     let store = if recipe == Recipe::ClientClock { Store::Sqlite } else { Store::Redis };
     let arena = Arena::new(store, Server::Shared)?;
-    // A request takes a part of a lease.
-    arena.set(dlock_testkit::Mode::Delay { to_server: RECIPE_TTL / 10, to_client: RECIPE_TTL / 5 });
     let folder = arena.folder.path().join("records");
     std::fs::create_dir(&folder)?;
     let mut random = Rng::new();
     let mut workers = Workers::start(&arena, &folder, PROCESSES, RECIPE_TTL, Some(recipe), &mut random);
+    // A request takes a part of a lease.
+    workers.set(dlock_testkit::Mode::Delay { to_server: RECIPE_TTL / 10, to_client: RECIPE_TTL / 5 });
     let start = Instant::now();
     let is_right = recipe == Recipe::Right;
     let (mut found, mut stops) = (false, 0);

@@ -4,6 +4,7 @@
 mod judge;
 mod nemesis;
 mod sessions;
+mod workers;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use crate::record;
 use crate::store::{self, Store};
 
 pub(crate) use judge::{Verdict, judge};
-pub(crate) use nemesis::Workers;
+pub(crate) use workers::Workers;
 
 const USAGE: &str = "cargo xtask faults --store STORE [--minutes N] [--seed S], or cargo xtask faults --check FOLDER";
 

@@ -5,25 +5,23 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dlock::Registry;
-use dlock_sim::{Event, What};
-use dlock_testkit::Mode;
-use dlock_testkit::child::Child;
+use dlock_testkit::{Mode, Proxy};
 use fastrand::Rng;
 
 use super::sessions;
+use super::workers::Workers;
 use crate::arena::{Arena, PATIENCE, now};
-use crate::holder::recipes::Recipe;
-use crate::holder::worker::{self, KEYS, key};
-use crate::record::{self, Line, Record};
+use crate::holder::worker::{KEYS, key};
+use crate::record::{Line, Record};
 
 const PROCESSES: usize = 4;
 
 /// No order of an operator takes longer.
 const ORDER: Duration = Duration::from_secs(1);
 
-/// A fault, without its length.
+/// A fault between a worker and the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum Network {
     Cut,
     Refuse,
     DelayRequests,
@@ -33,28 +31,46 @@ enum Fault {
     SwallowReplies,
     DropReplies,
     LateRequests,
+}
+
+const NETWORK: [Network; 9] = [
+    Network::Cut,
+    Network::Refuse,
+    Network::DelayRequests,
+    Network::DelayReplies,
+    Network::Blackhole,
+    Network::SwallowRequests,
+    Network::SwallowReplies,
+    Network::DropReplies,
+    Network::LateRequests,
+];
+
+/// Another fault, without its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
     Kill,
     StopShort,
     StopLong,
+    Break,
+    /// Of one worker, or of all.
+    Network {
+        all: bool,
+    },
     PauseServer,
     KillServer,
     RestartServer,
-    Break,
     EndSessions,
 }
 
 const OF_PROCESSES: [Fault; 4] = [Fault::Kill, Fault::StopShort, Fault::StopLong, Fault::Break];
 
-const OF_SERVERS: [Fault; 13] = [
-    Fault::Cut,
-    Fault::Refuse,
-    Fault::DelayRequests,
-    Fault::DelayReplies,
-    Fault::Blackhole,
-    Fault::SwallowRequests,
-    Fault::SwallowReplies,
-    Fault::DropReplies,
-    Fault::LateRequests,
+/// The network fails most often, and each of its faults needs a chance to meet a hold.
+const OF_SERVERS: [Fault; 9] = [
+    Fault::Network { all: false },
+    Fault::Network { all: false },
+    Fault::Network { all: false },
+    Fault::Network { all: false },
+    Fault::Network { all: true },
     Fault::PauseServer,
     Fault::KillServer,
     Fault::RestartServer,
@@ -64,94 +80,10 @@ const OF_SERVERS: [Fault; 13] = [
 /// What ends a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Undo {
-    Network,
+    Network(usize, Network),
     Wake(usize),
     ResumeServer,
     StartServer,
-}
-
-/// The workers of a run, with their records.
-pub(crate) struct Workers<'a> {
-    arena: &'a Arena,
-    folder: &'a Path,
-    ttl: Duration,
-    recipe: Option<Recipe>,
-    record: Record,
-    all: Vec<Worker>,
-    born: u32,
-}
-
-struct Worker {
-    child: Child,
-    process: u32,
-    stopped: Option<u64>,
-}
-
-impl<'a> Workers<'a> {
-    /// Starts so many, with dlock or with a recipe in its place.
-    pub(crate) fn start(
-        arena: &'a Arena,
-        folder: &'a Path,
-        count: usize,
-        ttl: Duration,
-        recipe: Option<Recipe>,
-        random: &mut Rng,
-    ) -> Self {
-        let record = Record::new(folder, 0);
-        let mut workers = Self { arena, folder, ttl, recipe, record, all: Vec::new(), born: 0 };
-        for _ in 0..count {
-            let worker = workers.bear(random);
-            workers.all.push(worker);
-        }
-        for worker in &mut workers.all {
-            worker.child.wait_line("working", PATIENCE).unwrap();
-        }
-        workers
-    }
-
-    fn bear(&mut self, random: &mut Rng) -> Worker {
-        self.born += 1;
-        let mut variables = worker::variables(self.folder, self.born, self.ttl, random.u64(..)).to_vec();
-        variables.extend(self.recipe.map(|recipe| ("RECIPE", format!("{recipe:?}"))));
-        let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        Worker { child: self.arena.child_with("work", &variables), process: self.born, stopped: None }
-    }
-
-    pub(crate) fn kill(&mut self, victim: usize, random: &mut Rng) {
-        let (at, process) = (now().as_nanos(), self.all[victim].process);
-        self.all[victim].child.kill9().unwrap();
-        self.record.line(&Line::Killed { at, process });
-        self.all[victim] = self.bear(random);
-    }
-
-    pub(crate) fn stop(&mut self, victim: usize) {
-        let worker = &mut self.all[victim];
-        worker.stopped = Some(now().as_nanos());
-        worker.child.stop().unwrap();
-    }
-
-    pub(crate) fn wake(&mut self, victim: usize) {
-        let worker = &mut self.all[victim];
-        worker.child.cont().unwrap();
-        let (until, process) = (now().as_nanos(), worker.process);
-        if let Some(at) = worker.stopped.take() {
-            self.record.line(&Line::Saw(Event { at, process, call: 0, what: What::Stands { until } }));
-        }
-    }
-
-    /// Lets all come to their end.
-    pub(crate) fn end(mut self) {
-        record::calm(self.folder);
-        for worker in &mut self.all {
-            let fails = match worker.child.wait(PATIENCE) {
-                Ok(status) if status.success() => continue,
-                Ok(status) => status.to_string(),
-                Err(error) => error.to_string(),
-            };
-            let text = format!("process {}: {fails}", worker.process);
-            self.record.line(&Line::Left { at: now().as_nanos(), text });
-        }
-    }
 }
 
 /// Runs workers among random faults for so long.
@@ -160,8 +92,8 @@ pub(super) fn run(arena: &Arena, folder: &Path, seed: u64, length: Duration) {
     let ttl = arena.store.workers_ttl();
     let workers = Workers::start(arena, folder, PROCESSES, ttl, None, &mut random);
     let operator = arena.block_on(arena.near());
-    let mut nemesis =
-        Nemesis { arena, ttl, random, workers, operator, undo: Vec::new(), broken: Vec::new(), start: Instant::now() };
+    let (undo, broken, start) = (Vec::new(), Vec::new(), Instant::now());
+    let mut nemesis = Nemesis { arena, ttl, random, workers, operator, undo, broken, start, length };
     while nemesis.start.elapsed() < length {
         nemesis.acts();
         let pause = ttl.mul_f64(nemesis.random.f64());
@@ -181,75 +113,101 @@ struct Nemesis<'a> {
     /// The ids of the holds that the operator has ended. Their records stay for a minute.
     broken: Vec<String>,
     start: Instant,
+    length: Duration,
 }
 
 impl Nemesis<'_> {
     /// Does one fault, unless the drawn one cannot be now.
     fn acts(&mut self) {
         let of_servers: &[Fault] = if self.arena.store.is_remote() { &OF_SERVERS } else { &[] };
-        let faults = [&OF_PROCESSES[..], &OF_PROCESSES, of_servers].concat();
+        let faults = [&OF_PROCESSES[..], of_servers].concat();
         let fault = faults[self.random.usize(..faults.len())];
-        let victim = self.random.usize(..self.workers.all.len());
+        let victim = self.random.usize(..self.workers.count());
         let of_key = self.random.u32(..KEYS);
         let length = self.ttl.mul_f64(match fault {
             Fault::StopShort => 0.1 + self.random.f64() * 0.8,
             Fault::StopLong => 1.1 + self.random.f64(),
-            Fault::DelayRequests | Fault::DelayReplies => 0.5 + self.random.f64(),
             _ => 0.1 + self.random.f64() * 1.4,
         });
-        let delay = self.ttl.mul_f64(self.random.f64() * 0.6);
-        let has = |undo: fn(&Undo) -> bool| self.undo.iter().any(|(_, one)| undo(one));
-        let (network, server) =
-            (has(|undo| *undo == Undo::Network), has(|undo| matches!(undo, Undo::ResumeServer | Undo::StartServer)));
+        let has = |one: fn(&Undo) -> bool| self.undo.iter().any(|(_, undo)| one(undo));
+        let server = has(|undo| matches!(undo, Undo::ResumeServer | Undo::StartServer));
         let can = match fault {
             Fault::Kill | Fault::StopShort | Fault::StopLong => {
-                !self.undo.iter().any(|(_, one)| *one == Undo::Wake(victim))
+                !self.undo.iter().any(|(_, undo)| *undo == Undo::Wake(victim))
             }
-            Fault::Break | Fault::EndSessions | Fault::PauseServer | Fault::KillServer | Fault::RestartServer => {
-                !server
-            }
-            Fault::Cut => true,
-            _ => !network,
+            Fault::Network { .. } => true,
+            _ => !server,
         };
         if !can {
             return;
         }
-        self.tells(&match fault {
-            Fault::Kill => format!("Kill: process {}", self.workers.all[victim].process),
-            Fault::StopShort | Fault::StopLong => {
-                format!("{fault:?}: process {} for {length:?}", self.workers.all[victim].process)
-            }
-            Fault::Break => format!("Break: key {of_key}"),
-            Fault::Cut | Fault::EndSessions => format!("{fault:?}"),
-            Fault::DelayRequests | Fault::DelayReplies => format!("{fault:?}: by {delay:?} for {length:?}"),
-            _ => format!("{fault:?}: for {length:?}"),
-        });
+        let process = self.workers.process(victim);
         match fault {
-            Fault::Cut => self.arena.proxies.iter().for_each(dlock_testkit::Proxy::cut),
-            Fault::Refuse => self.arena.set(Mode::Refuse),
-            Fault::DelayRequests => self.arena.set(Mode::Delay { to_server: delay, to_client: Duration::ZERO }),
-            Fault::DelayReplies => self.arena.set(Mode::Delay { to_server: Duration::ZERO, to_client: delay }),
-            Fault::Blackhole => self.arena.set(Mode::BLACKHOLE),
-            Fault::SwallowRequests => self.arena.set(Mode::Blackhole { to_server: true, to_client: false }),
-            Fault::SwallowReplies => self.arena.set(Mode::Blackhole { to_server: false, to_client: true }),
-            Fault::DropReplies => self.arena.set(Mode::DropReplies),
-            Fault::LateRequests => self.arena.proxies.iter().for_each(dlock_testkit::Proxy::keep),
-            Fault::Kill => self.workers.kill(victim, &mut self.random),
-            Fault::StopShort | Fault::StopLong => self.workers.stop(victim),
-            Fault::PauseServer => self.arena.servers.iter().for_each(|server| server.pause().unwrap()),
-            Fault::KillServer => self.kills_server(),
-            Fault::RestartServer => self.arena.servers.iter().for_each(|server| server.end().unwrap()),
-            Fault::Break => self.breaks(of_key),
-            Fault::EndSessions => self.forgetting(None, |nemesis| sessions::end(nemesis.arena)),
+            Fault::Network { .. } => {}
+            Fault::Kill => self.tells(&format!("Kill: process {process}")),
+            Fault::StopShort | Fault::StopLong => self.tells(&format!("{fault:?}: process {process} for {length:?}")),
+            Fault::Break => self.tells(&format!("Break: key {of_key}")),
+            Fault::EndSessions => self.tells("EndSessions"),
+            _ => self.tells(&format!("{fault:?}: for {length:?}")),
         }
         let undo = match fault {
-            Fault::Cut | Fault::Kill | Fault::Break | Fault::EndSessions => return,
-            Fault::StopShort | Fault::StopLong => Undo::Wake(victim),
-            Fault::PauseServer => Undo::ResumeServer,
-            Fault::KillServer | Fault::RestartServer => Undo::StartServer,
-            _ => Undo::Network,
+            Fault::Network { all } => {
+                let places = if all { 0..self.workers.count() } else { victim..victim + 1 };
+                for place in places {
+                    let fault = NETWORK[self.random.usize(..NETWORK.len())];
+                    self.cuts_off(place, fault);
+                }
+                return;
+            }
+            Fault::Kill => return self.workers.kill(victim, &mut self.random),
+            Fault::Break => return self.breaks(of_key),
+            Fault::EndSessions => return self.forgetting(None, |nemesis| sessions::end(nemesis.arena)),
+            Fault::StopShort | Fault::StopLong => {
+                self.workers.stop(victim);
+                Undo::Wake(victim)
+            }
+            Fault::PauseServer => {
+                self.arena.servers.iter().for_each(|server| server.pause().unwrap());
+                Undo::ResumeServer
+            }
+            Fault::KillServer => {
+                self.kills_server();
+                Undo::StartServer
+            }
+            Fault::RestartServer => {
+                self.arena.servers.iter().for_each(|server| server.end().unwrap());
+                Undo::StartServer
+            }
         };
         self.undo.push((Instant::now() + length, undo));
+    }
+
+    /// A fault of the network between one worker and the store, unless there is one.
+    fn cuts_off(&mut self, place: usize, fault: Network) {
+        let length = self.ttl.mul_f64(0.3 + self.random.f64() * 1.7);
+        let delay = self.ttl.mul_f64(0.1 + self.random.f64() * 0.8);
+        if self.undo.iter().any(|(_, undo)| matches!(undo, Undo::Network(of, _) if *of == place)) {
+            return;
+        }
+        let process = self.workers.process(place);
+        let by = match fault {
+            Network::DelayRequests | Network::DelayReplies => format!(" by {delay:?}"),
+            _ => String::new(),
+        };
+        self.tells(&format!("{fault:?}: process {process}{by} for {length:?}"));
+        let set = |mode| self.workers.proxies(place).iter().for_each(|proxy| proxy.set(mode));
+        match fault {
+            Network::Cut => return self.workers.proxies(place).iter().for_each(Proxy::cut),
+            Network::LateRequests => self.workers.proxies(place).iter().for_each(Proxy::keep),
+            Network::Refuse => set(Mode::Refuse),
+            Network::DelayRequests => set(Mode::Delay { to_server: delay, to_client: Duration::ZERO }),
+            Network::DelayReplies => set(Mode::Delay { to_server: Duration::ZERO, to_client: delay }),
+            Network::Blackhole => set(Mode::BLACKHOLE),
+            Network::SwallowRequests => set(Mode::Blackhole { to_server: true, to_client: false }),
+            Network::SwallowReplies => set(Mode::Blackhole { to_server: false, to_client: true }),
+            Network::DropReplies => set(Mode::DropReplies),
+        }
+        self.undo.push((Instant::now() + length, Undo::Network(place, fault)));
     }
 
     /// Ends the faults whose time has come.
@@ -266,9 +224,16 @@ impl Nemesis<'_> {
     fn undoes(&mut self, undo: Undo) {
         self.tells(&format!("end of it: {undo:?}"));
         match undo {
-            Undo::Network => {
-                self.arena.proxies.iter().for_each(dlock_testkit::Proxy::deliver_all);
-                self.arena.set(Mode::Pass);
+            Undo::Network(place, fault) => {
+                for proxy in self.workers.proxies(place) {
+                    proxy.deliver_all();
+                    proxy.set(Mode::Pass);
+                }
+                // A hold that was granted late and cannot be renewed shows from when it counts.
+                let was_late = matches!(fault, Network::DelayRequests | Network::DelayReplies);
+                if was_late && self.random.u8(..4) > 0 && self.start.elapsed() < self.length {
+                    self.cuts_off(place, Network::Blackhole);
+                }
             }
             Undo::Wake(victim) => self.workers.wake(victim),
             Undo::ResumeServer => self.arena.servers.iter().for_each(|server| server.resume().unwrap()),
@@ -316,8 +281,9 @@ impl Nemesis<'_> {
             self.undoes(undo);
         }
         self.tells("calm");
-        let (arena, ttl, folder, broken) = (self.arena, self.ttl, self.workers.folder, self.broken);
-        self.workers.end();
+        let Self { arena, ttl, workers, broken, .. } = self;
+        let folder = workers.folder;
+        workers.end();
         let last = Instant::now() + ttl * 3 + arena.store.takeover_delay() + PATIENCE / 12;
         loop {
             let mut left = arena.block_on(arena.probe.places());

@@ -1,5 +1,6 @@
 //! Locks that people write by themselves, in the place of dlock's. Each has one mistake but the first, and the checker must see it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -88,7 +89,7 @@ impl Recipes {
     }
 
     /// Runs the body under the lock, as the attribute does.
-    pub(super) async fn run(&self, key: u32, waits: Duration, body: impl AsyncFnOnce(&Believed)) -> Result<(), Error> {
+    pub(super) async fn run(&self, key: u32, waits: Duration, body: impl AsyncFnOnce(Arc<Believed>)) -> Result<(), Error> {
         let (name, owner) = (format!("own/{}/{key}", self.namespace), format!("{:016x}", fastrand::u64(..)));
         let start = now();
         let from = loop {
@@ -105,9 +106,9 @@ impl Recipes {
             }
             tokio::time::sleep(self.ttl / 20).await;
         };
-        let believed = Believed(AtomicU64::new(from.after(self.ttl).as_nanos()));
+        let believed = Arc::new(Believed(AtomicU64::new(from.after(self.ttl).as_nanos())));
         tokio::select! {
-            () = body(&believed) => {}
+            () = body(believed.clone()) => {}
             () = self.renews(&name, &owner, &believed) => {}
         }
         let _ = self.unlock(&name, &owner).await;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use dlock::{Error, ErrorKind, Wait, distributed_lock};
 use dlock_sim::{End, Failure, Terms, What};
 use fastrand::Rng;
+use tokio::task::JoinHandle;
 
 use super::recipes::{Recipe, Recipes};
 use super::var;
@@ -89,6 +90,11 @@ pub(super) async fn work() {
 }
 
 impl Worker {
+    /// Between two acts of a body.
+    fn pause(&self) -> Duration {
+        self.ttl / ACTS
+    }
+
     async fn calls(self, mut random: Rng, number: u32) {
         for count in 0.. {
             tokio::time::sleep(self.ttl.mul_f64(random.f64() / 50.0)).await;
@@ -102,7 +108,8 @@ impl Worker {
                 id,
                 register: Register::open(&self.folder, key, self.process),
                 // Most bodies are short, and some outlive a lease.
-                length: self.ttl.mul_f64(if random.u8(..8) == 0 { random.f64() * 3.0 } else { random.f64() / 20.0 }),
+                length: self.ttl.mul_f64(if random.u8(..5) == 0 { random.f64() * 3.0 } else { random.f64() / 20.0 }),
+                manner: [Manner::Acts, Manner::Acts, Manner::Sleeps, Manner::Blocks][random.usize(..4)],
             };
             let waits = if random.u8(..4) == 0 { Duration::ZERO } else { self.ttl * 3 };
             // Some callers lose patience on the way.
@@ -112,12 +119,24 @@ impl Worker {
     }
 }
 
+/// What a body does between its read and its write.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Manner {
+    /// It wakes again and again.
+    Acts,
+    /// It wakes once, so only the loss itself can wake it earlier.
+    Sleeps,
+    /// It keeps the thread of all callers, so it hears of nothing.
+    Blocks,
+}
+
 /// One call for a lock.
 struct Call {
     worker: Worker,
     id: u32,
     register: Register,
     length: Duration,
+    manner: Manner,
 }
 
 impl Call {
@@ -133,7 +152,7 @@ impl Call {
             match recipe {
                 None => guarded(key, if waits.is_zero() { Wait::None } else { Wait::UpTo(waits) }, self).await,
                 Some(recipe) => {
-                    recipe.run(key, waits, async |believed| self.body(None, || believed.remaining()).await).await
+                    recipe.run(key, waits, async |believed| self.body(None, move || believed.remaining()).await).await
                 }
             }
         };
@@ -149,39 +168,72 @@ impl Call {
     }
 
     /// A change of the resource, with a read at its begin and a write at its end.
-    async fn body(&self, token: Option<u64>, remaining: impl Fn() -> Duration) {
-        self.worker.record.add(self.id, What::Begins { token });
-        let mut ended = Ended { call: self, how: End::Dropped };
-        self.act(&remaining);
+    async fn body(&self, token: Option<u64>, remaining: impl Fn() -> Duration + Clone + Send + 'static) {
+        let record = &self.worker.record;
+        record.add(self.id, What::Begins { token });
+        let mut ended = Ended { call: self, how: End::Dropped, observer: None };
+        // The lock was checked in this same poll.
+        let (at, left) = (now(), remaining());
+        record.add_at(at.as_nanos(), self.id, What::Acts { until: at.after(left).as_nanos() });
         let read = match token {
             Some(token) => self.register.read(self.id, token).await,
             None => None,
         };
         let end = now().after(self.length);
-        while now() < end {
-            tokio::time::sleep((self.worker.ttl / ACTS).min(end.since(now()))).await;
-            self.act(&remaining);
+        match self.manner {
+            Manner::Acts => {
+                while now() < end {
+                    tokio::time::sleep(self.worker.pause().min(end.since(now()))).await;
+                    act(record, self.id, &remaining);
+                }
+            }
+            Manner::Sleeps => {
+                let observer = observe(self.worker.clone(), self.id, remaining.clone());
+                ended.observer = Some(tokio::spawn(observer));
+                tokio::time::sleep(self.length).await;
+            }
+            Manner::Blocks => {
+                let from = now().as_nanos();
+                thread::sleep(self.length / 2);
+                record.add_at(from, 0, What::Stands { until: now().as_nanos() });
+            }
         }
+        act(record, self.id, &remaining);
         if let (Some(token), Some(read)) = (token, read) {
             self.register.write(self.id, token, read).await;
-            self.act(&remaining);
+            act(record, self.id, &remaining);
         }
         ended.how = End::Done;
     }
+}
 
-    fn act(&self, remaining: &impl Fn() -> Duration) {
-        let at = now();
+/// Notes what is believed of a body that sleeps. Near the end of a belief it does not ask, since the question alone could tell the
+/// process of the loss.
+async fn observe(worker: Worker, id: u32, remaining: impl Fn() -> Duration) {
+    loop {
         let left = remaining();
-        let until = at.after(left).as_nanos();
-        // A process may lose its core between the check of the lock and this line.
-        let what = if left.is_zero() { What::Believes { until } } else { What::Acts { until } };
-        self.worker.record.add_at(at.as_nanos(), self.id, what);
+        act(&worker.record, id, &|| left);
+        if left.is_zero() {
+            return;
+        }
+        let near = worker.ttl / 10;
+        tokio::time::sleep(if left > near { worker.pause() } else { left + near * 2 }).await;
     }
+}
+
+fn act(record: &Record, id: u32, remaining: &impl Fn() -> Duration) {
+    let at = now();
+    let left = remaining();
+    let until = at.after(left).as_nanos();
+    // A process may lose its core between the check of the lock and this line.
+    let what = if left.is_zero() { What::Believes { until } } else { What::Acts { until } };
+    record.add_at(at.as_nanos(), id, what);
 }
 
 #[distributed_lock(key = "k:<key>", wait = wait, guard = held)]
 async fn guarded(key: u32, wait: Wait, call: &Call) -> Result<(), Error> {
-    call.body(Some(held.fence()?.get()), || held.remaining()).await;
+    let (token, held) = (held.fence()?.get(), held.clone());
+    call.body(Some(token), move || held.remaining()).await;
     Ok(())
 }
 
@@ -189,10 +241,14 @@ async fn guarded(key: u32, wait: Wait, call: &Call) -> Result<(), Error> {
 struct Ended<'a> {
     call: &'a Call,
     how: End,
+    observer: Option<JoinHandle<()>>,
 }
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
+        if let Some(observer) = &self.observer {
+            observer.abort();
+        }
         self.call.worker.record.add(self.call.id, What::Ends(self.how));
     }
 }
