@@ -125,7 +125,8 @@ pub fn check_within(history: &History, slack: u64) -> Vec<Violation> {
             What::Stands { until } => call.stands.push((at, *until)),
             What::Writes { read, wrote } => {
                 // A resource that nobody has written to has the value zero.
-                if values.insert(call.key, *wrote).unwrap_or(0) != *read {
+                let stood_there = values.insert(call.key, *wrote).unwrap_or(0);
+                if stood_there != *read {
                     found.push(violation(Rule::FencedWrites));
                 }
             }

@@ -222,7 +222,13 @@ impl Nemesis<'_> {
     }
 
     fn undoes(&mut self, undo: Undo) {
-        self.tells(&format!("end of it: {undo:?}"));
+        let of = match undo {
+            Undo::Network(place, fault) => format!("{fault:?}, process {}", self.workers.process(place)),
+            Undo::Wake(place) => format!("stop, process {}", self.workers.process(place)),
+            Undo::ResumeServer => "PauseServer".to_owned(),
+            Undo::StartServer => "the server is down".to_owned(),
+        };
+        self.tells(&format!("end of: {of}"));
         match undo {
             Undo::Network(place, fault) => {
                 for proxy in self.workers.proxies(place) {

@@ -89,7 +89,12 @@ impl Recipes {
     }
 
     /// Runs the body under the lock, as the attribute does.
-    pub(super) async fn run(&self, key: u32, waits: Duration, body: impl AsyncFnOnce(Arc<Believed>)) -> Result<(), Error> {
+    pub(super) async fn run(
+        &self,
+        key: u32,
+        waits: Duration,
+        body: impl AsyncFnOnce(Arc<Believed>),
+    ) -> Result<(), Error> {
         let (name, owner) = (format!("own/{}/{key}", self.namespace), format!("{:016x}", fastrand::u64(..)));
         let start = now();
         let from = loop {
