@@ -287,10 +287,11 @@ impl Nemesis<'_> {
             self.undoes(undo);
         }
         self.tells("calm");
-        let Self { arena, ttl, workers, broken, .. } = self;
+        let Self { arena, workers, broken, .. } = self;
         let folder = workers.folder;
         workers.end();
-        let last = Instant::now() + ttl * 3 + arena.store.takeover_delay() + PATIENCE / 12;
+        // Redis keeps the line of those who waited for half a minute.
+        let last = Instant::now() + PATIENCE;
         loop {
             let mut left = arena.block_on(arena.probe.places());
             left.retain(|place| !broken.iter().any(|id| place.contains(id)));
