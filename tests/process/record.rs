@@ -27,6 +27,8 @@ pub(crate) enum Line {
     Forgets { at: u64, key: Option<u32> },
     /// What the nemesis did.
     Fault { at: u64, text: String },
+    /// The end of that.
+    Over { at: u64, text: String },
     /// What the store still had when all had ended.
     Left { at: u64, text: String },
 }
@@ -35,7 +37,11 @@ impl Line {
     pub(crate) fn at(&self) -> u64 {
         match self {
             Self::Saw(event) => event.at,
-            Self::Killed { at, .. } | Self::Forgets { at, .. } | Self::Fault { at, .. } | Self::Left { at, .. } => *at,
+            Self::Killed { at, .. }
+            | Self::Forgets { at, .. }
+            | Self::Fault { at, .. }
+            | Self::Over { at, .. }
+            | Self::Left { at, .. } => *at,
         }
     }
 }

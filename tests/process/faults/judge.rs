@@ -47,7 +47,7 @@ pub(crate) fn judge(lines: &[Line]) -> Verdict {
             Line::Saw(event) => event.call == 0 || keys.get(&event.call) == Some(&key),
             Line::Forgets { key: of, .. } => of.is_none_or(|of| of == key),
             Line::Left { .. } => number == 0,
-            Line::Killed { .. } | Line::Fault { .. } => true,
+            Line::Killed { .. } | Line::Fault { .. } | Line::Over { .. } => true,
         });
         let history = history(&of_key.collect::<Vec<_>>());
         let violations = check_within(&history, SLACK);
@@ -100,7 +100,7 @@ fn history(lines: &[&Line]) -> History {
             }
             Line::Killed { at, process } => killed.push((*at, *process)),
             Line::Forgets { at, .. } => forgets.push(*at),
-            Line::Fault { at, text } => history.add(*at, 0, 0, What::Note(text.clone())),
+            Line::Fault { at, text } | Line::Over { at, text } => history.add(*at, 0, 0, What::Note(text.clone())),
             Line::Left { at, text } => history.add(*at, 0, 0, What::Left(text.clone())),
         }
     }

@@ -228,7 +228,7 @@ impl Nemesis<'_> {
             Undo::ResumeServer => "PauseServer".to_owned(),
             Undo::StartServer => "the server is down".to_owned(),
         };
-        self.tells(&format!("end of: {of}"));
+        self.tells_end(&format!("end of: {of}"));
         match undo {
             Undo::Network(place, fault) => {
                 for proxy in self.workers.proxies(place) {
@@ -276,6 +276,11 @@ impl Nemesis<'_> {
         self.workers.record.line(&Line::Forgets { at: now().as_nanos(), key });
     }
 
+    fn tells_end(&self, text: &str) {
+        println!("{:>8.3} s  {text}", self.start.elapsed().as_secs_f64());
+        self.workers.record.line(&Line::Over { at: now().as_nanos(), text: text.to_owned() });
+    }
+
     fn tells(&self, text: &str) {
         println!("{:>8.3} s  {text}", self.start.elapsed().as_secs_f64());
         self.workers.record.line(&Line::Fault { at: now().as_nanos(), text: text.to_owned() });
@@ -286,7 +291,7 @@ impl Nemesis<'_> {
         while let Some((_, undo)) = self.undo.pop() {
             self.undoes(undo);
         }
-        self.tells("calm");
+        self.tells_end("calm");
         let Self { arena, workers, broken, .. } = self;
         let folder = workers.folder;
         workers.end();
