@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 fn trials() -> Vec<Trial> {
-    let mut trials = cases::checker_trials();
+    let mut trials = [faults::judge_trials(), cases::checker_trials()].into_iter().flatten().collect::<Vec<_>>();
     for case in cases::ALL {
         for store in store::ALL {
             if (case.applies)(store) {

@@ -2,6 +2,7 @@
 //! and the checker of the simulation judges it.
 
 mod judge;
+mod judged;
 mod nemesis;
 mod sessions;
 mod workers;
@@ -18,6 +19,7 @@ use crate::record;
 use crate::store::{self, Store};
 
 pub(crate) use judge::{Verdict, judge};
+pub(crate) use judged::trials as judge_trials;
 pub(crate) use workers::Workers;
 
 const USAGE: &str = "cargo xtask faults --store STORE [--minutes N] [--seed S], or cargo xtask faults --check FOLDER";
