@@ -5,7 +5,7 @@ use std::fmt;
 
 use crate::history::{End, Event, Failure, History, Terms, What, seconds};
 
-/// So much later than promised is not told from in time: the events of one instant have an order.
+/// In a simulation so much later than promised is not told from in time: the events of one instant have an order.
 const SLACK: u64 = 1_000_000;
 
 /// A call has its lock, or its error, this long after the end of its wait: two requests that nobody answers (5 s each), their abandons
@@ -36,6 +36,8 @@ pub enum Rule {
     OkIsCovered,
     /// A later grant has no higher token.
     TokensRise,
+    /// A write to a resource that compares tokens overwrites one that its body had not read.
+    FencedWrites,
     /// A call gets neither its lock nor an error in time, or does not come to its end.
     NoHang,
     /// A call fails in a way that nothing allows.
@@ -71,9 +73,15 @@ struct Call<'a> {
 /// The promises that a history breaks, the first one first.
 #[must_use]
 pub fn check(history: &History) -> Vec<Violation> {
+    check_within(history, SLACK)
+}
+
+/// The same for a machine on which everything may happen so many nanoseconds late.
+#[must_use]
+pub fn check_within(history: &History, slack: u64) -> Vec<Violation> {
     let mut calls: BTreeMap<u32, Call<'_>> = BTreeMap::new();
     let (mut stands, mut forgets, mut shuts_down) = (Vec::new(), Vec::new(), BTreeMap::new());
-    let mut found = Vec::new();
+    let (mut found, mut values) = (Vec::new(), BTreeMap::new());
     for Event { at, process, call, what } in &history.events {
         let (at, violation) = (*at, |rule| Violation { rule, at: *at, calls: vec![*call] });
         match what {
@@ -115,6 +123,13 @@ pub fn check(history: &History) -> Vec<Violation> {
             What::Answers(answer) => call.answer = Some((at, *answer)),
             What::GivenUp => call.given_up = Some(at),
             What::Stands { until } => call.stands.push((at, *until)),
+            What::Writes { read, wrote } => {
+                // A resource that nobody has written to has the value zero.
+                let stood_there = values.insert(call.key, *wrote).unwrap_or(0);
+                if stood_there != *read {
+                    found.push(violation(Rule::FencedWrites));
+                }
+            }
             _ => {}
         }
     }
@@ -124,7 +139,7 @@ pub fn check(history: &History) -> Vec<Violation> {
     }
     let end = history.events.last().map_or(0, |event| event.at);
     for call in calls.values() {
-        found.extend(check_call(call, end, shuts_down.get(&call.process).copied()));
+        found.extend(check_call(call, end, shuts_down.get(&call.process).copied(), slack));
     }
     let mut by_key: BTreeMap<u32, Vec<&Call<'_>>> = BTreeMap::new();
     for call in calls.values().filter(|call| call.begins.is_some()) {
@@ -164,7 +179,7 @@ impl Call<'_> {
     }
 }
 
-fn check_call(call: &Call<'_>, end: u64, shuts_down: Option<u64>) -> Vec<Violation> {
+fn check_call(call: &Call<'_>, end: u64, shuts_down: Option<u64>, slack: u64) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut violation = |rule, at| found.push(Violation { rule, at, calls: vec![call.id] });
     for (number, (at, until)) in call.acts.iter().enumerate() {
@@ -174,11 +189,13 @@ fn check_call(call: &Call<'_>, end: u64, shuts_down: Option<u64>) -> Vec<Violati
             break;
         }
     }
-    if let (Some((at, until)), true) = (call.beliefs.last(), call.terms.cancels) {
+    // A body that goes on after a loss may note it again.
+    let last = call.beliefs.iter().find(|(at, until)| until <= at).or(call.beliefs.last());
+    if let (Some((at, until)), true) = (last, call.terms.cancels) {
         let told_by = call.awake_at((*until).max(*at));
         let over = call.ends.map_or(end, |(at, _)| at);
         // A body that computes hears of it at its next await.
-        if over > told_by.saturating_add(SLACK) {
+        if over > told_by.saturating_add(slack) {
             violation(Rule::LossIsTold, told_by);
         }
     }
@@ -209,7 +226,7 @@ fn check_call(call: &Call<'_>, end: u64, shuts_down: Option<u64>) -> Vec<Violati
         let is_allowed = match failure {
             Failure::Busy => call.terms.waits == 0 && call.begins.is_none(),
             Failure::WaitTimeout => {
-                call.terms.waits > 0 && waited + SLACK >= call.terms.waits / 100 * 99 && call.begins.is_none()
+                call.terms.waits > 0 && waited + slack >= call.terms.waits / 100 * 99 && call.begins.is_none()
             }
             Failure::Outage => call.begins.is_none(),
             Failure::Lost => true,
@@ -250,13 +267,13 @@ fn tokens_rise(calls: &[&Call<'_>], forgets: &[(u64, u64)]) -> Option<Violation>
 fn certain(call: &Call<'_>, forgets: &[(u64, u64)], times: &mut Vec<(u64, u64, u32)>) {
     let token = call.begins.and_then(|(_, token)| token).unwrap_or(0);
     // A store may grant a lock again that it has forgotten, and its page says so. A hold that it prolongs later is not forgotten.
-    let forgotten = forgets.iter().find(|(_, last)| token <= *last).map(|(at, _)| *at);
-    let is_known = |until: u64| forgotten.is_none_or(|at| until > at.saturating_add(call.terms.lease));
+    let forgets = forgets.iter().filter(|(_, last)| token <= *last);
+    let forgotten_at = |until: u64| forgets.clone().find(|(at, _)| until <= at.saturating_add(call.terms.lease));
     let over = call.ends.map_or(u64::MAX, |(at, _)| at);
     let mut beliefs = call.beliefs.iter().filter(|(at, until)| at < until).peekable();
     while let Some((at, until)) = beliefs.next() {
         let next = beliefs.peek().map_or(u64::MAX, |(at, _)| *at);
-        let forgotten = if is_known(*until) { u64::MAX } else { forgotten.unwrap_or(u64::MAX) };
+        let forgotten = forgotten_at(*until).map_or(u64::MAX, |(at, _)| *at);
         let to = (*until).min(next).min(over).min(forgotten);
         if *at < to {
             times.push((*at, to, call.id));

@@ -38,6 +38,7 @@ pub fn draw(history: &History, violations: &[Violation]) -> String {
                     picture.bar(*call, (from, to.min(*at)), colour, 9, "believes");
                 }
             }
+            What::Writes { read, wrote } => picture.mark(*call, *at, colour, &format!("reads {read}, writes {wrote}")),
             What::Ends(how) => {
                 if let Some((from, to)) = beliefs.remove(call) {
                     picture.bar(*call, (from, to.min(*at)), colour, 9, "believes");

@@ -4,8 +4,10 @@
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use serde::{Deserialize, Serialize};
+
 /// One thing that has happened.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Event {
     /// Nanoseconds of a clock that all processes share.
     pub at: u64,
@@ -18,7 +20,7 @@ pub struct Event {
 }
 
 /// An event of a caller, of a process or of the store.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum What {
     /// A call asks for a lock.
     Asks {
@@ -41,6 +43,13 @@ pub enum What {
     Believes {
         /// On the shared clock. Not later than the event itself: it is lost.
         until: u64,
+    },
+    /// The body has written to the resource of its lock, which takes no write with a lower token than it has seen.
+    Writes {
+        /// The value that the body had read under its token.
+        read: u64,
+        /// The value that stands there now.
+        wrote: u64,
     },
     /// The body is over.
     Ends(End),
@@ -69,7 +78,7 @@ pub enum What {
 }
 
 /// The terms on which a call asks for its lock.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Terms {
     /// How long it waits for the lock, in nanoseconds.
     pub waits: u64,
@@ -84,7 +93,7 @@ pub struct Terms {
 }
 
 /// How a body ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum End {
     /// It came to its end.
     Done,
@@ -95,7 +104,7 @@ pub enum End {
 }
 
 /// Why a call has failed, as far as a checker needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Failure {
     /// Somebody else has the lock, and the call does not wait.
     Busy,

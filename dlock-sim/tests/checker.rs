@@ -1,6 +1,6 @@
 //! The checker catches wrong histories. Each is a right one with one change.
 
-use dlock_sim::{End, Failure, History, Rule, Terms, What, check};
+use dlock_sim::{End, Event, Failure, History, Rule, Terms, What, check};
 
 const S: u64 = 1_000_000_000;
 
@@ -63,6 +63,18 @@ fn two_calls(second: u64, token: u64) -> History {
 fn two_bodies_believe_at_one_moment() {
     assert_eq!(broken(&two_calls(4, 8)), [Rule::OneBeliever]);
     assert_eq!(broken(&two_calls(6, 8)), []);
+}
+
+#[test]
+fn a_fenced_write_overwrites_one_that_its_body_had_not_read() {
+    let writes = |read| {
+        let mut history = two_calls(6, 8);
+        history.events.insert(7, Event { at: 6 * S, process: 1, call: 1, what: What::Writes { read: 0, wrote: 1 } });
+        history.add(8 * S, 2, 2, What::Writes { read, wrote: read + 1 });
+        broken(&history)
+    };
+    assert_eq!(writes(0), [Rule::FencedWrites]);
+    assert_eq!(writes(1), []);
 }
 
 #[test]

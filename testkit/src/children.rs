@@ -47,7 +47,12 @@ pub(crate) fn wait_until_stopped(pid: u32) {
 
 /// Returns once none of them runs any more. Those that nobody has asked how they ended are gone too.
 pub(crate) fn wait_until_gone(pids: &[u32]) {
-    wait(|| pids.iter().all(|pid| threads(*pid).all(|thread| is_in_state(&thread, &['Z', 'X']))));
+    wait(|| !pids.iter().copied().any(is_running));
+}
+
+/// False for one that has ended, also before anybody has asked how.
+pub(crate) fn is_running(pid: u32) -> bool {
+    threads(pid).any(|thread| !is_in_state(&thread, &['Z', 'X']))
 }
 
 /// Where the kernel does not show its threads, the process is believed to have stopped.

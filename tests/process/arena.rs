@@ -37,6 +37,8 @@ pub(crate) enum Server {
     Shared,
     /// To be stopped, or to be asked about all that is in it.
     Own,
+    /// The same, with the settings that the server has by itself.
+    AsShipped,
 }
 
 /// See the [module](self).
@@ -64,7 +66,11 @@ impl Arena {
         let folder = tempfile::tempdir().unwrap();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let memory = Arc::new(Memory::new());
-        let servers = if server == Server::Own { store.start()? } else { Vec::new() };
+        let servers = match server {
+            Server::Shared => Vec::new(),
+            Server::Own => store.start()?,
+            Server::AsShipped => store.start_as_shipped()?,
+        };
         let url = if servers.is_empty() { store.shared_url()? } else { store.url_of(&servers) };
         let near = match store {
             Store::Memory => "memory://".to_owned(),
@@ -81,6 +87,11 @@ impl Arena {
     /// Sets the proxy mode for the traffic with all servers of the store.
     pub(crate) fn set(&self, mode: Mode) {
         self.proxies.iter().for_each(|proxy| proxy.set(mode));
+    }
+
+    /// For programs that are no trials.
+    pub(crate) fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
     }
 
     /// Runs a trial to its end. A trial that hangs fails. On one busy core a long one took three minutes.
@@ -167,7 +178,7 @@ impl Arena {
 }
 
 /// Proxies in front of all servers in the words of a store.
-fn in_front_of(words: &str) -> Result<(Vec<Proxy>, String)> {
+pub(crate) fn in_front_of(words: &str) -> Result<(Vec<Proxy>, String)> {
     let [first, second, made] = words.split(' ').collect::<Vec<_>>()[..] else {
         return Proxy::in_front_of_each(words);
     };

@@ -4,9 +4,10 @@ mod ends;
 mod forked;
 mod leader;
 mod passing;
+pub(crate) mod recipes;
 mod selling;
 mod stopped;
-mod worker;
+pub(crate) mod worker;
 
 use std::env;
 use std::time::Duration;
@@ -21,12 +22,15 @@ pub(crate) use forked::OTHER as FORK_OTHER;
 pub(crate) use leader::ELECTION;
 pub(crate) use selling::take_one;
 pub(crate) use stopped::RESOURCE_VALUE_OF_THE_LATE;
-pub(crate) use worker::WORKER_TTL;
 
 /// The roles by name. Each returns when its part is over.
 pub(crate) fn play(role: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
+        // A worker connects by itself.
+        if role == "work" {
+            return worker::work().await;
+        }
         connect().await;
         match role {
             "hold" => hold().await.unwrap(),
@@ -36,7 +40,6 @@ pub(crate) fn play(role: &str) {
                 hold().await.unwrap();
             }
             "stopped in the body" => stopped::in_the_body().await,
-            "work" => worker::work().await,
             "fork" => forked::forks().await,
             "end" => ends::ends().await,
             "lead" => leader::lead().await,
@@ -80,6 +83,10 @@ async fn connect() {
     })
     .unwrap();
     crate::store::connect(dlock::Registry::global(), &var("LOCKS")).await.unwrap();
+}
+
+async fn connect_once() -> dlock::Result<()> {
+    crate::store::connect(dlock::Registry::global(), &var("LOCKS")).await
 }
 
 fn resource() -> Resource {

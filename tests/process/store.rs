@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use dlock::Registry;
 use dlock_testkit::Result;
-use dlock_testkit::servers::{Consul, Etcd, Instance, MariaDb, MySql, Postgres, Redis, ZooKeeper, redlock_url, shared};
+use dlock_testkit::servers::{
+    Consul, Etcd, Instance, MariaDb, MySql, Postgres, Redis, ZooKeeper, as_shipped, redlock_url, shared,
+};
 
 use crate::arena::{TTL, answered};
 
@@ -167,6 +169,44 @@ impl Store {
             Self::Consul => shared().consul().map(Some),
             Self::Paired => Ok(Some(pair_of(&[shared().redis()?, shared().mariadb()?]))),
         }
+    }
+
+    /// The ttl of the workers among random faults: with the settings that their servers have by default, these stores refuse shorter ones.
+    pub(crate) fn workers_ttl(self) -> Duration {
+        match self {
+            Self::Consul => Duration::from_secs(10),
+            Self::ZooKeeper => Duration::from_secs(4),
+            Self::Etcd => Duration::from_secs(2),
+            // Nearly everything happens in parts of it.
+            _ => Duration::from_secs(1),
+        }
+    }
+
+    /// Whether a server that is killed forgets who holds its locks: see `docs/promises.md`.
+    pub(crate) fn forgets(self) -> bool {
+        self == Self::Redis
+    }
+
+    /// A server for random faults, with the settings that it has by itself; none where there is no server.
+    pub(crate) fn start_as_shipped(self) -> Result<Vec<Instance>> {
+        Ok(vec![match self {
+            Self::Redis => Instance::start(as_shipped(Redis::default()))?,
+            Self::MariaDb => Instance::start(as_shipped(MariaDb::default()))?,
+            Self::MySql => Instance::start(as_shipped(MySql::default()))?,
+            Self::Postgres => Instance::start(as_shipped(Postgres::default()))?,
+            Self::Etcd => Instance::start(as_shipped(Etcd::default()))?,
+            // Its recipe changes these for tests, and the last word counts.
+            Self::ZooKeeper => {
+                let settings =
+                    ["tickTime=2000", "minSessionTimeout=4000", "maxSessionTimeout=40000", "maxClientCnxns=60"];
+                Instance::start(ZooKeeper { settings: settings.map(str::to_owned).into(), ..ZooKeeper::default() })?
+            }
+            Self::Consul => {
+                let extra = vec!["-hcl=session_ttl_min=\"10s\"".to_owned()];
+                Instance::start(as_shipped(Consul { extra, ..Consul::default() }))?
+            }
+            _ => return Ok(Vec::new()),
+        }])
     }
 
     /// Servers for one trial alone; none where there is no server.

@@ -5,6 +5,7 @@ mod bench;
 mod browser;
 mod ci;
 mod failures;
+mod faults;
 mod go;
 mod interop;
 mod log;
@@ -45,6 +46,9 @@ Usage: cargo xtask TASK
   browser                           the console's page in a real browser, and its pictures in docs/; installs Chromium if it is missing
   mutants                           break the engine on purpose, which tests should notice; takes hours, goes on when run again
   sim --seeds N [--from S]          simulate the engine, one history for each seed, and check the histories; `sim` alone tells more words
+  faults --store S [--minutes N] [--seed S]
+                                    random faults on a real server and on workers, whose histories the checker of the simulation judges;
+                                    with --check FOLDER the histories of a run again
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write]  the benchmark table, against a private set of servers
 
@@ -69,6 +73,7 @@ fn main() -> ExitCode {
         ["browser"] => browser::run_browser(),
         ["mutants"] => mutants::run_mutants(),
         ["sim", ref words @ ..] => sim::run_sim(words),
+        ["faults", ref words @ ..] => faults::run_faults(words),
         ["tidy"] => tidy::run(),
         ["bench", ref arguments @ ..] => bench::run_bench(arguments),
         ["help" | "--help" | "-h"] => {

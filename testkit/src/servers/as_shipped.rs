@@ -38,7 +38,7 @@ mod tests {
     use std::path::Path;
 
     use super::as_shipped;
-    use crate::servers::{Consul, MariaDb, MySql, Postgres, Recipe, Redis};
+    use crate::servers::{Consul, Etcd, MariaDb, MySql, Postgres, Recipe, Redis};
 
     fn arguments(command: &std::process::Command) -> Vec<String> {
         command.get_args().map(|argument| argument.to_string_lossy().into_owned()).collect()
@@ -62,6 +62,7 @@ mod tests {
         differs(MariaDb::default());
         differs(Postgres::default());
         differs(Consul::default());
+        differs(Etcd::default());
         let redis = arguments(&as_shipped(Redis::default()).command(Path::new("/tmp/a"), 7).unwrap());
         let kept = ["--bind", "127.0.0.1", "--port", "7", "--dir", "/tmp/a", "--daemonize", "no", "--appendonly", "no"];
         assert_eq!(redis, kept);

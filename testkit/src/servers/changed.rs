@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use super::Recipe;
 use crate::Result;
 
@@ -36,6 +38,10 @@ where
 
     fn refuses_root(&self) -> bool {
         self.recipe.refuses_root()
+    }
+
+    fn end_signal(&self) -> Signal {
+        self.recipe.end_signal()
     }
 
     fn prepare(&self, folder: &Path) -> Result<()> {

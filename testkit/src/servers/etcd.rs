@@ -30,6 +30,10 @@ impl Recipe for Etcd {
         "etcd"
     }
 
+    fn eased(&self) -> &'static [&'static str] {
+        &["--heartbeat-interval", "--election-timeout"]
+    }
+
     fn command(&self, folder: &Path, port: u16) -> Result<Command> {
         // The unpacked one first: the system's own may be older.
         let unpacked = Tree::named("etcd").root().join("usr/bin/etcd");

@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::folder::Folder;
 use super::{Recipe, leftovers, ports};
@@ -18,6 +18,8 @@ use crate::{Error, Result, children, nobody};
 
 /// Long enough for a database on a machine that is busy compiling.
 const START_TIMEOUT: Duration = Duration::from_secs(90);
+/// A database that writes down what it has in memory.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 const LOG: &str = "server.log";
 
 /// A private server, killed and removed when dropped.
@@ -124,6 +126,17 @@ impl Instance {
             children::wait_until_gone(&children);
         }
         Ok(())
+    }
+
+    /// Ends it as an operator does, and returns when it is gone. One that does not is killed. Its folder and its port stay.
+    pub fn end(&self) -> Result<()> {
+        let signal = self.recipe.end_signal();
+        self.with_process(|process| kill_process(Pid::from_child(process), signal))?.context("the signal")?;
+        let started = Instant::now();
+        while started.elapsed() < END_TIMEOUT && self.with_process(|process| children::is_running(process.id()))? {
+            thread::sleep(Duration::from_millis(10));
+        }
+        self.kill9()
     }
 
     /// Starts it again with the same port and the same data, after a kill if it runs.

@@ -39,6 +39,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
+use rustix::process::Signal;
+
 use crate::Result;
 
 pub use crate::find::{Tree, cache_folder, find_program};
@@ -84,6 +86,11 @@ pub trait Recipe: Send + Sync + 'static {
     /// reasons stand beside them. [`as_shipped`] leaves them out.
     fn eased(&self) -> &'static [&'static str] {
         &[]
+    }
+
+    /// The signal by which an operator ends it. It closes its connections by itself then.
+    fn end_signal(&self) -> Signal {
+        Signal::TERM
     }
 
     /// How to start it in the foreground. A missing program is an error that names the command that installs it.

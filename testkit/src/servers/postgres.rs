@@ -6,6 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::{fs, io};
 
+use rustix::process::Signal;
+
 use super::postgres_wire::{self, ACCOUNT, DATABASE};
 use super::sql_wire::{output_of, run_once};
 use super::{Certificates, Recipe, data_folder};
@@ -91,6 +93,11 @@ impl Recipe for Postgres {
             }
         }
         Ok(())
+    }
+
+    /// With SIGTERM it waits until its clients leave.
+    fn end_signal(&self) -> Signal {
+        Signal::INT
     }
 
     fn eased(&self) -> &'static [&'static str] {

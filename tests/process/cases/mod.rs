@@ -16,6 +16,8 @@ mod server_stopped;
 mod stopped;
 mod transaction;
 
+pub(crate) use nemesis::trials as checker_trials;
+
 use crate::arena::{Arena, Server};
 use crate::store::Store;
 

@@ -1,12 +1,17 @@
 //! Two stores that must agree, and workers that see them differently: some without the gate, some with one store alone.
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use dlock_sim::{Event, Rule, What};
 use dlock_testkit::Mode;
 use dlock_testkit::child::Child;
 
+use super::nemesis::WORKER_TTL;
 use crate::arena::{Arena, PATIENCE};
-use crate::history::{self, Hold};
+use crate::faults::judge;
+use crate::holder::worker;
+use crate::record::{self, Line};
 
 /// So many grants of one worker, or since the last change, are enough to go on.
 const ENOUGH: usize = 5;
@@ -14,7 +19,7 @@ const ENOUGH: usize = 5;
 /// Workers that write their grants into files of their own.
 struct Workers<'a> {
     arena: &'a Arena,
-    born: usize,
+    born: u32,
 }
 
 impl<'a> Workers<'a> {
@@ -26,26 +31,36 @@ impl<'a> Workers<'a> {
     /// A worker on the store with these words, once it works.
     fn bear(&mut self, words: &str) -> Child {
         self.born += 1;
-        let record = self.record(self.born);
-        let seed = fastrand::u64(..).to_string();
-        let variables = [("LOCKS", words), ("RECORD", record.to_str().unwrap()), ("SEED", &seed)];
+        let variables = [("LOCKS", words.to_owned())].into_iter().chain(worker::variables(
+            &self.folder(),
+            self.born,
+            WORKER_TTL,
+            fastrand::u64(..),
+        ));
+        let variables: Vec<_> = variables.collect();
+        let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let mut child = self.arena.child_with("work", &variables);
         child.wait_line("working", PATIENCE).unwrap();
         child
     }
 
-    fn record(&self, number: usize) -> std::path::PathBuf {
-        self.arena.folder.path().join("records").join(number.to_string())
+    fn folder(&self) -> PathBuf {
+        self.arena.folder.path().join("records")
     }
 
-    fn holds(&self) -> Vec<Hold> {
-        history::read(&self.arena.folder.path().join("records"))
+    fn grants(&self) -> usize {
+        judge(&record::read(&self.folder())).grants
+    }
+
+    fn grants_of_the_last(&self) -> usize {
+        let begins = |line: &Line| matches!(line, Line::Saw(Event { process, what: What::Begins { .. }, .. }) if *process == self.born);
+        record::read(&self.folder()).iter().filter(|line| begins(line)).count()
     }
 
     /// Waits until the newest worker has had the lock.
     fn until_the_last_has_worked(&self) {
         let start = Instant::now();
-        while std::fs::read_to_string(self.record(self.born)).map_or(0, |text| text.lines().count()) < ENOUGH {
+        while self.grants_of_the_last() < ENOUGH {
             assert!(start.elapsed() < PATIENCE, "worker {} gets no lock", self.born);
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -53,9 +68,8 @@ impl<'a> Workers<'a> {
 
     /// Waits until the newest worker, whose store was away, has had the lock once more.
     fn until_the_last_has_worked_again(&self) {
-        let grants = || std::fs::read_to_string(self.record(self.born)).map_or(0, |text| text.lines().count());
-        let (start, before) = (Instant::now(), grants());
-        while grants() == before {
+        let (start, before) = (Instant::now(), self.grants_of_the_last());
+        while self.grants_of_the_last() == before {
             assert!(start.elapsed() < PATIENCE, "worker {} gets no lock although its stores are back", self.born);
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -63,18 +77,20 @@ impl<'a> Workers<'a> {
 
     /// Waits for so many grants to any worker, and at least for this time.
     fn until_there_are_more(&self, grants: usize, at_least: Duration, what: &str) {
-        let (start, before) = (Instant::now(), self.holds().len());
-        while start.elapsed() < at_least || self.holds().len() < before + grants {
+        let (start, before) = (Instant::now(), self.grants());
+        while start.elapsed() < at_least || self.grants() < before + grants {
             assert!(start.elapsed() < PATIENCE, "{what}: no worker gets a lock while half of them are cut off");
             std::thread::sleep(Duration::from_millis(50));
         }
     }
 
+    /// Of two believers and of tokens alone: the processes were killed as they stood, so their calls have no end.
     fn assert_right(&self, what: &str) {
-        let holds = self.holds();
-        println!("{what}: {} grants to {} workers", holds.len(), self.born);
-        let wrong = history::contradictions(&holds);
-        assert!(wrong.is_empty(), "{what}: {wrong:#?}");
+        let verdict = judge(&record::read(&self.folder()));
+        println!("{what}: {} grants to {} workers", verdict.grants, self.born);
+        for rule in [Rule::OneBeliever, Rule::TokensRise, Rule::FencedWrites] {
+            assert!(!verdict.breaks(rule), "{what}: {rule:?} {:?}", self.arena.folder);
+        }
     }
 }
 

@@ -1,0 +1,123 @@
+//! Random faults on a real store: `cargo xtask faults`. A seed chooses them, workers and the nemesis write down what they see and do,
+//! and the checker of the simulation judges it.
+
+mod judge;
+mod judged;
+mod nemesis;
+mod sessions;
+mod workers;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use dlock_sim::seconds;
+
+use crate::arena::{Arena, Server};
+use crate::record;
+use crate::store::{self, Store};
+
+pub(crate) use judge::{Verdict, judge};
+pub(crate) use judged::trials as judge_trials;
+pub(crate) use workers::Workers;
+
+const USAGE: &str = "cargo xtask faults --store STORE [--minutes N] [--seed S], or cargo xtask faults --check FOLDER";
+
+/// The stores that have been tried.
+const STORES: [Store; 8] = [
+    Store::Redis,
+    Store::Postgres,
+    Store::Etcd,
+    Store::MySql,
+    Store::MariaDb,
+    Store::ZooKeeper,
+    Store::Consul,
+    Store::Sqlite,
+];
+
+/// The arguments, if the program is asked for in the place of the trials.
+pub(crate) fn words() -> Option<Vec<String>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let is_asked = matches!(words.first().map(String::as_str), Some("--store" | "--check"));
+    is_asked.then_some(words)
+}
+
+/// Runs the program.
+pub(crate) fn run(words: &[String]) -> ExitCode {
+    match words {
+        [check, folder] if check == "--check" => verdict(Path::new(folder)),
+        _ => match Plan::of(words) {
+            Ok(plan) => plan.run(),
+            Err(error) => {
+                eprintln!("{error}\n{USAGE}");
+                ExitCode::from(2)
+            }
+        },
+    }
+}
+
+struct Plan {
+    store: Store,
+    length: Duration,
+    seed: u64,
+}
+
+impl Plan {
+    fn of(words: &[String]) -> Result<Self, String> {
+        let (mut store, mut minutes, mut seed) = (None, 1.0, fastrand::u64(..1_000_000));
+        for pair in words.chunks(2) {
+            let [word, value] = pair else { return Err(format!("`{}` has no value", pair[0])) };
+            let number = |_| format!("`{word} {value}` is no number");
+            match word.as_str() {
+                "--store" => store = Some(value),
+                "--minutes" => minutes = value.parse::<f64>().map_err(|error| number(error.to_string()))?,
+                "--seed" => seed = value.parse().map_err(|error: std::num::ParseIntError| number(error.to_string()))?,
+                _ => return Err(format!("`{word}` is not understood")),
+            }
+        }
+        let name = store.ok_or("no store")?;
+        let known = store::ALL.into_iter().find(|store| store.name() == name);
+        let store = known.ok_or_else(|| format!("there is no store `{name}`"))?;
+        if !STORES.contains(&store) {
+            return Err(format!(
+                "random faults were not tried on `{name}` yet: {}",
+                STORES.map(Store::name).join(", ")
+            ));
+        }
+        Ok(Self { store, length: Duration::from_secs_f64(minutes * 60.0), seed })
+    }
+
+    fn run(&self) -> ExitCode {
+        let Self { store, length, seed } = self;
+        println!("{}: seed {seed}, {} s", store.name(), length.as_secs());
+        let arena = Arena::new(*store, Server::AsShipped).unwrap();
+        let folder = PathBuf::from(format!("target/faults/{}-{seed}", store.name()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        nemesis::run(&arena, &folder, *seed, *length);
+        drop(arena);
+        verdict(&folder)
+    }
+}
+
+/// Judges a folder, and draws what is wrong.
+fn verdict(folder: &Path) -> ExitCode {
+    let lines = record::read(folder);
+    let start = lines.first().map_or(0, record::Line::at);
+    let verdict = judge(&lines);
+    let faults = lines.iter().filter(|line| matches!(line, record::Line::Fault { .. })).count();
+    let Verdict { broken, documented, grants, writes } = &verdict;
+    println!(
+        "{faults} faults, {grants} grants, {writes} fenced writes, {documented} documented losses (doc), {} broken promises",
+        broken.len()
+    );
+    println!("{}", folder.display());
+    for (number, (violation, history)) in broken.iter().enumerate() {
+        println!("{violation}, {} s after the start", seconds(violation.at - start));
+        let picture = folder.join(format!("{number}.svg"));
+        fs::write(&picture, judge::picture(violation, history)).unwrap();
+        println!("  drawn: {}; again: cargo xtask faults --check {}", picture.display(), folder.display());
+    }
+    if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

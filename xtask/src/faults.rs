@@ -1,0 +1,15 @@
+//! `cargo xtask faults`: random faults on a real store. The target `process` has the workers and the nemesis, and understands the words.
+
+use crate::servers;
+use crate::sh::{Result, cargo, run};
+use crate::test::ETCD;
+
+pub(crate) fn run_faults(words: &[&str]) -> Result {
+    if let Some(["--store", store]) = words.chunks(2).find(|pair| pair[0] == "--store") {
+        // One crate has both.
+        servers::run_for(if *store == "mariadb" { "mysql" } else { store })?;
+    }
+    // As the tests are built, so that it takes no further build.
+    let mut program = cargo(&["test", "--quiet", "--workspace", "--features", ETCD, "--test", "process", "--"]);
+    run(program.args(if words.is_empty() { &["--store"] } else { words }))
+}
