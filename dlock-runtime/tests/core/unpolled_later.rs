@@ -126,6 +126,21 @@ fn a_grant_from_the_stores_queue_that_nobody_takes_ends_where_leases_do_not_end_
     });
 }
 
+/// No attempt of its own has begun to look for it: a neighbour's release has asked for it. The simulation found it.
+#[test]
+fn a_grant_by_a_neighbours_release_that_nobody_takes_ends_where_leases_do_not_end_alone() {
+    test(async {
+        let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
+        let held = world.lock("k").acquire().await.unwrap();
+        std::mem::forget(polled_once(world.lock("k").wait(LONG)));
+        world.pass(20 * SECOND).await;
+        held.release().await.unwrap();
+        assert!(!is_free(&stranger(&world), "k").await, "it was granted");
+        world.pass(20 * SECOND).await;
+        freed(&stranger(&world), "k").await;
+    });
+}
+
 /// The keys of a call that waits in the store's queue for a further one.
 #[test]
 fn a_call_for_several_fair_locks_that_is_not_polled_gives_back_those_that_it_has() {
