@@ -55,9 +55,6 @@ async fn listen(clock: Clock, watch: Weak<SessionWatch<Tenure>>, mut ended: BoxF
             holds.truncate(1);
         }
         drop(confirm(&clock, holds));
-        if planted("a session is listened to once") {
-            return;
-        }
         clock.sleep_until(hinted_at.after(pause)).await;
         // Some hold's session: the first one's may be gone with its hold.
         let holds = watch.upgrade().map(|watch| watch.holds()).unwrap_or_default();

@@ -3,7 +3,6 @@
 use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
-use dlock_contract::engine::simulation::planted;
 use dlock_contract::engine::{SoleThread, wake};
 use dlock_contract::{BootInstant, Claim, Error, LockKey};
 
@@ -105,11 +104,18 @@ impl Turn {
     /// The store has answered the turn's owner, and others may hold the lock beside it. The callers behind it have not
     /// waited for a silent store, and have to ask for themselves. False if the turn was lost.
     pub(crate) fn answered(&self) -> bool {
-        self.state != State::Asks
-            || self.change_and_wake(|key_queue| {
+        match self.state {
+            State::Asks => self.change_and_wake(|key_queue| {
                 key_queue.heard();
                 Vec::new()
-            })
+            }),
+            // Nobody may take its place, and abandon its claim, after this.
+            State::InStoreQueue => {
+                let leave = |key_queue: &mut KeyQueue| key_queue.leave_store_queue(self.id);
+                self.queue.with(&self.key, leave).unwrap_or(false)
+            }
+            State::Holds(_) | State::Gone => true,
+        }
     }
 
     /// The store did not answer the turn's owner. So the callers behind it do not wait for a holder, and those that do
@@ -271,9 +277,7 @@ impl LocalQueue {
         let next =
             first.and_then(|(ticket, first)| Some((ticket, first.request.clone(), first.request.release_asks_until?)));
         remove_one(&mut key_queue.holds, hold);
-        if !planted("a hold vanishes from the local list at its release") {
-            key_queue.holds.push(releasing);
-        }
+        key_queue.holds.push(releasing);
         let (ticket, request, wait_ends) = next?;
         let claim = request.claim.clone();
         *last_turn += 1;

@@ -3,7 +3,6 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use dlock_contract::BootInstant;
-use dlock_contract::engine::simulation::planted;
 
 use super::Tenure;
 use crate::hold::release::release_bound;
@@ -22,9 +21,6 @@ impl Tenure {
         let mut duties = self.duties();
         let held = self.is_held();
         duties.renewals += u32::from(held);
-        if planted("two renewals count as one") {
-            duties.renewals = duties.renewals.min(1);
-        }
         held
     }
 
