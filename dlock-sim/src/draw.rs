@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::check::Violation;
-use crate::history::{Event, History, What, seconds};
+use crate::history::{Event, History, Step, What, seconds};
 
 const WIDTH: u64 = 1200;
 const LEFT: u64 = 190;
 const LINE: u64 = 22;
+/// The line of the store.
+const STORE: u64 = 26;
 
 /// Draws a history as SVG. The calls of the first violation are red.
 #[must_use]
@@ -17,21 +19,21 @@ pub fn draw(history: &History, violations: &[Violation]) -> String {
     // Events long after the violation explain nothing.
     let last = history.events.last().map_or(1, |event| event.at);
     let end = first.map_or(last, |first| (first.at + first.at / 4).min(last)).max(1);
-    let mut picture = Picture { text: String::new(), lines: BTreeMap::new(), end };
+    let mut picture = Picture { text: String::new(), requests: BTreeMap::new(), lines: BTreeMap::new(), end };
     let bad = first.map_or(&[][..], |violation| &violation.calls);
     let mut asked: BTreeMap<u32, u64> = BTreeMap::new();
     let mut beliefs: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for Event { at, process, call, what } in history.events.iter().filter(|event| event.at <= end) {
         let colour = if bad.contains(call) { "#c22" } else { "#27a" };
         match what {
-            What::Asks { key, .. } => {
-                picture.line(*call, format!("process {process}, call {call}, key {key}"));
+            What::Asks { keys, .. } => {
+                picture.line(*call, format!("process {process}, call {call}, key {keys:?}"));
                 asked.insert(*call, *at);
             }
-            What::Begins { token } => {
+            What::Begins { holds } => {
                 let from = asked.remove(call).unwrap_or(*at);
                 picture.bar(*call, (from, *at), "#ccc", 3, "waits");
-                picture.mark(*call, *at, colour, &token.map_or_else(String::new, |token| format!("token {token}")));
+                picture.mark(*call, *at, colour, &format!("{holds:?}"));
             }
             What::Acts { until } | What::Believes { until } => {
                 if let Some((from, to)) = beliefs.insert(*call, (*at, *until)) {
@@ -53,10 +55,22 @@ pub fn draw(history: &History, violations: &[Violation]) -> String {
             What::GivenUp => picture.mark(*call, *at, "#333", "given up"),
             What::Stands { until } if *call > 0 => picture.bar(*call, (*at, *until), "#e80", 3, "is not polled"),
             What::Stands { until } => picture.band(*at, *until, "#e80", &format!("process {process} stands still")),
-            What::Forgets { .. } => picture.band(*at, *at, "#c22", "the store forgets its locks"),
+            What::Restarts { time, .. } => picture.band(*at, at + time, "#a6a", "the server is down"),
+            What::Forgets { key: None, .. } => picture.band(*at, *at, "#c22", "the store forgets its locks"),
+            What::Forgets { key: Some(key), from, .. } => {
+                picture.band(*at, *at, "#c22", &format!("the session of key {key}, token {from}, ends"));
+            }
+            What::Queues { .. }
+            | What::Faultless
+            | What::Grants { .. }
+            | What::EndIsTold { .. }
+            | What::Keeps { .. }
+            | What::EndsRun { .. }
+            | What::Settles { .. } => {}
             What::ShutsDown => picture.band(*at, *at, "#555", &format!("process {process} shuts down")),
             What::Calm => picture.band(*at, *at, "#393", "from here on nothing goes wrong"),
             What::Left(what) => picture.band(*at, *at, "#c22", what),
+            What::Request { number, name, step } => picture.request(*call, *number, name, *step, *at),
             What::Note(what) if *process == 0 => picture.band(*at, *at, "#a6a", what),
             What::Note(_) => {}
         }
@@ -73,6 +87,8 @@ pub fn draw(history: &History, violations: &[Violation]) -> String {
 
 struct Picture {
     text: String,
+    /// Where the requests are that are on their way: by number, the call and when it was last seen.
+    requests: BTreeMap<u64, u64>,
     /// The lines of the calls, by their numbers.
     lines: BTreeMap<u32, u64>,
     end: u64,
@@ -107,6 +123,29 @@ impl Picture {
         );
     }
 
+    /// A request of a call and its answer: an arrow to the store, which is the line at the top, and one back.
+    fn request(&mut self, call: u32, number: u64, name: &str, step: Step, at: u64) {
+        let seen = self.requests.insert(number, at).unwrap_or(at);
+        if !self.lines.contains_key(&call) {
+            return;
+        }
+        let (line, half) = (self.y(call), self.y(call).midpoint(STORE));
+        let (from, to, colour) = match step {
+            Step::Sent => return,
+            Step::Arrives | Step::ArrivesFirst => (line, STORE, "#999"),
+            Step::Answered => (STORE, line, "#999"),
+            Step::Lost => (line, half, "#c60"),
+            Step::AnswerLost => (STORE, half, "#c60"),
+        };
+        let title = format!("{name} {number}: {} to {} s, {step:?}", seconds(seen), seconds(at));
+        let _ = writeln!(
+            self.text,
+            "<line x1=\"{}\" y1=\"{from}\" x2=\"{}\" y2=\"{to}\" stroke=\"{colour}\" marker-end=\"url(#arrow)\"><title>{title}</title></line>",
+            self.x(seen),
+            self.x(at)
+        );
+    }
+
     fn mark(&mut self, call: u32, at: u64, colour: &str, what: &str) {
         let (x, y) = (self.x(at), self.y(call));
         let title = format!("{what}: {} s", seconds(at));
@@ -131,6 +170,8 @@ impl Picture {
         let height = 60 + self.lines.len() as u64 * LINE;
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
+             <defs><marker id=\"arrow\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"6\" markerHeight=\"6\" orient=\"auto\">\
+             <path d=\"M0 0 6 3 0 6z\" fill=\"#999\"/></marker></defs>\n\
              <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n<text x=\"6\" y=\"16\" font-size=\"13\">{}; 0 to {} s</text>\n{}</svg>\n",
             escaped(title),
             seconds(self.end),

@@ -13,6 +13,8 @@ mod check;
 mod draw;
 mod history;
 #[cfg(feature = "engine")]
+mod mutants;
+#[cfg(feature = "engine")]
 mod plan;
 #[cfg(feature = "engine")]
 mod shrink;
@@ -25,12 +27,14 @@ mod world;
 
 pub use check::{Rule, Violation, check, check_within};
 pub use draw::draw;
-pub use history::{End, Event, Failure, History, Terms, What, seconds};
+pub use history::{End, Event, Failure, Granted, History, Period, Share, Step, Terms, What, Work, seconds};
+#[cfg(feature = "engine")]
+pub use mutants::MUTANTS;
 #[cfg(feature = "engine")]
 pub use plan::Plan;
 #[cfg(feature = "engine")]
 pub use shrink::shrink;
 #[cfg(feature = "engine")]
-pub use simulation::{MUTANTS, run};
+pub use simulation::run;
 #[cfg(feature = "engine")]
 pub use store::{LIES, Lie};

@@ -17,29 +17,9 @@ use fastrand::Rng;
 use crate::backend::Model;
 use crate::caller::Caller;
 use crate::history::{History, What};
-use crate::plan::{LENGTH, Plan, Trouble};
+use crate::plan::{LENGTH, Lives, Plan, Trouble};
 use crate::store::{Store, nanos};
 use crate::world::{ProcessClock, Shared};
-
-/// The faults that can be planted in the engine: search it for their names.
-pub const MUTANTS: [&str; 16] = [
-    "no check before a body",
-    "no check after a body",
-    "a loss wakes nobody",
-    "nothing is abandoned on drop",
-    "a hold counts from its answer",
-    "a renewal counts from its answer",
-    "an expired grant is taken",
-    "a release is tried once",
-    "an abandon is tried once",
-    "a failed abandon is forgotten",
-    "the owner stays after an unconfirmed undo",
-    "a shutdown gives locks away",
-    "a failed renewal prolongs",
-    "a hold leaves the schedule early",
-    "a hold that is passed on keeps its token",
-    "a release that asks for the next caller is not undone",
-];
 
 /// Nothing may take longer than this, once nothing goes wrong any more.
 const CALM: Duration = Duration::from_secs(120);
@@ -114,8 +94,12 @@ fn thread() -> &'static SimulatedThread {
 impl Simulation {
     fn begin(plan: &Plan, notes: bool) -> Self {
         let clocks: Vec<_> = plan.drifts.iter().map(|drift| ProcessClock::new(*drift)).collect();
-        let store = Store::new(plan.lie);
+        let store = Store::new(plan.lie, plan.offers.lives);
         let world = Shared::new(plan.seed, plan.network, store, clocks.clone(), notes);
+        let is_cut = plan.trouble.iter().any(|trouble| matches!(trouble, Trouble::Cut { .. }));
+        if plan.network.faults() == 0 && !is_cut {
+            world.add(0, 0, What::Faultless);
+        }
         let processes = clocks.into_iter().zip(1..).map(|(clock, number)| Process::begin(plan, &world, clock, number));
         let mut processes: Vec<_> = processes.collect();
         for trouble in &plan.trouble {
@@ -134,14 +118,26 @@ impl Simulation {
                         _ => "answers",
                     };
                     let note = format!("{lost} of process {} are lost for {time:?}", process + 1);
-                    world.later(nanos(at), 0, move |world| world.add(0, 0, What::Note(note)));
+                    world.later(nanos(at), 0, move |world| {
+                        world.hindered += 1;
+                        world.add(0, 0, What::Note(note));
+                    });
                 }),
                 Trouble::Stands { .. } => {}
                 Trouble::ShutsDown { process, at, within } => processes[process].shuts_down(&world, at, within),
+                Trouble::EndsSessions { process, at } => world.with(|world| {
+                    world.later(nanos(at), 0, move |world| world.end_sessions(process as u32 + 1));
+                }),
+                Trouble::Hints { process, at } => world.with(|world| {
+                    world.later(nanos(at), 0, move |world| world.hints(process as u32 + 1));
+                }),
             }
         }
         for process in &mut processes {
             process.tasks.push(Task::new(stands(plan, process, &world)));
+            if plan.offers.lives != Lives::Alone {
+                world.with(|world| world.begins_to_live(process.number, plan.ttl));
+            }
         }
         Self { world, random: Rng::with_seed(plan.seed ^ 0x0bde), processes }
     }
@@ -277,7 +273,7 @@ fn stands(plan: &Plan, process: &Process, world: &Shared) -> impl Future<Output 
         for (at, time) in stands {
             clock.clock.sleep_until(start.after(at)).await;
             let until = world.with(|world| world.now) + nanos(time);
-            world.add(number, 0, What::Stands { until });
+            world.with(|world| world.stands(number, until));
             STANDS.set(until);
         }
     }
@@ -295,7 +291,7 @@ impl Process {
             clock: clock.clone(),
             registry: registry.clone(),
             ttl: plan.ttl,
-            passes: plan.offers.tokens,
+            offers: plan.offers,
             family: Rc::default(),
             around: Vec::new(),
             bodies: Rc::default(),
@@ -339,9 +335,12 @@ impl Process {
         let Some(registry) = self.registry.clone() else { return };
         self.tasks.push(Task::new(async move {
             clock.sleep_until(clock.now().after(at)).await;
+            world.with(|world| world.leaving.insert(number));
             world.add(number, 0, What::ShutsDown);
             let report = registry.shutdown(within).await;
             world.add(number, 0, What::Note(format!("{report:?}")));
+            // Locks that are left to their ttl end then, so nothing keeps their sessions alive.
+            world.with(|world| world.closes_sessions(number));
         }));
     }
 

@@ -113,8 +113,11 @@ impl Acquisition {
             self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
         label.held_by(hold.claim.clone(), hold.token.filter(|_| self.passed));
         self.must_abandon = false;
-        let since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
+        let mut since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
         let mut cohort = self.cohort.take();
+        if let Some(first) = cohort.as_ref().filter(|_| planted("max_hold counts from the first of a cohort")) {
+            since = since.min(first.alone_at);
+        }
         if let Some(cohort) = &mut cohort
             && !self.passed
         {
@@ -151,7 +154,7 @@ impl Acquisition {
         }
         // Its begin was not reported, so there is no guard whose drop would report its end.
         let undo = |tenure: &Tenure| abandon_later(&self.store, tenure.hold.claim.clone(), Box::new(()));
-        if !has_turn {
+        if !has_turn && !planted("a caller that has lost its turn takes its grant") {
             undo(&tenure);
             tenure.end();
             self.label = Some(tenure.label.clone());

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use dlock_contract::engine::KeyBuf;
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Together};
 
 use super::acquisition::Acquisition;
@@ -34,7 +35,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
         )),
         Ok(Together::Acquired(holds)) => {
             let now = request.context.shared().clock.now();
-            if holds.iter().any(|hold| hold.validity.deadline() <= now) {
+            if holds.iter().any(|hold| hold.validity.deadline() <= now) && !planted("an expired batch is taken") {
                 // The grants have expired. They are released.
                 return Ok(BatchOutcome::OneByOne(1));
             }
@@ -46,7 +47,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
             Ok(BatchOutcome::OneByOne(u32::from(matches!(refusal, Together::Contended))))
         }
         Err(error) => {
-            if !error.may_have_left() {
+            if !error.may_have_left() || planted("a batch without an answer is forgotten") {
                 acquisitions.iter_mut().for_each(|acquisition| acquisition.must_abandon = false);
             }
             let goes_on = acquisitions.first().is_some_and(|first| {

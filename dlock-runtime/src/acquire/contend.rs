@@ -37,7 +37,12 @@ impl Acquisition {
             let answer = match first.take() {
                 Some(answer) => answer,
                 // The last wake is kept until this attempt has answered: news may come in between.
-                None if self.acts_again(None) => self.attempt().await?,
+                None if self.acts_again(None) => {
+                    if planted("a waiter gives its place up when it asks again") {
+                        self.change_owner()?;
+                    }
+                    self.attempt().await?
+                }
                 None => match self.join_anew().await? {
                     Some(answer) => answer,
                     None => self.attempt().await?,
@@ -50,7 +55,7 @@ impl Acquisition {
                     if let Some(turn) = &self.turn {
                         turn.answered();
                     }
-                    self.must_abandon = self.attempts > 1;
+                    self.must_abandon = self.attempts > 1 && !planted("an attempt before a run is not abandoned");
                     return Err(already_run());
                 }
                 Ok(Attempt::Acquired(hold)) => match self.accept(hold).await {

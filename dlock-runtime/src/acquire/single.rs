@@ -3,6 +3,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::engine::{KeyBuf, background_of, guarded, is_ours};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
 use futures::future::BoxFuture;
@@ -104,10 +105,13 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         return Err(named(blocks_our_thread()));
     }
     let outer = request.list.as_ref().map_or_else(|| scope::holding(&store, &lock), |list| list.holding(&lock));
+    // Its time may be over since the present poll of its body began.
+    let outer = outer.filter(|outer| outer.check().is_ok());
     let shown = LockOfLabel::Key(key.0.clone());
     let mut label = Label::new(request.call_site, store.label.clone(), &request.options, shown);
     if let Some(outer) = outer {
-        let covers = request.options.reentrant && outer.hold.claim.mode.covers(request.options.mode);
+        let is_covered = outer.hold.claim.mode.covers(request.options.mode);
+        let covers = request.options.reentrant && (is_covered || planted("a call joins a hold that does not cover it"));
         let separate = separate_effect(&request.options);
         if covers && separate.is_none() {
             tell_ignored(&label, &request.options, &options, &outer);

@@ -7,7 +7,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, 
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{behind, in_words};
-use super::unpolled::undo;
+use super::unpolled::{undo, watch};
 use crate::events::event::GrantWay;
 use crate::events::shutdown::shut_down;
 use crate::events::store_event::Operation;
@@ -130,6 +130,8 @@ impl Acquisition {
             }
             Joined::Behind(waiting) => {
                 self.check_parking()?;
+                // The release of a neighbour may ask for this caller, which may not be polled then.
+                watch(&self.store);
                 self.store.backend.expects_others(&self.claim.key);
                 Box::pin(self.wait_for_turn(waiting, self.wait_ends)).await
             }

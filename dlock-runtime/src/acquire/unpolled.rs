@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
+use dlock_contract::engine::simulation::planted;
 
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::Store;
@@ -15,9 +16,10 @@ use crate::queue::{Overdue, Won};
 
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Watches the callers of a store, if that is needed, until none of them asks.
+/// Watches the callers of a store, if that is needed, until none of them asks or waits.
 pub(super) fn watch(store: &Arc<Store>) {
     if store.backend.profile().expires_alone
+        || planted("nobody undoes a grant that is not taken")
         || store.is_watched.load(Ordering::Relaxed)
         || store.is_watched.swap(true, Ordering::AcqRel)
     {
@@ -33,13 +35,13 @@ async fn look_now_and_then(store: Weak<Store>) {
     loop {
         clock.sleep_until(clock.now().after(PAUSE)).await;
         let Some(store) = store.upgrade() else { return };
-        for key in store.queue.asked_keys() {
+        for key in store.queue.wanted_keys() {
             undo(&store, store.queue.pass_over(&key, clock.now()));
         }
-        if store.queue.asked_keys().is_empty() {
+        if store.queue.wanted_keys().is_empty() {
             store.is_watched.store(false, Ordering::Release);
             // A caller that came in between may have relied on this task.
-            if store.queue.asked_keys().is_empty() || store.is_watched.swap(true, Ordering::AcqRel) {
+            if store.queue.wanted_keys().is_empty() || store.is_watched.swap(true, Ordering::AcqRel) {
                 return;
             }
         }

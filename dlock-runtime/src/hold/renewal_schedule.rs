@@ -52,6 +52,11 @@ pub(crate) trait Scheduled {
         Self: Sized;
 }
 
+/// The number of a hold: its address, but in a simulation one of the seed, because addresses differ between two runs.
+pub(super) fn number<H: Scheduled>(hold: &H) -> usize {
+    if is_simulated() { hold.number() } else { std::ptr::from_ref(hold) as usize }
+}
+
 /// The times that the schedule keeps for a hold.
 #[derive(Debug)]
 pub(crate) struct Duties {
@@ -90,17 +95,12 @@ impl<H> RenewalSchedule<H> {
 }
 
 impl<H: Scheduled> RenewalSchedule<H> {
-    /// In a simulation a number of the seed, because addresses differ between two runs.
-    fn address(hold: &H) -> usize {
-        if is_simulated() { hold.number() } else { std::ptr::from_ref(hold) as usize }
-    }
-
     /// All holds at this moment.
     pub(crate) fn holds(&self) -> Vec<Arc<H>> {
         let table = self.lock();
         let mut holds: Vec<_> = table.due.values().chain(&table.attended).cloned().collect();
         drop(table);
-        holds.sort_by_key(|hold| Self::address(hold));
+        holds.sort_by_key(|hold| number(&**hold));
         holds.dedup_by_key(|hold| Arc::as_ptr(hold));
         holds.retain(|hold| hold.is_held());
         holds
@@ -110,7 +110,7 @@ impl<H: Scheduled> RenewalSchedule<H> {
     pub(crate) fn remove(&self, hold: &H) {
         let mut table = self.lock();
         let due = std::mem::replace(&mut hold.duties().due, BootInstant::NEVER);
-        let removed = table.due.remove(&(due, Self::address(hold)));
+        let removed = table.due.remove(&(due, number(hold)));
         drop(table);
         drop(removed);
         if let Some(watch) = hold.session_watch() {
@@ -123,10 +123,10 @@ impl<H: Scheduled> RenewalSchedule<H> {
         let mut table = self.lock();
         let mut duties = hold.duties();
         let before = std::mem::replace(&mut duties.due, BootInstant::NEVER);
-        table.due.remove(&(before, Self::address(hold)));
+        table.due.remove(&(before, number(&**hold)));
         let Some(due) = hold.next_duty(&duties) else { return };
         duties.due = due;
-        table.due.insert((due, Self::address(hold)), hold.clone());
+        table.due.insert((due, number(&**hold)), hold.clone());
         if due < table.sleeping_until {
             self.earlier.notify_one();
         }

@@ -5,22 +5,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use dlock_contract::engine::Run;
 
+use crate::hold::renewal_schedule::{Scheduled, number};
+
 /// Listens to one session. It ends with the last hold that lives in it.
 #[derive(Debug)]
 pub(crate) struct SessionWatch<H>(Mutex<Watched<H>>);
 
 #[derive(Debug)]
 struct Watched<H> {
-    /// By address. Weak, because a hold that nobody else has must end.
+    /// By their numbers. Weak, because a hold that nobody else has must end.
     holds: BTreeMap<usize, Weak<H>>,
     /// Dropping it ends the task.
     task: Option<Run<()>>,
 }
 
-impl<H> SessionWatch<H> {
+impl<H: Scheduled> SessionWatch<H> {
     /// A watch for a first hold.
     pub(super) fn of(hold: &Arc<H>) -> Arc<Self> {
-        let holds = BTreeMap::from([(Arc::as_ptr(hold) as usize, Arc::downgrade(hold))]);
+        let holds = BTreeMap::from([(number(&**hold), Arc::downgrade(hold))]);
         Arc::new(Self(Mutex::new(Watched { holds, task: None })))
     }
 
@@ -29,7 +31,7 @@ impl<H> SessionWatch<H> {
         let mut watched = self.lock();
         let is_watched = !watched.holds.is_empty();
         if is_watched {
-            watched.holds.insert(Arc::as_ptr(hold) as usize, Arc::downgrade(hold));
+            watched.holds.insert(number(&**hold), Arc::downgrade(hold));
         }
         is_watched
     }
@@ -45,7 +47,7 @@ impl<H> SessionWatch<H> {
     /// Removes a hold that has ended.
     pub(super) fn forget(&self, hold: &H) {
         let mut watched = self.lock();
-        watched.holds.remove(&(std::ptr::from_ref(hold) as usize));
+        watched.holds.remove(&number(hold));
         let task = if watched.holds.is_empty() { watched.task.take() } else { None };
         drop(watched);
         drop(task);
@@ -71,7 +73,9 @@ impl<H> GroupWatches<H> {
     pub(super) fn new() -> Self {
         Self(Mutex::default())
     }
+}
 
+impl<H: Scheduled> GroupWatches<H> {
     /// The watch of a group, with this hold in it, and whether it is new: then nobody listens yet.
     pub(super) fn join(&self, group: (usize, u64), hold: &Arc<H>) -> (Arc<SessionWatch<H>>, bool) {
         let mut watches = self.0.lock().unwrap_or_else(PoisonError::into_inner);

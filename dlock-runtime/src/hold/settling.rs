@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Error, ErrorKind, Result};
 
 use crate::events::store_event::Operation;
@@ -23,6 +24,9 @@ pub(crate) enum Work {
 pub(crate) fn work_of(tenure: &Tenure) -> Work {
     let succeeded = tenure.succeeded();
     match tenure.store.backend.settle() {
+        Some(store) if planted("the work of a failed body is made final") && store.has_work(&tenure.hold) => {
+            Work::Done(Some(true))
+        }
         Some(store) if succeeded != Some(false) && store.has_work(&tenure.hold) => Work::Done(succeeded),
         _ => Work::None,
     }

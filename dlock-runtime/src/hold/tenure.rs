@@ -117,7 +117,11 @@ impl Tenure {
             on_tick(start.hold.validity.from.after(cadence), cadence)
         });
         Self {
-            max_hold_ends: since.after(start.max_hold),
+            max_hold_ends: if planted("max_hold is not kept") {
+                BootInstant::NEVER
+            } else {
+                since.after(start.max_hold)
+            },
             end_plan: EndPlan::new(
                 start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)),
                 start.recorded,

@@ -60,16 +60,20 @@ impl KeyQueue {
 }
 
 impl LocalQueue {
-    /// The keys for which a caller asks the store.
-    pub(crate) fn asked_keys(&self) -> Vec<LockKey> {
-        let asks = |key_queue: &KeyQueue| {
+    /// The keys for which a caller asks the store, or waits behind another one, in their order. A release or a hold that is passed
+    /// on may give such a waiter the turn.
+    pub(crate) fn wanted_keys(&self) -> Vec<LockKey> {
+        let is_wanted = |key_queue: &KeyQueue| {
             matches!(key_queue.state(), Some(TurnState::Asks | TurnState::Waits))
                 || key_queue.in_store_queue().next().is_some()
+                || key_queue.waiting().next().is_some()
         };
-        let asked = |table: &Table| -> Vec<_> {
-            table.queues.iter().filter(|(_, key_queue)| asks(key_queue)).map(|(key, _)| key.clone()).collect()
+        let wanted = |table: &Table| -> Vec<_> {
+            table.queues.iter().filter(|(_, key_queue)| is_wanted(key_queue)).map(|(key, _)| key.clone()).collect()
         };
-        self.tables().flat_map(|table| asked(&table)).collect()
+        let mut keys: Vec<_> = self.tables().flat_map(|table| wanted(&table)).collect();
+        keys.sort_unstable_by(|one, other| one.as_str().cmp(other.as_str()));
+        keys
     }
 
     /// Takes the turn from callers that are not polled. The next caller gets it when their leftovers are undone.

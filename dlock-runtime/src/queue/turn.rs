@@ -104,11 +104,18 @@ impl Turn {
     /// The store has answered the turn's owner, and others may hold the lock beside it. The callers behind it have not
     /// waited for a silent store, and have to ask for themselves. False if the turn was lost.
     pub(crate) fn answered(&self) -> bool {
-        self.state != State::Asks
-            || self.change_and_wake(|key_queue| {
+        match self.state {
+            State::Asks => self.change_and_wake(|key_queue| {
                 key_queue.heard();
                 Vec::new()
-            })
+            }),
+            // Nobody may take its place, and abandon its claim, after this.
+            State::InStoreQueue => {
+                let leave = |key_queue: &mut KeyQueue| key_queue.leave_store_queue(self.id);
+                self.queue.with(&self.key, leave).unwrap_or(false)
+            }
+            State::Holds(_) | State::Gone => true,
+        }
     }
 
     /// The store did not answer the turn's owner. So the callers behind it do not wait for a holder, and those that do

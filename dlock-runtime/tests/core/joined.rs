@@ -1,6 +1,6 @@
 //! `reentrant`: a nested call uses the hold of the enclosing one.
 
-use dlock_runtime::{ErrorKind, Event, Lock, Mode, OncePer, Renew, current};
+use dlock_runtime::{ErrorKind, Event, Lock, Mode, OnLost, OncePer, Renew, current};
 
 use crate::support::{LONG, Op, SECOND, World, freed, full, is_free, test};
 
@@ -47,6 +47,23 @@ fn a_joined_call_hears_of_the_loss() {
         });
         let outer = world.lock("k").renew(dlock_runtime::Renew::Off).run(|_| inner).await;
         assert!(outer.unwrap_err().is_lost());
+    });
+}
+
+/// The simulation found it: the body had computed for longer than its lease, and the nested call joined before the loss was seen.
+#[test]
+fn a_nested_call_does_not_join_a_hold_whose_time_is_over() {
+    test(async {
+        let world = World::new();
+        let world = &world;
+        let outer = world.lock("k").renew(Renew::Off).on_lost(OnLost::Continue).run(|outer| async move {
+            let token = outer.fence().unwrap().get();
+            world.clock.advance(40 * SECOND);
+            let guard = world.lock("k").reentrant(true).acquire().await.unwrap();
+            guard.check().unwrap();
+            assert!(guard.fence().unwrap().get() > token);
+        });
+        assert!(outer.await.unwrap_err().is_lost());
     });
 }
 

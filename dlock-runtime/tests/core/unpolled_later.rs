@@ -126,6 +126,39 @@ fn a_grant_from_the_stores_queue_that_nobody_takes_ends_where_leases_do_not_end_
     });
 }
 
+/// No attempt of its own has begun to look for it: a neighbour's release has asked for it. The simulation found it.
+#[test]
+fn a_grant_by_a_neighbours_release_that_nobody_takes_ends_where_leases_do_not_end_alone() {
+    test(async {
+        let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
+        let held = world.lock("k").acquire().await.unwrap();
+        std::mem::forget(polled_once(world.lock("k").wait(LONG)));
+        world.pass(20 * SECOND).await;
+        held.release().await.unwrap();
+        assert!(!is_free(&stranger(&world), "k").await, "it was granted");
+        world.pass(20 * SECOND).await;
+        freed(&stranger(&world), "k").await;
+    });
+}
+
+/// Its place in the store's queue was taken, and its grant given back, before it was polled again. The simulation found it.
+#[test]
+fn a_fair_reader_that_has_lost_its_place_does_not_take_its_grant() {
+    test(async {
+        let world = World::with(&Clock::manual(), |store| store.expires_alone = false);
+        let writer = |world: &World| world.lock("k").mode(Mode::Write);
+        let foreign = writer(&stranger(&world)).acquire().await.unwrap();
+        let mut unpolled = polled_once(world.lock("k").mode(Mode::Read).wait(LONG).fair(true));
+        calm().await;
+        assert!(poll_once(&mut unpolled).is_pending());
+        foreign.release().await.unwrap();
+        world.pass(20 * SECOND).await;
+        let guard = world.pass_until(100 * MS, unpolled).await.unwrap();
+        guard.check().unwrap();
+        assert!(writer(&stranger(&world)).try_acquire().await.is_err(), "the reader has the lock");
+    });
+}
+
 /// The keys of a call that waits in the store's queue for a further one.
 #[test]
 fn a_call_for_several_fair_locks_that_is_not_polled_gives_back_those_that_it_has() {

@@ -35,8 +35,8 @@ impl Verdict {
 pub(crate) fn judge(lines: &[Line]) -> Verdict {
     let mut keys = BTreeMap::new();
     for line in lines {
-        if let Line::Saw(Event { call, what: What::Asks { key, .. }, .. }) = line {
-            keys.insert(*call, *key);
+        if let Line::Saw(Event { call, what: What::Asks { keys: of, .. }, .. }) = line {
+            keys.extend(of.iter().map(|key| (*call, *key)));
         }
     }
     let mut verdict = Verdict::default();
@@ -89,7 +89,9 @@ fn history(lines: &[&Line]) -> History {
                     What::Asks { terms, .. } => {
                         *known = Open { process: *process, lease: terms.lease, asked: *at, ..Open::default() };
                     }
-                    What::Begins { token } => (known.token, known.has_begun) = (*token, true),
+                    What::Begins { holds } => {
+                        (known.token, known.has_begun) = (holds.first().and_then(|hold| hold.token), true);
+                    }
                     What::Acts { until } | What::Believes { until } => drop(known.until.get_or_insert(*until)),
                     What::Ends(_) => known.has_begun = false,
                     What::Answers(_) | What::GivenUp => known.is_over = true,
@@ -120,7 +122,7 @@ fn history(lines: &[&Line]) -> History {
         // A grant of before has its first lease of before, also if its body began later.
         let before = |call: &&Open| call.asked < at && call.until.is_some_and(|until| until <= at + call.lease);
         if let Some(token) = calls.values().filter(before).filter_map(|call| call.token).max() {
-            history.add(at, 0, 0, What::Forgets { token });
+            history.add(at, 0, 0, What::Forgets { key: None, from: 0, to: token });
         }
     }
     history.events.sort_by_key(|event| event.at);

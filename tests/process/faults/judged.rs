@@ -1,6 +1,6 @@
 //! The judge itself: what a kill and a store that forgets excuse, and nothing else.
 
-use dlock_sim::{End, Event, Rule, Terms, What};
+use dlock_sim::{End, Event, Granted, Rule, Terms, What};
 use libtest_mimic::Trial;
 
 use super::judge;
@@ -11,10 +11,10 @@ const S: u64 = 1_000_000_000;
 /// Two holds of one lock, the second one before the belief in the first one ends.
 fn two_holds(between: Option<Line>) -> Vec<Line> {
     let saw = |at, call, what| Line::Saw(Event { at: at * S, process: call, call, what });
-    let terms = Terms { waits: 5 * S, lease: 10 * S, cancels: true, limited: false, inside_itself: false };
+    let terms = Terms::plain(5 * S, 10 * S);
     let begins = |at, call: u32| {
-        let asks = What::Asks { key: 0, terms: terms.clone() };
-        let begins = What::Begins { token: Some(call.into()) };
+        let asks = What::Asks { keys: vec![0], terms: terms.clone() };
+        let begins = What::Begins { holds: vec![Granted { token: Some(call.into()), slot: None }] };
         [asks, begins, What::Acts { until: (at + 9) * S }].map(|what| saw(at, call, what))
     };
     let ends = |at, call| [What::Ends(End::Done), What::Answers(Ok(()))].map(|what| saw(at, call, what));

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use dlock::{Error, ErrorKind, Wait, distributed_lock};
-use dlock_sim::{End, Failure, Terms, What};
+use dlock_sim::{End, Failure, Granted, Terms, What};
 use fastrand::Rng;
 use tokio::task::JoinHandle;
 
@@ -154,8 +154,8 @@ impl Call {
         // A recipe drops no body.
         let cancels = recipe.is_none();
         let (waits_for, lease) = (nanos(waits), nanos(*ttl + MARGIN));
-        let terms = Terms { waits: waits_for, lease, cancels, limited: false, inside_itself: false };
-        record.add(self.id, What::Asks { key, terms });
+        let terms = Terms { cancels, ..Terms::plain(waits_for, lease) };
+        record.add(self.id, What::Asks { keys: vec![key], terms });
         let called = async {
             match recipe {
                 None => guarded(key, if waits.is_zero() { Wait::None } else { Wait::UpTo(waits) }, self).await,
@@ -178,7 +178,7 @@ impl Call {
     /// A change of the resource, with a read at its begin and a write at its end.
     async fn body(&self, token: Option<u64>, remaining: impl Fn() -> Duration + Clone + Send + 'static) {
         let record = &self.worker.record;
-        record.add(self.id, What::Begins { token });
+        record.add(self.id, What::Begins { holds: vec![Granted { token, slot: None }] });
         let mut ended = Ended { call: self, how: End::Dropped, observer: None };
         // The lock was checked in this same poll.
         let (at, left) = (now(), remaining());

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use dlock_contract::engine::simulation::planted;
 use dlock_contract::{BootInstant, RunEnd};
 
 /// The end of a hold for which the store must do more than free the lock.
@@ -53,10 +54,11 @@ impl EndPlan {
     }
 
     pub(super) fn ending(&self, now: BootInstant) -> Option<Ending> {
-        if !self.handed_out.load(Ordering::Acquire) {
+        if !self.handed_out.load(Ordering::Acquire) && !planted("a hold that nobody got keeps its key") {
             return None;
         }
         let keep = self.kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
+        let keep = keep.filter(|_| !planted("min_hold ends with the body"));
         let run = self.run.as_ref().and_then(|run| run.get().copied());
         keep.map(|time| Ending::Kept(time, run)).or(run.map(Ending::Recorded))
     }

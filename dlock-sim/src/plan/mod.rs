@@ -1,9 +1,10 @@
 //! The plan of one history: what the callers do, and what goes wrong. All of it is drawn from one seed, and may be made smaller.
 
+mod draw;
+
 use std::time::Duration;
 
-use fastrand::Rng;
-
+use crate::history::{Period, Share};
 use crate::store::Lie;
 
 /// The length of a history before all becomes calm.
@@ -16,7 +17,7 @@ pub struct Plan {
     pub(crate) seed: u64,
     pub(crate) ttl: Duration,
     pub(crate) offers: Offers,
-    /// Whether a server that has forgotten its locks grants none until their leases have ended.
+    /// Whether a server that has started again grants no locks until old leases have ended.
     pub(crate) guarded: bool,
     /// By how many millionths each process's clock is fast.
     pub(crate) drifts: Vec<i64>,
@@ -33,10 +34,29 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Offers {
     pub(crate) waiting: Waiting,
+    pub(crate) lives: Lives,
     /// A release that asks for the next caller of its process; only beside a queue.
     pub(crate) exchange: bool,
     /// Tokens for callers to which a hold is passed on.
     pub(crate) tokens: bool,
+    /// Several locks in one step.
+    pub(crate) batch: bool,
+    /// Whether a hold is a transaction, in which its body may work.
+    pub(crate) settles: bool,
+    /// Whether its requests run on the thread `dlock`.
+    pub(crate) own_thread: bool,
+}
+
+/// How long a hold lives that is not renewed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Lives {
+    /// Until its lease ends.
+    #[default]
+    Alone,
+    /// As long as the session of its process.
+    InSharedSession,
+    /// As long as a session of its own.
+    InOwnSession,
 }
 
 /// How a waiter gets the lock.
@@ -72,6 +92,10 @@ pub(crate) enum Trouble {
     Cut { process: usize, at: Duration, time: Duration, requests: bool, answers: bool },
     /// A process shuts down.
     ShutsDown { process: usize, at: Duration, within: Duration },
+    /// An operator ends the sessions of a process.
+    EndsSessions { process: usize, at: Duration },
+    /// A process hears that its sessions may have ended, and they have not.
+    Hints { process: usize, at: Duration },
 }
 
 #[derive(Clone, Debug)]
@@ -81,14 +105,28 @@ pub(crate) struct PlannedCall {
     pub(crate) caller: usize,
     /// Before it begins.
     pub(crate) pause: Duration,
-    pub(crate) key: u32,
+    /// In the order in which they are written.
+    pub(crate) keys: Vec<u32>,
+    pub(crate) share: Share,
     pub(crate) wait: Duration,
     pub(crate) renewed: bool,
     /// Whether its hold may be passed on; only where the store has tokens for that.
     pub(crate) cohort: bool,
+    /// Whether it is served in its order.
+    pub(crate) fair: bool,
     pub(crate) form: Form,
     pub(crate) timeout: Option<Duration>,
     pub(crate) steps: Vec<Step>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
+    /// At most once in each period, or again until it has come to its end.
+    pub(crate) once_per: Option<Period>,
+    /// Whether it joins the hold of an enclosing call.
+    pub(crate) reentrant: bool,
+    /// Whether its body works inside of its hold, which is a transaction.
+    pub(crate) works: bool,
+    /// Whether its body gives an error.
+    pub(crate) fails: bool,
     pub(crate) fate: Fate,
 }
 
@@ -102,6 +140,8 @@ pub(crate) enum Form {
     Guard,
     /// A guard that is dropped.
     DroppedGuard,
+    /// A leadership that is resigned.
+    Leads,
 }
 
 #[derive(Clone, Debug)]
@@ -128,34 +168,6 @@ pub(crate) enum Fate {
 }
 
 impl Plan {
-    /// The plan of a seed.
-    #[must_use]
-    pub fn of(seed: u64) -> Self {
-        let mut random = Rng::with_seed(seed ^ 0x5eed);
-        let r = &mut random;
-        let processes = r.usize(1..=3);
-        let keys = r.u32(1..=2);
-        let ttl = ms([300, 1000, 1000, 3000, 60_000][r.usize(..5)]);
-        let drifts = (0..processes).map(|_| if r.bool() { r.i64(-4000..=4000) } else { 0 }).collect();
-        let network = Network::draw(r);
-        let callers: Vec<_> = (0..processes).map(|_| r.usize(1..=3)).collect();
-        let count = r.usize(6..=24);
-        let mut calls: Vec<_> = (0..count)
-            .map(|_| {
-                let process = r.usize(..processes);
-                let caller = r.usize(..callers[process]);
-                PlannedCall::draw(r, process, caller, keys, ttl, 1)
-            })
-            .collect();
-        // All begin early in some histories, so that they meet.
-        let longest = [500, 2000, 10_000][r.usize(..3)];
-        calls.iter_mut().for_each(|call| call.pause = ms(r.u64(0..longest)));
-        let trouble = (0..r.usize(0..=3)).map(|_| Trouble::draw(r, processes, ttl)).collect();
-        let waiting = [Waiting::Polls, Waiting::Hears, Waiting::Queues, Waiting::Queues][r.usize(..4)];
-        let offers = Offers { waiting, exchange: r.bool(), tokens: r.bool() };
-        Self { seed, ttl, offers, guarded: r.bool(), drifts, network, calls, trouble, mutant: "", lie: Lie::Honest }
-    }
-
     /// The same with a planted fault of the engine.
     #[must_use]
     pub fn mutated(self, mutant: &'static str) -> Self {
@@ -193,13 +205,18 @@ impl Plan {
         }
         for at in 0..self.calls.len() {
             let call = &self.calls[at];
-            for change in [Change::Fate, Change::Steps, Change::Timeout] {
+            for change in [Change::Fate, Change::Steps, Change::Timeout, Change::Fails, Change::Keys, Change::Ends] {
                 let mut plan = self.clone();
                 let changed = &mut plan.calls[at];
                 match change {
                     Change::Fate if call.fate != Fate::Completes => changed.fate = Fate::Completes,
                     Change::Steps if call.steps.len() > 1 => changed.steps.truncate(1),
                     Change::Timeout if call.timeout.is_some() => changed.timeout = None,
+                    Change::Keys if call.keys.len() > 1 => changed.keys.truncate(1),
+                    Change::Ends if call.min_hold.is_some() || call.once_per.is_some() => {
+                        (changed.min_hold, changed.once_per) = (None, None);
+                    }
+                    Change::Fails if call.fails => changed.fails = false,
                     _ => continue,
                 }
                 smaller.push(plan);
@@ -213,36 +230,21 @@ enum Change {
     Fate,
     Steps,
     Timeout,
+    Fails,
+    Keys,
+    Ends,
+}
+
+impl Offers {
+    /// Whether it serves callers in their order. Where each hold has a connection, the callers of a process wait behind its hold.
+    pub(crate) fn is_fair(&self) -> bool {
+        self.waiting == Waiting::Queues && !self.own_thread
+    }
 }
 
 impl Network {
-    fn draw(r: &mut Rng) -> Self {
-        let latency = ms([2, 2, 20, 120][r.usize(..4)]);
-        // In some histories nearly nothing goes as it should.
-        let storm = if r.u32(..4) == 0 { 4 } else { 1 };
-        let mut often = |most: u32| if r.bool() { r.u32(0..=most * storm) } else { 0 };
-        Self { latency, lost: often(60), answer_lost: often(60), late: often(60), twice: often(60), refused: often(40) }
-    }
-
-    fn faults(&self) -> u32 {
+    pub(crate) fn faults(&self) -> u32 {
         self.lost + self.answer_lost + self.late + self.twice + self.refused
-    }
-}
-
-impl Trouble {
-    fn draw(r: &mut Rng, processes: usize, ttl: Duration) -> Self {
-        let at = ms(r.u64(0..15_000));
-        let time = ttl.min(ms(4000)).mul_f64(r.f64() * 3.0);
-        match r.u32(..11) {
-            8.. => {
-                let (process, way) = (r.usize(..processes), r.u32(..3));
-                Self::Cut { process, at, time: ms(r.u64(1..8000)), requests: way != 0, answers: way != 1 }
-            }
-            0..4 => Self::Stands { process: r.usize(..processes), at, time },
-            4..6 => Self::Restart { at, time: ms(r.u64(1..3000)), forgets: r.bool() },
-            6 => Self::Restart { at, time: ms(r.u64(3000..15_000)), forgets: false },
-            _ => Self::ShutsDown { process: r.usize(..processes), at, within: ms(r.u64(0..3000)) },
-        }
     }
 }
 
@@ -251,38 +253,4 @@ impl PlannedCall {
     pub(crate) fn limit(&self) -> Option<Duration> {
         self.timeout.filter(|_| self.renewed)
     }
-
-    fn draw(r: &mut Rng, process: usize, caller: usize, keys: u32, ttl: Duration, nests: u32) -> Self {
-        let usual = ttl.min(ms(3000));
-        let steps = (0..r.usize(0..=3)).map(|_| match r.u32(..10) {
-            0..2 => Step::Computes(usual.mul_f64(r.f64() * 2.0)),
-            2..4 if nests > 0 => Step::Nested(Box::new(Self::draw(r, process, caller, keys, ttl, nests - 1))),
-            4..7 => Step::Sleeps(ms(r.u64(1..20))),
-            _ => Step::Sleeps(usual.mul_f64(r.f64() * 2.5)),
-        });
-        let steps: Vec<_> = steps.collect();
-        Self {
-            process,
-            caller,
-            pause: Duration::ZERO,
-            key: r.u32(..keys),
-            wait: ms([0, 50, 2000, 5000, 20_000][r.usize(..5)]),
-            renewed: r.u32(..6) > 0,
-            cohort: r.bool(),
-            form: [Form::Run, Form::Run, Form::RunOn, Form::Guard, Form::DroppedGuard][r.usize(..5)],
-            timeout: (r.u32(..5) == 0).then(|| ms(r.u64(1..4000))),
-            steps,
-            fate: match r.u32(..12) {
-                0..2 => Fate::Dropped(r.u32(1..12)),
-                2 => Fate::Unpolled(r.u32(1..8), ms(r.u64(1..20_000))),
-                3 => Fate::UnpolledAndDropped(r.u32(1..8), ms(r.u64(1..20_000))),
-                4 => Fate::Panics,
-                _ => Fate::Completes,
-            },
-        }
-    }
-}
-
-const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
 }

@@ -1,10 +1,15 @@
 //! The checker catches wrong histories. Each is a right one with one change.
 
-use dlock_sim::{End, Event, Failure, History, Rule, Terms, What, check};
+mod periods;
+mod sessions;
+mod sharing;
+mod waiting;
+
+use dlock_sim::{End, Event, Failure, Granted, History, Rule, Terms, What, check};
 
 const S: u64 = 1_000_000_000;
 
-const TERMS: Terms = Terms { waits: 5 * S, lease: 10 * S, cancels: true, limited: false, inside_itself: false };
+const TERMS: Terms = Terms::plain(5 * S, 10 * S);
 
 /// A history by its events: the time in seconds, the process, the call, and what happened.
 fn history<const N: usize>(events: [(u64, u32, u32, What); N]) -> History {
@@ -20,11 +25,11 @@ fn broken(history: &History) -> Vec<Rule> {
 }
 
 fn asks(terms: &Terms) -> What {
-    What::Asks { key: 0, terms: terms.clone() }
+    What::Asks { keys: vec![0], terms: terms.clone() }
 }
 
-const fn begins(token: u64) -> What {
-    What::Begins { token: Some(token) }
+fn begins(token: u64) -> What {
+    What::Begins { holds: vec![Granted { token: Some(token), slot: None }] }
 }
 
 const fn acts(until: u64) -> What {
@@ -107,7 +112,7 @@ fn what_the_store_forgets_may_be_granted_again_but_not_what_it_prolongs_after_th
             (1, 1, 1, asks(&TERMS)),
             (2, 1, 1, begins(7)),
             (2, 1, 1, acts(12)),
-            (3, 0, 0, What::Forgets { token: 7 }),
+            (3, 0, 0, What::Forgets { key: None, from: 0, to: 7 }),
             (4, 1, 1, believes(renewed)),
             (5, 2, 2, asks(&TERMS)),
             (5, 2, 2, begins(8)),

@@ -1,18 +1,25 @@
 //! The client of the model store: a [`Backend`], whose requests go through the world's network.
 
+mod powers;
+mod session;
+
 use std::future::pending;
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Claim, Clock, Error, Exchange, Fencing, Health, Hold, LockKey, LockState, Profile,
-    Queue, Released, Reservation, Reserved, Result, Signal, Standing, Tokens, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, ErrorKind, Exchange, Expiry, Fencing, Health, Hold,
+    Keeps, LockKey, LockState, OncePer, Periods, Profile, Queue, Released, Result, RunsOn, Settle, Signal, Standing,
+    Tokens, TtlRange, Validity, Wake, WakeStyle,
 };
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::plan::{Offers, Waiting};
-use crate::store::{HoldOf, Lie, Pushed, Reserve, Taken, nanos};
+use self::session::Sessions;
+use crate::history::{Period, What};
+use crate::plan::{Lives, Offers, Waiting};
+use crate::store::{Grant, HoldOf, Lie, Pushed, Taken, nanos};
 use crate::world::{Shared, World};
 
 /// A client in one process.
@@ -23,12 +30,15 @@ pub(crate) struct Model {
     profile: Profile,
     offers: Offers,
     lie: Lie,
+    sessions: Sessions,
 }
 
 enum Answer {
-    Granted(u64),
+    Granted(Grant),
     Contended(Duration, News),
     Guarded(Duration),
+    Mixed,
+    AlreadyRun,
 }
 
 /// The news for a waiter.
@@ -49,9 +59,18 @@ impl Model {
                 Waiting::Hears => WakeStyle::Hint,
                 Waiting::Queues => WakeStyle::Grant,
             };
+            (profile.read_write, profile.permits, profile.fair) = (true, true, offers.is_fair());
+            profile.expires_alone = offers.lives == Lives::Alone;
+            if offers.lives == Lives::InOwnSession {
+                profile.expiry = Expiry::Session { told: Duration::from_millis(500) };
+            }
+            if offers.own_thread {
+                profile.runs_on = RunsOn::OwnThread;
+            }
         });
         let lie = world.with(|world| world.store.lie);
-        Self { world, process, clock, profile, offers, lie }
+        let sessions = Sessions::new(world.clone(), offers.lives);
+        Self { world, process, clock, profile, offers, lie, sessions }
     }
 
     /// Asks for a lock, in the store. `waits`: until when, if it does.
@@ -60,10 +79,15 @@ impl Model {
         hold: HoldOf,
         waits: Option<BootInstant>,
     ) -> impl FnMut(&mut World, u64) -> Answer + Send + Clone + 'static {
-        let (process, waiting) = (self.process, self.offers.waiting);
+        let waiting = self.offers.waiting;
         let waits = waits.map(|until| nanos(until.since(self.clock.now())));
         move |world, number| match world.store.acquire(hold, number, world.now) {
-            Taken::Granted { token } => Answer::Granted(token),
+            Taken::Granted(grant) => {
+                world.grants(hold, grant.token);
+                Answer::Granted(grant)
+            }
+            Taken::Mixed => Answer::Mixed,
+            Taken::AlreadyRun => Answer::AlreadyRun,
             Taken::Guarded { left } => Answer::Guarded(left),
             // Its claim was abandoned before it came.
             Taken::Over => Answer::Contended(Duration::ZERO, News::Nothing),
@@ -72,7 +96,8 @@ impl Model {
                     (Waiting::Hears, Some(_)) => News::OfRelease(world.store.listen(hold.key)),
                     (Waiting::Queues, Some(time)) => {
                         let place_ends = world.now.saturating_add(time);
-                        News::OfGrant(world.store.enqueue(hold, process, place_ends), world.now)
+                        world.add(hold.process, hold.call, What::Queues { key: hold.key });
+                        News::OfGrant(world.store.enqueue(hold, place_ends), world.now)
                     }
                     _ => News::Nothing,
                 };
@@ -85,13 +110,19 @@ impl Model {
     /// The answer to a request that left at `from`.
     fn attempt(&self, claim: &Arc<Claim>, from: BootInstant, answer: Answer) -> Result<Attempt> {
         let (left, news) = match answer {
-            Answer::Granted(token) => {
-                return Ok(Attempt::Acquired(Hold::new(claim.clone(), token, self.validity(from, claim.ttl))?));
+            Answer::Granted(grant) => {
+                let hold = self.sessions.hold(claim.clone(), grant, self.validity(from, claim.ttl));
+                return hold.map(Attempt::Acquired);
             }
             Answer::Guarded(left) => {
                 let text = "the server has restarted, and waits for the end of old leases";
                 return Err(Error::outage(text).with_retry_after(Some(left)));
             }
+            Answer::Mixed => {
+                let text = "the key is held in a mode that does not mix with this one";
+                return Err(Error::new(ErrorKind::KeyConflict, text));
+            }
+            Answer::AlreadyRun => return Ok(Attempt::AlreadyRun),
             Answer::Contended(left, news) => (left, news),
         };
         let broke = |_| Error::outage("no news come any more");
@@ -99,13 +130,13 @@ impl Model {
             News::Nothing => Wake::poll(),
             News::OfRelease(news) => Wake::on(async move { news.await.map(|()| Signal::Ask).map_err(broke) }),
             News::OfGrant(news, anchor) => {
-                let claim = claim.clone();
+                let (claim, sessions) = (claim.clone(), self.sessions.clone());
                 Wake::on(async move {
-                    let Pushed { token, at } = news.await.map_err(broke)?;
+                    let Pushed { grant, at } = news.await.map_err(broke)?;
                     // Counted by the store's clock since the request left; a slow clock here makes it no longer.
                     let since = Duration::from_nanos(at.saturating_sub(anchor)).mul_f64(0.99);
                     let validity = Validity::new(from.after(since), claim.ttl);
-                    Hold::new(claim, token, validity).map(Signal::Granted)
+                    sessions.hold(claim, grant, validity).map(Signal::Granted)
                 })
             }
         };
@@ -114,14 +145,27 @@ impl Model {
 
     async fn ask<T: Send + 'static>(
         &self,
+        call: u32,
         name: &'static str,
         apply: impl FnMut(&mut World, u64) -> T + Send + Clone + 'static,
     ) -> Result<T> {
-        let answer = self.world.with(|world| world.send(self.process, name, apply));
+        let answer = self.world.with(|world| world.send((self.process, call), name, apply));
         match answer.await {
             Ok(answer) => answer,
             Err(_) => pending().await,
         }
+    }
+
+    fn hold_of(&self, claim: &Claim, token: u64) -> HoldOf {
+        let (key, owner) = (key_of(&claim.key), *claim.owner.as_bytes());
+        let period = |once: &OncePer| Period { length: nanos(once.period), rerun: once.rerun };
+        let once_per = claim.once_per.as_deref().map(period);
+        let call = claim.note.site().and_then(|site| site.parse().ok()).unwrap_or(0);
+        HoldOf { key, process: self.process, owner, token, ttl: claim.ttl, mode: claim.mode, once_per, call }
+    }
+
+    fn won(&self, hold: &Hold) -> HoldOf {
+        self.hold_of(&hold.claim, token_of(hold))
     }
 
     fn validity(&self, from: dlock_contract::BootInstant, ttl: Duration) -> Validity {
@@ -133,8 +177,8 @@ fn key_of(key: &LockKey) -> u32 {
     key.as_str().bytes().last().map_or(0, |last| u32::from(last.saturating_sub(b'a')))
 }
 
-fn hold_of(claim: &Claim, token: u64) -> HoldOf {
-    HoldOf { key: key_of(&claim.key), owner: *claim.owner.as_bytes(), token, ttl: claim.ttl }
+fn token_of(hold: &Hold) -> u64 {
+    hold.token.map_or(0, NonZeroU64::get)
 }
 
 fn release(world: &mut World, hold: HoldOf, number: u64) -> bool {
@@ -142,10 +186,6 @@ fn release(world: &mut World, hold: HoldOf, number: u64) -> bool {
     world.tell(listeners);
     world.serve(hold.key);
     is_owner
-}
-
-fn won(hold: &Hold) -> HoldOf {
-    hold_of(&hold.claim, hold.token.map_or(0, std::num::NonZeroU64::get))
 }
 
 impl Backend for Model {
@@ -160,7 +200,8 @@ impl Backend for Model {
                 Queue::Join { until, .. } => Some(until),
                 Queue::Leave => None,
             };
-            let answer = self.ask("acquire", self.take(hold_of(claim, 0), waits)).await?;
+            let hold = self.hold_of(claim, 0);
+            let answer = self.ask(hold.call, "acquire", self.take(hold, waits)).await?;
             self.attempt(claim, from, answer)
         })
     }
@@ -168,9 +209,16 @@ impl Backend for Model {
     fn renew<'a>(&'a self, holds: &'a [&'a Hold]) -> BoxFuture<'a, Vec<Result<Standing>>> {
         Box::pin(async move {
             let from = self.clock.now();
-            let asked: Vec<_> = holds.iter().map(|hold| won(hold)).collect();
-            let renewed = self.ask("renew", move |world, _| {
-                asked.iter().map(|hold| world.store.renew(*hold, world.now)).collect::<Vec<_>>()
+            // Of a session that has ended nobody needs to be asked.
+            let asked: Vec<_> =
+                holds.iter().map(|hold| (!self.sessions.has_ended(hold)).then(|| self.won(hold))).collect();
+            if asked.iter().all(Option::is_none) {
+                return holds.iter().map(|_| Ok(Standing::Lost)).collect();
+            }
+            let call = asked.iter().flatten().next().map_or(0, |hold| hold.call);
+            let renewed = self.ask(call, "renew", move |world, _| {
+                let mut renew = |hold: &Option<HoldOf>| hold.is_some_and(|hold| world.store.renew(hold, world.now));
+                asked.iter().map(&mut renew).collect::<Vec<_>>()
             });
             match renewed.await {
                 Ok(renewed) => {
@@ -187,14 +235,14 @@ impl Backend for Model {
 
     fn release<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
-            let (hold, gap) = (won(hold), self.lie == Lie::ReleaseWithGap);
-            let released = self.ask("release", move |world, number| {
+            let (hold, gap) = (self.won(hold), self.lie == Lie::ReleaseWithGap);
+            let released = self.ask(hold.call, "release", move |world, number| {
                 if gap {
                     let is_owner = world.store.is_of(hold, world.now);
                     if is_owner {
                         let after = world.random.u64(3_000_000..12_000_000);
                         world.later(after, 0, move |world| {
-                            let listeners = world.store.free(hold.key);
+                            let listeners = world.store.free(hold);
                             world.tell(listeners);
                         });
                     }
@@ -208,9 +256,9 @@ impl Backend for Model {
 
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let hold = hold_of(claim, 0);
-            let abandoned = self.ask("abandon", move |world, number| {
-                let listeners = world.store.abandon(hold.key, hold.owner, number, world.now);
+            let hold = self.hold_of(claim, 0);
+            let abandoned = self.ask(hold.call, "abandon", move |world, number| {
+                let listeners = world.store.abandon(hold, number, world.now);
                 world.tell(listeners);
                 world.serve(hold.key);
             });
@@ -233,38 +281,25 @@ impl Backend for Model {
     fn exchange(&self) -> Option<&dyn Exchange> {
         (self.offers.exchange && self.offers.waiting == Waiting::Queues).then_some(self as &dyn Exchange)
     }
-}
 
-impl Tokens for Model {
-    fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>> {
-        Box::pin(async move {
-            let (from, held) = (self.clock.now(), won(hold));
-            let reserved = self.ask("reserve", move |world, _| {
-                world.store.reserve(held, u64::from(asked.tokens), asked.even_if_awaited, world.now)
-            });
-            Ok(match reserved.await? {
-                Reserve::Tokens(first) => Reserved::Tokens { first, validity: self.validity(from, hold.claim.ttl) },
-                Reserve::Awaited => Reserved::Awaited,
-                Reserve::Lost => Reserved::Lost,
-            })
-        })
+    fn keeps(&self) -> Option<&dyn Keeps> {
+        Some(self)
     }
-}
 
-impl Exchange for Model {
-    fn release_to<'a>(
-        &'a self,
-        hold: &'a Hold,
-        next: &'a Arc<Claim>,
-        until: BootInstant,
-    ) -> BoxFuture<'a, Result<(Released, Option<Attempt>)>> {
-        Box::pin(async move {
-            let (from, held, mut take) = (self.clock.now(), won(hold), self.take(hold_of(next, 0), Some(until)));
-            let answer =
-                self.ask("release to next", move |world, number| (release(world, held, number), take(world, number)));
-            let (is_owner, answer) = answer.await?;
-            let released = if is_owner { Released::Released } else { Released::NotOwner };
-            Ok((released, Some(self.attempt(next, from, answer)?)))
-        })
+    fn periods(&self) -> Option<&dyn Periods> {
+        Some(self)
+    }
+
+    fn batch(&self) -> Option<&dyn Batch> {
+        self.offers.batch.then_some(self as &dyn Batch)
+    }
+
+    fn settle(&self) -> Option<&dyn Settle> {
+        self.offers.settles.then_some(self as &dyn Settle)
+    }
+
+    fn close(&self) -> BoxFuture<'_, ()> {
+        self.world.with(|world| world.closes_sessions(self.process));
+        Box::pin(async {})
     }
 }

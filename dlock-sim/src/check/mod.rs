@@ -1,0 +1,205 @@
+//! The checker: says which promises a history breaks. It knows events alone: no engine, no store, no simulation.
+
+mod call;
+mod exclusion;
+mod periods;
+mod waiting;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use self::call::{Call, check_call};
+use self::exclusion::{one_believer, tokens_rise};
+use self::periods::{keeps_min_hold, runs_once};
+use self::waiting::{served_in_order, waits_for_somebody};
+use crate::history::{Event, History, Share, What, seconds};
+
+/// In a simulation, what is this late counts as in time: the events of one instant have an order.
+const SLACK: u64 = 1_000_000;
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which one.
+    pub rule: Rule,
+    /// When it was seen.
+    pub at: u64,
+    /// The calls that take part in it.
+    pub calls: Vec<u32>,
+}
+
+/// The promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Rule {
+    /// Two bodies believe at one moment that they have one lock, or more than may have it, or one permit.
+    OneBeliever,
+    /// A body acts although its process knows that it has no lock.
+    ActsWithoutLock,
+    /// A body does not hear of the loss of its lock by its deadline.
+    LossIsTold,
+    /// A call succeeds although its lock did not last as long as its body.
+    OkIsCovered,
+    /// A later grant has no higher token.
+    TokensRise,
+    /// A call takes several keys in another order than that of their names.
+    OrderOfKeys,
+    /// A hold lasts longer than its `max_hold`.
+    MaxHold,
+    /// A write to a resource that compares tokens overwrites one that its body had not read.
+    FencedWrites,
+    /// A key is granted again before its `min_hold` has passed, or kept although no body had it.
+    MinHold,
+    /// A fair call has its lock before one that came before it.
+    InOrder,
+    /// Two bodies begin in one period.
+    OncePerPeriod,
+    /// A call gets neither its lock nor an error in time, or does not come to its end.
+    NoHang,
+    /// Work of a body is final although its call has failed, or undone although its call has succeeded.
+    WorkFollowsResult,
+    /// A call fails in a way that nothing allows.
+    ErrorKind,
+    /// Something is left at the end that nobody wants.
+    NothingIsLeft,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {} s, calls {:?}", self.rule, seconds(self.at), self.calls)
+    }
+}
+
+/// The facts of a history that are those of no single call.
+#[derive(Default)]
+struct Facts {
+    /// The last instant.
+    end: u64,
+    /// How late anything may be.
+    slack: u64,
+    forgets: Vec<Forgotten>,
+    /// The ends of sessions that a process hears of, with the instants by which its bodies know them.
+    told: Vec<(Forgotten, u64)>,
+    /// The holds whose bodies' work is final, by key and token.
+    settled: BTreeSet<(u32, u64)>,
+    /// The runs of periods that have ended, as the store has noted it: when, the key and the token.
+    ended_runs: Vec<(u64, u32, u64)>,
+    /// The holds whose keys the store keeps: when, the key and the token.
+    kept: Vec<(u64, u32, u64)>,
+    /// Whether no request is lost.
+    is_faultless: bool,
+    /// When the server has ended.
+    restarts: Vec<u64>,
+    /// When the server has lost its memory.
+    lost_memory: Vec<u64>,
+    shuts_down: BTreeMap<u32, u64>,
+    /// The keys that are asked for in modes that do not mix.
+    mixed: BTreeSet<u32>,
+}
+
+/// Holds that the store has forgotten, or whose sessions have ended before their time.
+struct Forgotten {
+    at: u64,
+    key: Option<u32>,
+    tokens: std::ops::RangeInclusive<u64>,
+}
+
+impl Forgotten {
+    fn concerns(&self, call: &Call<'_>) -> bool {
+        call.keys.iter().any(|key| self.key.is_none_or(|own| own == *key) && call.has(*key, &self.tokens))
+    }
+}
+
+/// The promises that a history breaks, the first one first.
+#[must_use]
+pub fn check(history: &History) -> Vec<Violation> {
+    check_within(history, SLACK)
+}
+
+/// The same for a machine on which everything may happen this many nanoseconds late.
+#[must_use]
+pub fn check_within(history: &History, slack: u64) -> Vec<Violation> {
+    let mut calls: BTreeMap<u32, Call<'_>> = BTreeMap::new();
+    let mut facts = Facts { end: history.events.last().map_or(0, |event| event.at), slack, ..Facts::default() };
+    let mut values = BTreeMap::new();
+    let (mut stands, mut shares) = (Vec::new(), BTreeMap::<u32, Share>::new());
+    let mut found = Vec::new();
+    for Event { at, process, call, what } in &history.events {
+        let at = *at;
+        let forgotten = |key, from, to| Forgotten { at, key, tokens: from..=to };
+        match what {
+            What::Asks { keys, terms } => {
+                for key in keys {
+                    let first = *shares.entry(*key).or_insert(terms.share);
+                    if !first.mixes_with(terms.share) {
+                        facts.mixed.insert(*key);
+                    }
+                }
+                calls.insert(*call, Call::new(*call, *process, keys, terms, at));
+                continue;
+            }
+            What::Stands { until } if *call == 0 => stands.push((*process, at, *until)),
+            What::Forgets { key, from, to } => facts.forgets.push(forgotten(*key, *from, *to)),
+            What::EndIsTold { key, from, to, by } => facts.told.push((forgotten(Some(*key), *from, *to), *by)),
+            What::Settles { key, token } => {
+                facts.settled.insert((*key, *token));
+            }
+            What::Keeps { key, token } => facts.kept.push((at, *key, *token)),
+            What::EndsRun { key, token } => facts.ended_runs.push((at, *key, *token)),
+            What::Faultless => facts.is_faultless = true,
+            What::Restarts { forgets, .. } => {
+                facts.restarts.push(at);
+                facts.lost_memory.extend(forgets.then_some(at));
+            }
+            What::ShutsDown => {
+                facts.shuts_down.entry(*process).or_insert(at);
+            }
+            What::Left(_) => found.push(Violation { rule: Rule::NothingIsLeft, at, calls: vec![*call] }),
+            What::Writes { read, wrote } => {
+                let key = calls.get(call).and_then(|call| call.keys.first());
+                // A resource that nobody has written to has the value zero.
+                if values.insert(key.copied(), *wrote).unwrap_or(0) != *read {
+                    found.push(Violation { rule: Rule::FencedWrites, at, calls: vec![*call] });
+                }
+            }
+            _ => {}
+        }
+        if let Some(call) = calls.get_mut(call) {
+            call.note(at, what);
+        }
+    }
+    for call in calls.values_mut() {
+        let of_process = stands.iter().filter(|(process, ..)| *process == call.process);
+        call.stands.extend(of_process.map(|(_, from, to)| (*from, *to)));
+    }
+    let mut by_key: BTreeMap<u32, Vec<&Call<'_>>> = BTreeMap::new();
+    // A call that has joined a hold has none of its own.
+    let has_joined = |call: &Call<'_>| {
+        let outer = call.terms.joins.and_then(|outer| calls.get(&outer));
+        outer.is_some_and(|outer| call.begins.is_some() && call.holds == outer.holds)
+    };
+    for call in calls.values().filter(|call| !has_joined(call)) {
+        call.keys.iter().for_each(|key| by_key.entry(*key).or_default().push(call));
+    }
+    for call in calls.values() {
+        let beside = call.keys.iter().filter_map(|key| by_key.get(key)).flatten().copied();
+        found.extend(check_call(call, &facts, beside));
+    }
+    for (at, key, token) in &facts.kept {
+        if !calls.values().any(|call| call.has(*key, &(*token..=*token))) {
+            // Nobody has had the lock that it was kept for.
+            found.push(Violation { rule: Rule::MinHold, at: *at, calls: Vec::new() });
+        }
+    }
+    for (key, calls) in &mut by_key {
+        found.extend(keeps_min_hold(*key, calls, &facts));
+        found.extend(served_in_order(*key, calls, &facts));
+        found.extend(waits_for_somebody(*key, calls, &facts));
+        calls.retain(|call| call.begins.is_some());
+        found.extend(runs_once(*key, calls, &facts));
+        calls.sort_by_key(|call| call.begins);
+        found.extend(tokens_rise(*key, calls, &facts));
+        found.extend(one_believer(*key, calls, &facts));
+    }
+    found.sort_by_key(|violation| (violation.at, violation.rule));
+    found
+}
