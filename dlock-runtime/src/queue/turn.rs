@@ -8,7 +8,8 @@ use dlock_contract::{BootInstant, Claim, Error, LockKey};
 
 use super::handover::Handover;
 use super::key_queue::{
-    InStoreQueue, KeyQueue, LocalHold, TurnOwner, TurnRefusal, TurnRequest, TurnState, call_next, remove_one,
+    InStoreQueue, KeyQueue, LocalHold, ServedRuntime, TurnOwner, TurnRefusal, TurnRequest, TurnState, call_next,
+    remove_one,
 };
 use super::local_queue::{LocalQueue, Table};
 use super::overdue::TAKEN_UP_WITHIN;
@@ -272,8 +273,9 @@ impl LocalQueue {
         let mut shard = self.shard(key);
         let Table { queues, last_turn } = &mut *shard;
         let key_queue = queues.get_mut(key)?;
-        let first =
-            key_queue.first().filter(|(_, first)| key_queue.turn.is_none() && key_queue.is_served(&first.request));
+        // The release of this hold, not that of another one: it may have to keep the key, or belong to another runtime.
+        let serves = |request: &TurnRequest| hold.serves == Some(ServedRuntime(request.claim.origin));
+        let first = key_queue.first().filter(|(_, first)| key_queue.turn.is_none() && serves(&first.request));
         let next =
             first.and_then(|(ticket, first)| Some((ticket, first.request.clone(), first.request.release_asks_until?)));
         remove_one(&mut key_queue.holds, hold);

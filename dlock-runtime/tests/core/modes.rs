@@ -7,7 +7,7 @@ use dlock_contract::WakeStyle;
 use dlock_runtime::{Backoff, ErrorKind, Lock, Mode, Retry, Wait};
 
 use crate::acquire::neighbours;
-use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, full, held_and_awaited, test};
+use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, freed, full, held_and_awaited, poll_once, test};
 
 fn permit(world: &World) -> Lock {
     world.lock("k").mode(Mode::Permits(NonZeroU32::new(3).unwrap()))
@@ -123,6 +123,30 @@ fn a_mode_that_the_store_cannot_do_is_refused_before_any_request() {
             assert_eq!(lock.acquire().await.unwrap_err().kind().as_str(), "unsupported");
         }
         assert_eq!(world.store.calls(Op::Acquire), 0);
+    });
+}
+
+/// The release of another hold of the process could ask for the waiter. That of this hold has to keep its permit. The
+/// simulation found it.
+#[test]
+fn the_release_of_a_permit_that_stays_taken_asks_for_no_waiter() {
+    test(async {
+        let world = World::new();
+        let plain = [permit(&world).acquire().await.unwrap(), permit(&world).acquire().await.unwrap()];
+        let kept = permit(&world).min_hold(5 * SECOND).acquire().await.unwrap();
+        let mut next = Box::pin(permit(&world).wait(LONG).acquire());
+        assert!(poll_once(&mut next).is_pending());
+        kept.release().await.unwrap();
+        calm().await;
+        assert!(poll_once(&mut next).is_pending(), "its permit stays taken");
+        assert_eq!((world.store.calls(Op::Carry), world.memory.len()), (0, 1));
+        for plain in plain {
+            plain.release().await.unwrap();
+        }
+        next.await.unwrap().release().await.unwrap();
+        assert!(world.lock("k").is_locked().await.unwrap());
+        world.pass(5 * SECOND).await;
+        assert!(!world.lock("k").is_locked().await.unwrap());
     });
 }
 

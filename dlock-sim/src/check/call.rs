@@ -1,5 +1,7 @@
 //! One call: all that its own events tell.
 
+use std::collections::BTreeSet;
+
 use super::periods::another_has_run;
 use super::{Facts, Rule, Violation};
 use crate::history::{End, Failure, Granted, Terms, What, Work};
@@ -20,6 +22,8 @@ pub(super) struct Call<'a> {
     pub(super) holds: &'a [Granted],
     /// The store's grants, in their order: when, and of which key.
     pub(super) grants: Vec<(u64, u32)>,
+    /// The tokens of these grants.
+    tokens: BTreeSet<(u32, u64)>,
     /// The places in the store's queue: since when, and of which key.
     queued: Vec<(u64, u32)>,
     /// When the body acted, and until when it believed then.
@@ -43,6 +47,7 @@ impl<'a> Call<'a> {
             begins: None,
             holds: &[],
             grants: Vec::new(),
+            tokens: BTreeSet::new(),
             queued: Vec::new(),
             acts: Vec::new(),
             beliefs: Vec::new(),
@@ -57,6 +62,8 @@ impl<'a> Call<'a> {
     pub(super) fn note(&mut self, at: u64, what: &'a What) {
         match what {
             What::Begins { holds } => (self.begins, self.holds) = (Some(at), holds),
+            // A request that comes twice, or late, is answered by the hold that its owner has already. That is no grant.
+            What::Grants { key, token } if !self.tokens.insert((*key, *token)) => {}
             What::Grants { key, .. } => self.grants.push((at, *key)),
             What::Queues { key } => self.queued.push((at, *key)),
             What::Acts { until } => {

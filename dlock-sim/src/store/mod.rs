@@ -274,7 +274,8 @@ impl Store {
             // The request has come twice.
             return Some(Vec::new());
         }
-        if !self.is_of(hold, now) {
+        // The work was done in one transaction, and an owner that was granted again since has another one.
+        if !self.is_of(hold, now) || !self.has(hold.key, hold.token, now) {
             return None;
         }
         self.settled.insert(hold.owner);
