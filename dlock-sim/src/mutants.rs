@@ -20,7 +20,6 @@ pub const MUTANTS: [&str; 35] = [
     "a release that asks for the next caller is not undone",
     "nobody listens to a session",
     "the end of a session concerns one hold",
-    "a lost hold is left to its session",
     "a session needs no confirmation",
     "work that is not final is a success",
     "the work of a failed body is made final",

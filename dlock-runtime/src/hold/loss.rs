@@ -59,7 +59,7 @@ impl Tenure {
             self.pass_turn();
         }
         match background() {
-            _ if expires_alone || planted("a lost hold is left to its session") => {}
+            _ if expires_alone => {}
             // The store would keep the lock for as long as the lease's other holds live.
             Ok(background) if is_left_to_its_lease => background.spawn(release_after_lease(self.clone())),
             _ => release::later(self.clone()),
