@@ -116,12 +116,9 @@ impl Tenure {
             }
             on_tick(start.hold.validity.from.after(cadence), cadence)
         });
+        let unlimited = planted("max_hold is not kept");
         Self {
-            max_hold_ends: if planted("max_hold is not kept") {
-                BootInstant::NEVER
-            } else {
-                since.after(start.max_hold)
-            },
+            max_hold_ends: if unlimited { BootInstant::NEVER } else { since.after(start.max_hold) },
             end_plan: EndPlan::new(
                 start.min_hold.map(|min_hold| start.shared.clock.now().after(min_hold)),
                 start.recorded,
