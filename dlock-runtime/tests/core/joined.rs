@@ -1,8 +1,12 @@
 //! `reentrant`: a nested call uses the hold of the enclosing one.
 
+use std::sync::mpsc::channel;
+use std::task::Poll;
+
+use dlock_contract::engine::background;
 use dlock_runtime::{ErrorKind, Event, Lock, Mode, OnLost, OncePer, Renew, current};
 
-use crate::support::{LONG, Op, SECOND, World, freed, full, is_free, test};
+use crate::support::{LONG, Op, SECOND, World, freed, full, is_free, poll_once, test};
 
 #[test]
 fn a_nested_call_joins_the_outer_hold_and_does_not_release_it() {
@@ -58,8 +62,22 @@ fn a_nested_call_does_not_join_a_hold_whose_time_is_over() {
         let world = &world;
         let outer = world.lock("k").renew(Renew::Off).on_lost(OnLost::Continue).run(|outer| async move {
             let token = outer.fence().unwrap().get();
+            // The thread that would declare the loss stands still.
+            let ((begins, has_begun), (end, ended)) = (channel(), channel::<()>());
+            let stands_still = async move {
+                begins.send(()).unwrap();
+                let _ = ended.recv();
+            };
+            background().unwrap().spawn(stands_still);
+            has_begun.recv().unwrap();
             world.clock.advance(40 * SECOND);
-            let guard = world.lock("k").reentrant(true).acquire().await.unwrap();
+            let mut nested = Box::pin(world.lock("k").reentrant(true).acquire());
+            let joined = poll_once(&mut nested);
+            drop(end);
+            let guard = match joined {
+                Poll::Ready(joined) => joined.unwrap(),
+                Poll::Pending => nested.await.unwrap(),
+            };
             guard.check().unwrap();
             assert!(guard.fence().unwrap().get() > token);
         });
