@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use dlock::{Mode, Wait};
+use dlock_testkit::lateness;
 use futures::future::try_join_all;
 
 use crate::arena::{Arena, PATIENCE, TTL, is_busy, tried};
@@ -55,7 +56,8 @@ pub(super) fn kill_9_holder_of_every_mode(arena: &Arena) {
         let later = several.held().map(|held| held.fence().unwrap().get());
         assert!(fences.chain(later).zip(&tokens).all(|(next, dead)| next > *dead), "{tokens:?}");
         for guard in shared.into_iter().chain([other]) {
-            guard.release().await.unwrap();
+            let released = guard.release().await;
+            released.unwrap_or_else(|error| panic!("{error}{}", lateness::verdict(killed, TTL / 2)));
         }
         several.release().await.unwrap();
         arena.assert_nothing_left().await;

@@ -52,7 +52,10 @@ pub(super) fn at_most_one_holder_whatever_befalls_the_processes(arena: &Arena) {
     let verdict = judge(&record::read(&folder));
     println!("{}: {} grants, {killed} kills, {stopped} stops", arena.store.name(), verdict.grants);
     assert!(enough(killed, stopped), "too little happened: nothing is proven");
-    let wrong: Vec<_> = verdict.broken.iter().map(|(violation, _)| violation.to_string()).collect();
+    // Rules about time say nothing where many programs wait for a core. `cargo xtask faults` has them too, on a machine of its own.
+    let counts = |rule| !matches!(rule, Rule::LossIsTold | Rule::NoHang);
+    let broken = verdict.broken.iter().map(|(violation, _)| violation).filter(|violation| counts(violation.rule));
+    let wrong: Vec<_> = broken.map(ToString::to_string).collect();
     assert!(wrong.is_empty(), "DLOCK_SEED={seed}: {wrong:#?}");
 }
 
