@@ -144,7 +144,11 @@ impl Arena {
         if waiters().await.is_none() {
             return tokio::time::sleep(IN_LINE).await;
         }
-        wait_until("callers wait", async || waiters().await.is_some_and(|waiters| waiters >= callers)).await.unwrap();
+        let start = Instant::now();
+        let waited =
+            wait_until("callers wait", async || waiters().await.is_some_and(|waiters| waiters >= callers)).await;
+        // A process that stood still for longer than its ttl has lost the lock to the first of them.
+        waited.unwrap_or_else(|error| panic!("{error}{}", lateness::verdict(start, TTL)));
     }
 
     /// The longest that a dead holder may stand in the way.

@@ -1,7 +1,7 @@
 //! Sessions: which ttls there are, who shares one, and how it ends.
 
 use std::io::{Read, Write};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dlock::backends::zookeeper::ZooKeeper;
 use dlock::backends::zookeeper::client::Client;
@@ -10,7 +10,7 @@ use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Durability, Fencing, Hold, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
-use dlock_testkit::{Mode, Proxy, wait_until};
+use dlock_testkit::{Mode, Proxy, lateness, wait_until};
 
 use crate::kit::{TTL, claim, line, lock, opened, own, path, process, raw, shared};
 
@@ -173,11 +173,14 @@ async fn a_waiter_whose_session_ended_queues_again() {
 
 #[tokio::test]
 async fn closing_the_store_closes_its_sessions() {
+    lateness::watch();
+    let before = Instant::now();
     let server = own();
     let one = opened(&server.url()).await;
     let key = lock("closed");
-    let _hold = take(&one, &claim(&key)).await;
-    assert!(sessions(&server).await > 0);
+    let hold = take(&one, &claim(&key)).await;
+    // A session ends if its process stands still for longer than the ttl.
+    assert!(sessions(&server).await > 0, "no session{}", lateness::verdict(before, hold.claim.ttl));
     one.close().await;
     assert_eq!(sessions(&server).await, 0);
     assert!(shared() != server.url());
