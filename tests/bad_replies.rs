@@ -19,11 +19,11 @@ const SECOND: Duration = Duration::from_secs(1);
 const HANG: Duration = Duration::from_secs(180);
 
 /// How often each store is opened, and asked, by spoilt replies.
-const OPENINGS: usize = 8;
-const CALLS: usize = 24;
+const OPENINGS: usize = 4;
+const CALLS: usize = 16;
 
 /// At how many places of an opening its server falls silent, one after the other.
-const SILENCES: usize = 3;
+const SILENCES: usize = 2;
 
 #[test]
 fn a_server_that_falls_silent_while_a_store_is_opened_ends_the_opening() {
