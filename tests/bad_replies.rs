@@ -62,7 +62,7 @@ fn spoilt_replies_end_no_call_by_a_panic_and_no_call_is_without_an_end() {
             }
         }
         set(proxies, Mode::Pass);
-        // What a connection has misread ends with the connection.
+        // Misread bytes are gone with their connection.
         proxies.iter().for_each(Proxy::cut);
         let good = async {
             while let Err(error) = registry.lock("good").wait(Wait::UpTo(10 * SECOND)).run(|_| async {}).await {

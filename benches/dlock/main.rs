@@ -218,7 +218,7 @@ fn measure(name: &str) -> ExitCode {
     }
 }
 
-/// What the arguments ask for.
+/// The request in the arguments.
 struct Wanted {
     rows: Vec<&'static str>,
     runs: usize,

@@ -45,7 +45,7 @@ fn run(name: &str) -> Result<Row, Failed> {
     read(&serde_json::from_slice(&output.stdout)?).ok_or_else(|| "its run wrote no row".into())
 }
 
-/// What a run writes for [`read`].
+/// The row as a run writes it, for [`read`].
 pub(crate) fn written(row: &Row) -> Value {
     let contenders: Vec<_> =
         row.contenders.iter().map(|contender| json!([contender.name, contender.figures])).collect();

@@ -1,4 +1,4 @@
-//! What must hold for the readers of foreign text, whatever the text is. Each function is a target of cargo-fuzz, and
+//! The rules for the readers of foreign text, which hold for each text. Each function is a target of cargo-fuzz, and
 //! `tests/readers.rs` runs it over the corpus and over changes of it.
 //!
 //! None may panic: a text of a stranger must not end a process.

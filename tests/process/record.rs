@@ -19,17 +19,17 @@ const CALM: &str = "calm";
 /// One line of a record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Line {
-    /// What a worker saw.
+    /// An event that a worker saw.
     Saw(Event),
     /// A process is killed from then on, and dead as soon as this stands here.
     Killed { at: u64, process: u32 },
     /// From here on the store may have forgotten who holds the lock of this key; without one, of all keys.
     Forgets { at: u64, key: Option<u32> },
-    /// What the nemesis did.
+    /// A fault that the nemesis made.
     Fault { at: u64, text: String },
     /// The end of that.
     Over { at: u64, text: String },
-    /// What the store still had when all had ended.
+    /// A leftover in the store when all had ended.
     Left { at: u64, text: String },
 }
 

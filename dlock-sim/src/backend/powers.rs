@@ -1,4 +1,4 @@
-//! What the model store can do beyond plain locks.
+//! The powers of the model store, beyond plain locks.
 
 use std::sync::Arc;
 use std::time::Duration;

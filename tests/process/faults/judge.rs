@@ -42,7 +42,7 @@ pub(crate) fn judge(lines: &[Line]) -> Verdict {
     let mut verdict = Verdict::default();
     let all: BTreeSet<u32> = keys.values().copied().collect();
     for (number, key) in all.into_iter().enumerate() {
-        // What is left is told once.
+        // Leftovers are reported once.
         let of_key = lines.iter().filter(|line| match line {
             Line::Saw(event) => event.call == 0 || keys.get(&event.call) == Some(&key),
             Line::Forgets { key: of, .. } => of.is_none_or(|of| of == key),
@@ -69,7 +69,7 @@ struct Open {
     lease: u64,
     asked: u64,
     token: Option<u64>,
-    /// What the body believed first.
+    /// The first belief of the body.
     until: Option<u64>,
     has_begun: bool,
     is_over: bool,

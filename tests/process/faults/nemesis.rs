@@ -77,7 +77,7 @@ const OF_SERVERS: [Fault; 9] = [
     Fault::EndSessions,
 ];
 
-/// What ends a fault.
+/// The end of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Undo {
     Network(usize, Network),

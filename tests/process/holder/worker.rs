@@ -33,7 +33,7 @@ pub(crate) fn key(number: u32) -> dlock::Key {
     dlock::Key::rendered(&format!("k:<{number}>"))
 }
 
-/// What a worker is told at its start.
+/// The orders of a worker at its start.
 pub(crate) fn variables(folder: &Path, process: u32, ttl: Duration, seed: u64) -> [(&'static str, String); 4] {
     [
         ("FOLDER", folder.display().to_string()),
@@ -127,7 +127,7 @@ impl Worker {
     }
 }
 
-/// What a body does between its read and its write.
+/// How a body passes the time between its read and its write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Manner {
     /// It wakes again and again.

@@ -1,6 +1,6 @@
 //! All ways on real servers: MariaDB and MySQL. Lease rows have a folder; row locks have `row_cases`; the other files are about named locks.
 //!
-//! What the two do in ways of their own is tested on both. The cases of all SQL servers run on MariaDB, and on MySQL with
+//! Behaviour in which the two differ is tested on both. The cases of all SQL servers run on MariaDB, and on MySQL with
 //! `cargo xtask test --all` alone: the suite runs each way on MySQL each time.
 
 /// Each case of named locks, in a database of its own.
