@@ -86,7 +86,7 @@ type Make = for<'a> fn(&'a Address, &'a Clock, [Arc<dyn Backend>; 2]) -> BoxFutu
 
 /// A store has its own limits for the steps that usually take long. A server may fall silent at any other step, and the callers of
 /// a lazy store would all wait for that one opening.
-const OPENING_LIMIT: Duration = Duration::from_secs(3000);
+const OPENING_LIMIT: Duration = Duration::from_secs(30);
 
 /// Opens the store behind a URL. The URL may hold a password: it is never echoed, not even where it is malformed.
 pub(crate) async fn open(url: &str, registry: &Registry) -> Result<Arc<dyn Backend>> {
@@ -188,6 +188,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
     use std::path::Path;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
 
@@ -201,6 +202,22 @@ mod tests {
             .filter(|text| text.contains('=') || text.contains('_'))
             .filter_map(|text| text.split('=').next())
             .collect()
+    }
+
+    #[test]
+    fn an_opening_that_hangs_ends_after_thirty_seconds() {
+        let clock = Clock::manual();
+        let mut opening = Box::pin(within_limit(&clock, std::future::pending::<Result<()>>()));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut opened = |clock: &Clock, later| {
+            clock.advance(later);
+            opening.as_mut().poll(&mut context)
+        };
+        assert!(opened(&clock, Duration::ZERO).is_pending());
+        assert!(opened(&clock, Duration::from_secs(29)).is_pending());
+        let Poll::Ready(Err(error)) = opened(&clock, Duration::from_secs(2)) else { panic!("it hangs") };
+        assert_eq!(*error.kind(), dlock_contract::ErrorKind::Outage);
+        assert!(error.to_string().contains("not open within 30s") && error.is_retryable(), "{error}");
     }
 
     fn all_forms() -> impl Iterator<Item = &'static UrlForm> {
