@@ -71,7 +71,8 @@ impl Arena {
             Server::Own => store.start()?,
             Server::AsShipped => store.start_as_shipped()?,
         };
-        let url = if servers.is_empty() { store.shared_url()? } else { store.url_of(&servers) };
+        let max_ttl = if server == Server::AsShipped { "4s" } else { store::LONG };
+        let url = if servers.is_empty() { store.shared_url()? } else { store.url_of(&servers, max_ttl) };
         let near = match store {
             Store::Memory => "memory://".to_owned(),
             Store::Sqlite => format!("sqlite://{}", folder.path().join("locks.db").display()),

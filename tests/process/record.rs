@@ -11,6 +11,7 @@ use dlock_sim::{Event, What};
 use serde::{Deserialize, Serialize};
 
 use crate::arena::now;
+use crate::faults::Weight;
 use crate::register;
 
 /// As soon as this file is in the folder, workers come to their end.
@@ -23,12 +24,15 @@ pub(crate) enum Line {
     Saw(Event),
     /// A process is killed from then on, and dead as soon as this stands here.
     Killed { at: u64, process: u32 },
-    /// From here on the store may have forgotten who holds the lock of this key; without one, of all keys.
-    Forgets { at: u64, key: Option<u32> },
+    /// From here on the store may have forgotten who holds the lock of this key; without one, of all keys. With a process, it has
+    /// forgotten the holds of that one alone.
+    Forgets { at: u64, key: Option<u32>, process: Option<u32> },
     /// A fault that the nemesis made.
     Fault { at: u64, text: String },
     /// The end of that.
     Over { at: u64, text: String },
+    /// What a worker weighs.
+    Weighs { at: u64, process: u32, weight: Weight },
     /// A leftover in the store when all had ended.
     Left { at: u64, text: String },
 }
@@ -41,6 +45,7 @@ impl Line {
             | Self::Forgets { at, .. }
             | Self::Fault { at, .. }
             | Self::Over { at, .. }
+            | Self::Weighs { at, .. }
             | Self::Left { at, .. } => *at,
         }
     }

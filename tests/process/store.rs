@@ -10,6 +10,9 @@ use dlock_testkit::servers::{
 
 use crate::arena::{TTL, answered};
 
+/// A ttl for locks that no trial waits for.
+pub(crate) const LONG: &str = "10m";
+
 /// A store that locks are kept in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
@@ -160,7 +163,7 @@ impl Store {
         match self {
             Self::Memory | Self::Sqlite => Ok(None),
             Self::Redis => shared().redis().map(Some),
-            Self::Redlock => shared().redlock().map(with_long_ttls).map(Some),
+            Self::Redlock => shared().redlock().map(|url| Some(format!("{url}?max_ttl={LONG}"))),
             Self::MariaDb | Self::MariaDbNamed | Self::MariaDbRow => shared().mariadb().map(Some),
             Self::MySql | Self::MySqlNamed | Self::MySqlRow => shared().mysql().map(Some),
             Self::Postgres | Self::PostgresNamed | Self::PostgresRow => shared().postgres().map(Some),
@@ -184,16 +187,25 @@ impl Store {
 
     /// Whether a server that is killed forgets who holds its locks: see `docs/promises.md`.
     pub(crate) fn forgets(self) -> bool {
-        self == Self::Redis
+        self == Self::Redis || self.is_session()
+    }
+
+    /// Whether an operator who ends a session, or what stands for it in the store, ends the locks of its client.
+    pub(crate) fn ends_with_sessions(self) -> bool {
+        self.is_session() || matches!(self, Self::Etcd | Self::Consul)
     }
 
     /// A server for random faults, with the settings that it has by itself; none where there is no server.
     pub(crate) fn start_as_shipped(self) -> Result<Vec<Instance>> {
         Ok(vec![match self {
             Self::Redis => Instance::start(as_shipped(Redis::default()))?,
-            Self::MariaDb => Instance::start(as_shipped(MariaDb::default()))?,
-            Self::MySql => Instance::start(as_shipped(MySql::default()))?,
-            Self::Postgres => Instance::start(as_shipped(Postgres::default()))?,
+            // A fault of one of them leaves a majority.
+            Self::Redlock => return Instance::start_all([(); 3].map(|()| as_shipped(Redis::default()))),
+            Self::MariaDb | Self::MariaDbNamed | Self::MariaDbRow => Instance::start(as_shipped(MariaDb::default()))?,
+            Self::MySql | Self::MySqlNamed | Self::MySqlRow => Instance::start(as_shipped(MySql::default()))?,
+            Self::Postgres | Self::PostgresNamed | Self::PostgresRow => {
+                Instance::start(as_shipped(Postgres::default()))?
+            }
             Self::Etcd => Instance::start(as_shipped(Etcd::default()))?,
             // Its recipe changes these for tests, and the last word counts.
             Self::ZooKeeper => {
@@ -205,7 +217,13 @@ impl Store {
                 let extra = vec!["-hcl=session_ttl_min=\"10s\"".to_owned()];
                 Instance::start(as_shipped(Consul { extra, ..Consul::default() }))?
             }
-            _ => return Ok(Vec::new()),
+            Self::Paired => {
+                return Ok(vec![
+                    Instance::start(as_shipped(Redis::default()))?,
+                    Instance::start(as_shipped(MariaDb::default()))?,
+                ]);
+            }
+            Self::Memory | Self::Sqlite => return Ok(Vec::new()),
         }])
     }
 
@@ -226,10 +244,10 @@ impl Store {
         }
     }
 
-    /// The address of those servers.
-    pub(crate) fn url_of(self, servers: &[Instance]) -> Option<String> {
+    /// The address of those servers. Nodes of Redlock that forget have no vote for the longest ttl.
+    pub(crate) fn url_of(self, servers: &[Instance], max_ttl: &str) -> Option<String> {
         match (self, servers) {
-            (Self::Redlock, nodes) => Some(with_long_ttls(redlock_url(nodes))),
+            (Self::Redlock, nodes) => Some(format!("{}?max_ttl={max_ttl}", redlock_url(nodes))),
             (Self::Paired, servers) => Some(pair_of(&servers.iter().map(Instance::url).collect::<Vec<_>>())),
             (_, servers) => servers.first().map(Instance::url),
         }
@@ -252,9 +270,4 @@ pub(crate) async fn connect(registry: &Registry, words: &str) -> dlock::Result<(
     }
     open("store", words[words.len() - 1]).await?;
     registry.set_default("store")
-}
-
-/// For locks that no trial waits for.
-fn with_long_ttls(url: String) -> String {
-    format!("{url}?max_ttl=10m")
 }

@@ -6,8 +6,16 @@ use crate::test::ETCD;
 
 pub(crate) fn run_faults(words: &[&str]) -> Result {
     if let Some(["--store", store]) = words.chunks(2).find(|pair| pair[0] == "--store") {
-        // One crate has both.
-        servers::run_for(if *store == "mariadb" { "mysql" } else { store })?;
+        // A way has the servers of its store, and one crate has both MySQL and MariaDB.
+        let servers = store.split('-').next().unwrap_or(store);
+        for server in match servers {
+            "mariadb" => &["mysql"][..],
+            "redlock" => &["redis"],
+            "paired" => &["redis", "mysql"],
+            _ => &[servers],
+        } {
+            servers::run_for(server)?;
+        }
     }
     // As the tests are built, so that it takes no further build.
     let mut program = cargo(&["test", "--quiet", "--workspace", "--features", ETCD, "--test", "process", "--"]);

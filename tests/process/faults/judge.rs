@@ -48,6 +48,7 @@ pub(crate) fn judge(lines: &[Line]) -> Verdict {
             Line::Forgets { key: of, .. } => of.is_none_or(|of| of == key),
             Line::Left { .. } => number == 0,
             Line::Killed { .. } | Line::Fault { .. } | Line::Over { .. } => true,
+            Line::Weighs { .. } => false,
         });
         let history = history(&of_key.collect::<Vec<_>>());
         let violations = check_within(&history, SLACK);
@@ -101,8 +102,9 @@ fn history(lines: &[&Line]) -> History {
                 history.add(*at, *process, *call, what.clone());
             }
             Line::Killed { at, process } => killed.push((*at, *process)),
-            Line::Forgets { at, .. } => forgets.push(*at),
+            Line::Forgets { at, process, .. } => forgets.push((*at, *process)),
             Line::Fault { at, text } | Line::Over { at, text } => history.add(*at, 0, 0, What::Note(text.clone())),
+            Line::Weighs { .. } => {}
             Line::Left { at, text } => history.add(*at, 0, 0, What::Left(text.clone())),
         }
     }
@@ -118,11 +120,16 @@ fn history(lines: &[&Line]) -> History {
             }
         }
     }
-    for at in forgets {
+    for (at, process) in forgets {
         // A grant of before has its first lease of before, also if its body began later.
         let before = |call: &&Open| call.asked < at && call.until.is_some_and(|until| until <= at + call.lease);
-        if let Some(token) = calls.values().filter(before).filter_map(|call| call.token).max() {
-            history.add(at, 0, 0, What::Forgets { key: None, from: 0, to: token });
+        let tokens = calls.values().filter(before).filter_map(|call| Some((call.process, call.token?)));
+        let ranges: Vec<_> = match process {
+            None => tokens.map(|(_, token)| token).max().map(|last| (0, last)).into_iter().collect(),
+            Some(of) => tokens.filter(|(process, _)| *process == of).map(|(_, token)| (token, token)).collect(),
+        };
+        for (from, to) in ranges {
+            history.add(at, 0, 0, What::Forgets { key: None, from, to });
         }
     }
     history.events.sort_by_key(|event| event.at);

@@ -38,12 +38,15 @@ pub(crate) fn trials() -> Vec<Trial> {
             Ok(())
         })
     };
-    let forgets = |key| Some(Line::Forgets { at: 3 * S, key });
+    let forgets = |key| Some(Line::Forgets { at: 3 * S, key, process: None });
+    let loses = |process| Some(Line::Forgets { at: 3 * S, key: None, process: Some(process) });
     vec![
         trial("two_holds_at_once_are_wrong", None, true, 0),
         trial("a_hold_ends_with_its_process", Some(Line::Killed { at: 3 * S, process: 1 }), false, 0),
         trial("a_hold_that_the_store_forgets_is_documented", forgets(Some(0)), false, 1),
         trial("a_store_that_forgets_all_forgets_this_one", forgets(None), false, 1),
         trial("a_hold_of_another_lock_excuses_nothing", forgets(Some(1)), true, 0),
+        trial("a_hold_that_ends_with_a_connection_is_documented", loses(1), false, 1),
+        trial("a_connection_of_another_process_excuses_nothing", loses(2), true, 0),
     ]
 }

@@ -5,6 +5,7 @@ mod judge;
 mod judged;
 mod nemesis;
 mod sessions;
+mod weight;
 mod workers;
 
 use std::fs;
@@ -20,21 +21,10 @@ use crate::store::{self, Store};
 
 pub(crate) use judge::{Verdict, judge};
 pub(crate) use judged::trials as judge_trials;
+pub(crate) use weight::{Weight, weigh};
 pub(crate) use workers::Workers;
 
 const USAGE: &str = "cargo xtask faults --store STORE [--minutes N] [--seed S], or cargo xtask faults --check FOLDER";
-
-/// The stores that have been tried.
-const STORES: [Store; 8] = [
-    Store::Redis,
-    Store::Postgres,
-    Store::Etcd,
-    Store::MySql,
-    Store::MariaDb,
-    Store::ZooKeeper,
-    Store::Consul,
-    Store::Sqlite,
-];
 
 /// The arguments, if the program is asked for in the place of the trials.
 pub(crate) fn words() -> Option<Vec<String>> {
@@ -77,14 +67,10 @@ impl Plan {
             }
         }
         let name = store.ok_or("no store")?;
-        let known = store::ALL.into_iter().find(|store| store.name() == name);
-        let store = known.ok_or_else(|| format!("there is no store `{name}`"))?;
-        if !STORES.contains(&store) {
-            return Err(format!(
-                "random faults were not tried on `{name}` yet: {}",
-                STORES.map(Store::name).join(", ")
-            ));
-        }
+        let known = store::ALL.into_iter().filter(|store| store.is_shared()).map(|store| (store.name(), store));
+        let names = || known.clone().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
+        let store = known.clone().find(|(known, _)| known == name);
+        let (_, store) = store.ok_or_else(|| format!("there is no store `{name}`; the stores are {}", names()))?;
         Ok(Self { store, length: Duration::from_secs_f64(minutes * 60.0), seed })
     }
 
@@ -112,6 +98,9 @@ fn verdict(folder: &Path) -> ExitCode {
         "{faults} faults, {grants} grants, {writes} fenced writes, {documented} documented losses (doc), {} broken promises",
         broken.len()
     );
+    if let Some(growth) = weight::Growth::of(&lines) {
+        println!("{growth}");
+    }
     println!("{}", folder.display());
     for (number, (violation, history)) in broken.iter().enumerate() {
         println!("{violation}, {} s after the start", seconds(violation.at - start));

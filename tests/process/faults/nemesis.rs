@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use dlock::Registry;
+use dlock_testkit::servers::Instance;
 use dlock_testkit::{Mode, Proxy};
 use fastrand::Rng;
 
@@ -31,6 +32,13 @@ enum Network {
     SwallowReplies,
     DropReplies,
     LateRequests,
+}
+
+impl Network {
+    /// Whether the server hears of the end of connections that it took for good.
+    fn resets(self) -> bool {
+        matches!(self, Self::Cut | Self::Refuse | Self::DropReplies)
+    }
 }
 
 const NETWORK: [Network; 9] = [
@@ -82,8 +90,9 @@ const OF_SERVERS: [Fault; 9] = [
 enum Undo {
     Network(usize, Network),
     Wake(usize),
-    ResumeServer,
-    StartServer,
+    /// One server, or all of the store.
+    ResumeServer(Option<usize>),
+    StartServer(Option<usize>),
 }
 
 /// Runs workers among random faults for so long.
@@ -94,12 +103,18 @@ pub(super) fn run(arena: &Arena, folder: &Path, seed: u64, length: Duration) {
     let operator = arena.block_on(arena.near());
     let (undo, broken, start) = (Vec::new(), Vec::new(), Instant::now());
     let mut nemesis = Nemesis { arena, ttl, random, workers, operator, undo, broken, start, length };
+    thread::sleep(calm_of(length));
     while nemesis.start.elapsed() < length {
         nemesis.acts();
         let pause = ttl.mul_f64(nemesis.random.f64());
         nemesis.undo_until(Instant::now() + pause);
     }
     nemesis.ends();
+}
+
+/// How long nothing fails at the start and at the end of a run, to see what the workers weigh.
+fn calm_of(length: Duration) -> Duration {
+    (length / 10).min(Duration::from_secs(10))
 }
 
 struct Nemesis<'a> {
@@ -122,7 +137,9 @@ impl Nemesis<'_> {
         let of_servers: &[Fault] = if self.arena.store.is_remote() { &OF_SERVERS } else { &[] };
         let faults = [&OF_PROCESSES[..], of_servers].concat();
         let fault = faults[self.random.usize(..faults.len())];
-        let victim = self.random.usize(..self.workers.count());
+        // The first worker is never killed, so that what grows in it shows.
+        let alive = usize::from(fault == Fault::Kill);
+        let victim = self.random.usize(alive..self.workers.count());
         let of_key = self.random.u32(..KEYS);
         let length = self.ttl.mul_f64(match fault {
             Fault::StopShort => 0.1 + self.random.f64() * 0.8,
@@ -130,7 +147,7 @@ impl Nemesis<'_> {
             _ => 0.1 + self.random.f64() * 1.4,
         });
         let has = |one: fn(&Undo) -> bool| self.undo.iter().any(|(_, undo)| one(undo));
-        let server = has(|undo| matches!(undo, Undo::ResumeServer | Undo::StartServer));
+        let server = has(|undo| matches!(undo, Undo::ResumeServer(_) | Undo::StartServer(_)));
         let can = match fault {
             Fault::Kill | Fault::StopShort | Fault::StopLong => {
                 !self.undo.iter().any(|(_, undo)| *undo == Undo::Wake(victim))
@@ -142,13 +159,14 @@ impl Nemesis<'_> {
             return;
         }
         let process = self.workers.process(victim);
+        let which = one_or_all(&mut self.random, self.arena.servers.len());
         match fault {
             Fault::Network { .. } => {}
             Fault::Kill => self.tells(&format!("Kill: process {process}")),
             Fault::StopShort | Fault::StopLong => self.tells(&format!("{fault:?}: process {process} for {length:?}")),
             Fault::Break => self.tells(&format!("Break: key {of_key}")),
             Fault::EndSessions => self.tells("EndSessions"),
-            _ => self.tells(&format!("{fault:?}: for {length:?}")),
+            _ => self.tells(&format!("{fault:?}: {} for {length:?}", name_of(which))),
         }
         let undo = match fault {
             Fault::Network { all } => {
@@ -161,22 +179,28 @@ impl Nemesis<'_> {
             }
             Fault::Kill => return self.workers.kill(victim, &mut self.random),
             Fault::Break => return self.breaks(of_key),
-            Fault::EndSessions => return self.forgetting(None, |nemesis| sessions::end(nemesis.arena)),
+            Fault::EndSessions => {
+                let order = |nemesis: &mut Self| sessions::end(nemesis.arena);
+                return self.forgetting_if(self.arena.store.ends_with_sessions(), order);
+            }
             Fault::StopShort | Fault::StopLong => {
                 self.workers.stop(victim);
                 Undo::Wake(victim)
             }
             Fault::PauseServer => {
-                self.arena.servers.iter().for_each(|server| server.pause().unwrap());
-                Undo::ResumeServer
+                self.servers(which).iter().for_each(|server| server.pause().unwrap());
+                Undo::ResumeServer(which)
             }
             Fault::KillServer => {
-                self.kills_server();
-                Undo::StartServer
+                let kill =
+                    |nemesis: &mut Self| nemesis.servers(which).iter().for_each(|server| server.kill9().unwrap());
+                self.forgetting_if(self.arena.store.forgets(), kill);
+                Undo::StartServer(which)
             }
             Fault::RestartServer => {
-                self.arena.servers.iter().for_each(|server| server.end().unwrap());
-                Undo::StartServer
+                let end = |nemesis: &mut Self| nemesis.servers(which).iter().for_each(|server| server.end().unwrap());
+                self.forgetting_if(self.arena.store.is_session(), end);
+                Undo::StartServer(which)
             }
         };
         self.undo.push((Instant::now() + length, undo));
@@ -195,10 +219,26 @@ impl Nemesis<'_> {
             _ => String::new(),
         };
         self.tells(&format!("{fault:?}: process {process}{by} for {length:?}"));
-        let set = |mode| self.workers.proxies(place).iter().for_each(|proxy| proxy.set(mode));
+        let which = one_or_all(&mut self.random, self.workers.proxies(place).len());
+        let end = |nemesis: &mut Self| nemesis.sets(place, which, fault, delay);
+        if fault.resets() && self.arena.store.is_session() {
+            self.forgetting(None, Some(process), end);
+        } else {
+            end(self);
+        }
+        if fault == Network::Cut {
+            return;
+        }
+        self.undo.push((Instant::now() + length, Undo::Network(place, fault)));
+    }
+
+    fn sets(&self, place: usize, which: Option<usize>, fault: Network, delay: Duration) {
+        let proxies = &self.workers.proxies(place);
+        let proxies = which.map_or(*proxies, |one| &proxies[one..=one]);
+        let set = |mode| proxies.iter().for_each(|proxy| proxy.set(mode));
         match fault {
-            Network::Cut => return self.workers.proxies(place).iter().for_each(Proxy::cut),
-            Network::LateRequests => self.workers.proxies(place).iter().for_each(Proxy::keep),
+            Network::Cut => proxies.iter().for_each(Proxy::cut),
+            Network::LateRequests => proxies.iter().for_each(Proxy::keep),
             Network::Refuse => set(Mode::Refuse),
             Network::DelayRequests => set(Mode::Delay { to_server: delay, to_client: Duration::ZERO }),
             Network::DelayReplies => set(Mode::Delay { to_server: Duration::ZERO, to_client: delay }),
@@ -207,7 +247,11 @@ impl Nemesis<'_> {
             Network::SwallowReplies => set(Mode::Blackhole { to_server: false, to_client: true }),
             Network::DropReplies => set(Mode::DropReplies),
         }
-        self.undo.push((Instant::now() + length, Undo::Network(place, fault)));
+    }
+
+    fn servers(&self, which: Option<usize>) -> &[Instance] {
+        let servers = &self.arena.servers;
+        which.map_or(servers, |one| &servers[one..=one])
     }
 
     /// Ends the faults whose time has come.
@@ -225,8 +269,8 @@ impl Nemesis<'_> {
         let of = match undo {
             Undo::Network(place, fault) => format!("{fault:?}, process {}", self.workers.process(place)),
             Undo::Wake(place) => format!("stop, process {}", self.workers.process(place)),
-            Undo::ResumeServer => "PauseServer".to_owned(),
-            Undo::StartServer => "the server is down".to_owned(),
+            Undo::ResumeServer(which) => format!("PauseServer: {}", name_of(which)),
+            Undo::StartServer(which) => format!("{} down", name_of(which)),
         };
         self.tells_end(&format!("end of: {of}"));
         match undo {
@@ -242,20 +286,14 @@ impl Nemesis<'_> {
                 }
             }
             Undo::Wake(victim) => self.workers.wake(victim),
-            Undo::ResumeServer => self.arena.servers.iter().for_each(|server| server.resume().unwrap()),
-            Undo::StartServer => self.arena.servers.iter().for_each(|server| server.restart().unwrap()),
+            Undo::ResumeServer(which) => self.servers(which).iter().for_each(|server| server.resume().unwrap()),
+            Undo::StartServer(which) => self.servers(which).iter().for_each(|server| server.restart().unwrap()),
         }
-    }
-
-    fn kills_server(&mut self) {
-        let forgets = self.arena.store.forgets();
-        let kill = |nemesis: &mut Self| nemesis.arena.servers.iter().for_each(|server| server.kill9().unwrap());
-        if forgets { self.forgetting(None, kill) } else { kill(self) }
     }
 
     /// An operator ends the hold of a lock, whoever has it.
     fn breaks(&mut self, number: u32) {
-        self.forgetting(Some(number), |nemesis| {
+        self.forgetting(Some(number), None, |nemesis| {
             let order = async {
                 let state = nemesis.operator.lock(key(number)).holders().await?;
                 if let Some(id) = state.holders.first().and_then(|holder| holder.id) {
@@ -269,11 +307,15 @@ impl Nemesis<'_> {
         });
     }
 
-    /// The store may forget what it granted before the end of this.
-    fn forgetting(&mut self, key: Option<u32>, order: impl FnOnce(&mut Self)) {
-        self.workers.record.line(&Line::Forgets { at: now().as_nanos(), key });
+    /// The store may forget what it granted before the end of this, to all or to one process.
+    fn forgetting(&mut self, key: Option<u32>, process: Option<u32>, order: impl FnOnce(&mut Self)) {
+        self.workers.record.line(&Line::Forgets { at: now().as_nanos(), key, process });
         order(self);
-        self.workers.record.line(&Line::Forgets { at: now().as_nanos(), key });
+        self.workers.record.line(&Line::Forgets { at: now().as_nanos(), key, process });
+    }
+
+    fn forgetting_if(&mut self, forgets: bool, order: impl FnOnce(&mut Self)) {
+        if forgets { self.forgetting(None, None, order) } else { order(self) }
     }
 
     fn tells_end(&self, text: &str) {
@@ -292,6 +334,7 @@ impl Nemesis<'_> {
             self.undoes(undo);
         }
         self.tells_end("calm");
+        thread::sleep(calm_of(self.length));
         let Self { arena, workers, broken, .. } = self;
         let folder = workers.folder;
         workers.end();
@@ -310,4 +353,13 @@ impl Nemesis<'_> {
             thread::sleep(Duration::from_millis(100));
         }
     }
+}
+
+/// Of several servers one is hit in most cases, so that a majority is left.
+fn one_or_all(random: &mut Rng, servers: usize) -> Option<usize> {
+    if servers < 2 || random.u8(..4) == 0 { None } else { Some(random.usize(..servers)) }
+}
+
+fn name_of(which: Option<usize>) -> String {
+    which.map_or("all servers".to_owned(), |one| format!("server {one}"))
 }

@@ -8,14 +8,23 @@ use crate::store::Store;
 
 /// A store without such an order keeps its sessions. An order that fails has ended none.
 pub(super) fn end(arena: &Arena) {
-    let Some(server) = arena.servers.first() else { return };
+    // The authority of a pair is the last one.
+    let Some(server) = arena.servers.last() else { return };
     match arena.store {
-        Store::Redis => drop(server.ask("CLIENT KILL TYPE normal")),
-        Store::Postgres => {
+        Store::Redis | Store::Redlock => {
+            arena.servers.iter().for_each(|server| drop(server.ask("CLIENT KILL TYPE normal")));
+        }
+        Store::Postgres | Store::PostgresNamed | Store::PostgresRow => {
             let text = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname IS NOT NULL AND pid <> pg_backend_pid()";
             drop(server.ask(text));
         }
-        Store::MySql | Store::MariaDb => {
+        Store::MySql
+        | Store::MySqlNamed
+        | Store::MySqlRow
+        | Store::MariaDb
+        | Store::MariaDbNamed
+        | Store::MariaDbRow
+        | Store::Paired => {
             let list = "SELECT GROUP_CONCAT(id) FROM information_schema.processlist WHERE db IS NOT NULL";
             let sessions = server.ask(list).unwrap_or_default();
             for session in sessions.split(|letter: char| !letter.is_ascii_digit()).filter(|id| !id.is_empty()) {
@@ -24,7 +33,7 @@ pub(super) fn end(arena: &Arena) {
         }
         Store::Etcd => end_leases(server),
         Store::Consul => end_sessions(server),
-        _ => {}
+        Store::Memory | Store::Sqlite | Store::ZooKeeper => {}
     }
 }
 

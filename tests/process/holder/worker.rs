@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use super::recipes::{Recipe, Recipes};
 use super::var;
 use crate::arena::now;
+use crate::faults::weigh;
 use crate::record::{Record, is_calm};
 use crate::register::Register;
 
@@ -77,6 +78,7 @@ pub(super) async fn work() {
         }
     };
     println!("working");
+    tokio::spawn(weigh(record.clone(), process));
     let worker = Worker { record, folder, process, ttl, recipe };
     let mut random = Rng::with_seed(var("SEED").parse().unwrap());
     let callers: Vec<_> =

@@ -1,5 +1,7 @@
 //! MariaDB and MySQL: rows, named locks and sessions, told apart by a database of the trial's own.
 
+use std::iter;
+
 use dlock::{Key, LockKey};
 use futures::future::BoxFuture;
 use sqlx::mysql::MySqlRow;
@@ -7,6 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, Executor, MySqlConnection, Row};
 
 use super::Probe;
 use crate::arena::JOB;
+use crate::holder::worker::{self, KEYS};
 
 /// Lease rows.
 pub(crate) struct Rows {
@@ -67,16 +70,18 @@ impl Probe for RowLocks {
 }
 
 impl Probe for Named {
-    /// Sessions that hold the trial's lock, and sessions that wait for it.
+    /// Sessions that hold a lock of the trial, and sessions that wait for it.
     fn places(&self) -> BoxFuture<'_, Vec<String>> {
         Box::pin(async {
             let mut connection = MySqlConnection::connect(&self.url).await.unwrap();
-            let key = LockKey::new(&self.namespace, Key::text(JOB)).unwrap();
-            let holder = "SELECT CAST(IS_USED_LOCK(CONCAT('d1', LEFT(LOWER(SHA2(?, 256)), 62))) AS SIGNED)";
-            let holder: Option<i64> =
-                sqlx::query_scalar(holder).bind(key.as_str()).fetch_one(&mut connection).await.unwrap();
-            let mut places: Vec<String> =
-                holder.map(|session| format!("held by session {session}")).into_iter().collect();
+            let mut places = Vec::new();
+            for key in iter::once(Key::text(JOB)).chain((0..KEYS).map(worker::key)) {
+                let key = LockKey::new(&self.namespace, key).unwrap();
+                let holder = "SELECT CAST(IS_USED_LOCK(CONCAT('d1', LEFT(LOWER(SHA2(?, 256)), 62))) AS SIGNED)";
+                let holder: Option<i64> =
+                    sqlx::query_scalar(holder).bind(key.as_str()).fetch_one(&mut connection).await.unwrap();
+                places.extend(holder.map(|session| format!("{} is held by session {session}", key.as_str())));
+            }
             let sessions = sessions(&self.url, &self.namespace).await;
             places.extend(sessions.into_iter().filter(|session| session.contains("GET_LOCK(")));
             places
