@@ -7,14 +7,12 @@ use crate::test::ETCD;
 pub(crate) fn run_faults(words: &[&str]) -> Result {
     if let Some(["--store", store]) = words.chunks(2).find(|pair| pair[0] == "--store") {
         // A way has the servers of its store, and one crate has both MySQL and MariaDB.
-        let servers = store.split('-').next().unwrap_or(store);
-        for server in match servers {
-            "mariadb" => &["mysql"][..],
-            "redlock" => &["redis"],
-            "paired" => &["redis", "mysql"],
-            _ => &[servers],
-        } {
-            servers::run_for(server)?;
+        match store.split('-').next() {
+            Some("mariadb") => servers::run_for("mysql")?,
+            Some("redlock") => servers::run_for("redis")?,
+            Some("paired") => ["redis", "mysql"].into_iter().try_for_each(servers::run_for)?,
+            Some(of) => servers::run_for(of)?,
+            None => {}
         }
     }
     // As the tests are built, so that it takes no further build.

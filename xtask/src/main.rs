@@ -9,6 +9,7 @@ mod faults;
 mod go;
 mod interop;
 mod log;
+mod matrix;
 mod maven;
 mod mutants;
 mod package;
@@ -49,6 +50,7 @@ Usage: cargo xtask TASK
   faults --store S [--minutes N] [--seed S]
                                     random faults on a real server and on workers, whose histories the checker of the simulation judges;
                                     with --check FOLDER the histories of a run again
+  matrix                            docs/fault-matrix.md from the results of the last whole run of `test`
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write]  the benchmark table, against a private set of servers
 
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         ["mutants"] => mutants::run_mutants(),
         ["sim", ref words @ ..] => sim::run_sim(words),
         ["faults", ref words @ ..] => faults::run_faults(words),
+        ["matrix"] => matrix::matrix(),
         ["tidy"] => tidy::run(),
         ["bench", ref arguments @ ..] => bench::run_bench(arguments),
         ["help" | "--help" | "-h"] => {

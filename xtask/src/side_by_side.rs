@@ -13,6 +13,7 @@ use serde_json::Value;
 
 use crate::failures::{self, Failure, Failures};
 use crate::log::Log;
+use crate::matrix::Passed;
 use crate::sh::{Result, cargo, read, root};
 use crate::test::{ALL, ETCD, THOROUGH};
 use crate::workspace::FACADE;
@@ -101,8 +102,14 @@ impl Target {
     }
 }
 
-/// The result of a target: its failures, and how many tests it left to `--all`.
-type Ran<'a> = (&'a Target, Option<Failures>, usize);
+/// The result of a target.
+struct Ran<'a> {
+    target: &'a Target,
+    failed: Option<Failures>,
+    passed: Passed,
+    /// How many tests it left to `--all`.
+    left: usize,
+}
 
 /// Runs all targets, several at once. The lines of each come in one piece, when it has ended.
 pub(crate) fn side_by_side(set: &SharedSet, filter: &[&str], all: bool, log: &Log) -> Result<Verdict> {
@@ -114,20 +121,21 @@ pub(crate) fn side_by_side(set: &SharedSet, filter: &[&str], all: bool, log: &Lo
         let from = started.elapsed().as_secs_f64();
         let mut command = target.command(set, filter, all);
         log.takes_errors_of(&mut command)?;
-        let (mut lines, mut left) = (String::new(), 0);
+        let (mut lines, mut passed, mut left) = (String::new(), Passed::default(), 0);
         let failed = failures::run(&mut command, |line| {
             lines.extend([line, "\n"]);
+            passed.add(&target.name, line);
             left += filtered_out(line);
         });
         let to = started.elapsed().as_secs_f64();
         log.line(&format!("\n=== {}: {:.0} s, from {from:.0} s to {to:.0} s\n{lines}", target.name, to - from));
-        Ok::<_, Box<dyn std::error::Error>>((failed?, left))
+        Ok::<_, Box<dyn std::error::Error>>((failed?, passed, left))
     };
     let work = || {
         let mut ran: Vec<Ran<'_>> = Vec::new();
         while let Some(target) = next() {
-            let (failed, left) = run(target).map_err(|error| format!("{}: {error}", target.name))?;
-            ran.push((target, failed, left));
+            let (failed, passed, left) = run(target).map_err(|error| format!("{}: {error}", target.name))?;
+            ran.push(Ran { target, failed, passed, left });
         }
         Ok::<_, String>(ran)
     };
@@ -137,11 +145,18 @@ pub(crate) fn side_by_side(set: &SharedSet, filter: &[&str], all: bool, log: &Lo
         ends.collect::<std::result::Result<Vec<_>, String>>()
     })?;
     let ran: Vec<_> = ran.into_iter().flatten().collect();
-    let left: usize = ran.iter().map(|(.., left)| left).sum();
+    let left: usize = ran.iter().map(|ran| ran.left).sum();
     if filter.is_empty() {
         log.line(&left_out(all, left)?);
     }
-    let failed: Vec<_> = ran.into_iter().filter_map(|(target, failed, _)| Some((target, failed?))).collect();
+    let (mut failed, mut passed) = (Vec::new(), Passed::default());
+    for of_target in ran {
+        passed.join(of_target.passed);
+        failed.extend(of_target.failed.map(|failures| (of_target.target, failures)));
+    }
+    if filter.is_empty() {
+        passed.keep()?;
+    }
     let count: usize = failed.iter().map(|(_, failures)| failures.tests.len()).sum();
     let again = count <= MOST_AGAIN;
     let mut verdict = Verdict::default();
