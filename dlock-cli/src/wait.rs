@@ -13,7 +13,7 @@ use crate::show::find;
 use crate::store::Store;
 
 /// The longest pause between two looks.
-const POLL: Duration = Duration::from_millis(500);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs, json: bool) -> Result<Exit, Failure> {
     let store = Store::open(args).await?;
@@ -44,7 +44,7 @@ pub(crate) async fn wait(args: &StoreArgs, wait: &WaitArgs, json: bool) -> Resul
             }
             return Ok(Exit::BUSY);
         }
-        tokio::time::sleep(left.map_or(POLL, |left| left.min(POLL))).await;
+        tokio::time::sleep(left.map_or(LONGEST_PAUSE, |left| left.min(LONGEST_PAUSE))).await;
     }
     spinner.finish_and_clear();
     if json {

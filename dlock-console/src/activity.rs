@@ -15,7 +15,7 @@ use crate::seen::{SeenLock, now_ms};
 const CELL_MS: u64 = 5000;
 
 /// The number of cells: five minutes.
-const CELLS: u64 = 60;
+const CELL_COUNT: u64 = 60;
 
 /// The most locks that are counted by name; further ones are counted together. A name is never forgotten, or a hold
 /// could end under another name than it began.
@@ -103,7 +103,7 @@ impl Activity {
                 known.seen.entry(id).or_insert(Seen { place, from: now, to: now }).to = now;
             }
         }
-        let oldest = now.saturating_sub(CELL_MS * CELLS);
+        let oldest = now.saturating_sub(CELL_MS * CELL_COUNT);
         known.seen.retain(|_, seen| seen.to >= oldest);
         if known.seen.len() > MOST_SEEN {
             let mut ends: Vec<_> = known.seen.values().map(|seen| seen.to).collect();
@@ -116,7 +116,7 @@ impl Activity {
     /// As JSON for the page.
     pub(crate) fn tell(&self) -> Value {
         let now = now_ms();
-        let first = (now / CELL_MS).saturating_sub(CELLS - 1);
+        let first = (now / CELL_MS).saturating_sub(CELL_COUNT - 1);
         let mut known = self.known();
         for name in known.names.values_mut() {
             name.forget_before(first);
@@ -149,7 +149,7 @@ impl Activity {
         let seen = seen.into_iter().map(|((store, key, _), seen)| json!([store, key, seen.place, seen.from, seen.to]));
         json!({
             "cell": CELL_MS,
-            "cells": CELLS,
+            "cells": CELL_COUNT,
             "first": first * CELL_MS,
             "names": names,
             "trouble": trouble,
@@ -225,7 +225,7 @@ impl Name {
     fn cell(&mut self, at: u64) -> &mut Cell {
         if self.cells.back().is_none_or(|last| last.at < at) {
             self.cells.push_back(Cell { at, ..Cell::default() });
-            self.forget_before((at + 1).saturating_sub(CELLS));
+            self.forget_before((at + 1).saturating_sub(CELL_COUNT));
         }
         let last = self.cells.len() - 1;
         &mut self.cells[last]

@@ -10,7 +10,7 @@ use crate::seen::{SeenLock, now_ms};
 use crate::shared::Shared;
 
 /// How many entries of the store one look reads.
-const PAGE: u32 = 50;
+const PAGE_ENTRIES: u32 = 50;
 
 /// Which part of which store a page shows.
 #[derive(Debug, Default, Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) struct View {
 /// `None` once the registry is shut down.
 pub(crate) async fn look(shared: Arc<Shared>, view: Arc<View>) -> Option<Value> {
     let registry = &shared.registry;
-    let mut listing = registry.locks().prefix(&view.prefix).limit(PAGE);
+    let mut listing = registry.locks().prefix(&view.prefix).limit(PAGE_ENTRIES);
     if !view.store.is_empty() {
         listing = listing.backend(&view.store);
     }

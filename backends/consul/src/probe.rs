@@ -12,7 +12,7 @@ use crate::forms;
 use crate::server::http::{ApiRequest, Http};
 
 /// Consul's default for the shortest ttl.
-const SHORTEST: Duration = Duration::from_secs(10);
+const DEFAULT_SHORTEST_TTL: Duration = Duration::from_secs(10);
 
 /// Shorter than any server accepts. The refusal names the shortest ttl that this server accepts.
 const TOO_SHORT: Duration = Duration::from_millis(1);
@@ -39,7 +39,7 @@ async fn shortest(http: &Http) -> Result<Duration> {
             Ok(TOO_SHORT)
         }
         Err(error) => match error.message().split_once("must be between [") {
-            Some((_, bounds)) => Ok(bounds.split('=').next().and_then(go_duration).unwrap_or(SHORTEST)),
+            Some((_, bounds)) => Ok(bounds.split('=').next().and_then(go_duration).unwrap_or(DEFAULT_SHORTEST_TTL)),
             None => Err(error),
         },
     }
@@ -47,7 +47,7 @@ async fn shortest(http: &Http) -> Result<Duration> {
 
 /// Sends the requests of an acquisition and of its release.
 async fn acquire(http: &Http, shortest: Duration) -> Result<()> {
-    let session = session::create(http, &new_session(shortest.max(SHORTEST))).await?;
+    let session = session::create(http, &new_session(shortest.max(DEFAULT_SHORTEST_TTL))).await?;
     let tried = take(http, &session).await;
     session::destroy(http, &session).await?;
     tried

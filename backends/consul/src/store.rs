@@ -31,7 +31,7 @@ async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
 }
 
 /// The longest ttl of a session.
-const LONGEST: Duration = Duration::from_secs(86_400);
+const LONGEST_TTL: Duration = Duration::from_secs(86_400);
 
 /// Locks in Consul.
 pub struct Consul {
@@ -92,7 +92,7 @@ impl fmt::Debug for Consul {
 fn profile(shortest: Duration, settings: &Settings) -> Result<Profile> {
     // A check may end the session of a holder that cannot hear of it. So the holder stops by itself before the
     // lock-delay ends.
-    let longest = if settings.checks.is_empty() { LONGEST } else { settings.lock_delay };
+    let longest = if settings.checks.is_empty() { LONGEST_TTL } else { settings.lock_delay };
     if longest < shortest {
         let text = format!("with `checks` it must be at least the servers' shortest ttl, {shortest:?}");
         return Err(Error::config("lock_delay", text));

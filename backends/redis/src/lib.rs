@@ -82,7 +82,9 @@ pub mod internal {
         pub use crate::scripts::queue::{ADVANCE, BESIDE};
     }
     pub use crate::layout::units::millis;
-    pub use crate::lock::inspect::{LEAST, listed_key, lock_pattern, owner_of, record_name, scan_command, scanned};
+    pub use crate::lock::inspect::{
+        SHORTEST_RECORD, listed_key, lock_pattern, owner_of, record_name, scan_command, scanned,
+    };
     pub use crate::lock::renew::in_batches;
     pub use crate::lock::store::probe_claim;
     pub use crate::quarantine::announced::Announced;

@@ -8,7 +8,7 @@ use ::redis::Value;
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue, Result, Session, Validity, Wake};
 
 use super::round::{Patience, ask};
-use super::rows::REMEMBERED;
+use super::rows::WAITER_MEMORY;
 use super::scripts::SCRIPTS;
 use super::tally::{Count, Short, Tally, Verdict, Vote, majority, shortage};
 use super::{Redlock, millis};
@@ -92,7 +92,7 @@ impl Redlock {
         let (had_share, is_noted) = self.rows.state(&claim.key, self.clock.now());
         // A caller that does not wait would hear that a free lock is taken.
         let gives_way = waits && had_share;
-        let remembered = if waits { REMEMBERED.as_micros() } else { 0 };
+        let remembered = if waits { WAITER_MEMORY.as_micros() } else { 0 };
         let request = {
             let (claim, round, process) = (claim.clone(), round.clone(), self.process.clone());
             move |node: Arc<super::Node>, link: Arc<super::Link>| {

@@ -8,7 +8,7 @@ use dlock_contract::{
     BreakRecord, Claim, Cursor, Error, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Page, Result,
 };
 use dlock_redis::internal::{
-    LEAST, fault, layout, listed_key, lock_pattern, millis, owner_of, record_name, scan_command, scanned,
+    SHORTEST_RECORD, fault, layout, listed_key, lock_pattern, millis, owner_of, record_name, scan_command, scanned,
 };
 use futures::future::BoxFuture;
 
@@ -37,7 +37,7 @@ impl Redlock {
         let (record_name, record) = (record_name(name, id), record.clone());
         let mut answers = ask(&self.nodes, 0..nodes, Patience::UNHURRIED, move |node, link| {
             let mut set = cmd("SET");
-            set.arg(&record_name).arg(record.as_str()).arg("PX").arg(millis(left.max(LEAST)));
+            set.arg(&record_name).arg(record.as_str()).arg("PX").arg(millis(left.max(SHORTEST_RECORD)));
             async move { node.pipeline(&link, [set]).await }
         })?
         .insist();
@@ -90,7 +90,7 @@ impl Inspect for Redlock {
             let Some(owner) = owner_of(&value).filter(|owner| HoldId::of(owner) == id) else { return Ok(false) };
             self.leave_record(&name, id, record, left.unwrap_or_default()).await?;
             // By the owner alone, because the round is not known.
-            let claim = Claim::plain(name, owner, LEAST, note_of(&value)?);
+            let claim = Claim::plain(name, owner, SHORTEST_RECORD, note_of(&value)?);
             self.give_up(&Arc::new(claim)).await?;
             Ok(true)
         })

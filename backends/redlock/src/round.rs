@@ -30,17 +30,17 @@ pub(super) struct Patience {
 }
 
 /// Longer than a round trip around the world.
-const FAR: Duration = Duration::from_millis(500);
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(500);
 
 /// For this time a busy machine may not answer at all, and not only one node on it.
-const MOMENT: Duration = Duration::from_millis(300);
+const BUSY_TIME: Duration = Duration::from_millis(300);
 
 impl Patience {
     /// For a lock with this ttl: a node is waited for by a two-thousandth to a two-hundredth of it, as in Redlock's
-    /// description (5 to 50 ms of 10 s), and as close to [`FAR`] as that allows.
+    /// description (5 to 50 ms of 10 s), and as close to [`LONGEST_ROUND_TRIP`] as that allows.
     pub(super) fn of(ttl: Duration) -> Self {
-        let answer = FAR.clamp(ttl / 2000, ttl / 200);
-        let in_all = MOMENT.min(ttl / 6).max(answer);
+        let answer = LONGEST_ROUND_TRIP.clamp(ttl / 2000, ttl / 200);
+        let in_all = BUSY_TIME.min(ttl / 6).max(answer);
         Self { answer, open: (ttl / 4).min(Duration::from_secs(1)).max(in_all), in_all, takes_any: false }
     }
 

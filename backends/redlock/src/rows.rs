@@ -14,10 +14,10 @@ pub(super) const MOST_HOLDS: u32 = 8;
 const A_ROW: Duration = Duration::from_secs(1);
 
 /// A waiter asks again after about a quarter of the time for which it has seen the present hold, within these bounds.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(60), Duration::from_millis(800));
+const POLL_PAUSES: (Duration, Duration) = (Duration::from_millis(60), Duration::from_millis(800));
 
 /// How long the nodes remember a process that waits. It asks again before.
-pub(super) const REMEMBERED: Duration = Duration::from_secs(2);
+pub(super) const WAITER_MEMORY: Duration = Duration::from_secs(2);
 
 /// The most keys that are remembered.
 const MOST_KEYS: usize = 4096;
@@ -70,13 +70,13 @@ impl Rows {
                 _ => row.holder = Some((holder.to_owned(), now)),
             }
         });
-        now.after((seen / 4).clamp(PAUSES.0, PAUSES.1).mul_f64(0.5 + fastrand::f64()))
+        now.after((seen / 4).clamp(POLL_PAUSES.0, POLL_PAUSES.1).mul_f64(0.5 + fastrand::f64()))
     }
 
     fn change(&self, key: &LockKey, now: BootInstant, change: impl FnOnce(&mut Row)) {
         let mut rows = self.rows();
         if rows.len() >= MOST_KEYS && !rows.contains_key(key) {
-            rows.retain(|_, row| now.since(row.last) < REMEMBERED);
+            rows.retain(|_, row| now.since(row.last) < WAITER_MEMORY);
             if rows.len() >= MOST_KEYS {
                 return;
             }
@@ -126,7 +126,7 @@ mod tests {
         };
         assert!(pause("a", 0) <= Duration::from_millis(90));
         assert!(pause("a", 60_000) >= Duration::from_millis(400));
-        assert!(pause("a", 60_000) < REMEMBERED);
+        assert!(pause("a", 60_000) < WAITER_MEMORY);
         assert!(pause("b", 60_001) <= Duration::from_millis(90));
     }
 
@@ -136,7 +136,7 @@ mod tests {
         let key = |n: u32| LockKey::new("t", Key::text("k:").value(&n)).unwrap();
         (0..5000).for_each(|n| rows.held(&key(n), start));
         assert_eq!(rows.rows().len(), MOST_KEYS);
-        rows.held(&key(4999), start.after(REMEMBERED));
+        rows.held(&key(4999), start.after(WAITER_MEMORY));
         assert_eq!(rows.rows().len(), 1);
     }
 }

@@ -16,13 +16,13 @@ use super::time::Time;
 use super::{sweep, tables, wakes};
 
 /// How long a request waits for another process's request.
-pub(super) const BUSY: Duration = Duration::from_secs(1);
+pub(super) const BUSY_LIMIT: Duration = Duration::from_secs(1);
 
 /// The limit while the file is opened: many processes may start at once, and each waits for the disk.
-const OPENING: Duration = Duration::from_secs(5);
+const OPENING_LIMIT: Duration = Duration::from_secs(5);
 
 /// Tokens between two waits for the disk.
-const BLOCK: i64 = 1 << 20;
+const TOKEN_BLOCK: i64 = 1 << 20;
 
 /// After a restart of the host the last tokens may be forgotten, but not their bound.
 const RESUME: &str = "UPDATE dlock_fence SET token = bound, bound = bound + ?1, boot = ?2 WHERE boot <> ?2";
@@ -70,10 +70,10 @@ pub(super) async fn prepare(context: &Arc<StoreContext>) -> Result<FileConnectio
     };
     let restarted = boot != time.boot();
     if restarted {
-        sqlx::query(RESUME).bind(BLOCK).bind(time.boot()).execute(&mut *conn).await.map_err(fault)?;
+        sqlx::query(RESUME).bind(TOKEN_BLOCK).bind(time.boot()).execute(&mut *conn).await.map_err(fault)?;
     }
     no_more_waiting(conn, time).await.map_err(fault)?;
-    let busy_timeout = format!("PRAGMA busy_timeout = {}", BUSY.as_millis());
+    let busy_timeout = format!("PRAGMA busy_timeout = {}", BUSY_LIMIT.as_millis());
     sqlx::raw_sql(AssertSqlSafe(busy_timeout)).execute(&mut *conn).await.map_err(fault)?;
     if restarted {
         sweep::other_boots(&mut connected, time).await?;
@@ -119,7 +119,7 @@ pub(super) async fn wait_for_disk(conn: &mut SqliteConnection) -> sqlx::Result<(
 /// Raises the bound of the tokens.
 pub(super) async fn reserve(conn: &mut SqliteConnection, time: &Time) -> sqlx::Result<()> {
     wait_for_disk(conn).await?;
-    sqlx::query(RAISE).bind(BLOCK).execute(&mut *conn).await?;
+    sqlx::query(RAISE).bind(TOKEN_BLOCK).execute(&mut *conn).await?;
     no_more_waiting(conn, time).await
 }
 
@@ -133,7 +133,7 @@ async fn connect(context: &Arc<StoreContext>) -> Result<SqliteConnection> {
             key.cmp(other)
         })
         .create_if_missing(false)
-        .busy_timeout(OPENING)
+        .busy_timeout(OPENING_LIMIT)
         // The bound of the tokens must survive a power failure.
         .synchronous(SqliteSynchronous::Full)
         .thread_name(|_| "dlock-sqlite".into())
@@ -153,7 +153,7 @@ async fn is_ours(conn: &mut SqliteConnection) -> Result<bool> {
 
 /// Readers and the writer do not wait for each other in this mode. It stays with the file.
 async fn use_log(conn: &mut SqliteConnection, clock: &Clock) -> Result<()> {
-    let end = clock.now().after(OPENING);
+    let end = clock.now().after(OPENING_LIMIT);
     loop {
         let mode = sqlx::query_as::<_, (String,)>("PRAGMA journal_mode = WAL").fetch_all(&mut *conn).await;
         match mode {
@@ -238,7 +238,7 @@ async fn create(conn: &mut SqliteConnection, context: &StoreContext) -> Result<(
     let first = i64::try_from(context.time.clock().wall_ms()).unwrap_or(0).saturating_mul(1000);
     sqlx::query("INSERT INTO dlock_fence (id, token, bound, boot) VALUES (1, ?1, ?1 + ?2, ?3)")
         .bind(first)
-        .bind(BLOCK)
+        .bind(TOKEN_BLOCK)
         .bind(context.time.boot())
         .execute(&mut *transaction)
         .await

@@ -18,7 +18,7 @@ use rustix::process::{Gid, Uid};
 use crate::file::DatabaseFile;
 
 /// More files wake fewer waiters of other keys. A process watches only the files of keys that it waits for.
-const COUNT: u64 = 64;
+const FILE_COUNT: u64 = 64;
 
 /// The number of a side file.
 pub(crate) type Number = u8;
@@ -38,7 +38,7 @@ pub(crate) fn number_of(key: &str) -> Number {
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
     // Without this, keys that differ in their last byte would share a file.
     let mixed = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    ((mixed >> 33) % COUNT) as Number
+    ((mixed >> 33) % FILE_COUNT) as Number
 }
 
 fn name_of(number: Number) -> String {
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn keys_spread_over_the_files() {
-        let mut seen = [0_u32; COUNT as usize];
+        let mut seen = [0_u32; FILE_COUNT as usize];
         (0..6400).for_each(|id| seen[usize::from(number_of(&format!("dl1:shop:stock:<{id}>")))] += 1);
         assert!(seen.iter().all(|keys| (50..150).contains(keys)), "{seen:?}");
     }

@@ -9,7 +9,7 @@ use super::fault::fault;
 use super::time::Time;
 
 /// The shortest time between two sweeps. A sweep runs at the end of a request.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The most rows of a table that one sweep deletes, because others wait for the file meanwhile.
 const MOST_ROWS: i64 = 256;

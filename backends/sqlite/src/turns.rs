@@ -19,7 +19,7 @@ pub(crate) const MOST_HOLDS: u32 = 8;
 const A_ROW: Duration = Duration::from_secs(1);
 
 /// How long the key is left to other processes, which may be stopped. After that, the count of holds begins again.
-const PATIENCE: Duration = Duration::from_millis(50);
+const TURN_TIME: Duration = Duration::from_millis(50);
 
 /// The most keys that are remembered.
 const MOST_KEYS: usize = 4096;
@@ -52,7 +52,7 @@ impl Turns {
         let number = number_of(key.as_str());
         let is_waited_for = !lock(&self.waiting).contains_key(&number) && side_files.is_waited_for(key.as_str());
         let since = *row.given_way.get_or_insert(now);
-        let gives_way = is_waited_for && now.since(since) < PATIENCE;
+        let gives_way = is_waited_for && now.since(since) < TURN_TIME;
         if !gives_way {
             rows.remove(key);
         }

@@ -17,15 +17,18 @@ use crate::{
 };
 
 /// A request costs microseconds, so polls are short.
-const POLL: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+const POLL_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
 /// How a waiter learns of a release.
-pub(super) const STYLE: WakeStyle =
-    if cfg!(target_os = "linux") { WakeStyle::Hint } else { WakeStyle::Poll { from: POLL.0, to: POLL.1 } };
+pub(super) const STYLE: WakeStyle = if cfg!(target_os = "linux") {
+    WakeStyle::Hint
+} else {
+    WakeStyle::Poll { from: POLL_PAUSES.0, to: POLL_PAUSES.1 }
+};
 
 /// The longest pause of a waiter that the kernel wakes: its side file may be gone, or a lock freed by hand. A waiting
 /// writer renews its mark within this time.
-const NET: Duration = Duration::from_millis(500);
+const SAFETY_POLL: Duration = Duration::from_millis(500);
 
 /// A collation that compares nothing: its first operand is a key, and it wakes the waiters of that key. SQLite calls it
 /// on the connection's own thread, which may wait for the disk.
@@ -136,13 +139,13 @@ impl Wakes {
 /// The news and the pause of a waiter after a refusal at `now`.
 pub(super) fn wake_of(wake: Wake, news: Option<News>, queue: Queue, now: BootInstant) -> Wake {
     let pause = match (&news, STYLE, queue) {
-        (Some(_), ..) => NET.mul_f64(0.5 + fastrand::f64() / 2.0),
+        (Some(_), ..) => SAFETY_POLL.mul_f64(0.5 + fastrand::f64() / 2.0),
         // Here the engine knows the bounds of the poll, and elsewhere it keeps to the caller's.
         (None, WakeStyle::Poll { .. }, _)
         | (None, _, Queue::Leave | Queue::Join { asks_again_within: Some(_), .. }) => {
             return wake;
         }
-        (None, ..) => POLL.0 + (POLL.1 - POLL.0).mul_f64(fastrand::f64()),
+        (None, ..) => POLL_PAUSES.0 + (POLL_PAUSES.1 - POLL_PAUSES.0).mul_f64(fastrand::f64()),
     };
     let again = now.after(pause);
     let by = wake.ask_by.map_or(again, |by| by.min(again));

@@ -19,10 +19,10 @@ use tokio::sync::{oneshot, watch};
 use crate::side_files::{Number, SideFiles};
 
 /// The pause after a failure: a limit that is reached stays reached for a while.
-const PAUSE: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// This many events without a waiter end a watch. A process that only releases must not be woken for ever.
-const UNHEARD: u32 = 100;
+const UNHEARD_LIMIT: u32 = 100;
 
 /// The watches of one store.
 #[derive(Debug)]
@@ -116,7 +116,7 @@ impl Watches {
             Ok(()) => told.await.unwrap_or_else(|_| Err("its thread has died".to_owned())),
             Err(error) => Err(error.to_string()),
         };
-        let again = self.clock.now().after(PAUSE);
+        let again = self.clock.now().after(RETRY_PAUSE);
         let mut state = lock(&self.state);
         state.failed = done.err().map(|why| Failed { number, why, again });
         state.failed.is_none()
@@ -221,7 +221,7 @@ fn tell(state: &Mutex<State>, events: &[(i32, ReadFlags)]) {
             watched.unheard = if heard { 0 } else { watched.unheard.saturating_add(1) };
             // A file that was removed or moved away gets no events of new releases.
             let lost = own.any(|what| !what.contains(ReadFlags::OPEN));
-            if (lost || watched.unheard >= UNHEARD)
+            if (lost || watched.unheard >= UNHEARD_LIMIT)
                 && let Some(instance) = instance
             {
                 // The kernel has ended the watch of a removed file already.

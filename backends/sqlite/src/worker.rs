@@ -175,7 +175,7 @@ impl Driver {
         let Some(connected) = self.connected.as_mut().filter(|connected| due && !connected.broken) else { return };
         // If this sweep fails, the next one deletes its rows too.
         let more = sweep::kept(connected, time).await.unwrap_or(false);
-        let pause = if more { std::time::Duration::ZERO } else { sweep::PAUSE };
+        let pause = if more { std::time::Duration::ZERO } else { sweep::SWEEP_INTERVAL };
         self.sweeps_at = Some(time.clock().now().after(pause));
     }
 }

@@ -21,7 +21,7 @@ use model::{Model, Wish};
 const MOST_LOCKS: usize = 10_000;
 
 /// The lease bars move between two looks at the store.
-const REDRAW: Duration = Duration::from_millis(250);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(250);
 
 pub(crate) async fn watch(args: &StoreArgs, watch: &WatchArgs) -> Result<Exit, Failure> {
     if !io::stdout().is_terminal() {
@@ -46,7 +46,7 @@ async fn follow(
     loop {
         draw(terminal, &mut model)?;
         let wish = tokio::select! {
-            () = sleep_until(next_look.min(Instant::now() + REDRAW)) => None,
+            () = sleep_until(next_look.min(Instant::now() + REDRAW_INTERVAL)) => None,
             key = keys.recv() => match key {
                 Some(key) => model.press(key),
                 None => Some(Wish::Quit),

@@ -12,12 +12,12 @@ use super::model::{Focus, Model, Order, Row};
 use crate::output::{since, words};
 
 /// Below this width the columns of the function and of the age are left out.
-const WIDE: u16 = 80;
+const WIDE_COLUMNS: u16 = 80;
 
-const BAR: u16 = 10;
+const BAR_WIDTH: u16 = 10;
 
 /// A bar is full with so much of the lease left, which is the usual ttl.
-const FULL: Duration = Duration::from_secs(30);
+const FULL_LEASE: Duration = Duration::from_secs(30);
 
 pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
     let [head, table, foot] =
@@ -54,19 +54,22 @@ fn foot(model: &Model) -> Line<'static> {
 }
 
 fn draw_table(frame: &mut Frame<'_>, area: Rect, model: &mut Model) {
-    let is_wide = area.width >= WIDE;
+    let is_wide = area.width >= WIDE_COLUMNS;
     let elapsed = model.looked.elapsed();
     let rows: Vec<_> = model.rows().into_iter().map(|row| cells(row, elapsed, is_wide)).collect();
     let (names, widths): (&[&str], Vec<_>) = if is_wide {
         let widths = [Constraint::Fill(3), Constraint::Fill(2), Constraint::Fill(2)];
         (
             &["KEY", "HOLDER", "FUNCTION", "FOR", "LEASE", "WAIT"],
-            widths.into_iter().chain([9, BAR, 6].map(Constraint::Length)).collect(),
+            widths.into_iter().chain([9, BAR_WIDTH, 6].map(Constraint::Length)).collect(),
         )
     } else {
         (
             &["KEY", "HOLDER", "LEASE", "WAIT"],
-            [Constraint::Fill(2), Constraint::Fill(1)].into_iter().chain([BAR, 5].map(Constraint::Length)).collect(),
+            [Constraint::Fill(2), Constraint::Fill(1)]
+                .into_iter()
+                .chain([BAR_WIDTH, 5].map(Constraint::Length))
+                .collect(),
         )
     };
     let table = Table::new(rows, widths)
@@ -91,9 +94,10 @@ fn cells(row: &Row, elapsed: Duration, is_wide: bool) -> TableRow<'static> {
 /// The lease that is left; it runs down until the next renewal.
 fn bar(left: Option<Duration>) -> Line<'static> {
     let Some(left) = left else { return Line::from("session") };
-    let filled = (left.as_secs_f64() / FULL.as_secs_f64() * f64::from(BAR)).ceil().clamp(0.0, f64::from(BAR));
+    let filled =
+        (left.as_secs_f64() / FULL_LEASE.as_secs_f64() * f64::from(BAR_WIDTH)).ceil().clamp(0.0, f64::from(BAR_WIDTH));
     let bar = "█".repeat(filled as usize);
-    let line = Line::from(format!("{bar:░<width$}", width = usize::from(BAR)));
+    let line = Line::from(format!("{bar:░<width$}", width = usize::from(BAR_WIDTH)));
     if filled < 3.0 { line.red() } else { line.green() }
 }
 

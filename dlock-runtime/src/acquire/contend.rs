@@ -21,7 +21,7 @@ use crate::options::Wait;
 use crate::options::lock_options::Resolved;
 
 /// A store that has not answered for this time is silent.
-const TELLING: Duration = Duration::from_secs(1);
+const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 
 impl Acquisition {
     /// Waits for news and asks again until the wait ends, after a first attempt that did not win.
@@ -92,7 +92,7 @@ impl Acquisition {
                 // The end of the wait has cut this attempt short, so its silence says nothing about the store.
                 Err(error)
                     if *error.kind() == ErrorKind::Outage
-                        && bound < TELLING
+                        && bound < SILENCE_LIMIT
                         && shared.clock.now() >= self.wait_ends
                         && waited_for.is_some() =>
                 {

@@ -14,7 +14,7 @@ use crate::hold::abandon::abandon_later;
 use crate::hold::store::Store;
 use crate::queue::{Overdue, Won};
 
-const PAUSE: Duration = Duration::from_secs(5);
+const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Watches the callers of a store, if that is needed, until none of them asks or waits.
 pub(super) fn watch(store: &Arc<Store>) {
@@ -33,7 +33,7 @@ pub(super) fn watch(store: &Arc<Store>) {
 async fn look_now_and_then(store: Weak<Store>) {
     let Some(clock) = store.upgrade().map(|store| store.clock.clone()) else { return };
     loop {
-        clock.sleep_until(clock.now().after(PAUSE)).await;
+        clock.sleep_until(clock.now().after(LOOK_INTERVAL)).await;
         let Some(store) = store.upgrade() else { return };
         for key in store.queue.wanted_keys() {
             undo(&store, store.queue.pass_over(&key, clock.now()));

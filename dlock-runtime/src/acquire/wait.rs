@@ -25,7 +25,7 @@ const MS: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pauses where news are promised but cannot come, for example while a push connection is down.
-const FALLBACK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+const FALLBACK_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// The pace of requests where news do not come.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended:
         (_, false) if let Some(Backoff { from, to, .. }) = pace.backoff => full_jitter(contended, from, to),
         (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
         // The notification did not come. A wake style that is newer than this engine is treated the same.
-        (_, false) => full_jitter(contended, FALLBACK.0, FALLBACK.1),
+        (_, false) => full_jitter(contended, FALLBACK_PAUSES.0, FALLBACK_PAUSES.1),
     };
     // A little after the lease's end, because a request at the very end finds it alive half of the time. Spread over up
     // to 10 ms, but less where the store wants to be asked soon.

@@ -8,7 +8,7 @@ use crate::events::store_event::Operation;
 use crate::hold::store::request_bound;
 
 /// A search looks at this many pages of [`PAGE_ENTRIES`].
-const PAGES: usize = 10;
+const PAGE_LIMIT: usize = 10;
 
 const PAGE_ENTRIES: u32 = 1000;
 
@@ -53,7 +53,7 @@ impl Locks {
         let prefix = text.split_inclusive([':', '/']).next().filter(|prefix| *prefix != text).unwrap_or_default();
         let mut pages = self.prefix(prefix).limit(PAGE_ENTRIES);
         let mut found = Vec::new();
-        for _ in 0..PAGES {
+        for _ in 0..PAGE_LIMIT {
             let page = match pages.clone().page().await {
                 Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => break,
                 page => page?,

@@ -17,16 +17,16 @@ use crate::events::lines::short;
 use crate::site::StoreLabel;
 
 /// An outage ends at the first answer that comes this long after its last failure.
-const QUIET: Duration = Duration::from_secs(5);
+const QUIET_TIME: Duration = Duration::from_secs(5);
 
 /// The time between two lines about one outage.
-const REPEAT: Duration = Duration::from_secs(30);
+const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The time between two lines about lost holds of one store.
 const BETWEEN_LOSSES: Duration = Duration::from_secs(1);
 
 /// A failure that comes this long after the last one begins another outage. Nobody asked the store meanwhile.
-const FORGOTTEN: Duration = Duration::from_secs(120);
+const OUTAGE_MEMORY: Duration = Duration::from_secs(120);
 
 /// The stores of a registry that fail, by their names.
 #[derive(Default)]
@@ -86,10 +86,10 @@ impl OutageLog {
         let (store, reason, code) = (store.clone(), why.reason.clone(), why.code.clone());
         let mut outages = self.outages();
         self.has_outages.store(true, Ordering::Relaxed);
-        if let Some(outage) = outages.get_mut(&store.name).filter(|outage| now.since(outage.last) < FORGOTTEN) {
+        if let Some(outage) = outages.get_mut(&store.name).filter(|outage| now.since(outage.last) < OUTAGE_MEMORY) {
             outage.last = now;
             outage.counts.add(failed);
-            if now.since(outage.told) < REPEAT {
+            if now.since(outage.told) < LINE_INTERVAL {
                 return;
             }
             outage.told = now;
@@ -150,7 +150,7 @@ impl OutageLog {
         }
         let now = now();
         let mut outages = self.outages();
-        let is_over = outages.get(backend).is_some_and(|outage| now.since(outage.last) >= QUIET);
+        let is_over = outages.get(backend).is_some_and(|outage| now.since(outage.last) >= QUIET_TIME);
         let ended = if is_over { outages.remove(backend) } else { None };
         self.has_outages.store(!outages.is_empty(), Ordering::Relaxed);
         drop(outages);
@@ -247,7 +247,7 @@ mod tests {
             let first = told(&lines);
             assert!(first.len() == 2 && first[0].contains("refused") && first[0].contains("\"one\""), "{first:?}");
             assert!(first[1].contains("silent") && first[1].contains("lasted=30."), "{first:?}");
-            clock.advance(QUIET);
+            clock.advance(QUIET_TIME);
             log.answered("one", || clock.now());
             let last = told(&lines);
             assert!(
@@ -268,7 +268,7 @@ mod tests {
             log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
             log.failed(&store("two"), Failed::Renewal, why(&reason), clock.now());
             assert_eq!(told(&lines).len(), 2);
-            clock.advance(QUIET);
+            clock.advance(QUIET_TIME);
             log.answered("two", || clock.now());
             assert_eq!((log.is_failing("one"), log.is_failing("two"), told(&lines).len()), (true, false, 1));
             // Renewals of a long lease are far apart.
@@ -276,7 +276,7 @@ mod tests {
             log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
             assert!(told(&lines).is_empty());
             // Its holds are gone, so nobody asks, and nobody hears an answer.
-            clock.advance(FORGOTTEN);
+            clock.advance(OUTAGE_MEMORY);
             log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
             let lines = told(&lines);
             assert!(lines.len() == 2 && lines[0].contains("failed_renewals=2"), "{lines:?}");
@@ -292,7 +292,7 @@ mod tests {
             clock.advance(SECOND);
             assert_eq!((0..10).filter(|_| log.lost("one", || clock.now())).count(), 1);
             assert!(log.lost("two", || clock.now()));
-            clock.advance(QUIET);
+            clock.advance(QUIET_TIME);
             log.answered("one", || clock.now());
             assert!(told(&lines).pop().unwrap().contains("lost_holds=10"));
         });

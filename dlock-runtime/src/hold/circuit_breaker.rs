@@ -1,7 +1,7 @@
 //! The circuit breaker of a store: while the store keeps failing, new calls fail at once, and no caller waits for its whole
 //! request bound.
 //!
-//! Once [`FAILURES`] requests in a row have failed, over at least [`SHORTEST_SPAN`], a new request is refused without
+//! Once [`FAILURE_LIMIT`] requests in a row have failed, over at least [`SHORTEST_SPAN`], a new request is refused without
 //! being sent. About once a second one request is sent as a probe. Any answer of the store ends this state, also an
 //! answer to a renewal or a release.
 
@@ -13,13 +13,13 @@ use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, Error, ErrorKind};
 
 /// The failures in a row after which new requests are refused.
-const FAILURES: u32 = 5;
+const FAILURE_LIMIT: u32 = 5;
 
 /// The least time from the first to the last of these failures. A burst that fails within one moment says little.
 const SHORTEST_SPAN: Duration = Duration::from_secs(1);
 
 /// A request with a shorter bound than this says nothing about the store when it runs out of time.
-pub(crate) const CONCLUSIVE: Duration = Duration::from_secs(1);
+pub(crate) const CONCLUSIVE_TIME: Duration = Duration::from_secs(1);
 
 /// The results of the last requests to one store.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl CircuitBreaker {
             self.since.store(now.as_nanos(), Ordering::Relaxed);
         }
         let since = BootInstant::from_nanos(self.since.load(Ordering::Relaxed));
-        if failures < FAILURES || now.since(since) < SHORTEST_SPAN {
+        if failures < FAILURE_LIMIT || now.since(since) < SHORTEST_SPAN {
             return;
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());

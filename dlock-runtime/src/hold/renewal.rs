@@ -27,7 +27,7 @@ use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
 use crate::hold::tenure::Tenure;
 
 /// The most renewals in one request. A request of bounded size delays no other one for long.
-const BATCH: usize = 256;
+const BATCH_LIMIT: usize = 256;
 
 impl RenewalSchedule<Tenure> {
     /// Takes a hold over.
@@ -107,7 +107,8 @@ impl RenewalSchedule<Tenure> {
         let mut batch: Vec<Arc<Tenure>> = Vec::new();
         for (_, tenures) in renewals {
             for tenure in tenures {
-                if batch.first().is_some_and(|first| !Arc::ptr_eq(&first.store, &tenure.store)) || batch.len() >= BATCH
+                if batch.first().is_some_and(|first| !Arc::ptr_eq(&first.store, &tenure.store))
+                    || batch.len() >= BATCH_LIMIT
                 {
                     self.renew(std::mem::take(&mut batch));
                 }
@@ -134,7 +135,7 @@ pub(crate) fn confirm(clock: &Clock, mut holds: Vec<Arc<Tenure>>) -> impl Future
     let mut answered = Vec::new();
     if let Ok(background) = background() {
         holds.retain(|tenure| tenure.begin_renewal());
-        for batch in holds.chunks(BATCH) {
+        for batch in holds.chunks(BATCH_LIMIT) {
             let (renewal, (sender, receiver)) = (renew(clock.clone(), batch.to_vec()), oneshot::channel::<()>());
             background.spawn(renewal.map(|()| drop(sender)));
             answered.push(receiver);

@@ -11,7 +11,7 @@ use futures::future::BoxFuture;
 
 use crate::events::shutdown::Jobs;
 use crate::events::store_event::{ObservedStore, Operation, RequestOutcome, Requesting};
-use crate::hold::circuit_breaker::{CONCLUSIVE, CircuitBreaker};
+use crate::hold::circuit_breaker::{CONCLUSIVE_TIME, CircuitBreaker};
 use crate::hold::cleanup::Cleanups;
 use crate::hold::findings::Findings;
 use crate::hold::shared::Shared;
@@ -137,7 +137,7 @@ impl Store {
             }
             None => {
                 let error = Error::outage(format!("the store did not answer within {bound:?}"));
-                if bound >= CONCLUSIVE {
+                if bound >= CONCLUSIVE_TIME {
                     self.breaker.failed(&self.name, &error, clock.now());
                 }
                 Err(error)

@@ -11,7 +11,7 @@ use crate::lock::claim_state::{ClaimSession, ClaimState, HoldSession, StateAcces
 use crate::lock::name::Name;
 use crate::lock::permits::Permits;
 use crate::lock::shared::Shared;
-use crate::lock::turns::PATIENCE;
+use crate::lock::turns::TURN_TIME;
 use crate::lock::value::{HoldValue, LOCK};
 use crate::lock::wait::Awaited;
 
@@ -72,7 +72,7 @@ impl Shared {
                     let now = self.http.clock().now();
                     self.turns.gives_way(&claim.key, now);
                     let wake = self.wake(Awaited::Lock(state.clone()), index, None);
-                    return Ok(Attempt::Contended(wake.ask_by(now.after(PATIENCE))));
+                    return Ok(Attempt::Contended(wake.ask_by(now.after(TURN_TIME))));
                 }
                 TryResult::Delayed => {
                     if queue == Queue::Leave {

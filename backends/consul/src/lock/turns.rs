@@ -16,7 +16,7 @@ pub(crate) const MOST_HOLDS: u32 = 8;
 const A_ROW: Duration = Duration::from_secs(1);
 
 /// How long the lock is left to a waiter, whose process may be stopped. After that, the count of holds begins again.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(200);
+pub(crate) const TURN_TIME: Duration = Duration::from_millis(200);
 
 /// The most keys that are remembered.
 const MOST_KEYS: usize = 4096;
@@ -38,7 +38,7 @@ impl Turns {
     pub(crate) fn has_had_its_share(&self, key: &LockKey, now: BootInstant) -> bool {
         let mut rows = self.rows();
         let Some(row) = rows.get(key) else { return false };
-        let is_over = now.since(row.last) >= A_ROW || row.given_way.is_some_and(|since| now.since(since) >= PATIENCE);
+        let is_over = now.since(row.last) >= A_ROW || row.given_way.is_some_and(|since| now.since(since) >= TURN_TIME);
         if is_over {
             rows.remove(key);
             return false;

@@ -15,7 +15,7 @@ use crate::lock::permits::Permits;
 use crate::lock::shared::Shared;
 
 /// How long one query waits for a change. The engine asks again before that.
-const WAIT: Duration = Duration::from_secs(10);
+const QUERY_TIME: Duration = Duration::from_secs(10);
 
 /// The event that a waiter waits for.
 pub(crate) enum Awaited {
@@ -74,7 +74,7 @@ impl Shared {
                     }
                     drop(session);
                     // So the session is fresh when the lock becomes free, and the attempt is one request.
-                    let since = Some((index, WAIT.min(state.ttl / 4)));
+                    let since = Some((index, QUERY_TIME.min(state.ttl / 4)));
                     let seen = kv::read(&self.http, &state.name.lock, since).await?;
                     let now = seen.index;
                     let is_free = seen.found.as_ref().is_none_or(|entry| entry.session.is_none());
@@ -87,7 +87,7 @@ impl Shared {
                     (is_free, now)
                 }
                 Awaited::Permits(name, limit) => {
-                    let since = Some((index, WAIT));
+                    let since = Some((index, QUERY_TIME));
                     let seen = kv::read_all(&self.http, &name.below, since).await?;
                     (Permits::of(name, &seen.found).living.len() < *limit as usize, seen.index)
                 }

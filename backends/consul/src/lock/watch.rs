@@ -15,16 +15,16 @@ use crate::api::session;
 use crate::server::http::Http;
 
 /// How long one query waits for a change.
-const WAIT: Duration = Duration::from_secs(30);
+const QUERY_TIME: Duration = Duration::from_secs(30);
 
 /// The pause between two queries. Each lock creates a session, so the list changes all the time.
-const PAUSE: Duration = Duration::from_millis(100);
+const QUERY_PAUSE: Duration = Duration::from_millis(100);
 
 /// The pause after a failed query.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
 /// The transfer of lists may take at most one tenth of the time, so the pause is at least ten times as long.
-const SHARE: u32 = 10;
+const PAUSE_FACTOR: u32 = 10;
 
 /// The listeners of a store, and the query that serves them.
 pub(crate) struct Watch {
@@ -79,8 +79,8 @@ impl Watch {
                     self.compare(&seen.found, asked);
                     // If the index went back, the state is another one, and the next query must not wait.
                     let goes_on = index.is_none_or(|(before, _)| seen.index >= before);
-                    index = Some((seen.index, WAIT)).filter(|_| goes_on && seen.index > 0);
-                    PAUSE.max(clock.now().since(began) * SHARE)
+                    index = Some((seen.index, QUERY_TIME)).filter(|_| goes_on && seen.index > 0);
+                    QUERY_PAUSE.max(clock.now().since(began) * PAUSE_FACTOR)
                 }
                 Err(_) => {
                     index = None;

@@ -26,7 +26,7 @@ pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 const AT_ONCE: u32 = 32;
 
 /// The most idle connections that stay open.
-const IDLE: usize = 8;
+const IDLE_LIMIT: usize = 8;
 
 /// The longest answer that is read, in bytes. A longer one is an error.
 const LONGEST_ANSWER: usize = 64 << 20;
@@ -208,7 +208,7 @@ fn bracketed(host: &str) -> String {
 
 fn client(connector: &Connector) -> Client<Connector, Full<Bytes>> {
     let mut builder = Client::builder(TokioExecutor::new());
-    builder.pool_timer(TokioTimer::new()).pool_max_idle_per_host(IDLE);
+    builder.pool_timer(TokioTimer::new()).pool_max_idle_per_host(IDLE_LIMIT);
     builder.build(connector.clone())
 }
 

@@ -9,7 +9,7 @@ use dlock_contract::{Attempt, Backend, Claim, Expiry, Key, LockKey, Profile, Que
 use crate::in_order::{InOrder, Undo};
 
 /// How long both stores have to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// The ttl of the locks that are tried, if both stores can do it.
 const TTL: Duration = Duration::from_secs(10);
@@ -58,7 +58,7 @@ impl InOrder {
                     Err(_) => Some(false),
                 }
             };
-            let by = stores.clock.now().after(PATIENCE);
+            let by = stores.clock.now().after(ANSWER_TIME);
             let answer = stores.clock.timeout_at(by, asked).await.unwrap_or(Some(false));
             stores.undo_later(&stores.first, Undo::Abandon(ours));
             stores.undo_later(&stores.second, Undo::Abandon(other));

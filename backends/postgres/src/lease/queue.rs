@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Row};
 
-use crate::server::pieces::PIECE;
+use crate::server::pieces::PIECE_TIME;
 
 /// The server must not end the session during a hold.
 const SET_UP: &str = "\
@@ -65,7 +65,7 @@ impl WaitQueues<PgConnection> for AdvisoryLocks {
     }
 
     fn longest_wait(&self) -> Duration {
-        PIECE
+        PIECE_TIME
     }
 
     fn take_turn<'a>(

@@ -16,7 +16,7 @@ use sqlx::postgres::{PgConnection, PgRow};
 use crate::server::fault::state;
 
 /// How long one transaction waits.
-pub(crate) const PIECE: Duration = Duration::from_secs(2);
+pub(crate) const PIECE_TIME: Duration = Duration::from_secs(2);
 
 /// Frees a turn. The session of a waiter has no other advisory lock.
 pub(crate) const FREE_TURN: &str = "SELECT pg_advisory_unlock_all()";
@@ -58,7 +58,7 @@ async fn in_pieces(
 ) -> sqlx::Result<Vec<PgRow>> {
     loop {
         // Zero would mean no limit.
-        let millis = until.since(clock.now()).min(PIECE).as_millis().max(1);
+        let millis = until.since(clock.now()).min(PIECE_TIME).as_millis().max(1);
         let sql = format!("{begin}; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = {millis}; {take}");
         match sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut *conn).await {
             Err(error) if state(&error).as_deref() == Some("55P03") && clock.now() < until => {

@@ -12,7 +12,7 @@ use crate::lease::dialect::Postgres;
 use crate::server::fault::fault;
 
 /// How often a pooler's sessions are compared. With two sessions, chance gives one right answer in two each time.
-const LOOKS: u32 = 16;
+const LOOK_COUNT: u32 = 16;
 
 /// The way from a connection to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) async fn find(of: &Postgres, one: &mut PgConnection) -> Result<Path> 
         Err(_) => (of.connect_directly().await?, false),
     };
     let mut is_shared = false;
-    for _ in 0..if is_marked { 1 } else { LOOKS } {
+    for _ in 0..if is_marked { 1 } else { LOOK_COUNT } {
         is_shared = is_shared || shares(one, &mut other).await?;
     }
     // It is asked for nothing more.

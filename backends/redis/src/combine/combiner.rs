@@ -32,7 +32,7 @@ use crate::socket::server::Wire;
 const MOST_REQUESTS: usize = 64;
 
 /// A batch leaves after this time, or after twice this time, even if the caller that began it is not polled.
-const OVERDUE: Duration = Duration::from_millis(5);
+const BATCH_TIME: Duration = Duration::from_millis(5);
 
 /// The way to the server that the tasks of one runtime share.
 pub(crate) struct Combiner {
@@ -220,7 +220,7 @@ impl Combiner {
         background.spawn(async move {
             let mut last = None;
             loop {
-                tokio::time::sleep(OVERDUE).await;
+                tokio::time::sleep(BATCH_TIME).await;
                 let Some(combiner) = combiner.upgrade() else { return };
                 let mut next = combiner.lock();
                 if last.replace(next.number) != Some(next.number) {

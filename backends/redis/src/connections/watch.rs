@@ -17,7 +17,7 @@ use crate::topology::sentinel::Sentinels;
 use crate::topology::target::Plan;
 
 /// How long to wait before a sentinel that has hung up is asked again.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
 /// Listens to the sentinels for as long as it lives.
 pub(crate) struct Watch {
@@ -46,13 +46,13 @@ impl Watch {
 async fn listen(connections: &Connections, number: usize) {
     let Plan::Sentinel(sentinels) = &connections.target.plan else { return };
     let Some(sentinel) = sentinels.sentinels.get(number) else { return };
-    let mut pause = PAUSE.0;
+    let mut pause = RETRY_PAUSES.0;
     loop {
         if hear(connections, sentinels, sentinel).await {
-            pause = PAUSE.0;
+            pause = RETRY_PAUSES.0;
         }
         connections.clock.sleep_until(connections.clock.now().after(pause)).await;
-        pause = (pause * 2).min(PAUSE.1);
+        pause = (pause * 2).min(RETRY_PAUSES.1);
     }
 }
 

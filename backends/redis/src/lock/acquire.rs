@@ -14,7 +14,7 @@ use crate::layout::units::millis;
 use crate::layout::value::{LockValue, MARK};
 use crate::lock::store::{Redis, is_plain};
 use crate::queue::grant::Anchor;
-use crate::queue::limits::{PLACE_LEASE, POLL, poll, slow_poll};
+use crate::queue::limits::{PLACE_LEASE, POLL_INTERVAL, poll, slow_poll};
 use crate::queue::places::{Place, Seat, news};
 use crate::reply::fault;
 use crate::scripts::call::on;
@@ -246,7 +246,7 @@ fn read_queue_reply(answer: &Value) -> Result<(QueueReply<'_>, u64)> {
         (5 | 7, Value::Int(left)) => {
             let soon = match parts.get(3) {
                 Some(Value::Int(soon @ 1..)) => ms(soon),
-                _ => POLL.mul_f64(2.0),
+                _ => POLL_INTERVAL.mul_f64(2.0),
             };
             QueueReply::Silent(ms(left), soon)
         }

@@ -22,7 +22,7 @@ use crate::scripts::call::on;
 use crate::scripts::exclusive::SCRIPTS;
 
 /// The shortest time for which the record of a broken hold is kept.
-pub const LEAST: Duration = Duration::from_secs(60);
+pub const SHORTEST_RECORD: Duration = Duration::from_secs(60);
 
 /// The value under a lock's name.
 enum Found {
@@ -172,7 +172,7 @@ impl Redis {
                 let found = shares.iter().find_map(|share| Some((owner(share)?, share.ends_us)));
                 let Some((owner, ends_us)) = found else { return Ok(false) };
                 self.leave_record(key, id, record, Duration::from_micros(ends_us.saturating_sub(now_us))).await?;
-                let claim = Claim::plain(key.clone(), owner, LEAST, Note::from_stored(""))
+                let claim = Claim::plain(key.clone(), owner, SHORTEST_RECORD, Note::from_stored(""))
                     .with(|claim| claim.mode = mode_of(&family));
                 let ended = self.end_share(&claim, 0).await? == Released::Released;
                 self.broken(key, id, ended).await
@@ -184,7 +184,7 @@ impl Redis {
     /// The record comes before the end of the hold, so that its holder finds it.
     async fn leave_record(&self, key: &LockKey, id: HoldId, record: &BreakRecord, left: Duration) -> Result<()> {
         let mut set = cmd("SET");
-        set.arg(record_name(key, id)).arg(record.as_str()).arg("PX").arg(millis(left.max(LEAST)));
+        set.arg(record_name(key, id)).arg(record.as_str()).arg("PX").arg(millis(left.max(SHORTEST_RECORD)));
         self.one(key, set).await.map(drop)
     }
 

@@ -209,15 +209,15 @@ fn read_success(text: &[u8]) -> Option<LastSuccess> {
 }
 
 fn record_lease(once: Option<&OncePer>) -> u64 {
-    millis(once.map_or(RECORD_LEASE, |once| once.period.saturating_mul(2).max(RECORD_LEASE)).min(LONGEST))
+    millis(once.map_or(RECORD_LEASE, |once| once.period.saturating_mul(2).max(RECORD_LEASE)).min(LONGEST_LEASE))
 }
 
 /// The server refuses leases that end beyond its clock's range.
-const LONGEST: Duration = Duration::from_secs(10_000 * 365 * 86_400);
+const LONGEST_LEASE: Duration = Duration::from_secs(10_000 * 365 * 86_400);
 
 /// Rounded up, since a key must not become free too early.
 fn keep_ms(keep: Duration) -> u64 {
-    millis(keep.saturating_add(Duration::from_nanos(999_999)).min(LONGEST))
+    millis(keep.saturating_add(Duration::from_nanos(999_999)).min(LONGEST_LEASE))
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::scripts::lua::Lua;
 use crate::scripts::shared::SHARED_SCRIPTS;
 
 /// The most holds that one request renews. More would delay the commands of others.
-const BATCH: usize = 100;
+const BATCH_LIMIT: usize = 100;
 
 /// Holds that one script renews. A hold of a shared mode is a part of its own.
 type SlotPart<'a> = Vec<(usize, &'a Hold)>;
@@ -148,7 +148,7 @@ pub async fn in_batches<'a, F>(holds: &'a [&'a Hold], renew: impl Fn(&'a [&'a Ho
 where
     F: Future<Output = Result<Vec<Result<Standing>>>>,
 {
-    let batches = holds.chunks(BATCH);
+    let batches = holds.chunks(BATCH_LIMIT);
     // All at once, so that the way to the server costs its time only once.
     let answers = join_all(batches.clone().map(renew)).await;
     let spread = |(batch, answer): (&[&Hold], Result<Vec<_>>)| {

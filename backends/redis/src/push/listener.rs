@@ -26,13 +26,13 @@ use crate::socket::server::Wire;
 
 /// While a caller waits, the interval at which the server is asked whether it lives and is a primary, and the longest
 /// time for its answer.
-const PULSE: Duration = Duration::from_secs(2);
+const PULSE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The shortest pause before the next connection.
-const SHORT: Duration = Duration::from_millis(50);
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection that has lasted this long was a good one: the next one is opened without delay.
-const LASTING: Duration = Duration::from_secs(10);
+const LASTING_TIME: Duration = Duration::from_secs(10);
 
 /// The values that the task needs.
 pub(crate) struct Listener {
@@ -70,7 +70,7 @@ impl Listener {
                         () = unheard => {}
                         () = self.until_silent(wire) => {}
                     }
-                    if self.connections.clock.now().since(since) >= LASTING {
+                    if self.connections.clock.now().since(since) >= LASTING_TIME {
                         pause = Duration::ZERO;
                     }
                 }
@@ -83,7 +83,7 @@ impl Listener {
             if !pause.is_zero() {
                 self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
             }
-            pause = (pause * 2).clamp(SHORT, Duration::from_secs(2));
+            pause = (pause * 2).clamp(SHORTEST_PAUSE, Duration::from_secs(2));
         }
     }
 
@@ -101,12 +101,13 @@ impl Listener {
     async fn until_silent(&self, mut wire: Wire) {
         let clock = &self.connections.clock;
         loop {
-            clock.sleep_until(clock.now().after(PULSE)).await;
+            clock.sleep_until(clock.now().after(PULSE_INTERVAL)).await;
             if self.places.is_empty() {
                 continue;
             }
             let role = words(&["ROLE"]);
-            let asked = clock.timeout_at(clock.now().after(PULSE), wire.client.send_packed_command(&role)).await;
+            let asked =
+                clock.timeout_at(clock.now().after(PULSE_INTERVAL), wire.client.send_packed_command(&role)).await;
             if !asked.is_some_and(|answer| answer.is_ok_and(|role| !is_replica(&role))) {
                 return;
             }
@@ -116,7 +117,7 @@ impl Listener {
     /// The client repairs its connections and its subscriptions by itself; what it may have missed meanwhile is asked
     /// for. The client keeps a subscription at a server that has become a replica.
     async fn listen_to_cluster(&self, plan: &ClusterPlan) {
-        let mut pause = SHORT;
+        let mut pause = SHORTEST_PAUSE;
         loop {
             let (sender, mut events) = mpsc::unbounded_channel();
             let places = self.places.clone();
@@ -136,7 +137,7 @@ impl Listener {
                     // All other slots lose their pushes for a moment, so not too often.
                     let wrong = async {
                         unheard.await;
-                        self.connections.clock.sleep_until(since.after(LASTING)).await;
+                        self.connections.clock.sleep_until(since.after(LASTING_TIME)).await;
                     };
                     let heard = async {
                         while let Some(event) = events.recv().await {
@@ -147,8 +148,8 @@ impl Listener {
                         () = heard => {}
                         () = wrong => {}
                     }
-                    if self.connections.clock.now().since(since) >= LASTING {
-                        pause = SHORT;
+                    if self.connections.clock.now().since(since) >= LASTING_TIME {
+                        pause = SHORTEST_PAUSE;
                     }
                 }
                 Err(error) => {

@@ -24,7 +24,7 @@ const SHORT_HOLD: Duration = Duration::from_millis(5);
 const LONGEST_TURN: Duration = Duration::from_millis(250);
 
 /// If this process has heard nothing of a wait queue for this time, the queue may have ended.
-const UNBROKEN: Duration = Duration::from_secs(1);
+const SILENCE_LIMIT: Duration = Duration::from_secs(1);
 
 /// The most keys that are remembered.
 const MAX_KNOWN_KEYS: usize = 4096;
@@ -63,7 +63,7 @@ impl Known {
     }
 
     fn is_over(&self, now: BootInstant) -> bool {
-        !self.is_seen(now) && now.since(self.heard) >= UNBROKEN
+        !self.is_seen(now) && now.since(self.heard) >= SILENCE_LIMIT
     }
 }
 

@@ -20,9 +20,9 @@ pub(crate) fn slow_poll(left: Duration) -> Duration {
 pub(crate) const SHARED_PLACE_LEASE: i64 = 3000;
 
 /// How often a waiter asks if the server cannot push.
-pub(crate) const POLL: Duration = Duration::from_millis(100);
+pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The pause of one waiter among many, with jitter.
 pub(crate) fn poll() -> Duration {
-    POLL.mul_f64(0.5 + fastrand::f64())
+    POLL_INTERVAL.mul_f64(0.5 + fastrand::f64())
 }

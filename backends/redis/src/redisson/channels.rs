@@ -20,7 +20,7 @@ use crate::socket::options::{OPEN_LIMIT, config};
 const SUBSCRIBE_WAIT: Duration = Duration::from_millis(500);
 
 /// The pause before a server that has closed the connection is asked again.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
 /// All channels of one store.
 pub(crate) struct Channels {
@@ -183,11 +183,11 @@ struct ChannelListener {
 
 impl ChannelListener {
     async fn listen(&self, mut orders: mpsc::UnboundedReceiver<Order>) {
-        let mut pause = PAUSE.0;
+        let mut pause = RETRY_PAUSES.0;
         loop {
             match self.hear(&mut orders).await {
-                Ok(()) => pause = PAUSE.0,
-                Err(error) if pause == PAUSE.0 => {
+                Ok(()) => pause = RETRY_PAUSES.0,
+                Err(error) if pause == RETRY_PAUSES.0 => {
                     line(move || {
                         tracing::warn!(%error, "Redis does not notify this process of releases, so waiters poll");
                     });
@@ -196,7 +196,7 @@ impl ChannelListener {
             }
             self.table.went_down();
             self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
-            pause = (pause * 2).min(PAUSE.1);
+            pause = (pause * 2).min(RETRY_PAUSES.1);
         }
     }
 

@@ -22,7 +22,7 @@ use crate::tables::statements::LeaseStatements;
 use crate::ways::{Way, Ways};
 
 /// The connections for renewals. One is enough; the second one serves while the first waits for a row.
-const RENEWING: usize = 2;
+const RENEWAL_CONNECTIONS: usize = 2;
 
 /// Locks in rows of an SQL table.
 pub struct LeaseRow<D: Dialect> {
@@ -58,7 +58,7 @@ impl<D: Dialect> LeaseRow<D> {
             left_sessions: LeftSessions::default(),
         });
         let at = context.clone();
-        let renewals = background()?.run(async move { Pool::here(&at, RENEWING).map(Arc::new) }).await??;
+        let renewals = background()?.run(async move { Pool::here(&at, RENEWAL_CONNECTIONS).map(Arc::new) }).await??;
         let place = renewals.run(|session| Box::pin(session.prepare())).await?;
         let sweep = background()?.run(sweep_for_ever(context.clone(), renewals.clone()));
         let way = if context.dialect.shedlock().is_some() { Way::Shedlock } else { Way::Lease };

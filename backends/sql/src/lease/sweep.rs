@@ -13,7 +13,7 @@ use crate::connection::pool::Pool;
 use crate::connection::session::{StatementSession, StoreContext};
 use crate::dialect::{Dialect, Value};
 use crate::tables::numbers::micros;
-use crate::tables::statements::{PAGE, of_size};
+use crate::tables::statements::{PAGE_ROWS, of_size};
 use crate::tables::sweeps::{go_on, until_next};
 
 /// The pause between two pages.
@@ -90,7 +90,7 @@ async fn page<D: Dialect>(session: &mut StatementSession<D>, day: i64, name: &st
         session.ask(&context.statements.note_swept, &[Value::Int(token)]).await?;
     }
     let unused = unused.iter().filter_map(|row| Some(row.first()?.text().to_owned())).collect();
-    let last = rows.last().filter(|_| rows.len() >= PAGE);
+    let last = rows.last().filter(|_| rows.len() >= PAGE_ROWS);
     Ok(Page { unused, last: last.and_then(|row| Some((row.get(3)?.int()?, row.first()?.text().to_owned()))) })
 }
 

@@ -14,7 +14,7 @@ use super::requests::run;
 use super::store::NamedShared;
 use crate::dialect::{Answer, OwnedValue, Refusal, Value};
 use crate::tables::numbers::micros;
-use crate::tables::statements::PAGE;
+use crate::tables::statements::PAGE_ROWS;
 use crate::tables::sweeps::{go_on, until_next};
 use crate::words::Statement;
 
@@ -63,7 +63,7 @@ async fn sweep<D: NamedDialect>(store: &NamedShared<D>) -> Result<()> {
                 ask(store, &statements.sweep, values).await?;
             }
         }
-        let last = page.last().filter(|_| page.len() >= PAGE).and_then(|row| row.first());
+        let last = page.last().filter(|_| page.len() >= PAGE_ROWS).and_then(|row| row.first());
         let Some(last) = last else { return Ok(()) };
         after = last.text().to_owned();
         store.context.clock.sleep_until(store.context.clock.now().after(PAGE_PAUSE)).await;

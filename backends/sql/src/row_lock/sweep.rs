@@ -15,7 +15,7 @@ use super::statements::RowStatements;
 use crate::connection::session::StatementSession;
 use crate::dialect::{Answer, OwnedValue, Value};
 use crate::tables::numbers::micros;
-use crate::tables::statements::PAGE;
+use crate::tables::statements::PAGE_ROWS;
 use crate::tables::sweeps::{go_on, until_next};
 use crate::words::Statement;
 
@@ -66,7 +66,8 @@ async fn sweep_records<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
                 ask(store, &store.statements.sweep, vec![name, part, OwnedValue::Int(token)]).await?;
             }
         }
-        let Some([last_name, last_part, ..]) = page.last().filter(|_| page.len() >= PAGE).map(Vec::as_slice) else {
+        let Some([last_name, last_part, ..]) = page.last().filter(|_| page.len() >= PAGE_ROWS).map(Vec::as_slice)
+        else {
             return Ok(());
         };
         (name, part) = (last_name.text().to_owned(), last_part.text().to_owned());
@@ -83,7 +84,7 @@ async fn sweep_keys<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
         for row in page.iter().filter(|row| row.get(1).is_some_and(|is_unused| is_unused.is_true())) {
             ask(store, &store.statements.sweep_key, vec![OwnedValue::Text(row[0].text().to_owned())]).await?;
         }
-        let Some(last) = page.last().filter(|_| page.len() >= PAGE) else { return Ok(()) };
+        let Some(last) = page.last().filter(|_| page.len() >= PAGE_ROWS) else { return Ok(()) };
         after = last[0].text().to_owned();
         store.context.clock.sleep_until(store.context.clock.now().after(PAGE_PAUSE)).await;
     }

@@ -12,10 +12,10 @@ use dlock_contract::LockKey;
 use sha2::{Digest, Sha256};
 
 /// The bytes of a long key that its name has.
-const HEAD: usize = 190;
+const HEAD_LENGTH: usize = 190;
 
 /// The longest key that is its own name.
-const SHORT: usize = 254;
+const LONGEST_NAME: usize = 254;
 
 /// A lock's row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,13 +31,13 @@ pub(crate) fn row_name(key: &LockKey) -> RowName {
 
 /// Like [`row_name`], for any text.
 pub(crate) fn name_of(key: &str) -> RowName {
-    if key.len() <= SHORT {
+    if key.len() <= LONGEST_NAME {
         return RowName { name: key.to_owned(), is_long: false };
     }
-    let mut name = String::with_capacity(SHORT + 1);
+    let mut name = String::with_capacity(LONGEST_NAME + 1);
     name.push_str(head_of(key));
     // Never shorter than 255 bytes. A short name could be the same otherwise.
-    while name.len() <= HEAD {
+    while name.len() <= HEAD_LENGTH {
         name.push('~');
     }
     for byte in Sha256::digest(key.as_bytes()) {
@@ -49,7 +49,7 @@ pub(crate) fn name_of(key: &str) -> RowName {
 
 /// The beginning of a text, as long names have it; all of a short text. It never cuts a character.
 pub(crate) fn head_of(text: &str) -> &str {
-    &text[..text.floor_char_boundary(HEAD)]
+    &text[..text.floor_char_boundary(HEAD_LENGTH)]
 }
 
 /// The first text after all that begin so, in the order of bytes. After a text that ends in ASCII it adds no other character,

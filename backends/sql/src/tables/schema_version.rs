@@ -9,7 +9,7 @@ use crate::tables::statements::META;
 use crate::tables::table_names::TableNames;
 
 /// Raised with each change of a table, or of what its values mean.
-const VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 1;
 
 /// Reads the version: one number, or no row in new tables.
 pub(crate) fn read_version(names: &TableNames) -> String {
@@ -18,17 +18,20 @@ pub(crate) fn read_version(names: &TableNames) -> String {
 
 /// Notes the version of new tables. `unless_there` ends an insert that changes nothing if the row is there.
 pub(crate) fn note_version(names: &TableNames, unless_there: &str) -> String {
-    format!("INSERT INTO {} (name, word, number) VALUES ('schema', '', {VERSION}){unless_there}", names.full(META))
+    format!(
+        "INSERT INTO {} (name, word, number) VALUES ('schema', '', {SCHEMA_VERSION}){unless_there}",
+        names.full(META)
+    )
 }
 
 /// Compares the version in the table with this program's.
 pub(crate) fn compare_version(names: &TableNames, found: i64) -> Result<()> {
-    if found == VERSION {
+    if found == SCHEMA_VERSION {
         return Ok(());
     }
-    let (meta, newer) = (names.full(META), if found > VERSION { "this program" } else { "the tables" });
+    let (meta, newer) = (names.full(META), if found > SCHEMA_VERSION { "this program" } else { "the tables" });
     let text = format!(
-        "{meta} says that dlock's tables have the schema {found}, and this program knows the schema {VERSION}: update {newer}"
+        "{meta} says that dlock's tables have the schema {found}, and this program knows the schema {SCHEMA_VERSION}: update {newer}"
     );
     Err(Error::new(ErrorKind::SchemaMismatch, text).never_sent())
 }

@@ -20,7 +20,7 @@ use crate::tables::table_names::is_name;
 use crate::words::Words;
 
 /// The longest name that ShedLock's own definition of the table takes.
-const MOST: usize = 64;
+const LONGEST_NAME: usize = 64;
 
 /// Some servers know no `TIMESTAMP` after January 2038.
 pub(crate) const TTL: TtlRange = TtlRange::new(Duration::from_millis(10), Duration::from_secs(366 * 24 * 3600))
@@ -315,9 +315,9 @@ fn with_words(text: &str, shed: &ShedlockWords) -> String {
 /// [`ErrorKind::Unsupported`] for a key without a literal name, and for a name that the column does not take.
 pub(crate) fn row_name(key: &LockKey) -> Result<RowName> {
     let name = key.literal()?.as_str().to_owned();
-    if name.chars().count() > MOST || name.len() >= 255 {
-        let text = format!("the name of the lock is too long for ShedLock's table: it takes {MOST} characters");
-        let need = format!("a name of at most {MOST} characters");
+    if name.chars().count() > LONGEST_NAME || name.len() >= 255 {
+        let text = format!("the name of the lock is too long for ShedLock's table: it takes {LONGEST_NAME} characters");
+        let need = format!("a name of at most {LONGEST_NAME} characters");
         return Err(Error::new(ErrorKind::Unsupported { need }, text).with_key(key.as_str()));
     }
     Ok(RowName { name, is_long: false })

@@ -199,7 +199,7 @@ const SWEEP: &str = "DELETE FROM {locks} WHERE k IN ({names}) AND {unused}";
 const SWEEP_BREAKS: &str = "DELETE FROM {breaks} WHERE until_us < {now}";
 
 /// The most rows that one look of a sweep reads, and that it deletes.
-pub(crate) const PAGE: usize = 1000;
+pub(crate) const PAGE_ROWS: usize = 1000;
 
 /// The boundary that is nearest to now.
 pub(crate) const BOUNDARY: &str = "(({now} - {offset} + {period} {div} 2) {div} {period} * {period} + {offset})";
@@ -314,7 +314,7 @@ pub(crate) fn statement(text: &str, words: &Words) -> Statement {
     let text = text
         .replace("{swept}", SWEPT)
         .replace("{unused}", UNUSED)
-        .replace("{page}", &PAGE.to_string())
+        .replace("{page}", &PAGE_ROWS.to_string())
         .replace("{locks}", &table(LOCKS))
         .replace("{breaks}", &table(BREAKS))
         .replace("{meta}", &table(META))

@@ -14,7 +14,7 @@ pub const TABLE_PREFIX: OptionRow = OptionRow::new(
 
 const PREFIX: &str = "dlock_";
 /// The longest name of ours has ten more, and MySQL's have 64 at most.
-const LONGEST: usize = 48;
+const LONGEST_PREFIX: usize = 48;
 
 /// Where dlock's tables are, and what their names begin with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,8 +36,9 @@ impl TableNames {
     /// # Errors
     /// For a prefix that would need quotes, or is too long.
     pub fn of(address: &Address, schema: Option<&str>) -> Result<Self> {
-        let prefix = address
-            .read("table_prefix", |text| (is_identifier(text) && text.len() <= LONGEST).then(|| text.to_owned()))?;
+        let prefix = address.read("table_prefix", |text| {
+            (is_identifier(text) && text.len() <= LONGEST_PREFIX).then(|| text.to_owned())
+        })?;
         Ok(Self {
             schema: schema.map_or(Cow::Borrowed(""), |schema| format!("{schema}.").into()),
             prefix: prefix.map_or(Cow::Borrowed(PREFIX), Cow::Owned),
@@ -115,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_prefix_that_would_need_quotes_is_refused() {
-        for bad in ["A", "a-b", "1a", "", "a b", "a;", &"a".repeat(LONGEST + 1)] {
+        for bad in ["A", "a-b", "1a", "", "a b", "a;", &"a".repeat(LONGEST_PREFIX + 1)] {
             let error = names(&format!("?table_prefix={}", bad.replace(' ', "%20")), None).unwrap_err();
             assert!(error.to_string().contains("table_prefix"), "{bad}: {error}");
         }

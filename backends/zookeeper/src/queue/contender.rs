@@ -73,7 +73,7 @@ fn uuid(hex: &str) -> String {
 /// The last number with which a node may hold the lock. The counter of the server stops at [`i32::MAX`]: later nodes get that
 /// number, and nodes that are made at the same moment get negative ones, again and again the same. So the numbers end before,
 /// by more than the number of nodes that can be under way.
-pub(crate) const LAST: i32 = i32::MAX - 1_000_000;
+pub(crate) const LAST_NUMBER: i32 = i32::MAX - 1_000_000;
 
 /// One node of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Contender {
 
     /// Whether the number has an order among all numbers that the server gives.
     pub(crate) fn is_ordered(&self) -> bool {
-        (0..=LAST).contains(&self.sequence)
+        (0..=LAST_NUMBER).contains(&self.sequence)
     }
 }
 

@@ -98,7 +98,7 @@ fn position_behind(ahead: &[Contender], mode: NodeMode) -> Position {
 
 #[cfg(test)]
 mod tests {
-    use super::super::contender::LAST;
+    use super::super::contender::LAST_NUMBER;
     use super::*;
 
     fn queue(names: &[&str]) -> WaitQueue {
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn numbers_at_the_end_of_the_counter_are_no_positions() {
-        let (last, ended) = (format!("a-lock-{LAST}"), format!("b-lock-{}", LAST + 1));
+        let (last, ended) = (format!("a-lock-{LAST_NUMBER}"), format!("b-lock-{}", LAST_NUMBER + 1));
         let queue = queue(&[
             &last,
             &ended,

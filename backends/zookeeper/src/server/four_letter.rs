@@ -15,7 +15,7 @@ use tokio::net::TcpStream;
 pub(crate) const READ_ONLY: &str = "read-only";
 
 /// The time that all servers together have for an answer.
-const TIMEOUT: Duration = Duration::from_millis(500);
+const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 /// The longest answer that is read, in bytes; a `srvr` answer is shorter.
 const MAX_ANSWER_BYTES: u64 = 4096;
 
@@ -44,7 +44,7 @@ async fn first<T>(hosts: &str, clock: &Clock, word: &str, read: impl Fn(&str) ->
         }
         None
     };
-    clock.timeout_at(clock.now().after(TIMEOUT), asking).await.flatten()
+    clock.timeout_at(clock.now().after(ANSWER_LIMIT), asking).await.flatten()
 }
 
 async fn ask(host: &str, word: &str) -> std::io::Result<String> {

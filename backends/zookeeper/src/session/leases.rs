@@ -18,7 +18,7 @@ use crate::server::four_letter;
 
 /// The shortest session timeout that is requested. A connection must be made within a part of it, so where this takes
 /// longer, twice as long a timeout is requested, up to the one that is requested last.
-const SHORTEST: Duration = Duration::from_millis(500);
+const SHORTEST_SESSION: Duration = Duration::from_millis(500);
 const LAST_SHORTEST: Duration = Duration::from_secs(4);
 
 /// The shortest ttl: a renewal needs a third of it for a round trip.
@@ -56,7 +56,7 @@ impl Leases {
             Err(error) => return Err(cluster.explain(error, clock).await),
         };
         cluster.check_ensemble(clock).await?;
-        let mut shortest = SHORTEST;
+        let mut shortest = SHORTEST_SESSION;
         let short = loop {
             match connect(&cluster, clock, shortest).await {
                 Err(error) if *error.kind() == ErrorKind::Outage && shortest < LAST_SHORTEST => shortest *= 2,

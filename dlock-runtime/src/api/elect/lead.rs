@@ -14,7 +14,7 @@ use crate::hold::jitter::full_jitter;
 use crate::options::Wait;
 
 /// The pause before the next campaign, after a loss or a failure. It grows while campaigns fail one after another.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+const CAMPAIGN_PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
 
 impl Election {
     /// Runs `body` while this candidate leads, and at no other time. It returns the body's output when a body has come to
@@ -91,7 +91,7 @@ async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> 
         if !may_help(&error) {
             return Err(error);
         }
-        let again = shared.clock.now().after(full_jitter(failed, PAUSE.0, PAUSE.1));
+        let again = shared.clock.now().after(full_jitter(failed, CAMPAIGN_PAUSES.0, CAMPAIGN_PAUSES.1));
         failed += 1;
         election.sleep_until(again).await?;
     }

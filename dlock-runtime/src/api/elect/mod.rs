@@ -29,7 +29,7 @@ use crate::options::Wait;
 const LONGEST_CANDIDATE: usize = 80;
 
 /// The longest pause between two looks of an observer, unless the election says another.
-const POLL: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// An election: candidates in all processes campaign, and at most one of them leads. Made by [`elect`](crate::elect).
 ///
@@ -70,7 +70,7 @@ impl Registry {
     pub fn elect(&self, name: impl Into<Key>) -> Election {
         // The hold of a leader is meant to be long.
         let lock = self.lock(name).named_by_key().max_hold(LONGEST).wait(Wait::Forever).with_fence();
-        Election { lock, namespace: None, candidate: None, poll: POLL }
+        Election { lock, namespace: None, candidate: None, poll: LONGEST_PAUSE }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::lease::queue::work::Work;
 use crate::lease::{attempt, ending};
 
 /// The time limit for a session of another runtime than the releaser's, which may be blocked.
-const ELSEWHERE: Duration = Duration::from_secs(1);
+const OTHER_RUNTIME_LIMIT: Duration = Duration::from_secs(1);
 
 /// The answer of a release that also asks for the next caller.
 type Passed = (Released, Option<Attempt>);
@@ -111,7 +111,7 @@ async fn run<D: Dialect, T: Send + 'static>(
         return receiver.await.ok().flatten();
     }
     let clock = &sessions.context.clock;
-    match clock.timeout_at(clock.now().after(ELSEWHERE), receiver).await {
+    match clock.timeout_at(clock.now().after(OTHER_RUNTIME_LIMIT), receiver).await {
         Some(answer) => answer.ok().flatten(),
         None => {
             // This closes the session, and the server gives the turn to the next waiter.

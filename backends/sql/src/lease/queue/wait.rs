@@ -16,7 +16,7 @@ use crate::tables::row::row_name;
 
 /// The longest pause between two looks of the waiter with the turn, behind a holder that never had it: first and last. The
 /// holder may be about to release.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
+const POLL_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
 /// There is always a pause between two looks.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -89,7 +89,7 @@ async fn wait<D: Dialect>(
 /// Takes the row in the waiter's turn. A holder without the turn may still have the row: it never waited, it has lost
 /// its session, or its process has died and the lease runs. Then the waiter polls the row.
 async fn take<D: Dialect>(mut turn: Box<Turn<D>>, waiter: &Arc<Waiter>, recent: &Recent, row: &str) -> Result<Outcome> {
-    let (context, mut longest) = (turn.sessions.context.clone(), PAUSES.0);
+    let (context, mut longest) = (turn.sessions.context.clone(), POLL_PAUSES.0);
     loop {
         let Some(taking) = waiter.begin_to_take(waiter.attempt_guard().await) else {
             turn.leave().await;
@@ -116,7 +116,7 @@ async fn take<D: Dialect>(mut turn: Box<Turn<D>>, waiter: &Arc<Waiter>, recent: 
         let end = wake.ask_by.map_or(BootInstant::NEVER, |end| end.after(SHORTEST_PAUSE));
         waiter.note_contended(HolderState::of(wake));
         let pause = longest.mul_f64(fastrand::f64()).max(SHORTEST_PAUSE);
-        longest = (longest * 2).min(PAUSES.1);
+        longest = (longest * 2).min(POLL_PAUSES.1);
         context.clock.sleep_until(end.min(now.after(pause)).max(now.after(SHORTEST_PAUSE)).min(waiter.until)).await;
     }
 }
