@@ -5,17 +5,21 @@ use std::path::Path;
 use crate::parts::Parts;
 use crate::sh::{Result, cargo, run};
 use crate::test::{ETCD, with_servers};
-use crate::{peers, servers};
+use crate::{chart, peers, servers};
 
 /// Builds it, starts the servers and hands the arguments on.
 pub(crate) fn run_bench(arguments: &[&str]) -> Result {
     if !Path::new("benches/dlock/main.rs").exists() {
         return Err("there is no benches/dlock".into());
     }
+    if arguments == ["--chart"] {
+        return chart::chart();
+    }
     let mut parts = Parts::default();
     // `finish` reports the part that failed.
     let _ = steps(&mut parts, arguments);
-    parts.finish()
+    parts.finish()?;
+    if arguments.contains(&"--write") { chart::chart() } else { Ok(()) }
 }
 
 fn steps(parts: &mut Parts, arguments: &[&str]) -> Result {

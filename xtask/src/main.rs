@@ -3,6 +3,7 @@
 mod apt;
 mod bench;
 mod browser;
+mod chart;
 mod ci;
 mod failures;
 mod faults;
@@ -52,7 +53,7 @@ Usage: cargo xtask TASK
                                     with --check FOLDER the histories of a run again
   matrix                            docs/fault-matrix.md from the results of the last whole run of `test`
   tidy                              the rules of this repository that no other tool knows
-  bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write]  the benchmark table, against a private set of servers
+  bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write] [--chart]  the benchmark table, against a private set of servers
 
 Set DLOCK_SERVERS to keep unpacked servers elsewhere than in the user's cache folder.
 ";
