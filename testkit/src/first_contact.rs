@@ -42,6 +42,7 @@ pub fn first_contact_text(message: &str, ports: &[u16], vague: &str) -> String {
     for number in message.split(|c: char| !c.is_alphanumeric()).filter(is_number) {
         text = text.replace(number, "ID");
     }
+    text = text.replace('\n', " ");
     match text.split_once(vague).and_then(|(before, rest)| Some((before, rest.split_once(';')?.1))) {
         Some((before, after)) if !vague.is_empty() => format!("{before}{vague}…;{after}"),
         _ => text,

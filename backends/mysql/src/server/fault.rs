@@ -13,6 +13,43 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
     }
 }
 
+/// The same for a connection that was not made: it says what to check, and what to write.
+pub(crate) fn not_connected(error: sqlx::Error) -> Error {
+    // MariaDB has the code of a wrong password for it.
+    let wants_tls = error.as_database_error().is_some_and(|error| error.message().contains("insecure transport"));
+    let told = match number(&error) {
+        Some(_) if wants_tls => Some((
+            ErrorKind::Unsupported { need: "an encrypted connection (tls=verify)".into() },
+            "the server takes encrypted connections alone (require_secure_transport); write tls=verify, and ca if its authority is \
+             your own",
+        )),
+        // For an account that wants TLS the server says the same as for a wrong password.
+        Some(1045 | 1698) => Some((
+            ErrorKind::PermissionDenied,
+            "the server refuses the user or the password; check both, and if it wants TLS (REQUIRE SSL, require_secure_transport), write tls=verify",
+        )),
+        Some(1044) => Some((
+            ErrorKind::PermissionDenied,
+            "the account may not use the database that the URL names, or there is none of this name; check the name, and GRANT the \
+             account its rights",
+        )),
+        Some(1049) => Some((
+            ErrorKind::ConfigInvalid { field: "url".into() },
+            "the server does not have the database that the URL names; check the name, or CREATE DATABASE",
+        )),
+        _ => None,
+    };
+    // The server's texts name the account, so they are left out.
+    match (told, dlock_sql::not_connected("MySQL or MariaDB", &error)) {
+        (Some((kind, text)), _) => {
+            let code = number(&error).map(|number| number.to_string());
+            Error::new(kind, text).with_code(&code.unwrap_or_default())
+        }
+        (None, Some(told)) => told,
+        (None, None) => fault(error),
+    }
+}
+
 fn map_error(error: sqlx::Error) -> Error {
     let mapped = match number(&error) {
         Some(1142 | 1143) => {

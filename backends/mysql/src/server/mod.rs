@@ -10,7 +10,7 @@ use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Row};
 
-use crate::server::fault::{fault, has_ended};
+use crate::server::fault::{fault, has_ended, not_connected};
 
 const DEFAULT_PORT: u16 = 3306;
 
@@ -134,7 +134,7 @@ impl Server {
         if options.get_socket().is_none() {
             self.hosts.is_known(options.get_host(), options.get_port()).await?;
         }
-        let mut conn = options.connect().await.map_err(fault)?;
+        let mut conn = options.connect().await.map_err(not_connected)?;
         sqlx::raw_sql(set_up).execute(&mut conn).await.map_err(fault)?;
         if let Err(error) = sqlx::raw_sql(OWN_TIME).execute(&mut conn).await
             && has_ended(&error)
@@ -194,7 +194,8 @@ pub(crate) async fn writable_server(conn: &mut MySqlConnection) -> Result<String
             ("read_only", _) => {
                 return Err(Error::new(
                     ErrorKind::NotPrimary,
-                    "the server is read-only, such as a replica: a lock taken there excludes nobody on the primary",
+                    "the server is read-only (read_only=ON), such as a replica: a lock taken there excludes nobody on the primary; name the \
+                     primary",
                 ));
             }
             (_, id) => server += &format!("{id};"),

@@ -60,6 +60,7 @@ mod backup;
 mod elect;
 mod faults;
 mod fenced;
+mod first_contact;
 mod lease;
 mod limits;
 mod literal;

@@ -13,6 +13,40 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
     }
 }
 
+/// The same for a connection that was not made: it says what to check, and what to write.
+pub(crate) fn not_connected(error: sqlx::Error) -> Error {
+    let code = state(&error);
+    // The rule that refuses a connection without TLS has no code of its own. The text names the account, so it is left out.
+    let wants_tls = error.as_database_error().is_some_and(|error| error.message().contains("no encryption"));
+    let told = match code.as_deref() {
+        Some("28000") if wants_tls => Some((
+            ErrorKind::PermissionDenied,
+            "no line of pg_hba.conf lets this account in without TLS; write tls=verify, and ca if the server's authority is your own",
+        )),
+        Some("28000") => Some((
+            ErrorKind::PermissionDenied,
+            "the server refuses the account: it has none of this name, or no line of pg_hba.conf lets it in; check the user in the URL",
+        )),
+        Some("28P01") => {
+            Some((ErrorKind::PermissionDenied, "the server refuses the user or the password; check both in the URL"))
+        }
+        Some("42501") => Some((
+            ErrorKind::PermissionDenied,
+            "the account may not connect to the database that the URL names; GRANT CONNECT ON DATABASE to it",
+        )),
+        Some("3D000") => Some((
+            ErrorKind::ConfigInvalid { field: "url".into() },
+            "the server does not have the database that the URL names; check the name, or CREATE DATABASE",
+        )),
+        _ => None,
+    };
+    match (told, dlock_sql::not_connected("PostgreSQL", &error)) {
+        (Some((kind, text)), _) => Error::new(kind, text).with_code(&code.unwrap_or_default()),
+        (None, Some(told)) => told,
+        (None, None) => fault(error),
+    }
+}
+
 fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
     let mapped = match code {
         Some("42501") => Error::new(
@@ -25,7 +59,12 @@ fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its password");
         }
         Some("3D000") => return Error::config("url", "the server does not have the database that the URL names"),
-        Some("3F000") => return Error::config("schema", "the database does not have the schema that the URL names"),
+        Some("3F000") => {
+            return Error::config(
+                "schema",
+                "the database does not have the schema that the URL names; check the name, or CREATE SCHEMA",
+            );
+        }
         // Also the limit of connections of one account.
         Some("53300") => return Error::outage("the server has no connection left"),
         Some("53100") => Error::outage("the server's disk is full"),

@@ -11,7 +11,7 @@ use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, is_identifier};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
-use crate::server::fault::fault;
+use crate::server::fault::{fault, not_connected};
 
 const DEFAULT_PORT: u16 = 5432;
 
@@ -148,7 +148,7 @@ impl Server {
         if options.get_socket().is_none() {
             self.hosts.is_known(options.get_host(), options.get_port()).await?;
         }
-        let mut conn = options.connect().await.map_err(fault)?;
+        let mut conn = options.connect().await.map_err(not_connected)?;
         let server = writable_server(&mut conn).await?;
         Ok((conn, server))
     }
@@ -177,7 +177,8 @@ pub(crate) async fn writable_server(conn: &mut PgConnection) -> Result<String> {
     if !row.try_get::<bool, _>(0).map_err(fault)? {
         return Err(Error::new(
             ErrorKind::NotPrimary,
-            "the server is read-only, such as a standby: a lock taken there excludes nobody on the primary",
+            "the server is read-only: it is a standby, or default_transaction_read_only is on for the account or the database; name the \
+             primary, since a lock on a standby excludes nobody there",
         ));
     }
     match sqlx::raw_sql(SERVER).fetch_one(conn).await.map_err(fault) {

@@ -74,6 +74,7 @@ mod eighteen;
 mod ended_waits;
 mod failover;
 mod fenced;
+mod first_contact;
 mod full_log;
 mod hosts;
 mod index;

@@ -46,7 +46,7 @@ impl<O: Sync> Hosts<O> {
         let mut failed = Error::outage("there is no host to connect to");
         for index in 0..self.all.len() {
             let index = (first + index) % self.all.len();
-            let late = || Err(Error::outage(format!("the server did not accept a connection within {patience:?}")));
+            let late = || Err(Error::outage(not_accepted(patience)));
             let connecting = connect(&self.all[index]);
             match clock.timeout_at(clock.now().after(patience), connecting).await.unwrap_or_else(late) {
                 Ok(connected) => {
@@ -70,9 +70,18 @@ impl<O: Sync> Hosts<O> {
     pub async fn is_known(&self, host: &str, port: u16) -> Result<()> {
         match self.names.addresses(host, port).await {
             Ok(_) => Ok(()),
-            Err(error) => {
-                Err(Error::outage(format!("the host name of the server cannot be looked up: {}", error.kind())))
-            }
+            Err(error) => Err(Error::outage(format!(
+                "the name {host} of the server cannot be looked up ({}); check the host in the URL",
+                error.kind()
+            ))),
         }
     }
+}
+
+/// The text for a server that has accepted no connection for this time.
+pub(crate) fn not_accepted(time: Duration) -> String {
+    format!(
+        "the server did not accept a connection within {time:?}; check the host and the firewall, and that the port is one of this kind \
+         of server"
+    )
 }

@@ -5,5 +5,6 @@ pub(crate) mod credentials;
 pub(crate) mod hosts;
 pub(crate) mod pending_attempts;
 pub(crate) mod pool;
+pub(crate) mod refused;
 pub(crate) mod session;
 pub(crate) mod session_mark;

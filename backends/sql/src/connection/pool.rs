@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ struct Inner<D: Dialect> {
     place: CallerRuntime,
     max: usize,
     state: Mutex<PoolState<D>>,
+    /// How many tasks are about to connect.
+    connecting: Arc<AtomicUsize>,
 }
 
 struct PoolState<D: Dialect> {
@@ -51,7 +54,8 @@ impl<D: Dialect> Pool<D> {
     /// A pool for the present runtime.
     pub(crate) fn here(context: &Arc<StoreContext<D>>, max: usize) -> Result<Self> {
         let state = Mutex::new(PoolState { waiting: VecDeque::new(), idle: Vec::new(), tasks: 0 });
-        Ok(Self { inner: Arc::new(Inner { context: context.clone(), place: CallerRuntime::here()?, max, state }) })
+        let (context, place, connecting) = (context.clone(), CallerRuntime::here()?, Arc::default());
+        Ok(Self { inner: Arc::new(Inner { context, place, max, state, connecting }) })
     }
 
     /// Runs a job on one of the connections, and opens one first if all are busy.
@@ -96,6 +100,10 @@ impl<D: Dialect> Pool<D> {
 
     fn exhausted(&self) -> Error {
         let max = self.inner.max;
+        // A task that connects serves nobody. If all do, then the server takes no connection.
+        if self.inner.connecting.load(Ordering::Relaxed) >= self.inner.lock().tasks {
+            return Error::outage(crate::connection::hosts::not_accepted(QUEUE_TIMEOUT)).never_sent();
+        }
         let text = format!(
             "all {max} connections of this runtime to the server are busy: raise max_connections, or look for what makes \
              the server slow"
@@ -182,6 +190,7 @@ impl<D: Dialect> ConnectionTask<D> {
             }
             open.close().await;
         }
+        let _connecting = self.pool.upgrade().map(|pool| Connecting::begin(&pool.connecting));
         StatementSession::open(&self.context).await
     }
 
@@ -246,6 +255,22 @@ impl<D: Dialect> Drop for ConnectionTask<D> {
         if let Some(pool) = self.pool.upgrade().filter(|_| self.is_counted) {
             pool.lock().tasks -= 1;
         }
+    }
+}
+
+/// Counts a task that connects, until it has connected or ends.
+struct Connecting(Arc<AtomicUsize>);
+
+impl Connecting {
+    fn begin(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count.clone())
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
