@@ -82,21 +82,24 @@ impl Growth {
     }
 }
 
+type Part = fn(&Weight) -> u64;
+
+const PARTS: [(&str, Part); 4] = [
+    ("tasks", |weight| weight.tasks),
+    ("threads", |weight| weight.threads),
+    ("descriptors", |weight| weight.descriptors),
+    ("KiB", |weight| weight.kib),
+];
+
 impl fmt::Display for Growth {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let most = |of: fn(&Weight) -> u64| self.before.iter().map(of).max().unwrap_or(0);
-        let least = |of: fn(&Weight) -> u64| self.after.iter().map(of).min().unwrap_or(0);
+        let most = |of: Part| self.before.iter().map(of).max().unwrap_or(0);
+        let least = |of: Part| self.after.iter().map(of).min().unwrap_or(0);
         write!(
             f,
             "the worker that was never killed, before the first fault (the most) and after the last one (the least):"
         )?;
-        let columns: [(&str, fn(&Weight) -> u64); 4] = [
-            ("tasks", |weight| weight.tasks),
-            ("threads", |weight| weight.threads),
-            ("descriptors", |weight| weight.descriptors),
-            ("KiB", |weight| weight.kib),
-        ];
-        for (name, of) in columns {
+        for (name, of) in PARTS {
             write!(f, " {} and {} {name};", most(of), least(of))?;
         }
         write!(f, " {:+.0} KiB in an hour", self.slope)
