@@ -35,7 +35,7 @@ enum Network {
 }
 
 impl Network {
-    /// Whether the server hears of the end of connections that it took for good.
+    /// Whether the server sees live connections end.
     fn resets(self) -> bool {
         matches!(self, Self::Cut | Self::Refuse | Self::DropReplies)
     }

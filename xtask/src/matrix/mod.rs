@@ -110,7 +110,7 @@ enum Source {
     Trial(&'static str),
     /// A case of the conformance suite, on each store of the column.
     Suite(&'static str),
-    /// A test of the engine, which does the same over each store.
+    /// A test of the engine. It runs once, without a server.
     Engine(&'static str),
     /// A target, and a test of it.
     Test(&'static str, &'static str),
@@ -261,7 +261,8 @@ impl Passed {
     /// The tests that the matrix names and that are none of their target's. If a program wrote into the lines of a target, not all of
     /// its tests are known, and nothing is said of them.
     fn unknown(&self, rows: &[Row]) -> Vec<String> {
-        let all_known = |target: &String| self.counts.get(target) == self.tests.get(target).map(BTreeSet::len).as_ref();
+        let known = |target: &String| self.tests.get(target).map_or(0, BTreeSet::len);
+        let all_known = |target: &String| self.counts.get(target).is_some_and(|count| *count == known(target));
         let of_shows = |shows: &Shows| {
             let tests = shows.columns.iter().flat_map(|column| shows.source.tests(*column));
             tests.collect::<Vec<_>>()
@@ -328,7 +329,11 @@ fn cell(row: &Row, column: Column, passed: &Passed) -> String {
     let ran = tests.iter().filter(|test| passed.has(test)).count();
     let mut words = Vec::new();
     if !tests.is_empty() {
-        words.push(if ran == tests.len() { format!("held, {ran}") } else { format!("*{ran} of {} ran*", tests.len()) });
+        words.push(if ran == tests.len() {
+            format!("held, {ran}")
+        } else {
+            format!("*{ran} of {} passed*", tests.len())
+        });
     }
     if of(false).next().is_some() {
         let has_run = of(false).flat_map(|source| source.tests(column)).any(|test| passed.has(&test));
@@ -346,14 +351,14 @@ mod tests {
         let rows = rows().unwrap();
         let row = rows.iter().find(|row| row.id == "F44").unwrap();
         let mut passed = Passed::default();
-        assert_eq!(cell(row, Column::Redlock, &passed), "*0 of 2 ran*");
+        assert_eq!(cell(row, Column::Redlock, &passed), "*0 of 2 passed*");
         passed.add("redlock store", "test restart::a_forgetful_node_does_not_make_two_holders ... ok");
         passed
             .add("redlock store", "test restart::nodes_that_forget_one_after_another_never_make_two_holders   ... ok");
         assert_eq!(cell(row, Column::Redlock, &passed), "held, 2");
         assert_eq!(cell(row, Column::Etcd, &passed), "–");
         let row = rows.iter().find(|row| row.id == "F30").unwrap();
-        assert_eq!(cell(row, Column::Redis, &passed), "*0 of 1 ran*; **NO**, not run");
+        assert_eq!(cell(row, Column::Redis, &passed), "*0 of 1 passed*; **NO**, not run");
     }
 
     #[test]

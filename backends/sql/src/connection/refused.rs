@@ -4,8 +4,8 @@ use std::io;
 
 use dlock_contract::{Error, ErrorKind};
 
-/// The error for a failure below the server's own errors, when a connection to a server of this name was to be made. None for an
-/// error with a code of the server's.
+/// The error for a failure below the server's own errors, when a connection to a server of this name was to be made. None for any
+/// other error.
 pub fn not_connected(product: &str, error: &sqlx::Error) -> Option<Error> {
     let check = "check the host and the port";
     let outage = |text: String| Some(Error::outage(text));
