@@ -100,14 +100,14 @@ const OTHER: &str = "other";
 /// It may be installed while locks are held, but then the gauges lack those.
 pub struct Metrics {
     /// By a hash of the lock's name.
-    locks: Box<[Chain<OfLock>; CHAIN_LIMIT]>,
+    locks: Box<[Chain<OfLock>; CHAIN_COUNT]>,
     /// The number of names, for the one that adds.
     names: Mutex<usize>,
     stores: Chain<OfStore>,
     elections: Elections,
 }
 
-const CHAIN_LIMIT: usize = 256;
+const CHAIN_COUNT: usize = 256;
 
 impl Metrics {
     /// Describes the metrics to the exporter that is installed.
@@ -121,7 +121,7 @@ impl Metrics {
         dlock_contract::engine::listen_to_refused_writes(|| {
             metrics::counter!("dlock_fenced_writes_refused_total").increment(1);
         });
-        let locks = Box::new([const { Chain::new() }; CHAIN_LIMIT]);
+        let locks = Box::new([const { Chain::new() }; CHAIN_COUNT]);
         Self { locks, names: Mutex::default(), stores: Chain::new(), elections: Elections::default() }
     }
 
@@ -137,7 +137,7 @@ impl Metrics {
         let rest = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
         let hash = words.iter().fold(rest, |hash, word| mix(hash, u64::from_le_bytes(*word)));
         let hash = mix(hash, 0);
-        &self.locks[(hash >> 32) as usize % CHAIN_LIMIT]
+        &self.locks[(hash >> 32) as usize % CHAIN_COUNT]
     }
 
     #[cold]

@@ -31,7 +31,7 @@ pub(crate) enum Line {
     Fault { at: u64, text: String },
     /// The end of that.
     Over { at: u64, text: String },
-    /// What a worker weighs.
+    /// A worker weighs so much.
     Weighs { at: u64, process: u32, weight: Weight },
     /// A leftover in the store when all had ended.
     Left { at: u64, text: String },

@@ -154,9 +154,6 @@ pub(crate) fn side_by_side(set: &SharedSet, filter: &[&str], all: bool, log: &Lo
         passed.join(of_target.passed);
         failed.extend(of_target.failed.map(|failures| (of_target.target, failures)));
     }
-    if filter.is_empty() {
-        passed.keep()?;
-    }
     let count: usize = failed.iter().map(|(_, failures)| failures.tests.len()).sum();
     let again = count <= MOST_AGAIN;
     let mut verdict = Verdict::default();
@@ -172,6 +169,10 @@ pub(crate) fn side_by_side(set: &SharedSet, filter: &[&str], all: bool, log: &Lo
         } else {
             verdict.failed.push((target.name.clone(), failures));
         }
+    }
+    // Of a run that failed the matrix would know a part alone.
+    if filter.is_empty() && verdict.failed.is_empty() {
+        passed.keep()?;
     }
     Ok(verdict)
 }

@@ -68,7 +68,7 @@ impl Redlock {
         enough: impl Fn(&Count) -> bool,
         until: BootInstant,
     ) -> Result<(Count, Vec<Unable>)> {
-        let short = self.clock.now().after(Patience::of(claim.ttl).answer.min(REST_TIME));
+        let short = self.clock.now().after(Patience::of(claim.ttl).answer.min(LATE_ANSWER_TIME));
         let (claim, value) = (claim.clone(), Arc::<str>::from(value));
         let request = move |node: Arc<Node>, link: Arc<Link>| {
             let (claim, value) = (claim.clone(), value.clone());
@@ -99,7 +99,7 @@ impl Redlock {
 }
 
 /// For answers that are waited for after the decision.
-const REST_TIME: Duration = Duration::from_millis(150);
+const LATE_ANSWER_TIME: Duration = Duration::from_millis(150);
 
 /// Over the present runtime's connection, and over the one that the attempt went over if that is another: two have no
 /// order, and on a slow node the attempt may be on its way still.
@@ -113,7 +113,7 @@ async fn undo_on(node: &Arc<Node>, link: &Arc<Link>, claim: &Claim, lua: &Lua, v
     let origin = claim.origin.and_then(|runtime| node.link_of(runtime)).filter(|origin| !Arc::ptr_eq(origin, link));
     let Some(origin) = origin else { return undo(link.clone()).await.map(Undone::from) };
     // The other runtime may be blocked, or end at this moment.
-    let limit = node.clock().now().after(REST_TIME);
+    let limit = node.clock().now().after(LATE_ANSWER_TIME);
     let (here, there) = join(undo(link.clone()), node.clock().timeout_at(limit, undo(origin))).await;
     undone_by_two(here, there)
 }

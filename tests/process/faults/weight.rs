@@ -1,4 +1,4 @@
-//! What a worker weighs: memory, threads, descriptors and tasks, over a run. The worker in the first place is never killed, so a leak shows.
+//! The weight of a worker over a run: memory, threads, descriptors and tasks. The worker in the first place is never killed, so a leak shows.
 
 use std::fmt;
 use std::fs;
@@ -48,7 +48,7 @@ pub(crate) async fn weigh(record: Arc<Record>, process: u32) {
     }
 }
 
-/// What the witness weighed in the calm before the first fault, and in the calm after the last one.
+/// The weights of the witness in the calm before the first fault, and in the calm after the last one.
 pub(super) struct Growth {
     before: Vec<Weight>,
     after: Vec<Weight>,
@@ -76,7 +76,7 @@ impl Growth {
         };
         let (before, after) = (between(0, first), between(last, end));
         // The pools and the allocator grow at first.
-        let settled = weights.iter().filter(|(at, _)| *at > first + (last - first) / 4);
+        let settled = weights.iter().filter(|(at, _)| *at > first + (last - first) / 4 && *at < last);
         let points: Vec<_> = settled.map(|(at, weight)| ((*at - first) as f64 / 3.6e12, weight.kib as f64)).collect();
         (!before.is_empty() && !after.is_empty()).then(|| Self { before, after, slope: slope(&points) })
     }

@@ -15,7 +15,6 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
 
 /// The same for a connection that was not made: it says what to check, and what to write.
 pub(crate) fn not_connected(error: sqlx::Error) -> Error {
-    // MariaDB has the code of a wrong password for it.
     let wants_tls = error.as_database_error().is_some_and(|error| error.message().contains("insecure transport"));
     let told = match number(&error) {
         Some(_) if wants_tls => Some((
@@ -23,7 +22,7 @@ pub(crate) fn not_connected(error: sqlx::Error) -> Error {
             "the server takes encrypted connections alone (require_secure_transport); write tls=verify, and ca if its authority is \
              your own",
         )),
-        // For an account that wants TLS the server says the same as for a wrong password.
+        // The server says the same if the account wants TLS, and MariaDB also if the server does.
         Some(1045 | 1698) => Some((
             ErrorKind::PermissionDenied,
             "the server refuses the user or the password; check both, and if it wants TLS (REQUIRE SSL, require_secure_transport), write tls=verify",
@@ -39,15 +38,11 @@ pub(crate) fn not_connected(error: sqlx::Error) -> Error {
         )),
         _ => None,
     };
-    // The server's texts name the account, so they are left out.
-    match (told, dlock_sql::not_connected("MySQL or MariaDB", &error)) {
-        (Some((kind, text)), _) => {
-            let code = number(&error).map(|number| number.to_string());
-            Error::new(kind, text).with_code(&code.unwrap_or_default())
-        }
-        (None, Some(told)) => told,
-        (None, None) => fault(error),
+    if let (Some((kind, text)), Some(number)) = (told, number(&error)) {
+        // The server's texts name the account, so they are left out.
+        return Error::new(kind, text).with_code(&number.to_string());
     }
+    dlock_sql::not_connected("MySQL or MariaDB", error).unwrap_or_else(fault)
 }
 
 fn map_error(error: sqlx::Error) -> Error {

@@ -16,16 +16,18 @@ pub(crate) fn fault(error: sqlx::Error) -> Error {
 /// The same for a connection that was not made: it says what to check, and what to write.
 pub(crate) fn not_connected(error: sqlx::Error) -> Error {
     let code = state(&error);
-    // The rule that refuses a connection without TLS has no code of its own. The text names the account, so it is left out.
+    // The server says so, in English, also if no line would match with TLS. The text names the account, so it is left out.
     let wants_tls = error.as_database_error().is_some_and(|error| error.message().contains("no encryption"));
     let told = match code.as_deref() {
         Some("28000") if wants_tls => Some((
             ErrorKind::PermissionDenied,
-            "no line of pg_hba.conf lets this account in without TLS; write tls=verify, and ca if the server's authority is your own",
+            "no line of pg_hba.conf lets this account in without TLS; if one does with TLS, write tls=verify, and ca if the server's \
+             authority is your own; else add a line",
         )),
         Some("28000") => Some((
             ErrorKind::PermissionDenied,
-            "the server refuses the account: it has none of this name, or no line of pg_hba.conf lets it in; check the user in the URL",
+            "the server refuses the account: it has none of this name, or the account may not log in (NOLOGIN), needs a client \
+             certificate, or has no line in pg_hba.conf; check the user in the URL",
         )),
         Some("28P01") => {
             Some((ErrorKind::PermissionDenied, "the server refuses the user or the password; check both in the URL"))
@@ -40,11 +42,10 @@ pub(crate) fn not_connected(error: sqlx::Error) -> Error {
         )),
         _ => None,
     };
-    match (told, dlock_sql::not_connected("PostgreSQL", &error)) {
-        (Some((kind, text)), _) => Error::new(kind, text).with_code(&code.unwrap_or_default()),
-        (None, Some(told)) => told,
-        (None, None) => fault(error),
+    if let (Some((kind, text)), Some(code)) = (told, code) {
+        return Error::new(kind, text).with_code(&code);
     }
+    dlock_sql::not_connected("PostgreSQL", error).unwrap_or_else(fault)
 }
 
 fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {

@@ -32,7 +32,7 @@ const PULSE_INTERVAL: Duration = Duration::from_secs(2);
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 
 /// A connection that has lasted this long was a good one: the next one is opened without delay.
-const LASTING_TIME: Duration = Duration::from_secs(10);
+const GOOD_CONNECTION_TIME: Duration = Duration::from_secs(10);
 
 /// The values that the task needs.
 pub(crate) struct Listener {
@@ -70,7 +70,7 @@ impl Listener {
                         () = unheard => {}
                         () = self.until_silent(wire) => {}
                     }
-                    if self.connections.clock.now().since(since) >= LASTING_TIME {
+                    if self.connections.clock.now().since(since) >= GOOD_CONNECTION_TIME {
                         pause = Duration::ZERO;
                     }
                 }
@@ -137,7 +137,7 @@ impl Listener {
                     // All other slots lose their pushes for a moment, so not too often.
                     let wrong = async {
                         unheard.await;
-                        self.connections.clock.sleep_until(since.after(LASTING_TIME)).await;
+                        self.connections.clock.sleep_until(since.after(GOOD_CONNECTION_TIME)).await;
                     };
                     let heard = async {
                         while let Some(event) = events.recv().await {
@@ -148,7 +148,7 @@ impl Listener {
                         () = heard => {}
                         () = wrong => {}
                     }
-                    if self.connections.clock.now().since(since) >= LASTING_TIME {
+                    if self.connections.clock.now().since(since) >= GOOD_CONNECTION_TIME {
                         pause = SHORTEST_PAUSE;
                     }
                 }

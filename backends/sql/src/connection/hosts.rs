@@ -1,11 +1,13 @@
 //! The servers of a store: one of them is connected to.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_contract::engine::Names;
 use dlock_contract::{Clock, Error, ErrorKind, Result};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 
 /// The servers of a store, each with what its client needs.
@@ -46,9 +48,13 @@ impl<O: Sync> Hosts<O> {
         let mut failed = Error::outage("there is no host to connect to");
         for index in 0..self.all.len() {
             let index = (first + index) % self.all.len();
-            let late = || Err(Error::outage(not_accepted(patience)));
+            let late = || Err(Error::outage(not_ready(patience)));
             let connecting = connect(&self.all[index]);
-            match clock.timeout_at(clock.now().after(patience), connecting).await.unwrap_or_else(late) {
+            // The client library panics on some answers of other kinds of servers. Without this, the task of a connection would end, and
+            // its callers would wait for nobody.
+            let connecting = AssertUnwindSafe(connecting).catch_unwind();
+            let connected = clock.timeout_at(clock.now().after(patience), connecting).await;
+            match connected.map_or_else(late, |connected| connected.unwrap_or_else(|_| Err(misread()))) {
                 Ok(connected) => {
                     self.used.store(index, Ordering::Relaxed);
                     return Ok(connected);
@@ -70,18 +76,23 @@ impl<O: Sync> Hosts<O> {
     pub async fn is_known(&self, host: &str, port: u16) -> Result<()> {
         match self.names.addresses(host, port).await {
             Ok(_) => Ok(()),
-            Err(error) => Err(Error::outage(format!(
-                "the name {host} of the server cannot be looked up ({}); check the host in the URL",
-                error.kind()
+            Err(_) => Err(Error::outage(format!(
+                "the name {host} of the server cannot be looked up; check the host in the URL"
             ))),
         }
     }
 }
 
-/// The text for a server that has accepted no connection for this time.
-pub(crate) fn not_accepted(time: Duration) -> String {
+/// The error for an answer on which the client library panicked.
+pub(crate) fn misread() -> Error {
+    let text = "the client library cannot read the server's answer (it panicked); check that the port is one of this kind of server";
+    Error::new(ErrorKind::Protocol, text)
+}
+
+/// The text for a server to which no connection was ready in this time.
+pub(crate) fn not_ready(time: Duration) -> String {
     format!(
-        "the server did not accept a connection within {time:?}; check the host and the firewall, and that the port is one of this kind \
-         of server"
+        "no connection to the server was ready within {time:?}; check the host and the firewall, that the port is one of this kind of \
+         server, and what makes the server slow"
     )
 }

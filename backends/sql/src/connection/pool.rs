@@ -7,15 +7,18 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{Error, Result};
+use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::connection::hosts::{misread, not_ready};
 use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 use crate::dialect::Dialect;
 
@@ -75,9 +78,11 @@ impl<D: Dialect> Pool<D> {
                     Err(error) => Err(error.never_sent()),
                     Ok(session) => {
                         let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-                        let done = clock.timeout_at(clock.now().after(ANSWER_LIMIT), request(&mut *session)).await;
-                        session.broken |= done.is_none();
-                        done.unwrap_or_else(|| Err(late()))
+                        // A panic of the client library would end this task, and the jobs behind this one would wait for nobody.
+                        let work = AssertUnwindSafe(request(&mut *session)).catch_unwind();
+                        let done = clock.timeout_at(clock.now().after(ANSWER_LIMIT), work).await;
+                        session.broken |= !matches!(done, Some(Ok(_)));
+                        done.map_or_else(|| Err(late()), |done| done.unwrap_or_else(|_| Err(misread())))
                     }
                 };
                 // The caller may be gone meanwhile.
@@ -100,9 +105,10 @@ impl<D: Dialect> Pool<D> {
 
     fn exhausted(&self) -> Error {
         let max = self.inner.max;
-        // A task that connects serves nobody. If all do, then the server takes no connection.
-        if self.inner.connecting.load(Ordering::Relaxed) >= self.inner.lock().tasks {
-            return Error::outage(crate::connection::hosts::not_accepted(QUEUE_TIMEOUT)).never_sent();
+        let (connecting, tasks) = (self.inner.connecting.load(Ordering::Relaxed), self.inner.lock().tasks);
+        // A task that connects serves nobody. If all do, more of them would not help.
+        if tasks > 0 && connecting >= tasks {
+            return Error::outage(not_ready(QUEUE_TIMEOUT)).never_sent();
         }
         let text = format!(
             "all {max} connections of this runtime to the server are busy: raise max_connections, or look for what makes \

@@ -7,6 +7,7 @@ use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Health, LockKey, Resu
 use futures::future::BoxFuture;
 
 use crate::connection::collisions::Collisions;
+use crate::connection::hosts::not_ready;
 use crate::connection::session_mark::{LeftSessions, SessionMark};
 use crate::dialect::{Answer, Dialect, Refusal, Value};
 use crate::settings::Settings;
@@ -88,7 +89,7 @@ const END_POLL_PAUSE: Duration = Duration::from_millis(5);
 impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn open(context: &Arc<StoreContext<D>>) -> Result<Self> {
         let timeout = context.settings.connect_timeout;
-        let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
+        let late = || Error::outage(not_ready(timeout));
         let opening = async {
             let (mut conn, server) = context.dialect.connect().await?;
             let mark = context.dialect.mark(&mut conn).await.map_err(|error| context.dialect.fault(error))?;

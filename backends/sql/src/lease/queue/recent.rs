@@ -26,7 +26,7 @@ const SHORT_HOLDS: u64 = 8;
 const EVICT_ABOVE: usize = 1024;
 
 /// The number of rows whose short holds are counted at once. Rows with the same slot forget each other's count.
-const COUNTED_ROWS: usize = 256;
+const SLOT_COUNT: usize = 256;
 
 /// Whether other callers want a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) enum Contention {
 pub(crate) struct Recent {
     rows: Mutex<Rows>,
     /// One entry for a row: a part of its hash, and in the lowest byte the number of its short holds.
-    counts: Box<[AtomicU64; COUNTED_ROWS]>,
+    counts: Box<[AtomicU64; SLOT_COUNT]>,
     hashes: RandomState,
 }
 
@@ -58,7 +58,7 @@ struct Rows {
 impl Default for Recent {
     fn default() -> Self {
         let rows = Mutex::new(Rows { seen: HashMap::new(), limit: EVICT_ABOVE });
-        Self { rows, counts: Box::new([const { AtomicU64::new(0) }; COUNTED_ROWS]), hashes: RandomState::new() }
+        Self { rows, counts: Box::new([const { AtomicU64::new(0) }; SLOT_COUNT]), hashes: RandomState::new() }
     }
 }
 
@@ -110,7 +110,7 @@ impl Recent {
     fn has_had_many(&self, row: &str) -> bool {
         const COUNT: u64 = 0xff;
         let hash = self.hashes.hash_one(row);
-        let slot = usize::try_from(hash % COUNTED_ROWS as u64).unwrap_or_default();
+        let slot = usize::try_from(hash % SLOT_COUNT as u64).unwrap_or_default();
         let Some(slot) = self.counts.get(slot) else { return false };
         let before = slot.load(Ordering::Relaxed);
         let count = if (before ^ hash) & !COUNT == 0 { (before & COUNT) + 1 } else { 1 };
