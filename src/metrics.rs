@@ -99,7 +99,7 @@ const OTHER: &str = "other";
 ///
 /// It may be installed while locks are held, but then the gauges lack those.
 pub struct Metrics {
-    /// By a hash of the lock's name.
+    /// By the lock's name.
     locks: Box<[Chain<OfLock>; CHAIN_COUNT]>,
     /// The number of names, for the one that adds.
     names: Mutex<usize>,
@@ -131,12 +131,14 @@ impl Metrics {
         found.unwrap_or_else(|| self.add(label))
     }
 
+    /// By both ends of the name and its length: a hash of all of it would cost as much as the counts.
     fn chain(&self, name: &str) -> &Chain<OfLock> {
-        let mix = |hash: u64, word: u64| (hash ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-        let (words, rest) = name.as_bytes().as_chunks();
-        let rest = rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        let hash = words.iter().fold(rest, |hash, word| mix(hash, u64::from_le_bytes(*word)));
-        let hash = mix(hash, 0);
+        let bytes = name.as_bytes();
+        let ends = match (bytes.first_chunk(), bytes.last_chunk()) {
+            (Some(first), Some(last)) => u64::from_le_bytes(*first).rotate_left(29) ^ u64::from_le_bytes(*last),
+            _ => bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)),
+        };
+        let hash = (ends ^ bytes.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         &self.locks[(hash >> 32) as usize % CHAIN_COUNT]
     }
 
@@ -209,7 +211,7 @@ impl Observer for Metrics {
     }
 
     fn on_store_event(&self, store: &StoreLabel, event: &StoreEvent) {
-        self.stores.find_or_add(|of| of.is_of(store), || OfStore::new(store)).count(event);
+        self.stores.find_or_add(|of| of.label == *store, || OfStore::new(store)).count(event);
     }
 
     fn on_dropped(&self, events: u64) {

@@ -19,7 +19,10 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
         if json {
             print_json(&json!({ "key": order.key, "hold": order.hold.to_string(), "broken": false }))?;
         }
-        note(&format!("no hold {} of {}", order.hold, order.key));
+        note(&format!("no hold {} of {}: it has ended, and nothing was broken", order.hold, order.key));
+        if found.is_empty() {
+            note("nobody holds the lock now");
+        }
         for held in found.iter().flat_map(|lock| &lock.state.holders) {
             let id = held.id.map(|id| format!("--hold {id}")).unwrap_or_else(|| "no hold id".into());
             note(&format!("it is held by {} ({id})", holder(&held.note)));
@@ -37,7 +40,9 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
     if json {
         print_json(&json!({ "key": shown, "hold": order.hold.to_string(), "broken": broken }))?;
     } else if broken {
-        print(&format!("broken: {shown}. The holder hears of it at its next renewal\n"))?;
+        print(&format!(
+            "broken: {shown}. The holder hears of it at its next renewal, after a third of its ttl at the latest\n"
+        ))?;
     } else {
         note(&format!("the hold {} has ended by itself", order.hold));
     }
@@ -46,13 +51,11 @@ pub(crate) async fn break_hold(args: &StoreArgs, order: &BreakArgs, json: bool) 
 
 /// Asks on a terminal. Elsewhere nobody can answer.
 fn confirmed(key: &str, holder: String) -> Result<bool, Failure> {
+    let risk = format!("{key} is held by {holder}.\nTwo may work under the lock until the holder hears of it.");
     if !io::stdin().is_terminal() {
-        return Err(Failure::usage("nobody can be asked here: write --yes"));
+        return Err(Failure::usage(format!("{risk}\nNobody can be asked here: write --yes if it shall be broken")));
     }
-    let _ = write!(
-        io::stderr(),
-        "{key} is held by {holder}.\nTwo may work under the lock until the holder hears of it. Break it? [y/N] "
-    );
+    let _ = write!(io::stderr(), "{risk} Break it? [y/N] ");
     let mut answer = String::new();
     let read = io::stdin().lock().read_line(&mut answer);
     read.map_err(|error| Failure::usage(format!("standard input: {error}")))?;

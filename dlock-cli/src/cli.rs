@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dlock::{Backoff, HoldId, Mode, Retry, Wait};
 
@@ -13,6 +14,8 @@ Somebody holds a lock that you need:
   dlock show KEY                             who holds it, since when, and its hold id
   dlock break KEY --hold ID --why TEXT       ends that hold, after a question
   dlock doctor                               whether the store itself is the reason
+
+Put a key with <> into quotes: 'stock:<42>'. A holder is told as host:process.
 
 Exit codes:
   0        done; `run`: the command has succeeded
@@ -27,6 +30,21 @@ Exit codes:
   126, 127 `run`: the command cannot be executed, or does not exist
   128+N    `run`: signal N has ended the command
   others   `run`: the exit code of the command";
+
+/// Below the help of a command.
+const CODES: &str = "Exit codes: see dlock --help";
+
+const AFTER_SHOW: &str = "\
+Show it twice, some seconds apart. If the lease left has gone up, the holder lives and renews it.
+If it only goes down, the holder is dead or cut off, and the lock is free when the lease ends.
+
+Exit codes: see dlock --help";
+
+const AFTER_BREAK: &str = "\
+Stop the holder first if you can. It hears of the break at its next renewal, after a third of its ttl
+at the latest. Until then two may work under the lock, unless what they write checks the token.
+
+Exit codes: see dlock --help";
 
 /// Distributed locks from the shell, on every store of dlock.
 ///
@@ -67,18 +85,22 @@ pub(crate) struct StoreArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs a command while it holds a lock
+    #[command(override_usage = "dlock run [OPTIONS] <KEY> -- <COMMAND>...", after_help = CODES)]
     Run(Box<RunArgs>),
     /// Lists the locks that are held
     Ls(LsArgs),
     /// Shows who holds a lock, since when, its hold id, and who waits
+    #[command(override_usage = "dlock show [OPTIONS] <KEY>", after_help = AFTER_SHOW)]
     Show(ShowArgs),
     /// Watches the locks of a store, live on the terminal
     Watch(WatchArgs),
     /// Serves a live page of the locks, for a browser on this host
     Console(ConsoleArgs),
     /// Waits until nobody holds a lock
+    #[command(after_help = CODES)]
     Wait(WaitArgs),
     /// Ends a hold of a lock; the holder hears of it and its error says who and why
+    #[command(override_usage = "dlock break [OPTIONS] --hold <ID> --why <TEXT> <KEY>", after_help = AFTER_BREAK)]
     Break(BreakArgs),
     /// Examines a store: version, settings, rights, speed, and what it promises
     Doctor(DoctorArgs),
@@ -193,8 +215,8 @@ pub(crate) struct LsArgs {
     #[arg(default_value = "")]
     pub(crate) prefix: String,
     /// How many locks are listed at most
-    #[arg(long, default_value_t = 1000)]
-    pub(crate) limit: usize,
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
 }
 
 /// The words of `dlock show`.
@@ -252,7 +274,7 @@ pub(crate) struct BreakArgs {
     #[arg(long, value_name = "ID")]
     pub(crate) hold: HoldId,
     /// Why; the holder reads it in its error
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) why: String,
     /// Who. Default: the user and the host
     #[arg(long, value_name = "NAME")]
@@ -268,7 +290,8 @@ pub(crate) struct BreakArgs {
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// The store's URL; default: that of the other commands
-    pub(crate) url: Option<String>,
+    #[arg(value_name = "URL")]
+    pub(crate) address: Option<String>,
     /// How many times a lock is taken and released for the latency
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rounds: u32,
@@ -287,7 +310,13 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 fn wait(text: &str) -> Result<Wait, String> {
-    dlock_values::wait(text).map_err(String::from)
+    // The text is written for the attribute.
+    let words = |text: String| {
+        ["none", "forever"]
+            .iter()
+            .fold(text, |text, word| text.replace(&format!("`wait = \"{word}\"`"), &format!("`--wait {word}`")))
+    };
+    dlock_values::wait(text).map_err(|wrong| words(wrong.into()))
 }
 
 fn retry(text: &str) -> Result<Retry, String> {
@@ -337,7 +366,7 @@ mod tests {
         );
         for (words, said) in [
             (["--ttl", "30"], "30s"),
-            (["--wait", "0s"], "none"),
+            (["--wait", "0s"], "not to wait is `--wait none`"),
             (["--mode", "permits(0)"], "permits(3)"),
             (["--retry", "0"], "false"),
             (["--attempts", "0"], "1 or more"),

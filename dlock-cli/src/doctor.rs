@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 use console::style;
 use dlock::{Key, OncePer, Wait};
 use dlock_contract::{Durability, Expiry, Fencing, Profile, WakeStyle};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::cli::{DoctorArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
@@ -19,6 +19,9 @@ const TTL: Duration = Duration::from_secs(30);
 #[derive(Debug, Default, Serialize)]
 struct Report {
     kind: &'static str,
+    /// The host and the port, where the store has them.
+    host: Option<String>,
+    namespace: String,
     version: Option<String>,
     role: Option<String>,
     connect_ms: f64,
@@ -27,22 +30,29 @@ struct Report {
     cycle_p99_ms: f64,
     /// The store's clock minus that of this host; known where the store tells its time.
     clock_difference_ms: Option<i64>,
+    #[serde(serialize_with = "as_map")]
     promises: Vec<(&'static str, String)>,
     /// Settings and states of the store that weaken a promise.
     findings: Vec<String>,
+    #[serde(serialize_with = "as_map")]
     counts: Vec<(String, u64)>,
 }
 
+/// In the order of the list.
+fn as_map<S: Serializer>(pairs: &[(impl Serialize, impl Serialize)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(pairs.iter().map(|(name, value)| (name, value)))
+}
+
 pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool) -> Result<Exit, Failure> {
-    if doctor.url.is_some() {
-        args.url = doctor.url;
+    if doctor.address.is_some() {
+        args.url = doctor.address;
     }
     let began = Instant::now();
     let store = Store::open(&args).await?;
     let mut report = Report { connect_ms: milliseconds(began.elapsed()), ..Report::default() };
     let backend = store.registry.backend(Some(&store.backend)).await?;
     let profile = backend.profile();
-    report.kind = profile.kind;
+    (report.kind, report.host, report.namespace) = (profile.kind, backend.host(), store.namespace.clone());
     report.promises = promises(profile);
     let health = store.registry.ready(&store.backend).await?;
     (report.version, report.role, report.findings, report.counts) =
@@ -138,9 +148,14 @@ fn tell(report: &Report) -> Result<(), Failure> {
         let value = if value.starts_with("NO") { style(value).yellow() } else { style(value) };
         text += &format!("  {name:<16} {value}\n");
     };
+    report.host.iter().for_each(|host| line("host", host.clone()));
+    line("namespace", report.namespace.clone());
     report.role.iter().for_each(|role| line("role", role.clone()));
     line("connected in", format!("{:.1} ms", report.connect_ms));
-    line("take and release", format!("{:.2} ms (p50), {:.2} ms (p99)", report.cycle_p50_ms, report.cycle_p99_ms));
+    line(
+        "locks",
+        format!("taken and released in {:.2} ms (p50), {:.2} ms (p99)", report.cycle_p50_ms, report.cycle_p99_ms),
+    );
     report.clock_difference_ms.iter().for_each(|ms| line("its clock", format!("{ms:+} ms of this host's")));
     report.promises.iter().for_each(|(name, value)| line(name, value.clone()));
     report.counts.iter().filter(|(_, number)| *number > 0).for_each(|(name, number)| line(name, number.to_string()));

@@ -79,6 +79,11 @@ impl Failure {
         Self { exit, ..self }
     }
 
+    pub(crate) fn and(mut self, text: &str) -> Self {
+        self.text += text;
+        self
+    }
+
     pub(crate) fn text(&self) -> &str {
         &self.text
     }

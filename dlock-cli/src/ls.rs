@@ -12,24 +12,30 @@ pub(crate) async fn list(args: &StoreArgs, ls: &LsArgs, json: bool) -> Result<Ex
     let store = Store::open(args).await?;
     let mut pages = store.registry.locks().backend(&store.backend).prefix(&ls.prefix).limit(1000);
     let mut locks = Vec::new();
+    let limit = ls.limit as usize;
     let mut is_whole = true;
     loop {
         let page = pages.clone().page().await?;
         locks.extend(page.locks);
         let Some(next) = page.next else { break };
-        if locks.len() >= ls.limit {
+        if locks.len() >= limit {
             is_whole = false;
             break;
         }
         pages = pages.after(next);
     }
-    is_whole &= locks.len() <= ls.limit;
-    locks.truncate(ls.limit);
+    is_whole &= locks.len() <= limit;
+    locks.truncate(limit);
     locks.sort_by(|one, other| one.key.cmp(&other.key));
     if json {
         print_json(&locks.iter().map(|lock| SeenLock::new(&store, lock)).collect::<Vec<_>>())?;
     } else {
         let rows = locks.iter().flat_map(|lock| rows(&store, lock));
+        if locks.is_empty() {
+            let beginning =
+                if ls.prefix.is_empty() { String::new() } else { format!(" that begins with {}", ls.prefix) };
+            note(&format!("nobody holds a lock{beginning} in the namespace {}", store.namespace));
+        }
         print_table(&["KEY", "HOLDER", "FUNCTION", "FOR", "LEASE LEFT", "HOLD", "WAIT"], rows)?;
     }
     if !is_whole {

@@ -13,11 +13,15 @@ use crate::store::Store;
 /// More waiters are counted, not listed.
 const MOST_WAITERS: usize = 20;
 
+/// So many held locks are compared with a key that nobody holds.
+const MOST_COMPARED: u32 = 1000;
+
 pub(crate) async fn show(args: &StoreArgs, show: &ShowArgs, json: bool) -> Result<Exit, Failure> {
     let store = Store::open(args).await?;
     let found = find(&store, &show.key).await?;
     if found.is_empty() {
         note(&format!("nobody holds {} in the namespace {}", show.key, store.namespace));
+        tell_nearest(&store, &show.key).await;
         if json {
             print("[]\n")?;
         }
@@ -69,6 +73,26 @@ pub(crate) async fn find(store: &Store, typed: &str) -> Result<Vec<ListedLock>, 
     Ok(found)
 }
 
+/// Names the held lock that was probably meant: a slip of the finger must not read as "it is free".
+async fn tell_nearest(store: &Store, typed: &str) {
+    let page = store.registry.locks().backend(&store.backend).limit(MOST_COMPARED).page();
+    let Ok(page) = page.await else { return };
+    let plain = |key: &str| key.replace(['<', '>'], "");
+    let alike = |lock: &&ListedLock| strsim::damerau_levenshtein(&plain(store.shown(lock.key.as_str())), &plain(typed));
+    match page.locks.iter().min_by_key(alike) {
+        Some(lock) if alike(&lock) <= 1 + typed.len() / 5 => {
+            note(&format!("{} is held, and its name is like this one", quoted(store.shown(lock.key.as_str()))));
+        }
+        Some(_) => note("other locks are held: dlock ls"),
+        None => note("no lock is held there"),
+    }
+}
+
+/// A key as a word of the shell.
+pub(crate) fn quoted(key: &str) -> String {
+    format!("'{}'", key.replace('\'', r"'\''"))
+}
+
 fn tell(store: &Store, lock: &ListedLock, waiters: &[String], last: Option<&LastSuccess>) -> Result<(), Failure> {
     let mut text = format!("{}\n", store.shown(lock.key.as_str()));
     let mut line = |name: &str, value: Option<String>| {
@@ -84,8 +108,10 @@ fn tell(store: &Store, lock: &ListedLock, waiters: &[String], last: Option<&Last
         line("lease left", seen.lease_left_ms.map(|ms| words(Duration::from_millis(ms))));
         line("token", seen.token.map(|token| token.to_string()));
         line("slot", seen.slot.map(|slot| slot.to_string()));
-        line("hold", seen.hold);
         line("trace", seen.trace);
+        let end = |id| format!("dlock break {} --hold {id} --why TEXT", quoted(store.shown(lock.key.as_str())));
+        line("to end it", seen.hold.as_deref().map(end));
+        line("hold", seen.hold);
     }
     let waiting = lock.state.waiters.map_or_else(|| "this store does not count them".into(), |count| count.to_string());
     line("waiters", Some(waiting));

@@ -134,7 +134,8 @@ fn a_busy_lock_has_a_code_of_its_own() {
     let mut holder = store.hold(&["--name", "backup"], "job", HOLD);
     let busy = store.run(&["run", "--wait", "none", "job", "echo", "never"]);
     assert_eq!((code(&busy), text(&busy.stdout)), (75, String::new()));
-    assert!(text(&busy.stderr).contains("backup"), "{}", text(&busy.stderr));
+    let said = text(&busy.stderr);
+    assert!(said.contains("backup") && said.contains("dlock show 'job'"), "{said}");
     let quiet = store.run(&["run", "--wait", "none", "--quiet", "--busy-code", "0", "job", "echo", "never"]);
     assert_eq!((code(&quiet), text(&quiet.stdout), text(&quiet.stderr)), (0, String::new(), String::new()));
     assert_eq!(code(&store.run(&["wait", "--wait", "10ms", "job"])), 75);
@@ -165,20 +166,32 @@ fn a_lock_is_shown_listed_and_broken() {
     let listed = text(&listed.stdout);
     assert!(listed.contains("stock:<42>") && listed.contains("nightly"), "{listed}");
     assert_eq!(store.run(&["ls", "--json", "none:"]).stdout, b"[]\n");
+    let none = store.run(&["ls", "none:"]);
+    assert!(text(&none.stderr).contains("nobody holds a lock that begins with none:"), "{}", text(&none.stderr));
+    // A slip of the finger does not read as "it is free".
+    for (typed, told) in [("stok:42", "'stock:<42>' is held"), ("orders", "other locks are held")] {
+        let missed = store.run(&["show", typed]);
+        assert_eq!((code(&missed), text(&missed.stderr).contains(told)), (1, true), "{}", text(&missed.stderr));
+    }
     let seen = store.holder_of("stock:<42>");
     assert_eq!(seen["function"].as_str(), Some("nightly"));
     assert!(seen["token"].as_u64().unwrap() > 0);
     assert_eq!(seen["pid"].as_u64(), Some(u64::from(holder.process.id())));
     let hold = seen["hold"].as_str().unwrap();
-    assert!(text(&shown.stdout).contains(hold), "{}", text(&shown.stdout));
+    let to_paste = format!("dlock break 'stock:<42>' --hold {hold} --why");
+    assert!(text(&shown.stdout).contains(&to_paste), "{}", text(&shown.stdout));
 
     let order =
         |hold, more: &[&str]| store.run(&[&["break", "stock:42", "--hold", hold, "--why", "it hangs"], more].concat());
     let old = order("0123456789abcdef", &["--yes"]);
     assert_eq!(code(&old), 1);
     assert!(text(&old.stderr).contains(hold), "{}", text(&old.stderr));
-    // Nobody can answer here.
-    assert_eq!(code(&order(hold, &[])), 64);
+    // Nobody can answer here, so the risk is told before somebody writes --yes.
+    let unasked = order(hold, &[]);
+    assert_eq!(code(&unasked), 64);
+    assert!(text(&unasked.stderr).contains("nightly") && text(&unasked.stderr).contains("Two may work"));
+    let no_reason = store.run(&["break", "stock:42", "--hold", hold, "--why", "", "--yes"]);
+    assert_eq!(code(&no_reason), 64);
     assert!(lives(&grandchild));
     assert_eq!(code(&order(hold, &["--yes", "--by", "alice"])), 0);
     assert_eq!(holder.end(), 76);

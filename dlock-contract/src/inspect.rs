@@ -241,6 +241,18 @@ impl BreakRecord {
     }
 }
 
+/// For people: who, when on that day, and why. A record of another form is shown as it is.
+impl fmt::Display for BreakRecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(operator), Some(at), Some(reason)) = (self.operator(), self.at_ms(), self.reason()) else {
+            return f.write_str(&self.0);
+        };
+        let seconds = at / 1000 % 86_400;
+        let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        write!(f, "{operator}, at {hours:02}:{minutes:02}:{seconds:02} UTC: {reason}")
+    }
+}
+
 /// Listing the locks of a store, and ending a hold from outside.
 pub trait Inspect: Send + Sync {
     /// One page of the locks that are held. The cost of a call is bounded by [`Listing::limit`], however many locks there

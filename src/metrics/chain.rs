@@ -33,6 +33,7 @@ impl<T> Chain<T> {
     }
 
     /// The value that fits, or the end of the chain.
+    #[inline]
     fn search(&self, fits: impl Fn(&T) -> bool) -> Result<&T, &Self> {
         let mut chain = self;
         while let Some(link) = chain.0.get() {

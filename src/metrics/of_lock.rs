@@ -6,14 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_contract::Mode;
-use dlock_runtime::{Event, GrantWay, Label};
+use dlock_runtime::{Event, GrantWay, Label, StoreLabel};
 use metrics::{Counter, Gauge, Histogram};
 
 /// The handles of one lock in one store. A handle that is kept costs a fraction of one that is looked up.
 pub(super) struct OfLock {
     pub(super) name: Box<str>,
-    backend: Box<str>,
-    store: &'static str,
+    store: StoreLabel,
     mode: Discriminant<Mode>,
     labels: Vec<metrics::Label>,
     waiting: Gauge,
@@ -38,8 +37,7 @@ impl OfLock {
         ];
         Self {
             name: name.into(),
-            backend: label.backend().into(),
-            store: label.store(),
+            store: label.store_label().clone(),
             mode: std::mem::discriminant(&label.mode()),
             waiting: metrics::gauge!("dlock_waiting", labels.clone()),
             held: metrics::gauge!("dlock_held", labels.clone()),
@@ -56,11 +54,7 @@ impl OfLock {
     }
 
     pub(super) fn is_of(&self, name: &str, label: &Label) -> bool {
-        // By its address: two texts of one kind would only make two handles of the same series.
-        self.mode == std::mem::discriminant(&label.mode())
-            && std::ptr::eq(self.store, label.store())
-            && *self.name == *name
-            && *self.backend == *label.backend()
+        self.mode == std::mem::discriminant(&label.mode()) && self.store == *label.store_label() && *self.name == *name
     }
 
     pub(super) fn count(&self, event: &Event) {

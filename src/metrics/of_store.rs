@@ -12,7 +12,7 @@ use super::chain::Chain;
 
 /// The handles of one store.
 pub(super) struct OfStore {
-    label: StoreLabel,
+    pub(super) label: StoreLabel,
     labels: [metrics::Label; 2],
     /// By operation.
     requests: Chain<(Operation, Requests)>,
@@ -34,11 +34,6 @@ impl OfStore {
         ];
         let [up, guarded] = [Flag::new("dlock_store_up"), Flag::new("dlock_store_guarded")];
         Self { label: label.clone(), labels, requests: Chain::new(), up, guarded }
-    }
-
-    pub(super) fn is_of(&self, label: &StoreLabel) -> bool {
-        // By the address, as for a lock.
-        std::ptr::eq(self.label.store(), label.store()) && self.label.backend() == label.backend()
     }
 
     pub(super) fn count(&self, event: &StoreEvent) {
@@ -91,9 +86,17 @@ impl Flag {
         Self { name, last: AtomicU8::new(Self::UNKNOWN) }
     }
 
+    #[inline]
     fn set(&self, is_set: bool, labels: &[metrics::Label]) {
+        if self.last.load(Ordering::Relaxed) != u8::from(is_set) {
+            self.write(is_set, labels);
+        }
+    }
+
+    #[cold]
+    fn write(&self, is_set: bool, labels: &[metrics::Label]) {
         let now = u8::from(is_set);
-        if self.last.load(Ordering::Relaxed) != now && self.last.swap(now, Ordering::Relaxed) != now {
+        if self.last.swap(now, Ordering::Relaxed) != now {
             metrics::gauge!(self.name, labels.to_vec()).set(f64::from(now));
         }
     }

@@ -10,11 +10,12 @@ use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
 
-use dlock::{Error, Guard, Key, Lock, OncePer};
+use dlock::{Error, ErrorKind, Guard, Key, Lock, OncePer};
 
 use crate::cli::{OnLost, RunArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::note;
+use crate::show::quoted;
 use crate::store::Store;
 use crate::wait::spinner;
 use child::Child;
@@ -151,7 +152,9 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
 
 /// The end of a call that did not run, or lost its lock.
 fn ending(error: Error, run: &RunArgs) -> Failure {
-    with_codes(Failure::from(error), run)
+    let is_held = matches!(error.kind(), ErrorKind::Busy | ErrorKind::WaitTimeout);
+    let failure = with_codes(Failure::from(error), run);
+    if is_held { failure.and(&format!("; who holds it: dlock show {}", quoted(&run.key))) } else { failure }
 }
 
 /// With the codes that this command was given.

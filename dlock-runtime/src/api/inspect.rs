@@ -173,7 +173,7 @@ impl Locks {
 /// let id = registry.lock("report").holders().await?.holders[0].id.expect("a lock of dlock's");
 /// assert!(registry.lock("report").break_hold(id).by("alice").because("web-3 hangs").await?);
 /// let lost = guard.release().await.unwrap_err();
-/// assert!(lost.to_string().contains("by=alice") && lost.to_string().contains("web-3 hangs"));
+/// assert!(lost.to_string().contains("alice, at ") && lost.to_string().contains("web-3 hangs"));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]

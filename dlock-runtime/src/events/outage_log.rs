@@ -52,7 +52,7 @@ pub(crate) struct Why<'a> {
 
 /// A time in which a store fails.
 struct Outage {
-    store: Arc<StoreLabel>,
+    store: StoreLabel,
     since: BootInstant,
     last: BootInstant,
     /// The time of the last line about it.
@@ -82,7 +82,7 @@ impl Counts {
 
 impl OutageLog {
     /// A request has failed.
-    pub(crate) fn failed(&self, store: &Arc<StoreLabel>, failed: Failed, why: Why<'_>, now: BootInstant) {
+    pub(crate) fn failed(&self, store: &StoreLabel, failed: Failed, why: Why<'_>, now: BootInstant) {
         let (store, reason, code) = (store.clone(), why.reason.clone(), why.code.clone());
         let mut outages = self.outages();
         self.has_outages.store(true, Ordering::Relaxed);
@@ -219,8 +219,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn store(name: &str) -> Arc<StoreLabel> {
-        Arc::new(StoreLabel { name: name.into(), kind: "redis", host: Some("cache:6379".into()) })
+    fn store(name: &str) -> StoreLabel {
+        StoreLabel { name: name.into(), kind: "redis", host: Some("cache:6379".into()) }
     }
 
     fn why(reason: &Arc<str>) -> Why<'_> {

@@ -160,7 +160,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
             let (longer, timed_out) = waiting.split_at(waiting.partition_point(|tenure| renewal_bound(tenure) > bound));
             waiting = longer;
             for tenure in timed_out {
-                use_answer(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:?}"))));
+                use_answer(&clock, tenure, Err(Error::outage(format!("the store did not answer within {bound:.1?}"))));
             }
             continue;
         };

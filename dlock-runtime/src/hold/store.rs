@@ -136,7 +136,7 @@ impl Store {
                 Err(error)
             }
             None => {
-                let error = Error::outage(format!("the store did not answer within {bound:?}"));
+                let error = Error::outage(format!("the store did not answer within {bound:.1?}"));
                 if bound >= CONCLUSIVE_TIME {
                     self.breaker.failed(&self.name, &error, clock.now());
                 }

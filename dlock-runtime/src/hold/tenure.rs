@@ -333,7 +333,7 @@ impl Tenure {
 
     pub(crate) fn loss(&self, cause: LossCause) -> Error {
         match self.broken.get().filter(|_| cause == LossCause::Broken) {
-            Some(record) => self.error(ErrorKind::Lost(cause), format!("{}: {}", cause.message(), record.as_str())),
+            Some(record) => self.error(ErrorKind::Lost(cause), format!("{}: {record}", cause.message())),
             None if cause == LossCause::Deadline && !self.hold.claim.renewed => {
                 let text = "the lock was lost: its time was over before the work, and it is not renewed; give it a longer `at_most`, \
                             or a longer `ttl` with `renew = false`, or let dlock renew it";

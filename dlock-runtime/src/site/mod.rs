@@ -178,6 +178,18 @@ impl StoreLabel {
     }
 }
 
+/// Equal if the name of the backend and the kind of the store are.
+impl PartialEq for StoreLabel {
+    #[inline]
+    fn eq(&self, other: &Self) -> bool {
+        // By their addresses first: the labels of one installed store share their texts, and observers compare them often.
+        (Arc::ptr_eq(&self.name, &other.name) || self.name == other.name)
+            && (std::ptr::eq(self.kind, other.kind) || self.kind == other.kind)
+    }
+}
+
+impl Eq for StoreLabel {}
+
 impl fmt::Debug for StoreLabel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.name, self.kind)
@@ -222,6 +234,7 @@ impl Named {
 }
 
 impl CallSite {
+    #[inline]
     pub(crate) fn name(&self) -> &str {
         match self {
             Self::Site(site) => site.name,
@@ -290,7 +303,10 @@ impl Label {
         self.store.host.as_deref()
     }
 
-    pub(crate) fn store_label(&self) -> &Arc<StoreLabel> {
+    /// The store of the lock.
+    #[must_use]
+    #[inline]
+    pub fn store_label(&self) -> &StoreLabel {
         &self.store
     }
 
@@ -302,6 +318,7 @@ impl Label {
 
     /// The annotated function's path, or the name given to the attribute or the builder.
     #[must_use]
+    #[inline]
     pub fn name(&self) -> &str {
         self.call_site.name()
     }
@@ -329,6 +346,7 @@ impl Label {
 
     /// The mode in which the lock is wanted or held.
     #[must_use]
+    #[inline]
     pub const fn mode(&self) -> Mode {
         self.mode
     }

@@ -189,7 +189,7 @@ fn a_session_that_an_operator_ended_is_told_with_the_record() {
         world.store.session().hint();
         let error = guard.lost().await;
         assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Broken));
-        assert!(error.to_string().contains("by=alice t=17 r=web-3 hangs"), "{error}");
+        assert!(error.to_string().contains("alice, at 00:00:00 UTC: web-3 hangs"), "{error}");
     });
 }
 

@@ -241,8 +241,8 @@ pub(crate) fn no_part_of_a_cluster() -> Error {
 pub fn conflict() -> Error {
     Error::new(
         ErrorKind::KeyConflict,
-        "the Redis key already holds a lock of another mode, or a value that dlock did not write; use another key, or delete the \
-         value if nothing uses it",
+        "the key is held in another mode, or has a value that dlock did not write: `dlock show` tells who holds it; lock one key in \
+         one mode, and use another key if the value is a foreign client's",
     )
 }
 
