@@ -89,7 +89,8 @@ fn an_internal_error_is_logged_once_at_its_conversion_and_a_busy_lock_is_not() {
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(move || writer.clone()).finish();
     tracing::subscriber::with_default(subscriber, || {
-        for kind in [ErrorKind::Protocol, ErrorKind::Busy, ErrorKind::Outage] {
+        let lost = ErrorKind::Lost(dlock::LossCause::Deadline);
+        for kind in [ErrorKind::KeyConflict, ErrorKind::Busy, ErrorKind::Outage, ErrorKind::PermissionDenied, lost] {
             let _ = Error::new(kind.clone(), "the words of axum").with_key("stock:<7>").into_response();
             let _ = tonic::Status::from(Error::new(kind, "the words of tonic").with_key("stock:<7>"));
         }

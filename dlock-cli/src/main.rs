@@ -23,6 +23,7 @@ use clap::{CommandFactory, Parser};
 
 use cli::{Cli, Command};
 use exit::{Exit, Failure};
+use output::print;
 
 fn main() -> ExitCode {
     // The child of `dlock run` begins as this program: see `run::child`.
@@ -60,8 +61,9 @@ async fn command(cli: Cli) -> Result<Exit, Failure> {
     let Cli { store, json, verbose: _, command } = cli;
     match command {
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "dlock", &mut std::io::stdout());
-            Ok(Exit::OK)
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "dlock", &mut text);
+            print(&String::from_utf8_lossy(&text)).map(|()| Exit::OK)
         }
         Command::Man { folder } => {
             clap_mangen::generate_to(Cli::command(), &folder)

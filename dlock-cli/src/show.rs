@@ -106,7 +106,10 @@ fn tell(store: &Store, lock: &ListedLock, waiters: &[String], last: Option<&Last
         line("function", seen.function);
         line("since", seen.since.zip(seen.since_ms).map(|(at, ms)| format!("{at}, for {}", words(since(ms)))));
         line("lease left", seen.lease_left_ms.map(|ms| words(Duration::from_millis(ms))));
-        line("token", seen.token.map(|token| token.to_string()));
+        // An exclusive lock of Redis has its token in the holder's memory alone.
+        let token = seen.token.map(|token| token.to_string());
+        let only_there = seen.note.is_none().then(|| "this store does not keep it; its holder knows it".to_owned());
+        line("token", token.or(only_there));
         line("slot", seen.slot.map(|slot| slot.to_string()));
         line("trace", seen.trace);
         let end = |id| format!("dlock break {} --hold {id} --why TEXT", quoted(store.shown(lock.key.as_str())));

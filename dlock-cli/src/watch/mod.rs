@@ -57,13 +57,15 @@ async fn follow(
             Some(Wish::Break { key, hold }) => {
                 let lock = store.registry.lock(Key::from(&key)).backend(&store.backend);
                 let broken = lock.break_hold(hold).by(operator()).because("dlock watch").await;
-                model.say(match broken {
+                let told = match broken {
                     Ok(true) => {
+                        model.expect_end(hold);
                         format!("broken: {}. The holder hears of it at its next renewal", store.shown(key.as_str()))
                     }
                     Ok(false) => "this hold has ended by itself".into(),
                     Err(error) => error.to_string(),
-                });
+                };
+                model.say(told);
                 next_look = Instant::now();
             }
             None => {}
@@ -71,7 +73,7 @@ async fn follow(
         if Instant::now() >= next_look {
             // A store that is away comes back by itself: the last picture stays, with the error.
             match look(store, watch).await {
-                Ok(locks) => model.show(locks, store),
+                Ok((locks, is_whole)) => model.show(&locks, is_whole, store),
                 Err(error) => model.fail(error.to_string()),
             }
             next_look = Instant::now() + watch.every;
@@ -79,7 +81,8 @@ async fn follow(
     }
 }
 
-async fn look(store: &Store, watch: &WatchArgs) -> Result<Vec<ListedLock>, dlock::Error> {
+/// The locks, and whether these are all.
+async fn look(store: &Store, watch: &WatchArgs) -> Result<(Vec<ListedLock>, bool), dlock::Error> {
     let mut pages = store.registry.locks().backend(&store.backend).prefix(&watch.prefix).limit(1000);
     let mut locks = Vec::new();
     loop {
@@ -87,7 +90,7 @@ async fn look(store: &Store, watch: &WatchArgs) -> Result<Vec<ListedLock>, dlock
         locks.extend(page.locks);
         match page.next {
             Some(next) if locks.len() < MOST_LOCKS => pages = pages.after(next),
-            _ => return Ok(locks),
+            next => return Ok((locks, next.is_none())),
         }
     }
 }

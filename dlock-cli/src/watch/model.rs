@@ -1,5 +1,6 @@
 //! The state of the `watch` screen, and its changes by keys. It knows no terminal.
 
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use dlock::{HoldId, Holder, ListedLock, LockKey};
@@ -8,6 +9,9 @@ use ratatui::widgets::TableState;
 
 use crate::ls::SeenHolder;
 use crate::store::Store;
+
+/// The lines that the screen has for lost locks.
+const LOSSES_SHOWN: usize = 3;
 
 /// One holder of one lock.
 #[derive(Clone, Debug)]
@@ -18,6 +22,8 @@ pub(super) struct Row {
     pub(super) function: String,
     pub(super) since_ms: Option<u64>,
     pub(super) lease_left: Option<Duration>,
+    /// The longest lease that was seen: the bar is full with it.
+    pub(super) full_lease: Duration,
     pub(super) waiters: Option<u64>,
     pub(super) token: Option<u64>,
     pub(super) trace: Option<String>,
@@ -62,6 +68,12 @@ pub(super) struct Model {
     /// The result of the last action, or the reason why the store was not reached.
     pub(super) message: Option<String>,
     pub(super) is_stale: bool,
+    /// Whether the rows are all locks of the store.
+    pub(super) is_whole: bool,
+    /// The last holds that ended with their lease or by a break, and not by a release.
+    pub(super) losses: VecDeque<String>,
+    /// Holds that were broken here, and are still listed.
+    broken: Vec<HoldId>,
     /// When the store was looked at: leases have run since.
     pub(super) looked: Instant,
     rows: Vec<Row>,
@@ -77,25 +89,59 @@ impl Model {
             table: TableState::default(),
             message: None,
             is_stale: false,
+            is_whole: true,
+            losses: VecDeque::new(),
+            broken: Vec::new(),
             looked: Instant::now(),
             rows: Vec::new(),
         }
     }
 
     /// The store's answer.
-    pub(super) fn show(&mut self, locks: Vec<ListedLock>, store: &Store) {
+    pub(super) fn show(&mut self, locks: &[ListedLock], is_whole: bool, store: &Store) {
+        self.is_whole = is_whole;
         let rows = locks.iter().flat_map(|lock| lock.state.holders.iter().map(move |holder| (lock, holder)));
         self.set(rows.map(|(lock, holder)| Row::new(lock, holder, store)).collect());
     }
 
     fn set(&mut self, rows: Vec<Row>) {
         let selected = self.selected().map(|row| (row.lock.clone(), row.hold));
-        self.rows = rows;
+        let elapsed = self.looked.elapsed();
         self.looked = Instant::now();
+        let mut before: HashMap<_, _> = std::mem::replace(&mut self.rows, rows)
+            .into_iter()
+            .map(|row| ((row.lock.clone(), row.hold), row))
+            .collect();
+        for row in &mut self.rows {
+            if let Some(before) = before.remove(&(row.lock.clone(), row.hold)) {
+                row.full_lease = row.full_lease.max(before.full_lease);
+            }
+        }
+        // A list that was cut may lack the others for that alone.
+        if self.is_whole {
+            before.into_values().for_each(|row| self.note_loss(&row, elapsed));
+        }
         if std::mem::take(&mut self.is_stale) {
             self.message = None;
         }
         self.select(selected);
+    }
+
+    /// A hold is no longer listed. One whose lease was over by then was not released.
+    fn note_loss(&mut self, row: &Row, elapsed: Duration) {
+        let is_broken = row.hold.is_some_and(|hold| self.broken.contains(&hold));
+        let is_over = row.lease_left.is_some_and(|left| left <= elapsed);
+        if is_broken || is_over {
+            let cause = if is_broken { "broken here" } else { "its lease ended" };
+            self.losses.truncate(LOSSES_SHOWN - 1);
+            self.losses.push_front(format!("lost: {} of {}, {cause}", row.key, row.place));
+        }
+        self.broken.retain(|hold| Some(*hold) != row.hold);
+    }
+
+    /// This hold was broken here.
+    pub(super) fn expect_end(&mut self, hold: HoldId) {
+        self.broken.push(hold);
     }
 
     /// The store has not answered. What was seen stays.
@@ -213,6 +259,7 @@ impl Row {
             function: seen.function.unwrap_or_default(),
             since_ms: seen.since_ms,
             lease_left: seen.lease_left_ms.map(Duration::from_millis),
+            full_lease: Duration::from_millis(seen.lease_left_ms.unwrap_or_default()),
             waiters: lock.state.waiters,
             token: seen.token,
             trace: seen.trace,

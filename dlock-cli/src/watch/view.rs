@@ -16,15 +16,19 @@ const WIDE_COLUMNS: u16 = 80;
 
 const BAR_WIDTH: u16 = 10;
 
-/// A bar is full with so much of the lease left, which is the usual ttl.
-const FULL_LEASE: Duration = Duration::from_secs(30);
+/// The line of keys, and a shorter one for a narrow terminal.
+const KEYS: [&str; 2] =
+    [" ↑↓ select  enter open  / filter  s sort  b break  q quit", " / filter  s sort  b break  q quit"];
 
 pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
-    let [head, table, foot] =
-        Layout::vertical([Constraint::Length(1), Constraint::Min(1), Constraint::Length(1)]).areas(frame.area());
+    let losses = u16::try_from(model.losses.len()).unwrap_or_default();
+    let heights = [Constraint::Length(1), Constraint::Min(1), Constraint::Length(losses), Constraint::Length(1)];
+    let [head, table, lost, foot] = Layout::vertical(heights).areas(frame.area());
     frame.render_widget(self::head(model), head);
     draw_table(frame, table, model);
-    frame.render_widget(self::foot(model), foot);
+    let lines: Vec<_> = model.losses.iter().map(|text| Line::from(format!(" {text}")).red()).collect();
+    frame.render_widget(Paragraph::new(lines), lost);
+    frame.render_widget(self::foot(model, foot.width), foot);
     if matches!(model.focus, Focus::Details | Focus::Confirm)
         && let Some(row) = model.selected()
     {
@@ -41,15 +45,19 @@ fn head(model: &Model) -> Line<'static> {
     let prefix = if model.prefix.is_empty() { String::new() } else { format!(" {}…", model.prefix) };
     let count = model.rows().len();
     let waiting: u64 = model.rows().iter().filter_map(|row| row.waiters).sum();
-    let line = Line::from(format!(" dlock{prefix}  {count} held, {waiting} waiting, by {order}"));
+    let more = if model.is_whole { "" } else { " and more (write a prefix)" };
+    let line = Line::from(format!(" dlock{prefix}  {count}{more} held, {waiting} waiting, by {order}"));
     if model.is_stale { line.red() } else { line.bold() }
 }
 
-fn foot(model: &Model) -> Line<'static> {
+fn foot(model: &Model, width: u16) -> Line<'static> {
     match (&model.focus, &model.message) {
         (Focus::Filter, _) => Line::from(format!(" /{}_", model.filter)),
         (_, Some(message)) => Line::from(format!(" {message}")).yellow(),
-        _ => Line::from(" ↑↓ select  enter open  / filter  s sort  b break  q quit").dim(),
+        _ => {
+            let [long, short] = KEYS.map(Line::from);
+            if long.width() <= usize::from(width) { long.dim() } else { short.dim() }
+        }
     }
 }
 
@@ -86,16 +94,16 @@ fn cells(row: &Row, elapsed: Duration, is_wide: bool) -> TableRow<'static> {
         cells.extend([row.function.clone(), row.since_ms.map(|at| words(since(at))).unwrap_or_default()]);
     }
     let mut cells: Vec<_> = cells.into_iter().map(Cell::from).collect();
-    cells.push(Cell::from(bar(lease)));
+    cells.push(Cell::from(bar(lease, row.full_lease)));
     cells.push(Cell::from(waiters));
     TableRow::new(cells)
 }
 
 /// The lease that is left; it runs down until the next renewal.
-fn bar(left: Option<Duration>) -> Line<'static> {
+fn bar(left: Option<Duration>, full: Duration) -> Line<'static> {
     let Some(left) = left else { return Line::from("session") };
-    let filled =
-        (left.as_secs_f64() / FULL_LEASE.as_secs_f64() * f64::from(BAR_WIDTH)).ceil().clamp(0.0, f64::from(BAR_WIDTH));
+    let share = left.as_secs_f64() / full.as_secs_f64().max(f64::MIN_POSITIVE);
+    let filled = (share * f64::from(BAR_WIDTH)).ceil().clamp(0.0, f64::from(BAR_WIDTH));
     let bar = "█".repeat(filled as usize);
     let line = Line::from(format!("{bar:░<width$}", width = usize::from(BAR_WIDTH)));
     if filled < 3.0 { line.red() } else { line.green() }
@@ -112,17 +120,20 @@ fn draw_details(frame: &mut Frame<'_>, row: &Row, asks: bool) {
         Line::from(format!("trace     {}", text(row.trace.clone()))),
         Line::from(format!("waiters   {}", text(row.waiters.map(|count| count.to_string())))),
         Line::from(format!("in store  {}", row.names.join("  "))),
-        Line::default(),
     ];
-    lines.push(match asks {
-        true => Line::from("Break it? Until the holder hears of it, two may work under the lock. y / n").red(),
-        false => Line::from("b break, esc back").dim(),
-    });
+    if asks {
+        lines.insert(0, Line::from("Break it? Until the holder hears of it, two may work under the lock.").red());
+    }
+    // At the border, so that no small window hides them.
+    let keys = if asks { " y break  n back " } else { " b break  esc back " };
     let full = frame.area();
     let (width, height) = (full.width.saturating_sub(4).min(90), full.height.saturating_sub(2).min(14));
     let area = Rect::new((full.width - width) / 2, (full.height - height) / 2, width, height);
     frame.render_widget(Clear, area);
-    frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(Block::bordered()), area);
+    frame.render_widget(
+        Paragraph::new(lines).wrap(Wrap { trim: false }).block(Block::bordered().title_bottom(keys)),
+        area,
+    );
 }
 
 #[cfg(test)]
@@ -148,7 +159,11 @@ mod tests {
             assert!(wide.contains(text), "{text} is not in\n{wide}");
         }
         let narrow = drawn(&mut model, 40, 10);
-        assert!(narrow.contains("HOLDER") && !narrow.contains("FUNCTION"), "{narrow}");
+        assert!(narrow.contains("HOLDER") && !narrow.contains("FUNCTION") && narrow.contains("q quit"), "{narrow}");
+        model.is_whole = false;
+        assert!(drawn(&mut model, 100, 10).contains("3 and more"));
+        model.losses.push_front("lost: k of node-3:17".into());
+        assert!(drawn(&mut model, 40, 10).contains("lost: k of node-3:17"));
         for (width, height) in [(1, 1), (3, 2), (500, 3)] {
             drawn(&mut model, width, height);
         }
@@ -160,13 +175,15 @@ mod tests {
         model.focus = Focus::Confirm;
         let asked = drawn(&mut model, 80, 20);
         assert!(asked.contains("0123456789abcdef") && asked.contains("Break it?"), "{asked}");
+        assert!(drawn(&mut model, 40, 12).contains("y break  n back"));
         drawn(&mut model, 2, 1);
     }
 
     #[test]
     fn a_lease_that_ends_is_red_and_a_session_has_none() {
-        assert_eq!(bar(Some(Duration::ZERO)).to_string(), "░░░░░░░░░░");
-        assert_eq!(bar(Some(Duration::from_secs(3000))).to_string(), "██████████");
-        assert_eq!(bar(None).to_string(), "session");
+        let full = Duration::from_secs(30);
+        assert_eq!(bar(Some(Duration::ZERO), full).to_string(), "░░░░░░░░░░");
+        assert_eq!(bar(Some(full), full).to_string(), "██████████");
+        assert_eq!(bar(None, Duration::ZERO).to_string(), "session");
     }
 }

@@ -4,13 +4,14 @@
 //! | --- | --- | --- |
 //! | another caller holds the lock: busy, wait timeout, too many waiters | 423 Locked, `Retry-After` | `UNAVAILABLE` |
 //! | this period's run was started already, or every attempt met a conflict | 409 Conflict | `ABORTED` |
-//! | the store is down, or dlock was shut down | 503 Service Unavailable, `Retry-After` | `UNAVAILABLE` |
+//! | the store is down or takes no locks (a replica, a right that lacks), or dlock was shut down | 503 Service Unavailable, `Retry-After` | `UNAVAILABLE` |
 //! | the body's own limit ran out | 504 Gateway Timeout | `DEADLINE_EXCEEDED` |
 //! | the lock was lost; everything else | 500 Internal Server Error | `INTERNAL` |
 //!
 //! `Retry-After` is in whole seconds: [`Error::retry_after`], so 5 at most, and 1 if the store reports no time. The
 //! answer to the client has neither the key nor the backend. The log has both, with the error's own words: at the level
-//! error for an internal error, else at the level debug.
+//! error for an internal error, else at the level debug. A lost lock and a store that fails have lines of their own, however
+//! many requests they meet, so their answers are logged at the level debug too.
 
 use crate::error::{Error, ErrorKind};
 use crate::thread::log::line;
@@ -29,7 +30,11 @@ impl Failure {
         match error {
             ErrorKind::Busy | ErrorKind::WaitTimeout | ErrorKind::QueueFull { .. } => Self::Locked,
             ErrorKind::AlreadyRun | ErrorKind::Conflict => Self::Conflict,
-            ErrorKind::Outage | ErrorKind::ShutDown => Self::Down,
+            ErrorKind::Outage
+            | ErrorKind::ShutDown
+            | ErrorKind::NotPrimary
+            | ErrorKind::PermissionDenied
+            | ErrorKind::Protocol => Self::Down,
             ErrorKind::BodyTimeout => Self::TooLong,
             _ => Self::Fault,
         }
@@ -38,8 +43,8 @@ impl Failure {
     /// Classifies the error, and writes it to the log: the client of the service does not get its words.
     fn logged(error: &Error) -> Self {
         let failure = Self::of(error.kind());
-        let (is_fault, error) = (matches!(failure, Self::Fault), error.to_string());
-        line(move || match is_fault {
+        let (is_news, error) = (matches!(failure, Self::Fault) && !error.is_lost(), error.to_string());
+        line(move || match is_news {
             true => tracing::error!(target: "dlock", error, "a request is answered with an internal error"),
             false => tracing::debug!(target: "dlock", error, "a request is answered with an error of a lock"),
         });

@@ -5,7 +5,7 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::line;
+use dlock_contract::engine::{key_hash, line};
 use dlock_contract::{
     Backend, BreakRecord, Cursor, Error, ErrorKind, HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Note,
     Result,
@@ -173,7 +173,7 @@ impl Locks {
 /// let id = registry.lock("report").holders().await?.holders[0].id.expect("a lock of dlock's");
 /// assert!(registry.lock("report").break_hold(id).by("alice").because("web-3 hangs").await?);
 /// let lost = guard.release().await.unwrap_err();
-/// assert!(lost.to_string().contains("alice, at ") && lost.to_string().contains("web-3 hangs"));
+/// assert!(lost.to_string().contains("alice@") && lost.to_string().contains(", at ") && lost.to_string().contains("web-3 hangs"));
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
@@ -190,7 +190,8 @@ impl BreakHold {
         Self { lock, id, operator: None, reason: String::new() }
     }
 
-    /// The operator who breaks the hold. Default: the host and the process id.
+    /// The operator who breaks the hold. The record names this host behind it: `alice@web-3`. Default: the host and the
+    /// process id.
     pub fn by(mut self, operator: impl Into<String>) -> Self {
         self.operator = Some(operator.into());
         self
@@ -211,18 +212,22 @@ impl IntoFuture for BreakHold {
         Box::pin(async move {
             let Self { lock, id, operator, reason } = self;
             let at_ms = lock.registry().clock().wall_ms();
-            let operator = operator.unwrap_or_else(|| {
-                let here = Note::new(std::process::id(), "", at_ms, None);
-                format!("{}:{}", here.host().unwrap_or("unknown"), std::process::id())
-            });
+            let here = Note::new(std::process::id(), "", at_ms, None);
+            let host = here.host().unwrap_or("unknown");
+            let operator = match operator {
+                None => format!("{host}:{}", std::process::id()),
+                Some(operator) if operator.ends_with(&format!("@{host}")) => operator,
+                Some(operator) => format!("{operator}@{host}"),
+            };
             let record = BreakRecord::new(&operator, at_ms, &reason);
             let Some(id) = lock.registry().id_in_store(id) else { return Ok(false) };
-            let (key, record_text) = (lock.shown_key(), record.as_str().to_owned());
+            let (record_text, sensitive) = (record.as_str().to_owned(), lock.is_sensitive());
             let request = lock.look_by(Operation::Break, move |backend, key| match backend.inspect() {
                 Some(inspect) => break_hold(inspect, key, id, record),
                 None => unsupported(),
             });
-            let (broken, store) = request.await?;
+            let ((broken, key), store) = request.await?;
+            let key = if sensitive { key_hash(&key) } else { key };
             if broken {
                 store.observed.tell(&StoreEvent::BrokeHold);
                 let store = store.label.clone();
@@ -250,8 +255,8 @@ fn break_hold<'a>(
     key: &'a LockKey,
     id: HoldId,
     record: BreakRecord,
-) -> BoxFuture<'a, Result<bool>> {
-    Box::pin(async move { inspect.break_hold(key, id, &record).await })
+) -> BoxFuture<'a, Result<(bool, String)>> {
+    Box::pin(async move { Ok((inspect.break_hold(key, id, &record).await?, key.as_str().to_owned())) })
 }
 
 fn unsupported<'a, T: Send + 'a>() -> BoxFuture<'a, Result<T>> {

@@ -123,7 +123,7 @@ impl<K> Lock<K> {
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.write_debug(f, &self.shown_key())
+        self.write_debug(f, &self.shown(&self.key))
     }
 }
 
@@ -262,8 +262,8 @@ impl Lock {
         &self.options
     }
 
-    pub(crate) fn shown_key(&self) -> String {
-        self.shown(&self.key)
+    pub(crate) const fn is_sensitive(&self) -> bool {
+        self.options.sensitive
     }
 
     pub(crate) async fn look<T: Send + 'static>(

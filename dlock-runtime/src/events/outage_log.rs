@@ -55,6 +55,8 @@ struct Outage {
     store: StoreLabel,
     since: BootInstant,
     last: BootInstant,
+    /// The first answer after the last failure.
+    answered: Option<BootInstant>,
     /// The time of the last line about it.
     told: BootInstant,
     /// And of the last one about a lost hold.
@@ -87,7 +89,7 @@ impl OutageLog {
         let mut outages = self.outages();
         self.has_outages.store(true, Ordering::Relaxed);
         if let Some(outage) = outages.get_mut(&store.name).filter(|outage| now.since(outage.last) < OUTAGE_MEMORY) {
-            outage.last = now;
+            (outage.last, outage.answered) = (now, None);
             outage.counts.add(failed);
             if now.since(outage.told) < LINE_INTERVAL {
                 return;
@@ -106,7 +108,8 @@ impl OutageLog {
             return;
         }
         let counts = Counts::default();
-        let mut outage = Outage { store: store.clone(), since: now, last: now, told: now, loss_told: now, counts };
+        let mut outage =
+            Outage { store: store.clone(), since: now, last: now, answered: None, told: now, loss_told: now, counts };
         outage.counts.add(failed);
         let before = outages.insert(store.name.clone(), outage);
         drop(outages);
@@ -150,7 +153,10 @@ impl OutageLog {
         }
         let now = now();
         let mut outages = self.outages();
-        let is_over = outages.get(backend).is_some_and(|outage| now.since(outage.last) >= QUIET_TIME);
+        let is_over = outages.get_mut(backend).is_some_and(|outage| {
+            outage.answered.get_or_insert(now);
+            now.since(outage.last) >= QUIET_TIME
+        });
         let ended = if is_over { outages.remove(backend) } else { None };
         self.has_outages.store(!outages.is_empty(), Ordering::Relaxed);
         drop(outages);
@@ -166,7 +172,8 @@ impl OutageLog {
 
 impl Outage {
     fn tell_end(&self) {
-        let (lasted, counts, store) = (self.last.since(self.since), self.counts, self.store.clone());
+        let lasted = self.answered.unwrap_or(self.last).since(self.since);
+        let (counts, store) = (self.counts, self.store.clone());
         line(move || {
             let (backend, host) = (&*store.name, store.host.as_deref());
             tracing::warn!(

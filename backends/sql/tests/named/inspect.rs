@@ -76,7 +76,7 @@ async fn a_body_is_told_who_broke_its_lock(database: Database) {
     // Long before the next renewal.
     let error = tokio::time::timeout(TTL / 4, guard.lost()).await.unwrap();
     assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Broken));
-    assert!(error.to_string().contains("by=alice") && error.to_string().contains("web-3 hangs"), "{error}");
+    assert!(error.to_string().contains("alice@") && error.to_string().contains("web-3 hangs"), "{error}");
 }
 
 /// A `KILL` of the session that was seen would end another lock here.

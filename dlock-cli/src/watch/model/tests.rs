@@ -10,6 +10,7 @@ pub(in crate::watch) fn row(key: &str, waiters: u64, since_ms: u64) -> Row {
         function: "shop::sell".into(),
         since_ms: Some(since_ms),
         lease_left: Some(Duration::from_secs(20)),
+        full_lease: Duration::from_secs(30),
         waiters: Some(waiters),
         token: Some(7),
         trace: None,
@@ -64,6 +65,39 @@ fn a_hold_stays_selected_when_others_come_and_go() {
     press(&mut model, "\n");
     model.set(Vec::new());
     assert!(model.selected().is_none() && model.focus == Focus::Table);
+}
+
+#[test]
+fn a_hold_that_ends_without_a_release_is_a_loss() {
+    let mut model = model();
+    let ended = |key| Row { lease_left: Some(Duration::ZERO), ..row(key, 0, 1) };
+    model.set(vec![
+        ended("dead"),
+        row("released", 0, 1),
+        Row { hold: Some("00000000000000aa".parse().unwrap()), ..row("broken", 0, 1) },
+    ]);
+    let broken = model.rows().iter().find(|row| row.key == "broken").unwrap().hold.unwrap();
+    model.expect_end(broken);
+    model.set(Vec::new());
+    let told: Vec<_> = model.losses.iter().map(|text| text.split(' ').nth(1).unwrap()).collect();
+    assert!(told.len() == 2 && told.contains(&"dead") && told.contains(&"broken"), "{told:?}");
+    model.is_whole = false;
+    model.set(vec![ended("cut")]);
+    model.set(Vec::new());
+    assert_eq!(model.losses.len(), 2, "a list that is cut says nothing about the others");
+}
+
+#[test]
+fn the_bar_of_a_lock_is_as_long_as_its_longest_lease() {
+    let mut model = model();
+    let short = |left| Row {
+        lease_left: Some(Duration::from_secs(left)),
+        full_lease: Duration::from_secs(left),
+        ..row("s", 0, 1)
+    };
+    model.set(vec![short(3)]);
+    model.set(vec![short(2)]);
+    assert_eq!(model.rows()[0].full_lease, Duration::from_secs(3));
 }
 
 #[test]
