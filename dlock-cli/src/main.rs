@@ -26,6 +26,10 @@ use exit::{Exit, Failure};
 use output::print;
 
 fn main() -> ExitCode {
+    #[cfg(target_os = "linux")]
+    if let Some(followed) = run::supervisor::supervise() {
+        return followed.map_or_else(|failure| report(&failure), ExitCode::from);
+    }
     // The child of `dlock run` begins as this program: see `run::child`.
     if let Some(failure) = run::child::become_child() {
         return report(&failure);

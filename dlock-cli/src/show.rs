@@ -48,16 +48,15 @@ pub(crate) async fn show(args: &StoreArgs, show: &ShowArgs, json: bool) -> Resul
     Ok(Exit::OK)
 }
 
-/// The first waiters, where the store has their names: host, process and function. A wait queue is the same for a lock and for
-/// an election.
+/// The first waiters, where the store has their names: host, process and function.
 async fn waiters(store: &Store, lock: &ListedLock) -> Option<Vec<String>> {
     if lock.state.waiters == Some(0) {
         return None;
     }
-    let election = store.registry.elect(Key::from(&lock.key)).backend(&store.backend);
-    let waiters = election.candidates().await.ok()?.waiters?;
+    let of_lock = store.registry.lock(Key::from(&lock.key)).backend(&store.backend);
+    let waiters = of_lock.waiters(MOST_WAITERS).await.ok()??;
     let words = |note: &Note| format!("{} {}", note.place(), note.site().unwrap_or_default()).trim_end().to_owned();
-    Some(waiters.iter().take(MOST_WAITERS).map(words).collect())
+    Some(waiters.iter().map(words).collect())
 }
 
 /// The held locks that are meant by a key as somebody types it. Says so if the key in the store is another one.

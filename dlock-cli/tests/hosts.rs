@@ -17,6 +17,9 @@ const HOSTS: u64 = 5;
 const ROUNDS: u32 = 10;
 const TTL: Duration = Duration::from_secs(2);
 
+/// Of the fates of a program.
+const STOPPED_FOR_LONG: u32 = 2;
+
 /// The exit code of a command that meets another one.
 const OVERLAP: i32 = 99;
 
@@ -33,7 +36,8 @@ fn commands_of_five_hosts_never_overlap_though_their_programs_are_killed_and_sto
             scope.spawn(move || {
                 let mut random = fastrand::Rng::with_seed(seed ^ host);
                 for _ in 0..ROUNDS {
-                    let code = fate(run(url, key, folder), &mut random);
+                    let fate = random.u32(..8);
+                    let code = meet(fate, run(url, key, folder, fate), &mut random);
                     *codes.lock().unwrap().entry(code).or_default() += 1;
                 }
             });
@@ -54,31 +58,36 @@ fn commands_of_five_hosts_never_overlap_though_their_programs_are_killed_and_sto
 }
 
 /// The line of cron of one host. Its command takes a lock of this machine's kernel, which shows any overlap.
-fn run(url: &str, key: &str, folder: &Path) -> Child {
+fn run(url: &str, key: &str, folder: &Path, fate: u32) -> Child {
+    // While its program is stopped for longer than the ttl, the command itself does not end.
+    let seconds = if fate == STOPPED_FOR_LONG { "30" } else { "0.03" };
     let script =
-        format!("exec flock -n -E {OVERLAP} {0}/inside sh -c 'echo x >> {0}/ran; sleep 0.03'", folder.display());
+        format!("exec flock -n -E {OVERLAP} {0}/inside sh -c 'echo x >> {0}/ran; sleep {seconds}'", folder.display());
     let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DLOCK_")) {
         command.env_remove(name);
     }
-    command.args(["run", "--quiet", "--ttl", "2s", "--wait", "2m", key, "--", "sh", "-c", &script]);
+    command.args(["run", "--quiet", "--ttl", "2s", "--grace", "1ms", "--wait", "2m", key, "--", "sh", "-c", &script]);
     command.env("DLOCK_URL", url).stdin(Stdio::null()).spawn().unwrap()
 }
 
 /// Lets the program run to its end, or kills it, or stops it for shorter or longer than its ttl. Gives its exit code.
-fn fate(mut program: Child, random: &mut fastrand::Rng) -> Option<i32> {
+fn meet(fate: u32, mut program: Child, random: &mut fastrand::Rng) -> Option<i32> {
     let pid = Pid::from_child(&program);
-    let fate = random.u32(..8);
     if fate < 3 {
         sleep(Duration::from_millis(random.u64(..300)));
     }
     match fate {
         0 => program.kill().unwrap(),
-        1 | 2 => {
+        1 | STOPPED_FOR_LONG => {
             // It may have ended; then this does nothing, since its parent has not waited for it.
             let _ = kill_process(pid, Signal::STOP);
             sleep(if fate == 1 { TTL / 4 } else { TTL * 3 / 2 });
             let _ = kill_process(pid, Signal::CONT);
+            if fate == STOPPED_FOR_LONG {
+                // Its command may have begun after that.
+                let _ = kill_process(pid, Signal::TERM);
+            }
         }
         _ => {}
     }

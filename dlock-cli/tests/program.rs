@@ -266,13 +266,44 @@ fn a_signal_ends_the_wait() {
 #[test]
 fn the_command_ends_with_the_program_even_if_it_is_killed() {
     let store = Store::new();
-    let mut holder = store.hold(&[], "job", "echo $$; while :; do sleep 0.05; done");
-    let command = holder.first.clone();
-    assert!(lives(&command));
+    let mut holder = store.hold(&[], "job", "sleep 1000 & echo $$ $!; wait");
+    let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
+    assert!(pids.len() == 2 && pids.iter().all(|pid| lives(pid)));
     holder.process.kill().unwrap();
-    until(|| !lives(&command));
+    // Its children too.
+    until(|| !pids.iter().any(|pid| lives(pid)));
     // The ttl frees the lock.
     assert_eq!(code(&store.run(&["run", "--wait", "1m", "job", "true"])), 0);
+}
+
+/// Nobody in the stopped program could end the command.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_ends_with_its_lock_while_the_program_is_stopped() {
+    let store = Store::new();
+    let script = "sleep 1000 & echo $$ $!; trap '' TERM; while :; do wait; done";
+    let mut holder = store.hold(&["--grace", "50ms"], "job", script);
+    let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
+    holder.signal(rustix::process::Signal::STOP);
+    until(|| !pids.iter().any(|pid| lives(pid)));
+    assert_eq!(code(&store.run(&["run", "--wait", "1m", "job", "true"])), 0);
+    holder.signal(rustix::process::Signal::CONT);
+    assert_eq!(holder.code(), 76);
+}
+
+/// The supervisor must not end a command whose lock goes on, nor one that may go on without it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_renewed_lock_and_a_command_that_may_go_on_have_no_deadline() {
+    let store = Store::new();
+    let longer_than_the_ttl = ["sh", "-c", "sleep 1.5; echo done"];
+    let run = |words: &[&str]| store.run(&[&["run", "--ttl", "1s"], words, &["job"], &longer_than_the_ttl].concat());
+    assert_eq!(text(&run(&[]).stdout), "done\n");
+    let mut holder = store.hold(&["--on-lost", "continue", "--ttl", "1s"], "other", "echo $$; sleep 2; echo done");
+    holder.signal(rustix::process::Signal::STOP);
+    assert_eq!(holder.rest(), "done\n");
+    holder.signal(rustix::process::Signal::CONT);
+    assert_eq!(holder.code(), 0);
 }
 
 #[test]

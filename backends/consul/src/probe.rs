@@ -71,11 +71,18 @@ async fn take(http: &Http, session: &str) -> Result<()> {
 /// Does what an acquisition does. Also reads the version.
 pub(crate) async fn ready(http: &Http, shortest: Duration) -> Result<Health> {
     acquire(http, shortest).await?;
-    let findings = forms::note(http).await?;
+    let mut findings = forms::note(http).await?;
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
     struct Agent {
         config: Config,
+        #[serde(default)]
+        debug_config: DebugConfig,
+    }
+    #[derive(Default, Deserialize)]
+    #[serde(rename_all = "PascalCase", default)]
+    struct DebugConfig {
+        dev_mode: bool,
     }
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
@@ -85,7 +92,10 @@ pub(crate) async fn ready(http: &Http, shortest: Duration) -> Result<Health> {
     }
     let mut health = match http.send(ApiRequest::get("agent/self")).await {
         Ok(answer) => {
-            let Agent { config } = read_json(&answer)?;
+            let Agent { config, debug_config } = read_json(&answer)?;
+            if debug_config.dev_mode {
+                findings.push("the agent runs in its development mode (-dev), so a restart forgets all locks: start it with a data_dir".into());
+            }
             let role = if config.server { "server" } else { "client" };
             Health::new().version(format!("Consul {}", config.version)).role(role)
         }

@@ -1,10 +1,12 @@
 //! `dlock run`: a command that runs while the lock is held.
 //!
-//! The command ends before its lock does: when the lock is lost, when a signal or the time limit comes, and when this process
-//! is killed.
+//! The command ends with its lock: when the lock is lost, when a signal or the time limit comes, and when this process is
+//! killed or stopped.
 
 pub(crate) mod child;
 mod signals;
+#[cfg(target_os = "linux")]
+pub(crate) mod supervisor;
 
 use std::future::pending;
 use std::path::Path;
@@ -26,6 +28,10 @@ const LONGEST_HOLD: Duration = dlock_values::LONGEST;
 
 /// How long the store is given to list locks whose keys look like this one.
 const LOOKALIKES_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often the command's supervisor is told of renewals: a tenth of the ttl, between these.
+const SHORTEST_LOOK: Duration = Duration::from_millis(10);
+const LONGEST_LOOK: Duration = Duration::from_secs(1);
 
 /// How long the store is given for the release at the end.
 const RELEASE_LIMIT: Duration = Duration::from_secs(10);
@@ -121,7 +127,8 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
     let mut variables = vec![("DLOCK_KEY", run.key.clone())];
     variables.extend(guard.fence().ok().map(|fence| ("DLOCK_TOKEN", fence.get().to_string())));
     variables.extend(guard.slot().map(|slot| ("DLOCK_SLOT", slot.to_string())));
-    let mut child = Child::start(&run.command, &variables)?;
+    let ends = run.on_lost == OnLost::Cancel;
+    let mut child = Child::start(&run.command, &variables, run.grace, ends.then(|| guard.remaining()))?;
     let limit = async {
         match run.timeout {
             Some(limit) => tokio::time::sleep(limit).await,
@@ -129,21 +136,23 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
         }
     };
     tokio::pin!(limit);
+    let mut renewals = tokio::time::interval(run.ttl.div_f64(10.0).clamp(SHORTEST_LOOK, LONGEST_LOOK));
     let mut is_lost = false;
     loop {
         tokio::select! {
             ended = child.wait() => return Ok(ended?.exit()),
             signal = signals.next() => child.signal(signal),
+            _ = renewals.tick(), if ends => child.ends_after(|| guard.remaining())?,
             lost = guard.lost(), if !is_lost => {
                 is_lost = true;
-                if run.on_lost == OnLost::Cancel {
-                    child.stop(run.grace).await?;
+                if ends {
+                    child.stop().await?;
                     return Err(ending(lost, run));
                 }
                 note(&format!("{lost}; the command goes on"));
             }
             () = &mut limit => {
-                child.stop(run.grace).await?;
+                child.stop().await?;
                 return Err(Failure::new(Exit::TIMEOUT, format!("the command was ended after its limit of {}", humantime::format_duration(run.timeout.unwrap_or_default()))));
             }
         }

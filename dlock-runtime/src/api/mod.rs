@@ -20,3 +20,4 @@ pub(crate) mod registry;
 pub(crate) mod run;
 pub(crate) mod tuning;
 pub(crate) mod waited;
+pub(crate) mod waiters;

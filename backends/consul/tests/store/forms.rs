@@ -1,6 +1,7 @@
 //! Programs with and without `keys=literal` in one datacenter: the notes of their forms.
 
 use dlock_contract::Backend;
+use dlock_testkit::servers::{Consul, Instance};
 
 use crate::rights::{ENOUGH, strict, token};
 use crate::server::{open, own};
@@ -18,6 +19,16 @@ async fn a_probe_tells_of_the_other_form() {
         let findings = store.ready().await.unwrap().findings;
         assert!(findings.len() == 1 && findings[0].contains(says), "{says}: {findings:?}");
     }
+}
+
+/// Its locks are in its memory alone.
+#[tokio::test]
+async fn a_server_in_development_mode_is_a_finding() {
+    let recipe = Consul { extra: ["-dev", "-bootstrap-expect=0"].map(Into::into).into(), ..Consul::default() };
+    let server = Instance::start(recipe).unwrap();
+    let store = open(&format!("consul://127.0.0.1:{}", server.port())).await.unwrap();
+    let findings = store.ready().await.unwrap().findings;
+    assert!(findings.len() == 1 && findings[0].contains("development mode"), "{findings:?}");
 }
 
 #[tokio::test]

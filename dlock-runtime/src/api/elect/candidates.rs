@@ -3,6 +3,7 @@
 use dlock_contract::{Note, Result};
 
 use super::{Election, SeenLeader};
+use crate::api::waiters::waiters_of;
 
 /// The most candidates that are named.
 const MOST_NAMED: usize = 1000;
@@ -44,14 +45,7 @@ impl Election {
     /// As [`Lock::holders`](crate::Lock::holders).
     pub async fn candidates(&self) -> Result<Candidates> {
         let asked = self.checked()?.look(|backend, key| {
-            Box::pin(async move {
-                let state = backend.look(key).await?;
-                let waiters = match backend.inspect() {
-                    Some(inspect) => inspect.waiters(key, MOST_NAMED).await?,
-                    None => None,
-                };
-                Ok((state, waiters))
-            })
+            Box::pin(async move { Ok((backend.look(key).await?, waiters_of(backend, key, MOST_NAMED).await?)) })
         });
         let (state, waiters) = asked.await?;
         let leader = state.holders.into_iter().next();

@@ -1,0 +1,152 @@
+//! The process between `dlock run` and its command, on Linux and without a terminal.
+//!
+//! `dlock run` may be killed, or stopped for longer than the lock lasts. Then nobody else would end the command. The supervisor
+//! leads the group of the command. It ends the group when `dlock run` dies, and when the lock's deadline passes.
+//!
+//! `dlock run` writes the deadline into a file in memory, and moves it with each renewal. A deadline of zero asks for the end.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, getpgrp, getppid, kill_process_group, set_parent_process_death_signal};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::child::{Ended, cannot_execute, starter};
+use super::signals::Signals;
+use crate::exit::{Exit, Failure};
+
+/// Set for the supervisor: the process id of its parent, the descriptor of the deadline there, and the grace in milliseconds.
+const SUPERVISOR: &str = "DLOCK_RUN_SUPERVISOR";
+
+/// The clock of the timer stands still while the host sleeps, and the clock of the deadline goes on.
+const LONGEST_SLEEP: Duration = Duration::from_millis(500);
+
+/// The moment at which the command is to end, in a file in memory that both processes have open.
+#[derive(Debug)]
+pub(super) struct Deadline(File);
+
+impl Deadline {
+    /// After this time, or never.
+    pub(super) fn new(left: Option<Duration>) -> Result<Self, Failure> {
+        let file = memfd_create("dlock-deadline", MemfdFlags::CLOEXEC).map(File::from);
+        let deadline = Self(file.map_err(|error| Failure::new(Exit::INTERNAL, format!("a file in memory: {error}")))?);
+        match left {
+            Some(left) => deadline.set(|| left)?,
+            None => deadline.write(u64::MAX)?,
+        }
+        Ok(deadline)
+    }
+
+    /// Moves it to the end of what is left, which is asked for after the clock: a pause in between makes it earlier.
+    pub(super) fn set(&self, left: impl FnOnce() -> Duration) -> Result<(), Failure> {
+        let now = now_ms();
+        self.write(now.saturating_add(u64::try_from(left().as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// The command is to end now.
+    pub(super) fn pass(&self) -> Result<(), Failure> {
+        self.write(0)
+    }
+
+    /// The variable for the supervisor.
+    pub(super) fn variable(&self, grace: Duration) -> (&'static str, String) {
+        (SUPERVISOR, format!("{}:{}:{}", std::process::id(), self.0.as_raw_fd(), grace.as_millis()))
+    }
+
+    fn write(&self, at_ms: u64) -> Result<(), Failure> {
+        // Twice, so that a half-written value is seen.
+        let text = [at_ms.to_le_bytes(), (!at_ms).to_le_bytes()].concat();
+        self.0
+            .write_all_at(&text, 0)
+            .map_err(|error| Failure::new(Exit::INTERNAL, format!("the deadline of the command: {error}")))
+    }
+
+    fn left(&self) -> Duration {
+        let mut text = [[0; 8]; 2];
+        loop {
+            // A file in memory can be read.
+            let _ = self.0.read_exact_at(text.as_flattened_mut(), 0);
+            let [at_ms, check] = text.map(u64::from_le_bytes);
+            if at_ms == !check {
+                return Duration::from_millis(at_ms.saturating_sub(now_ms()));
+            }
+        }
+    }
+}
+
+/// Milliseconds since the host has started, sleep included.
+fn now_ms() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    u64::try_from(now.tv_sec).unwrap_or_default() * 1000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
+}
+
+/// In the supervisor: follows the command to its end. Nothing in the program itself.
+pub(crate) fn supervise() -> Option<Result<Exit, Failure>> {
+    let words = std::env::var(SUPERVISOR).ok()?;
+    let numbers: Vec<u32> = words.split(':').map_while(|word| word.parse().ok()).collect();
+    let &[parent, descriptor, grace] = &numbers[..] else {
+        return Some(Err(Failure::usage(format!("{SUPERVISOR} is meant for `dlock run` alone"))));
+    };
+    let command: Vec<_> = std::env::args_os().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let followed = match (runtime, File::open(format!("/proc/{parent}/fd/{descriptor}"))) {
+        (Ok(runtime), Ok(deadline)) => {
+            let grace = Duration::from_millis(grace.into());
+            runtime.block_on(follow(parent, &Deadline(deadline), grace, &command))
+        }
+        (Err(error), _) | (_, Err(error)) => Err(Failure::new(Exit::INTERNAL, format!("the supervisor: {error}"))),
+    };
+    Some(followed)
+}
+
+async fn follow(parent: u32, deadline: &Deadline, grace: Duration, command: &[OsString]) -> Result<Exit, Failure> {
+    // A signal to the group is for the command. Here it must not end anything.
+    let mut signals = Signals::new()?;
+    set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|error| Failure::new(Exit::INTERNAL, format!("the kernel cannot tell the end of dlock: {error}")))?;
+    end_with(parent);
+    let mut process = starter(command)?;
+    let child = process.env_remove(SUPERVISOR).kill_on_drop(true).spawn();
+    let mut child = child.map_err(|error| cannot_execute(command.first(), &error))?;
+    let mut end = None;
+    loop {
+        let left = match end {
+            None => deadline.left(),
+            Some(end) => tokio::time::Instant::duration_since(&end, tokio::time::Instant::now()),
+        };
+        tokio::select! {
+            ended = child.wait() => match end {
+                None => return ended.map(|ended| Ended(ended).exit()).map_err(|error| Failure::new(Exit::INTERNAL, format!("the command: {error}"))),
+                // The rest of its group goes too.
+                Some(_) => signal_group(Signal::KILL),
+            },
+            _ = signals.next() => {}
+            () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
+        }
+        end_with(parent);
+        match end {
+            None if deadline.left().is_zero() => {
+                signal_group(Signal::TERM);
+                end = Some(tokio::time::Instant::now() + grace);
+            }
+            Some(end) if end <= tokio::time::Instant::now() => signal_group(Signal::KILL),
+            _ => {}
+        }
+    }
+}
+
+/// Ends the group if `dlock run` has died.
+fn end_with(parent: u32) {
+    if getppid().map(Pid::as_raw_nonzero).is_none_or(|now| u32::try_from(now.get()) != Ok(parent)) {
+        signal_group(Signal::KILL);
+    }
+}
+
+/// To the command, to its children, and to this process.
+fn signal_group(signal: Signal) {
+    let _ = kill_process_group(getpgrp(), signal);
+}
