@@ -45,8 +45,8 @@ fn a_hold_that_is_released_after_it_was_broken_says_who_broke_it() {
         let error = guard.release().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Broken));
         // No operator was named, so the record has the host and the process.
-        let pid = format!(":{} ", std::process::id());
-        assert!(error.to_string().contains(&pid) && error.to_string().contains("r=a test"), "{error}");
+        let pid = format!(":{}, at ", std::process::id());
+        assert!(error.to_string().contains(&pid) && error.to_string().contains(": a test;"), "{error}");
     });
 }
 
