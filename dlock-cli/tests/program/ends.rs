@@ -1,0 +1,120 @@
+//! How a command ends: with its lock, by signals, and with the program.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::store::{HOLD, Store, code, lives, text, until};
+
+#[test]
+fn a_command_goes_on_without_its_lock_if_it_shall() {
+    let store = Store::new();
+    let mut holder = store.hold(&["--on-lost", "continue"], "job", HOLD);
+    let hold = store.holder_of("job")["hold"].as_str().unwrap().to_owned();
+    assert_eq!(code(&store.run(&["break", "job", "--hold", &hold, "--why", "test", "--yes"])), 0);
+    let mut errors = BufReader::new(holder.process.stderr.take().unwrap());
+    let mut line = String::new();
+    errors.read_line(&mut line).unwrap();
+    assert!(line.contains("the command goes on"), "{line}");
+    assert!(lives(&holder.first));
+    assert_eq!(holder.end(), 0);
+}
+
+#[test]
+fn signals_go_to_the_command() {
+    let store = Store::new();
+    let mut holder = store.hold(&[], "job", "trap 'echo usr1' USR1; trap 'echo term; exit 5' TERM; echo ready; while read x; do :; done; wait; while :; do sleep 0.01; done");
+    holder.signal(rustix::process::Signal::USR1);
+    let mut line = String::new();
+    holder.output.read_line(&mut line).unwrap();
+    assert_eq!(line, "usr1\n");
+    holder.signal(rustix::process::Signal::TERM);
+    assert_eq!(holder.end(), 5);
+    // A command without a trap ends by the signal.
+    let mut holder = store.hold(&[], "job", HOLD);
+    // Kept open: at its end the command would end by itself.
+    let _input = holder.process.stdin.take();
+    // A shell keeps an INT that comes while it starts `cat` until that has ended.
+    holder.signal(rustix::process::Signal::TERM);
+    assert_eq!(holder.code(), 143);
+}
+
+#[test]
+fn a_signal_ends_the_wait() {
+    let store = Store::new();
+    let holder = store.hold(&[], "job", HOLD);
+    let waiter =
+        store.dlock(&["run", "--wait", "forever", "job", "echo", "never"]).stdout(Stdio::piped()).spawn().unwrap();
+    until(|| store.holder_of("job")["hold"].is_string());
+    let pid = rustix::process::Pid::from_child(&waiter);
+    // Its handlers must stand; before that the signal itself ends it.
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    let ended = waiter.wait_with_output().unwrap();
+    assert!(matches!(ended.status.code(), Some(143) | None));
+    assert_eq!(text(&ended.stdout), "");
+    drop(holder);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_ends_with_the_program_even_if_it_is_killed() {
+    let store = Store::new();
+    let mut holder = store.hold(&[], "job", "sleep 1000 & echo $$ $!; wait");
+    let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
+    assert!(pids.len() == 2 && pids.iter().all(|pid| lives(pid)));
+    holder.process.kill().unwrap();
+    // Its children too.
+    until(|| !pids.iter().any(|pid| lives(pid)));
+    // The ttl frees the lock.
+    assert_eq!(code(&store.run(&["run", "--wait", "1m", "job", "true"])), 0);
+}
+
+/// Nobody in the stopped program could end the command.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_command_ends_with_its_lock_while_the_program_is_stopped() {
+    let store = Store::new();
+    let script = "sleep 1000 & echo $$ $!; trap '' TERM; while :; do wait; done";
+    let mut holder = store.hold(&["--grace", "50ms"], "job", script);
+    let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
+    holder.signal(rustix::process::Signal::STOP);
+    until(|| !pids.iter().any(|pid| lives(pid)));
+    assert_eq!(code(&store.run(&["run", "--wait", "1m", "job", "true"])), 0);
+    holder.signal(rustix::process::Signal::CONT);
+    assert_eq!(holder.code(), 76);
+}
+
+/// The supervisor must not end a command whose lock goes on, nor one that may go on without it.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_renewed_lock_and_a_command_that_may_go_on_have_no_deadline() {
+    let store = Store::new();
+    let longer_than_the_ttl = ["sh", "-c", "sleep 1.5; echo done"];
+    let run = |words: &[&str]| store.run(&[&["run", "--ttl", "1s"], words, &["job"], &longer_than_the_ttl].concat());
+    assert_eq!(text(&run(&[]).stdout), "done\n");
+    let mut holder = store.hold(&["--on-lost", "continue"], "other", "echo $$; sleep 4; echo done");
+    holder.signal(rustix::process::Signal::STOP);
+    // Not to its end: the stopped program has it open.
+    let mut line = String::new();
+    holder.output.read_line(&mut line).unwrap();
+    assert_eq!(line, "done\n");
+    holder.signal(rustix::process::Signal::CONT);
+    assert_eq!(holder.code(), 0);
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_ended() {
+    let store = Store::new();
+    let ended = store.run(&[
+        "run",
+        "--timeout",
+        "50ms",
+        "--grace",
+        "50ms",
+        "job",
+        "sh",
+        "-c",
+        "trap '' TERM; while :; do sleep 0.01; done",
+    ]);
+    assert_eq!(code(&ended), 124);
+    assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 0);
+}
