@@ -30,8 +30,8 @@ fn main() -> ExitCode {
     if let Some(followed) = run::supervisor::supervise() {
         return followed.map_or_else(|failure| report(&failure), ExitCode::from);
     }
-    // The child of `dlock run` begins as this program: see `run::child`.
-    if let Some(failure) = run::child::become_child() {
+    // The child of `dlock run` begins as this program: see `run::starter`.
+    if let Some(failure) = run::starter::become_child() {
         return report(&failure);
     }
     let cli = match Cli::try_parse() {

@@ -1,23 +1,18 @@
 //! The command as a process: it is started in a group of its own, and it does not outlive this program.
 //!
-//! On Linux the kernel kills the command when this program dies, even by `kill -9`. A process can ask for that only for itself,
-//! so the child begins as this program, asks, and then becomes the command. Without a terminal a [supervisor](super::supervisor)
-//! stands in between, which ends the whole group. Elsewhere a command goes on after `kill -9`.
+//! Without a terminal a [supervisor](super::supervisor) stands between the two on Linux, and ends the whole group.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::process::ExitStatus;
 use std::time::Duration;
 
+use super::starter::{Ended, cannot_execute, starter};
 #[cfg(target_os = "linux")]
 use super::supervisor::Deadline;
 use crate::exit::{Exit, Failure};
 
 /// A supervisor that has not ended the command this long after the grace does not work.
 const SUPERVISOR_TIME: Duration = Duration::from_secs(2);
-
-/// Set for the child that is to become the command: the process id of its parent.
-const PARENT: &str = "DLOCK_RUN_PARENT";
 
 /// The command while it runs.
 #[derive(Debug)]
@@ -31,20 +26,6 @@ pub(crate) struct Child {
     /// If it has a supervisor.
     #[cfg(target_os = "linux")]
     deadline: Option<Deadline>,
-}
-
-/// How the command has ended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended(pub(super) ExitStatus);
-
-impl Ended {
-    pub(crate) fn exit(self) -> Exit {
-        #[cfg(unix)]
-        if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&self.0) {
-            return Exit::of_signal(signal);
-        }
-        Exit(self.0.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(Exit::NO.0))
-    }
 }
 
 impl Child {
@@ -64,7 +45,7 @@ impl Child {
         #[cfg(target_os = "linux")]
         if let Some(deadline) = &deadline {
             let (name, value) = deadline.variable(grace);
-            process.env_remove(PARENT).env(name, value);
+            process.env(name, value);
         }
         process.envs(variables.iter().map(|(name, value)| (name, value))).kill_on_drop(true);
         #[cfg(unix)]
@@ -153,55 +134,4 @@ impl Child {
 
     #[cfg(not(unix))]
     pub(crate) fn signal(&self, _number: i32) {}
-}
-
-/// The process that becomes the command.
-#[cfg(target_os = "linux")]
-pub(super) fn starter(command: &[OsString]) -> Result<tokio::process::Command, Failure> {
-    let this_program = std::env::current_exe();
-    let this_program =
-        this_program.map_err(|error| Failure::new(Exit::INTERNAL, format!("the path of this program: {error}")))?;
-    let mut starter = tokio::process::Command::new(this_program);
-    starter.args(command).env(PARENT, std::process::id().to_string());
-    Ok(starter)
-}
-
-#[cfg(not(target_os = "linux"))]
-fn starter(command: &[OsString]) -> Result<tokio::process::Command, Failure> {
-    let (program, arguments) = command.split_first().ok_or_else(|| Failure::usage("which command?"))?;
-    let mut starter = tokio::process::Command::new(program);
-    starter.args(arguments);
-    Ok(starter)
-}
-
-/// In the child: becomes the command. Gives the failure if it cannot, and nothing in the program itself.
-#[cfg(target_os = "linux")]
-pub(crate) fn become_child() -> Option<Failure> {
-    use std::os::unix::process::CommandExt;
-
-    use rustix::process::{Signal, getppid, set_parent_process_death_signal};
-
-    let parent = std::env::var(PARENT).ok()?;
-    let mut words = std::env::args_os().skip(1);
-    let command = words.next()?;
-    if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
-        return Some(Failure::new(Exit::INTERNAL, format!("the kernel cannot end the command with dlock: {error}")));
-    }
-    // If the parent died before the kernel was asked, it will not tell.
-    if getppid().is_none_or(|now| now.as_raw_nonzero().to_string() != parent) {
-        return Some(Failure::new(Exit::INTERNAL, "dlock died before the command began"));
-    }
-    let error = std::process::Command::new(&command).args(words).env_remove(PARENT).exec();
-    Some(cannot_execute(Some(&command), &error))
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn become_child() -> Option<Failure> {
-    None
-}
-
-pub(super) fn cannot_execute(command: Option<impl AsRef<OsStr>>, error: &io::Error) -> Failure {
-    let exit = if error.kind() == io::ErrorKind::NotFound { Exit::NOT_FOUND } else { Exit::CANNOT_EXECUTE };
-    let command = command.map(|command| command.as_ref().to_string_lossy().into_owned()).unwrap_or_default();
-    Failure::new(exit, format!("{command}: {error}"))
 }

@@ -3,8 +3,9 @@
 //! The command ends with its lock: when the lock is lost, when a signal or the time limit comes, and when this process is
 //! killed or stopped.
 
-pub(crate) mod child;
+mod child;
 mod signals;
+pub(crate) mod starter;
 #[cfg(target_os = "linux")]
 pub(crate) mod supervisor;
 

@@ -15,8 +15,8 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Pid, Signal, getpgrp, getppid, kill_process_group, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::child::{Ended, cannot_execute, starter};
 use super::signals::Signals;
+use super::starter::{Ended, cannot_execute, starter};
 use crate::exit::{Exit, Failure};
 
 /// Set for the supervisor: the process id of its parent, the descriptor of the deadline there, and the grace in milliseconds.
