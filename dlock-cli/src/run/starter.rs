@@ -25,7 +25,7 @@ pub(super) fn starter(command: &[OsString]) -> Result<tokio::process::Command, F
 }
 
 #[cfg(not(target_os = "linux"))]
-fn starter(command: &[OsString]) -> Result<tokio::process::Command, Failure> {
+pub(super) fn starter(command: &[OsString]) -> Result<tokio::process::Command, Failure> {
     let (program, arguments) = command.split_first().ok_or_else(|| Failure::usage("which command?"))?;
     let mut starter = tokio::process::Command::new(program);
     starter.args(arguments);
