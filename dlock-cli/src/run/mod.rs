@@ -138,6 +138,8 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
     };
     tokio::pin!(limit);
     let mut renewals = tokio::time::interval(run.ttl.div_f64(10.0).clamp(SHORTEST_LOOK, LONGEST_LOOK));
+    // After a stop of this program one is enough.
+    renewals.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut is_lost = false;
     loop {
         tokio::select! {

@@ -68,8 +68,10 @@ impl Deadline {
     fn left(&self) -> Duration {
         let mut text = [[0; 8]; 2];
         loop {
-            // A file in memory can be read.
-            let _ = self.0.read_exact_at(text.as_flattened_mut(), 0);
+            // Without a deadline nobody would end the command.
+            if self.0.read_exact_at(text.as_flattened_mut(), 0).is_err() {
+                return Duration::ZERO;
+            }
             let [at_ms, check] = text.map(u64::from_le_bytes);
             if at_ms == !check {
                 return Duration::from_millis(at_ms.saturating_sub(now_ms()));
@@ -87,7 +89,7 @@ fn now_ms() -> u64 {
 /// In the supervisor: follows the command to its end. Nothing in the program itself.
 pub(crate) fn supervise() -> Option<Result<Exit, Failure>> {
     let words = std::env::var(SUPERVISOR).ok()?;
-    let numbers: Vec<u32> = words.split(':').map_while(|word| word.parse().ok()).collect();
+    let numbers: Vec<u64> = words.split(':').map_while(|word| word.parse().ok()).collect();
     let &[parent, descriptor, grace] = &numbers[..] else {
         return Some(Err(Failure::usage(format!("{SUPERVISOR} is meant for `dlock run` alone"))));
     };
@@ -95,7 +97,7 @@ pub(crate) fn supervise() -> Option<Result<Exit, Failure>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let followed = match (runtime, File::open(format!("/proc/{parent}/fd/{descriptor}"))) {
         (Ok(runtime), Ok(deadline)) => {
-            let grace = Duration::from_millis(grace.into());
+            let grace = Duration::from_millis(grace);
             runtime.block_on(follow(parent, &Deadline(deadline), grace, &command))
         }
         (Err(error), _) | (_, Err(error)) => Err(Failure::new(Exit::INTERNAL, format!("the supervisor: {error}"))),
@@ -103,7 +105,7 @@ pub(crate) fn supervise() -> Option<Result<Exit, Failure>> {
     Some(followed)
 }
 
-async fn follow(parent: u32, deadline: &Deadline, grace: Duration, command: &[OsString]) -> Result<Exit, Failure> {
+async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[OsString]) -> Result<Exit, Failure> {
     // A signal to the group is for the command. Here it must not end anything.
     let mut signals = Signals::new()?;
     set_parent_process_death_signal(Some(Signal::TERM))
@@ -140,8 +142,8 @@ async fn follow(parent: u32, deadline: &Deadline, grace: Duration, command: &[Os
 }
 
 /// Ends the group if `dlock run` has died.
-fn end_with(parent: u32) {
-    if getppid().map(Pid::as_raw_nonzero).is_none_or(|now| u32::try_from(now.get()) != Ok(parent)) {
+fn end_with(parent: u64) {
+    if getppid().map(Pid::as_raw_nonzero).is_none_or(|now| u64::try_from(now.get()) != Ok(parent)) {
         signal_group(Signal::KILL);
     }
 }

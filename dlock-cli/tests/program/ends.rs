@@ -91,6 +91,8 @@ fn a_renewed_lock_and_a_command_that_may_go_on_have_no_deadline() {
     let longer_than_the_ttl = ["sh", "-c", "sleep 1.5; echo done"];
     let run = |words: &[&str]| store.run(&[&["run", "--ttl", "1s"], words, &["job"], &longer_than_the_ttl].concat());
     assert_eq!(text(&run(&[]).stdout), "done\n");
+    // In milliseconds it is more than 32 bits.
+    assert_eq!(code(&store.run(&["run", "--grace", "100d", "job", "true"])), 0);
     let mut holder = store.hold(&["--on-lost", "continue"], "other", "echo $$; sleep 4; echo done");
     holder.signal(rustix::process::Signal::STOP);
     // Not to its end: the stopped program has it open.

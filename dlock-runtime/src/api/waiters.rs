@@ -1,4 +1,4 @@
-//! Who waits for a lock, by name.
+//! The names of a lock's waiters.
 
 use dlock_contract::{Backend, LockKey, Note, Result};
 use futures::future::BoxFuture;
