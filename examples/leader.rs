@@ -131,7 +131,7 @@ async fn pause_between_writes(node: &Worker, db: &SqlitePool) -> Result<(), Fail
     let mut conn = db.acquire().await?;
     sqlx::raw_sql("PRAGMA busy_timeout = 0").execute(&mut *conn).await?;
     loop {
-        node.pause()?;
+        node.pause().await?;
         if sqlx::raw_sql("BEGIN IMMEDIATE; ROLLBACK").execute(&mut *conn).await.is_ok() {
             // It is not for the pool any more.
             return Ok(conn.close().await?);

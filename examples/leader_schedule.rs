@@ -65,12 +65,15 @@ async fn parent(stage: &Stage) -> Result<(), Failure> {
         .await?;
     let mut nodes = stage.start_all(NODES)?;
     tokio::time::sleep(4 * PERIOD).await;
+    let nodes_that_started = "SELECT count(DISTINCT node) FROM starts";
+    while sqlx::query_scalar::<_, i64>(nodes_that_started).fetch_one(&db).await? < 2 {
+        tokio::time::sleep(PERIOD / 10).await;
+    }
     for node in &mut nodes {
         node.order("end").await?;
     }
     let terms: Vec<usize> = finish(nodes).await?.iter().map(Vec::len).collect();
     println!("The nodes have led {terms:?} times.");
-    ensure(terms.iter().filter(|terms| **terms > 0).count() > 1, || "one node has led all the time".into())?;
 
     let period = i64::try_from(PERIOD.as_millis())?;
     let query = "SELECT node, called_ms, begun_ms FROM starts ORDER BY begun_ms";

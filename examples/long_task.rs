@@ -112,7 +112,7 @@ async fn renewed(stage: &Stage) -> Result<(), Failure> {
 async fn paused(stage: &Stage) -> Result<(), Failure> {
     let mut first = stage.start(&[&"paused.csv"])?;
     first.hear("part 1").await?;
-    first.pause()?;
+    first.pause().await?;
     let began = Instant::now();
     let mut second = stage.start(&[&"paused.csv"])?;
     second.hear("part").await?;

@@ -91,8 +91,6 @@ async fn parent(stage: &Stage) -> Result<(), Failure> {
     let number = fourth.hear("number").await?;
     println!("One is killed; {:.1} s later the fourth has number {number}.", killed.elapsed().as_secs_f64());
     ensure(number == numbers[0], || format!("it should be the killed one's number, {}", numbers[0]))?;
-    // The last renewal was a third of the ttl ago, or somewhat more on a busy machine.
-    ensure(killed.elapsed() > TTL / 4, || "the killed node's lease cannot have ended".into())?;
     made(&db, 500).await?;
 
     nodes.push(fourth);

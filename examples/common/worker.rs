@@ -2,8 +2,9 @@
 
 use std::fmt::Display;
 use std::process::Stdio;
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
@@ -84,9 +85,14 @@ impl Worker {
         Ok(self.process.kill().await?)
     }
 
-    /// Freezes it where it stands, as a long pause of its machine would.
-    pub(crate) fn pause(&self) -> Result<(), Failure> {
-        self.signal(Signal::STOP)
+    /// Freezes it where it stands, as a long pause of its machine would. Returns once it stands: on another core it runs
+    /// on for a moment after the signal, long enough for one more write.
+    pub(crate) async fn pause(&self) -> Result<(), Failure> {
+        self.signal(Signal::STOP)?;
+        while waitid(WaitId::Pid(self.pid()?), WaitIdOptions::STOPPED | WaitIdOptions::NOHANG)?.is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Ok(())
     }
 
     /// Lets it go on after a pause, as if nothing had been.
@@ -95,8 +101,12 @@ impl Worker {
     }
 
     fn signal(&self, signal: Signal) -> Result<(), Failure> {
+        Ok(kill_process(self.pid()?, signal)?)
+    }
+
+    fn pid(&self) -> Result<Pid, Failure> {
         let pid = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        Ok(kill_process(pid.ok_or("a worker has ended too early")?, signal)?)
+        pid.ok_or_else(|| "a worker has ended too early".into())
     }
 }
 
