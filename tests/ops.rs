@@ -75,7 +75,9 @@ fn each_alert_is_tested_and_is_on_the_page() {
     for alert in alerts {
         // Once where nothing is wrong, and at least once where it fires.
         assert!(tests.matches(&format!("alertname: {alert}")).count() >= 2, "{alert} has no test");
-        assert!(page.contains(&format!("`{alert}`")), "{alert} is not in docs/operations.md");
+        assert!(page.contains(&format!("\n### {alert}\n")), "{alert} is not in docs/operations.md");
+        let runbook = format!("runbook: docs/operations.md#{}\n", alert.to_lowercase());
+        assert_eq!(rules.matches(&runbook).count(), 1, "{alert} does not lead to its part of the page");
     }
 }
 

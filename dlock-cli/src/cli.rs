@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use dlock::{Backoff, HoldId, Mode, Retry, Wait};
+use dlock::{Backoff, HoldId, Mode, Renew, Retry, Wait};
 
 const AFTER_HELP: &str = "\
 Somebody holds a lock that you need:
@@ -129,6 +129,9 @@ pub(crate) struct RunArgs {
     /// How long the store keeps the lock without a renewal
     #[arg(long, default_value = "30s", value_parser = duration)]
     pub(crate) ttl: Duration,
+    /// Whether the lock is renewed, and how often: true (after a third of the ttl), false or a duration
+    #[arg(long, default_value = "true", value_parser = renew, action = clap::ArgAction::Set)]
+    pub(crate) renew: Renew,
     /// How long to wait for the lock: a duration, none or forever
     #[arg(long, default_value = "10s", value_parser = wait)]
     pub(crate) wait: Wait,
@@ -186,6 +189,9 @@ pub(crate) struct RunArgs {
     /// Says nothing when the lock is busy
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    /// Errors and the log of -v show a hash in the place of the key
+    #[arg(long)]
+    pub(crate) sensitive: bool,
     /// The lock's key: stock:42, or stock:<42> as a service with the template stock:<id> has it
     pub(crate) key: String,
     /// The command and its arguments. It gets DLOCK_KEY, DLOCK_TOKEN, and with permits DLOCK_SLOT
@@ -319,6 +325,10 @@ fn wait(text: &str) -> Result<Wait, String> {
     dlock_values::wait(text).map_err(|wrong| words(wrong.into()))
 }
 
+fn renew(text: &str) -> Result<Renew, String> {
+    dlock_values::renew(text).map_err(|wrong| String::from(wrong).replace("`renew = false`", "`--renew false`"))
+}
+
 fn retry(text: &str) -> Result<Retry, String> {
     let dlock_values::Retry { times, pauses } = dlock_values::retry(text)?;
     Ok(Retry { times, backoff: pauses.map(|(from, to)| Backoff::new(from, to)) })
@@ -368,6 +378,7 @@ mod tests {
             (["--ttl", "30"], "30s"),
             (["--wait", "0s"], "not to wait is `--wait none`"),
             (["--mode", "permits(0)"], "permits(3)"),
+            (["--renew", "0s"], "`--renew false`"),
             (["--retry", "0"], "false"),
             (["--attempts", "0"], "1 or more"),
         ] {

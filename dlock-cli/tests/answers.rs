@@ -91,3 +91,28 @@ fn each_command_has_json_or_says_that_it_has_none() {
     let said = String::from_utf8(dlock(&url, &wrong).output().unwrap().stderr).unwrap();
     assert!(said.contains(&format!(":{}, sleep, for ", holder.0.id())) && said.contains("(--hold "), "{said}");
 }
+
+/// One right after the other is told, not the first that lacks.
+#[test]
+fn a_doctor_says_what_the_account_may_not_do() {
+    let url = shared().redis().unwrap();
+    let server = url.strip_prefix("redis://").unwrap();
+    let user = format!("doctor-{:x}", fastrand::u64(..));
+    let asked = |words: &[&str]| {
+        let mut client = redis::Client::open(&*url).unwrap().get_connection().unwrap();
+        redis::cmd("ACL").arg(words).exec(&mut client).unwrap();
+    };
+    asked(&["SETUSER", &user, "on", ">pw", "~*", "&*", "+@all", "-scan"]);
+    let restricted = format!("redis://{user}:pw@{server}");
+    let report = dlock(&restricted, &["doctor", "--rounds", "1", "--json"]).output().unwrap();
+    asked(&["DELUSER", &user]);
+    assert_eq!(report.status.code(), Some(77), "{report:?}");
+    let json: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
+    let unable: Vec<_> = json["trials"].as_object().unwrap().iter().filter(|(_, outcome)| *outcome != "yes").collect();
+    assert!(
+        matches!(&unable[..], [(what, why)] if *what == "list locks" && why.to_string().contains("SCAN")),
+        "{json}"
+    );
+    assert!(json["cycle_p50_ms"].is_number());
+    assert!(!String::from_utf8_lossy(&report.stdout).contains("pw"));
+}

@@ -2,11 +2,11 @@
 //!
 //! Events name a lock and the template of its key. The keys themselves come from the looks of open pages at the stores.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock::{Event, Label, Observer};
+use dlock::{Event, GrantWay, Label, Observer};
 use serde_json::{Value, json};
 
 use crate::seen::{SeenLock, now_ms};
@@ -36,6 +36,9 @@ const MOST_TROUBLE: usize = 50;
 /// The most holds that are remembered.
 const MOST_SEEN: usize = 300;
 
+/// The most elections, and the most tasks without an annotated function, that the page looks at.
+const MOST_LOOKED_AT: usize = 50;
+
 #[derive(Debug, Default)]
 pub(crate) struct Activity(Mutex<Known>);
 
@@ -46,6 +49,17 @@ struct Known {
     trouble: VecDeque<Trouble>,
     /// By store, key, and hold id or place.
     seen: HashMap<(String, String, String), Seen>,
+    /// By backend and name: those in which this process is a candidate.
+    elections: BTreeSet<(String, String)>,
+    /// By backend and name: the locks that this process takes with `once_per`.
+    tasks: BTreeMap<(String, String), Task>,
+}
+
+/// A lock that is taken once in each period.
+#[derive(Clone, Debug)]
+pub(crate) struct Task {
+    pub(crate) template: String,
+    pub(crate) period: Duration,
 }
 
 /// The activity of one lock of this process.
@@ -61,6 +75,8 @@ struct Name {
 struct Cell {
     at: u64,
     acquired: u64,
+    /// Of those, the ones that came from another holder, and not from a request to the store.
+    handed_over: u64,
     long_waits: u64,
     /// The wait ran out, the lock was busy, or the call failed.
     refused: u64,
@@ -125,10 +141,9 @@ impl Activity {
         let mut names: Vec<_> = known.names.iter().filter(|(_, name)| is_active(name)).collect();
         names.sort_by_cached_key(|(id, name)| (std::cmp::Reverse((name.waiting, name.heat())), (*id).clone()));
         let names = names.into_iter().take(MOST_TOLD).map(|((name, backend), of)| {
-            let cells = of
-                .cells
-                .iter()
-                .map(|cell| json!([cell.at - first, cell.acquired, cell.long_waits, cell.refused, cell.lost]));
+            let cells = of.cells.iter().map(|cell| {
+                json!([cell.at - first, cell.acquired, cell.handed_over, cell.long_waits, cell.refused, cell.lost])
+            });
             json!({
                 "name": name,
                 "store": backend,
@@ -157,6 +172,16 @@ impl Activity {
         })
     }
 
+    /// The elections in which this process is a candidate, by backend and name.
+    pub(crate) fn elections(&self) -> BTreeSet<(String, String)> {
+        self.known().elections.clone()
+    }
+
+    /// The locks that this process takes with `once_per`, by backend and name.
+    pub(crate) fn tasks(&self) -> BTreeMap<(String, String), Task> {
+        self.known().tasks.clone()
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -164,19 +189,25 @@ impl Activity {
     fn note(&self, label: &Label, event: &Event) {
         let now = now_ms();
         let mut known = self.known();
+        known.note_of_whole_cluster(label, event);
         let name = known.name(label);
         let cell = name.cell(now / CELL_MS);
         match event {
             Event::Asked { .. } => name.waiting += 1,
-            Event::Acquired { waited, .. } => {
+            Event::Acquired { waited, way, .. } => {
                 cell.acquired += 1;
+                cell.handed_over += u64::from(*way != GrantWay::Request);
                 cell.long_waits += u64::from(*waited >= LONG_WAIT);
                 cell.longest_wait = cell.longest_wait.max(*waited);
                 name.waiting = name.waiting.saturating_sub(1);
                 name.held += 1;
             }
-            Event::Busy | Event::AlreadyRun | Event::GivenUp { .. } | Event::TimedOut { .. } | Event::Failed { .. } => {
-                cell.refused += u64::from(!matches!(event, Event::AlreadyRun));
+            Event::Busy { .. }
+            | Event::AlreadyRun { .. }
+            | Event::GivenUp { .. }
+            | Event::TimedOut { .. }
+            | Event::Failed { .. } => {
+                cell.refused += u64::from(!matches!(event, Event::AlreadyRun { .. }));
                 name.waiting = name.waiting.saturating_sub(1);
             }
             Event::Lost { .. } => {
@@ -189,7 +220,10 @@ impl Activity {
         let what = match event {
             Event::TimedOut { waited, .. } => format!("the wait ran out after {waited:.1?}"),
             Event::Failed { reason, .. } => format!("failed: {reason}"),
-            Event::Lost { cause, held } => format!("lost after {held:.1?}: {}", cause.as_str()),
+            Event::Lost { cause, held, reason, .. } => {
+                let reason = reason.as_deref().map(|reason| format!("; {reason}")).unwrap_or_default();
+                format!("lost after {held:.1?}: {}{reason}", cause.as_str())
+            }
             Event::RenewalFailed { reason, remaining, .. } => {
                 format!("a renewal failed, {remaining:.1?} are left: {reason}")
             }
@@ -210,6 +244,20 @@ impl Activity {
 }
 
 impl Known {
+    /// Elections and tasks, whose state the page reads from the store.
+    fn note_of_whole_cluster(&mut self, label: &Label, event: &Event) {
+        let Event::Asked { once_per, .. } = event else { return };
+        let id = || (label.backend().to_owned(), label.name().to_owned());
+        if label.is_election() && self.elections.len() < MOST_LOOKED_AT {
+            self.elections.insert(id());
+        }
+        if let Some(period) = *once_per
+            && self.tasks.len() < MOST_LOOKED_AT
+        {
+            self.tasks.entry(id()).or_insert_with(|| Task { template: label.template().into(), period });
+        }
+    }
+
     fn name(&mut self, label: &Label) -> &mut Name {
         let id = (label.name().into(), label.backend().into());
         let is_known = self.names.contains_key(&id) || self.names.len() < MOST_NAMES;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use dlock::{HoldId, Key, LockKey, LockState, Note};
 use serde::Deserialize;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::seen::SeenHolder;
 use crate::shared::Shared;
 
-/// Its value is the token of the open page. A form or an image of another page cannot send it.
+/// Its value is the token that the open page has for its next request. A form or an image of another page cannot send it.
 const TOKEN: &str = "x-dlock-token";
 
 #[derive(Deserialize)]
@@ -30,17 +30,25 @@ struct Order {
 
 pub(crate) async fn break_hold(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (parts, body) = request.into_parts();
-    match ordered(&shared, &parts, body).await {
+    let token = parts.headers.get(TOKEN).and_then(|token| token.to_str().ok());
+    let Some(next) = token.and_then(|token| shared.pages.spend(token)) else {
+        let why = "a break needs the token of an open page, and each token is good for one: load the page again";
+        return refused(StatusCode::FORBIDDEN, why);
+    };
+    let mut answer = match ordered(&shared, &parts, body).await {
         Ok(answer) | Err(answer) => answer,
+    };
+    if let Ok(next) = HeaderValue::from_str(&next) {
+        answer.headers_mut().insert(TOKEN, next);
     }
+    answer
+}
+
+fn refused(status: StatusCode, why: &str) -> Response {
+    (status, Json(json!({ "error": why }))).into_response()
 }
 
 async fn ordered(shared: &Arc<Shared>, parts: &Parts, body: Body) -> Result<Response, Response> {
-    let refused = |status: StatusCode, why: &str| (status, Json(json!({ "error": why }))).into_response();
-    let token = parts.headers.get(TOKEN).and_then(|token| token.to_str().ok());
-    if !token.is_some_and(|token| shared.pages.know(token)) {
-        return Err(refused(StatusCode::FORBIDDEN, "a break needs the token of an open page: load the page again"));
-    }
     let who = shared.who.as_ref().and_then(|who| who(parts));
     let who = who.ok_or_else(|| refused(StatusCode::FORBIDDEN, "the service does not know who you are"))?;
     let request = Request::from_parts(parts.clone(), body);

@@ -63,7 +63,8 @@ impl Console {
         Self { registry: registry.clone(), elections: Vec::new(), every: Duration::from_secs(2), who: None }
     }
 
-    /// Shows the leader and the candidates of an election too. `backend` is the name of its store.
+    /// Shows the leader and the candidates of an election too, although this process is no candidate. `backend` is the name of
+    /// its store. Elections in which this process is a candidate are shown without this.
     #[must_use]
     pub fn election(mut self, backend: impl Into<String>, name: impl Into<String>) -> Self {
         self.elections.push((backend.into(), name.into()));
@@ -84,8 +85,8 @@ impl Console {
     /// extension or a header that only a proxy of yours can set. The holder reads the name in its error. `None` refuses the
     /// request.
     ///
-    /// A break names the hold's id and a reason. It also carries a token that only an open page has, so that no page from
-    /// elsewhere can forge one.
+    /// A break names the hold's id and a reason. It also carries a token that only an open page has, and that is good for one
+    /// request. So no page from elsewhere can forge a break, and nobody can send one again.
     ///
     /// ```
     /// # fn app(registry: &dlock::Registry) -> axum::Router {

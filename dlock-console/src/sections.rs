@@ -1,9 +1,10 @@
 //! The parts of the page beside the locks of a store, as JSON.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock::{Key, OncePer, SiteInfo};
+use dlock::{Key, OncePer};
 use futures::future::join_all;
 use serde_json::{Value, json};
 
@@ -22,7 +23,7 @@ pub(crate) fn about(shared: &Shared, page: &OpenPage) -> Value {
     json!({
         "stores": shared.registry.installed(),
         "namespace": shared.registry.defaults().namespace,
-        "token": shared.who.as_ref().map(|_| &page.token),
+        "token": shared.who.as_ref().and_then(|_| page.token()),
         "pages": shared.pages.count(),
         "process": std::process::id(),
     })
@@ -56,8 +57,10 @@ pub(crate) fn here(shared: &Shared) -> Value {
 }
 
 pub(crate) async fn leaders(shared: Arc<Shared>) -> Option<Value> {
-    let seen = shared.elections.iter().map(|(backend, name)| {
-        let election = shared.registry.elect(Key::rendered(name)).backend(backend);
+    let mut elections = shared.elections.clone();
+    elections.extend(shared.activity.elections().into_iter().filter(|other| !shared.elections.contains(other)));
+    let seen = elections.into_iter().map(|(backend, name)| {
+        let election = shared.registry.elect(Key::rendered(&name)).backend(&backend);
         async move {
             let found = match election.candidates().await {
                 Ok(found) => found,
@@ -103,30 +106,60 @@ pub(crate) async fn stores(shared: Arc<Shared>) -> Option<Value> {
     Some(json!({ "stores": join_all(seen).await }))
 }
 
-/// The functions with `once_per`: their last success, and when their next period begins.
+/// A lock that is taken once in each period.
+struct Task {
+    name: String,
+    period: Duration,
+    /// By the clock of this host, if the offset of the periods is known.
+    next: Option<u64>,
+    backend: Option<String>,
+    /// `None` where the values of the call make the key. Then each has a record of its own.
+    key: Option<Key>,
+    templates: Vec<String>,
+}
+
+/// The locks with `once_per`: their last success, and when their next period begins. Annotated functions are known before
+/// their first call, and others after it.
 pub(crate) async fn tasks(shared: Arc<Shared>) -> Option<Value> {
-    let tasks = dlock::sites().into_iter().filter_map(|site| Some((site, site.once_per()?)));
-    let seen = tasks.map(|(site, once_per)| {
+    let sites = dlock::sites().into_iter().filter_map(|site| {
+        let once_per = site.once_per()?;
+        Some(Task {
+            name: site.name().into(),
+            period: once_per.period,
+            next: Some(next_boundary(once_per, now_ms())),
+            backend: site.backend().map(Into::into),
+            key: site.fixed_key(),
+            templates: site.templates().iter().map(ToString::to_string).collect(),
+        })
+    });
+    let mut tasks: Vec<_> = sites.collect();
+    let names: HashSet<_> = tasks.iter().map(|task| task.name.clone()).collect();
+    let others = shared.activity.tasks().into_iter().filter(|((_, name), _)| !names.contains(name));
+    tasks.extend(others.map(|((backend, name), task)| Task {
+        name,
+        period: task.period,
+        next: None,
+        backend: Some(backend),
+        key: (!task.template.contains('<')).then(|| Key::rendered(&task.template)),
+        templates: vec![task.template],
+    }));
+    let seen = tasks.into_iter().map(|task| {
         let shared = shared.clone();
         async move {
-            let mut seen = match last_success(&shared, site).await {
-                Ok(last) => last,
-                Err(error) => words(&error),
-            };
-            seen["task"] = site.name().into();
-            seen["period"] = u64::try_from(once_per.period.as_millis()).unwrap_or(u64::MAX).into();
-            seen["next"] = next_boundary(once_per, now_ms()).into();
+            let mut seen = last_success(&shared, &task).await.unwrap_or_else(|error| words(&error));
+            seen["task"] = task.name.into();
+            seen["period"] = u64::try_from(task.period.as_millis()).unwrap_or(u64::MAX).into();
+            seen["next"] = task.next.into();
             seen
         }
     });
     Some(json!({ "tasks": join_all(seen).await }))
 }
 
-async fn last_success(shared: &Shared, site: SiteInfo) -> dlock::Result<Value> {
-    // Where the values of the call make the key, each has a record of its own.
-    let Some(key) = site.fixed_key() else { return Ok(json!({ "keys": site.templates() })) };
+async fn last_success(shared: &Shared, task: &Task) -> dlock::Result<Value> {
+    let Some(key) = task.key.clone() else { return Ok(json!({ "keys": task.templates })) };
     let lock = shared.registry.lock(key);
-    let lock = match site.backend() {
+    let lock = match &task.backend {
         Some(backend) => lock.backend(backend),
         None => lock,
     };

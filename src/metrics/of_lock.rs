@@ -76,13 +76,13 @@ impl OfLock {
                     self.counter("dlock_handovers_total", "way", way.as_str()).increment(1);
                 }
             }
-            Event::Busy => self.refused("busy"),
-            Event::AlreadyRun => self.refused("already_run"),
+            Event::Busy { .. } => self.refused("busy"),
+            Event::AlreadyRun { .. } => self.refused("already_run"),
             Event::TimedOut { .. } => self.refused("timed_out"),
             Event::GivenUp { .. } => self.refused("given_up"),
             Event::Failed { kind, .. } => self.refused(kind.as_str()),
             Event::Released { held } => self.ended(*held),
-            Event::Lost { cause, held } => {
+            Event::Lost { cause, held, .. } => {
                 self.ended(*held);
                 self.counter("dlock_losses_total", "cause", cause.as_str()).increment(1);
             }

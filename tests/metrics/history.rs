@@ -83,11 +83,16 @@ fn outcome_of(error: &Error) -> &'static str {
 }
 
 /// Calls over a store that fails for a while, until `stop`.
-async fn calls_in_an_outage(registry: Registry, acquired: Arc<AtomicU64>, stop: Arc<AtomicBool>) -> History {
+async fn calls_in_an_outage(
+    registry: Registry,
+    name: String,
+    acquired: Arc<AtomicU64>,
+    stop: Arc<AtomicBool>,
+) -> History {
     let mut history = History::new();
     let mut note = |outcome| *history.entry(outcome).or_default() += 1;
     while !stop.load(Ordering::SeqCst) {
-        let lock = registry.lock(Key::text("k").value(&fastrand::u8(..4))).name("history over redis");
+        let lock = registry.lock(Key::text("k").value(&fastrand::u8(..4))).name(&name);
         match lock.wait(Wait::UpTo(Duration::from_millis(500))).ttl(TTL).acquire().await {
             Ok(guard) => {
                 note("acquired");
@@ -165,19 +170,32 @@ async fn the_counts_are_those_of_the_history() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_counts_are_those_of_the_history_over_an_outage_and_kills() {
-    let values = values();
+    over_an_outage_and_kills("outage", 200).await;
+}
+
+mod thorough {
+    /// Some 100,000 acquisitions.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn the_counts_are_those_of_a_long_history_over_an_outage_and_kills() {
+        super::over_an_outage_and_kills("long outage", 33_000).await;
+    }
+}
+
+/// With so many acquisitions after each kill, and after the outage.
+async fn over_an_outage_and_kills(backend: &'static str, acquisitions: u64) {
+    let (name, values) = (format!("history over {backend}"), values());
     let server = Arc::new(Instance::start(Redis::default()).unwrap());
     // Each loss and each outage of this run is wanted, and its end need not be waited for.
     let url = format!("{}?restart_guard=off", server.url());
     let registry = Registry::new();
     registry.observe(Metrics::new());
-    registry.connect("outage", &url).await.unwrap();
+    registry.connect(backend, &url).await.unwrap();
     let (acquired, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-    let run = |_| tokio::spawn(calls_in_an_outage(registry.clone(), acquired.clone(), stop.clone()));
+    let run = |_| tokio::spawn(calls_in_an_outage(registry.clone(), name.clone(), acquired.clone(), stop.clone()));
     let tasks: Vec<_> = (0..16).map(run).collect();
     let some_more = async |what: &str| {
         let before = acquired.load(Ordering::SeqCst);
-        wait_until(what, async || acquired.load(Ordering::SeqCst) > before + 200).await.unwrap();
+        wait_until(what, async || acquired.load(Ordering::SeqCst) > before + acquisitions).await.unwrap();
     };
     for _ in 0..2 {
         let mut other = Command::new(std::env::current_exe().unwrap())
@@ -193,15 +211,16 @@ async fn the_counts_are_those_of_the_history_over_an_outage_and_kills() {
         other.wait().unwrap();
         some_more("calls after the kill").await;
     }
-    let victim = registry.lock("victim").name("history over redis").ttl(TTL).acquire().await.unwrap();
+    let victim = registry.lock("victim").name(&name).ttl(TTL).acquire().await.unwrap();
     let blocking = async |work: fn(&Instance)| {
         let server = server.clone();
         tokio::task::spawn_blocking(move || work(&server)).await.unwrap();
     };
     blocking(|server| server.kill9().unwrap()).await;
-    let outages = || values.count("dlock_acquisitions_total", &["lock=history over redis", "outcome=outage"]);
+    let (lock, of_backend) = (format!("lock={name}"), format!("backend={backend}"));
+    let outages = || values.count("dlock_acquisitions_total", &[&lock, "outcome=outage"]);
     wait_until("calls fail", async || outages() > 100).await.unwrap();
-    assert_eq!(values.gauge("dlock_store_up", &["backend=outage"]), 0.0);
+    assert_eq!(values.gauge("dlock_store_up", &[&of_backend]), 0.0);
     blocking(|server| server.restart().unwrap()).await;
     some_more("calls after the outage").await;
     wait_until("the loss", async || victim.check().is_err()).await.unwrap();
@@ -213,19 +232,18 @@ async fn the_counts_are_those_of_the_history_over_an_outage_and_kills() {
         }
     }
     drop(victim);
-    let lock = "lock=history over redis";
-    let ended = async || values.gauge("dlock_held", &[lock]) == 0.0 && values.gauge("dlock_waiting", &[lock]) == 0.0;
+    let ended = async || values.gauge("dlock_held", &[&lock]) == 0.0 && values.gauge("dlock_waiting", &[&lock]) == 0.0;
     wait_until("all have ended", ended).await.unwrap();
-    let lost = async || values.count("dlock_losses_total", &[lock]) == history["lost"];
+    let lost = async || values.count("dlock_losses_total", &[&lock]) == history["lost"];
     wait_until("the losses of the history", lost).await.unwrap();
     for (outcome, count) in history.iter().filter(|(outcome, _)| **outcome != "lost") {
-        let counted = values.count("dlock_acquisitions_total", &[lock, &format!("outcome={outcome}")]);
+        let counted = values.count("dlock_acquisitions_total", &[&lock, &format!("outcome={outcome}")]);
         assert_eq!(counted, *count, "{outcome} in {history:?}");
     }
     let calls: u64 = history.iter().filter(|(outcome, _)| **outcome != "lost").map(|(_, count)| count).sum();
-    assert_eq!(values.count("dlock_acquisitions_total", &[lock]), calls, "{history:?}");
-    assert_eq!(values.times("dlock_hold_seconds", &[lock]).0, history["acquired"]);
-    assert_eq!(values.gauge("dlock_store_up", &["backend=outage"]), 1.0);
-    assert!(values.count("dlock_store_requests_total", &["backend=outage", "operation=acquire", "outcome=outage"]) > 0);
+    assert_eq!(values.count("dlock_acquisitions_total", &[&lock]), calls, "{history:?}");
+    assert_eq!(values.times("dlock_hold_seconds", &[&lock]).0, history["acquired"]);
+    assert_eq!(values.gauge("dlock_store_up", &[&of_backend]), 1.0);
+    assert!(values.count("dlock_store_requests_total", &[&of_backend, "operation=acquire", "outcome=outage"]) > 0);
     assert_eq!(registry.observer_trouble(), (0, 0));
 }

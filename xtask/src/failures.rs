@@ -1,12 +1,13 @@
 //! A run of `cargo test`, and which tests failed in it. A reader of a long log looks at its end: the list stands there.
 
-use std::fmt;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
+use std::{fmt, fs};
 
+use crate::parts::used;
 use crate::sh::{Result, not_run, text};
 
 /// So much of a failed test's output is repeated: its panic, and not the log of its server.
@@ -52,12 +53,27 @@ fn run_unless_silent(command: &mut Command, longest: Duration, mut show: impl Fn
         reader.read(&line);
         show(&line);
     }
+    if let Some(used) = used_until_its_end(tests.id()) {
+        show(&format!("{:.0} s of processors, with its programs\n", used.as_secs_f64()));
+    }
     let status = tests.wait()?;
     if status.success() {
         return Ok(None);
     }
     let crashed = reader.started != reader.ended;
     Ok(Some(Failures { status, command: text(command), crashed, tests: reader.tests }))
+}
+
+/// Waits for the end of a child, and gives its processor time before its parent asks how it ended: then the kernel forgets it.
+fn used_until_its_end(child: u32) -> Option<Duration> {
+    let file = format!("/proc/{child}/stat");
+    loop {
+        let stat = fs::read_to_string(&file).ok()?;
+        if stat.rsplit_once(") ")?.1.starts_with('Z') {
+            return Some(used(&stat));
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A run that failed.

@@ -22,13 +22,13 @@ impl Parts {
     /// Does one part. A failure is shown here and returned, for the caller to stop at or to go on.
     pub(crate) fn run<T>(&mut self, name: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
         eprintln!("\n=== {name}");
-        let (started, before) = (Instant::now(), used());
+        let (started, before) = (Instant::now(), used_here());
         let done = work();
         let failure = done.as_ref().err().map(ToString::to_string);
         if let Some(failure) = &failure {
             eprintln!("FAILED: {failure}");
         }
-        let used = used().saturating_sub(before);
+        let used = used_here().saturating_sub(before);
         self.0.push(Part { name: name.to_owned(), took: started.elapsed(), used, failure });
         done
     }
@@ -53,13 +53,17 @@ fn times(took: Duration, used: Duration) -> String {
     format!("{:>7.1} s, {:>7.1} s of processors", took.as_secs_f64(), used.as_secs_f64())
 }
 
-/// The processor time of this process and of its programs that have ended. Zero if the kernel does not report it.
-fn used() -> Duration {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // Behind the name, which may hold anything: the times of this process and of the others, in user and in system mode. The
+/// The processor time of a process and of its programs that have ended, from its `stat` in `/proc`. Zero if the kernel does not
+/// report it.
+pub(crate) fn used(stat: &str) -> Duration {
+    // Behind the name, which may hold anything: the times of the process and of the others, in user and in system mode. The
     // kernel tells them in hundredths of a second.
     let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(4);
     Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
+}
+
+fn used_here() -> Duration {
+    used(&fs::read_to_string("/proc/self/stat").unwrap_or_default())
 }
 
 #[cfg(test)]

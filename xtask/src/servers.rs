@@ -12,7 +12,18 @@ use crate::sh::{Result, read};
 
 /// Says what is there, and installs what is missing.
 pub(crate) fn run() -> Result {
-    install(&PINS.iter().collect::<Vec<_>>())
+    run_first()?;
+    run_later()
+}
+
+/// What a build needs: the packages of this machine's own suite. One of them is `protoc`.
+pub(crate) fn run_first() -> Result {
+    install(&PINS.iter().filter(|pin| pin.how == How::Install).collect::<Vec<_>>())
+}
+
+/// What only the tests need: servers that are unpacked into folders of their own.
+pub(crate) fn run_later() -> Result {
+    install(&PINS.iter().filter(|pin| pin.how != How::Install).collect::<Vec<_>>())
 }
 
 /// The same for what the tests of one store need.

@@ -1,6 +1,8 @@
 //! `cargo xtask test`: everything that tests, against one private set of servers. With a store's name: the tests of that
 //! store's crate, against the servers that they start.
 
+use std::thread;
+
 use dlock_testkit::servers::SharedSet;
 
 use crate::failures;
@@ -99,10 +101,8 @@ pub(crate) fn add_to(parts: &mut Parts) -> Result {
 }
 
 fn add_all_to(parts: &mut Parts, words: &Words<'_>) -> Result {
-    parts.run("servers", servers::run)?;
-    // As the tests are built later. `cargo build` would build half of it once more, since the units of a package that depends on
-    // itself differ. `cargo xtask ci` compiles the benchmarks.
-    parts.run("build", || run(&mut cargo(&["test", "--workspace", "--features", ETCD, "--no-run"])))?;
+    parts.run("packages of this machine", servers::run_first)?;
+    parts.run("build, and servers beside it", build_and_servers)?;
     // A filter asks for some tests alone. `cargo xtask ci` does it in any case.
     if words.all && words.filter.is_empty() {
         parts.run("packages", package::packaged)?;
@@ -112,6 +112,18 @@ fn add_all_to(parts: &mut Parts, words: &Words<'_>) -> Result {
     }
     with_servers(parts, |parts, set| {
         parts.run("tests", || side_by_side(set, words.filter, words.all, &Log::Terminal)?.into_result())
+    })
+}
+
+/// Servers come over the network, for which a build need not wait.
+fn build_and_servers() -> Result {
+    thread::scope(|scope| {
+        let servers = scope.spawn(|| servers::run_later().map_err(|error| error.to_string()));
+        // As the tests are built later. `cargo build` would build half of it once more, since the units of a package that depends
+        // on itself differ. `cargo xtask ci` compiles the benchmarks.
+        let built = run(&mut cargo(&["test", "--workspace", "--features", ETCD, "--no-run"]));
+        servers.join().map_err(|_| "the installation of the servers panicked")??;
+        built
     })
 }
 

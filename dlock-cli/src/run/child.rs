@@ -1,9 +1,9 @@
-//! The command as a process: it is started in a group of its own, and it does not outlive this program.
+//! The command as a process: it does not outlive this program.
 //!
-//! Without a terminal a [supervisor](super::supervisor) stands between the two on Linux, and ends the whole group.
+//! On Linux a [supervisor](super::supervisor) stands between the two, and ends the command with all that it has started.
 
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use super::starter::{Ended, cannot_execute, starter};
@@ -23,9 +23,8 @@ pub(crate) struct Child {
     /// Known beyond its end, for the rest of its group.
     pid: Option<u32>,
     grace: Duration,
-    /// If it has a supervisor.
     #[cfg(target_os = "linux")]
-    deadline: Option<Deadline>,
+    deadline: Deadline,
 }
 
 impl Child {
@@ -36,14 +35,14 @@ impl Child {
         grace: Duration,
         left: Option<Duration>,
     ) -> Result<Self, Failure> {
-        let leads_group = cfg!(unix) && !std::io::IsTerminal::is_terminal(&io::stdin());
+        let leads_group = cfg!(unix) && !io::stdin().is_terminal();
         let mut process = starter(command)?;
         #[cfg(not(target_os = "linux"))]
         let _ = left;
         #[cfg(target_os = "linux")]
-        let deadline = leads_group.then(|| Deadline::new(left)).transpose()?;
+        let deadline = Deadline::new(left)?;
         #[cfg(target_os = "linux")]
-        if let Some(deadline) = &deadline {
+        {
             let (name, value) = deadline.variable(grace);
             process.env(name, value);
         }
@@ -64,10 +63,14 @@ impl Child {
         })
     }
 
+    pub(crate) const fn leads_group(&self) -> bool {
+        self.leads_group
+    }
+
     /// The supervisor ends the command after this time, unless it is told another one.
     #[cfg(target_os = "linux")]
     pub(crate) fn ends_after(&self, left: impl FnOnce() -> Duration) -> Result<(), Failure> {
-        self.deadline.as_ref().map_or(Ok(()), |deadline| deadline.set(left))
+        self.deadline.set(left)
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -80,16 +83,10 @@ impl Child {
         ended.map(Ended).map_err(|error| Failure::new(Exit::INTERNAL, format!("the command: {error}")))
     }
 
-    /// Ends the command: TERM, then KILL after the grace. All processes of its group end with it.
+    /// Ends the command: TERM, then KILL after the grace. What it has started ends with it.
     pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
-        const TERM: i32 = 15;
         const KILL: i32 = 9;
-        let mut grace = self.grace;
-        if self.ask_supervisor()? {
-            grace += SUPERVISOR_TIME;
-        } else {
-            self.signal(TERM);
-        }
+        let grace = self.ask_for_the_end()?;
         let _ = tokio::time::timeout(grace, self.process.wait()).await;
         // Also after its end: a process of its group may still run.
         self.signal(KILL);
@@ -97,29 +94,40 @@ impl Child {
         self.wait().await.map(drop)
     }
 
-    /// Lets the supervisor end the command, so that the group gets one TERM. False if there is none.
+    /// Gives the time after which the command is to be killed. The supervisor sends the signal, so that each process gets one.
     #[cfg(target_os = "linux")]
-    fn ask_supervisor(&self) -> Result<bool, Failure> {
+    fn ask_for_the_end(&self) -> Result<Duration, Failure> {
         use rustix::process::{Pid, Signal, kill_process};
 
-        let Some(deadline) = &self.deadline else { return Ok(false) };
-        deadline.pass()?;
+        self.deadline.pass()?;
         // Wakes it. It may have ended.
         if let Some(pid) = self.process.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             let _ = kill_process(pid, Signal::TERM);
         }
-        Ok(true)
+        Ok(self.grace + SUPERVISOR_TIME)
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn ask_supervisor(&self) -> Result<bool, Failure> {
-        Ok(false)
+    fn ask_for_the_end(&self) -> Result<Duration, Failure> {
+        const TERM: i32 = 15;
+        self.signal(TERM);
+        Ok(self.grace)
     }
 
-    /// Sends a signal to the command and to its group.
+    /// Passes on a signal that this process got. INT and QUIT are not, on a terminal: they come from its keyboard, and the command
+    /// has got them too. Most programs take a second Ctrl-C as "at once".
+    pub(crate) fn pass_on(&self, number: i32) {
+        const INT: i32 = 2;
+        const QUIT: i32 = 3;
+        if self.leads_group || ![INT, QUIT].contains(&number) {
+            self.signal(number);
+        }
+    }
+
+    /// Sends a signal to the command and to what it has started.
     #[cfg(unix)]
-    pub(crate) fn signal(&self, number: i32) {
-        use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+    fn signal(&self, number: i32) {
+        use rustix::process::{Pid, Signal, kill_process_group};
 
         let Some(signal) = Signal::from_named_raw(number) else { return };
         let Some(pid) = self.pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) else { return };
@@ -127,11 +135,17 @@ impl Child {
         let _ = match self.leads_group {
             true => kill_process_group(pid, signal),
             // After its end the number may be that of another process.
-            false if self.process.id().is_some() => kill_process(pid, signal),
-            false => Ok(()),
+            false if self.process.id().is_none() => Ok(()),
+            #[cfg(target_os = "linux")]
+            false => {
+                super::family::signal_descendants(rustix::process::getpid(), signal);
+                Ok(())
+            }
+            #[cfg(not(target_os = "linux"))]
+            false => rustix::process::kill_process(pid, signal),
         };
     }
 
     #[cfg(not(unix))]
-    pub(crate) fn signal(&self, _number: i32) {}
+    fn signal(&self, _number: i32) {}
 }

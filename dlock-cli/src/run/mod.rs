@@ -4,6 +4,8 @@
 //! killed or stopped.
 
 mod child;
+#[cfg(target_os = "linux")]
+mod family;
 mod signals;
 pub(crate) mod starter;
 #[cfg(target_os = "linux")]
@@ -41,9 +43,11 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
     let mut signals = Signals::new()?;
     let acquired = async {
         let store = Store::open(args).await.map_err(|failure| with_codes(failure, &run))?;
-        warn_of_lookalikes(&store, &run.key).await;
+        if !run.sensitive {
+            warn_of_lookalikes(&store, &run.key).await;
+        }
         let lock = lock(&store, &run);
-        let waits = spinner(&format!("waiting for {}", run.key));
+        let waits = spinner(&format!("waiting for {}", shown(&run)));
         let guard = lock.acquire().await;
         waits.finish_and_clear();
         guard.map(|guard| (store, guard)).map_err(|error| ending(error, &run))
@@ -100,10 +104,14 @@ fn lock(store: &Store, run: &RunArgs) -> Lock {
         .backend(&store.backend)
         .name(run.name.clone().unwrap_or_else(|| command.unwrap_or_default().into_owned()))
         .ttl(run.ttl)
+        .renew(run.renew)
         .wait(run.wait)
         .mode(run.mode)
         .fair(run.fair)
         .max_hold(run.max_hold.unwrap_or(LONGEST_HOLD));
+    if run.sensitive {
+        lock = lock.sensitive();
+    }
     if let Some(period) = run.once_per {
         let once_per = OncePer::new(period).offset(run.offset.unwrap_or_default());
         lock = lock.once_per(once_per.rerun(run.rerun.is_some()));
@@ -130,6 +138,10 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
     variables.extend(guard.slot().map(|slot| ("DLOCK_SLOT", slot.to_string())));
     let ends = run.on_lost == OnLost::Cancel;
     let mut child = Child::start(&run.command, &variables, run.grace, ends.then(|| guard.remaining()))?;
+    // On a terminal the whole line of the shell stops, and this process with it.
+    if child.leads_group() {
+        signals.and_steering()?;
+    }
     let limit = async {
         match run.timeout {
             Some(limit) => tokio::time::sleep(limit).await,
@@ -144,7 +156,7 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
     loop {
         tokio::select! {
             ended = child.wait() => return Ok(ended?.exit()),
-            signal = signals.next() => child.signal(signal),
+            signal = signals.next() => child.pass_on(signal),
             _ = renewals.tick(), if ends => child.ends_after(|| guard.remaining())?,
             lost = guard.lost(), if !is_lost => {
                 is_lost = true;
@@ -166,7 +178,12 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
 fn ending(error: Error, run: &RunArgs) -> Failure {
     let is_held = matches!(error.kind(), ErrorKind::Busy | ErrorKind::WaitTimeout);
     let failure = with_codes(Failure::from(error), run);
-    if is_held { failure.and(&format!("; who holds it: dlock show {}", quoted(&run.key))) } else { failure }
+    if is_held { failure.and(&format!("; who holds it: dlock show {}", shown(run))) } else { failure }
+}
+
+/// The key as a shell takes it, if others may read it.
+fn shown(run: &RunArgs) -> String {
+    if run.sensitive { "KEY".into() } else { quoted(&run.key) }
 }
 
 /// With the codes that this command was given.

@@ -14,6 +14,13 @@ mod unix {
         [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()];
     const OTHERS: [SignalKind; 2] = [SignalKind::user_defined1(), SignalKind::user_defined2()];
 
+    /// Those with which a shell or a terminal steers the processes of a line.
+    fn steering() -> [SignalKind; 5] {
+        use rustix::process::Signal as Number;
+        let kind = |signal: Number| SignalKind::from_raw(signal.as_raw());
+        [kind(Number::TSTP), kind(Number::CONT), SignalKind::window_change(), kind(Number::TTIN), kind(Number::TTOU)]
+    }
+
     #[derive(Debug)]
     pub(crate) struct Signals(Vec<(SignalKind, Signal)>);
 
@@ -21,6 +28,14 @@ mod unix {
         pub(super) fn listen() -> std::io::Result<Self> {
             let listen = |kind| Ok((kind, signal(kind)?));
             DEADLY.into_iter().chain(OTHERS).map(listen).collect::<std::io::Result<_>>().map(Self)
+        }
+
+        /// Listens to those that stop a process and let it go on, too.
+        pub(super) fn listen_to_steering(&mut self) -> std::io::Result<()> {
+            for kind in steering() {
+                self.0.push((kind, signal(kind)?));
+            }
+            Ok(())
         }
 
         /// The number of the next signal.
@@ -56,6 +71,11 @@ mod other {
             Ok(Self)
         }
 
+        #[allow(clippy::unnecessary_wraps, reason = "as elsewhere")]
+        pub(super) fn listen_to_steering(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+
         pub(crate) async fn next(&mut self) -> i32 {
             self.next_deadly().await
         }
@@ -77,6 +97,15 @@ pub(crate) use unix::Signals;
 
 impl Signals {
     pub(crate) fn new() -> Result<Self, Failure> {
-        Self::listen().map_err(|error| Failure::new(Exit::INTERNAL, format!("signals: {error}")))
+        Self::listen().map_err(failure)
     }
+
+    /// From now on also the signals that would stop this process, or let it go on.
+    pub(crate) fn and_steering(&mut self) -> Result<(), Failure> {
+        self.listen_to_steering().map_err(failure)
+    }
+}
+
+fn failure(error: std::io::Error) -> Failure {
+    Failure::new(Exit::INTERNAL, format!("signals: {error}"))
 }

@@ -1,7 +1,7 @@
-//! The process between `dlock run` and its command, on Linux and without a terminal.
+//! The process between `dlock run` and its command, on Linux.
 //!
 //! `dlock run` may be killed, or stopped for longer than the lock lasts. Then nobody else would end the command. The supervisor
-//! leads the group of the command. It ends the group when `dlock run` dies, and when the lock's deadline passes.
+//! ends the command and [what it has started](super::family) when `dlock run` dies, and when the lock's deadline passes.
 //!
 //! `dlock run` writes the deadline into a file in memory, and moves it with each renewal. A deadline of zero asks for the end.
 
@@ -12,15 +12,19 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, getpgrp, getppid, kill_process_group, set_parent_process_death_signal};
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 
+use super::family::Family;
 use super::signals::Signals;
 use super::starter::{Ended, cannot_execute, starter};
 use crate::exit::{Exit, Failure};
 
 /// Set for the supervisor: the process id of its parent, the descriptor of the deadline there, and the grace in milliseconds.
 const SUPERVISOR: &str = "DLOCK_RUN_SUPERVISOR";
+
+/// The number of the signal.
+const KILL: i32 = 9;
 
 /// The clock of the timer stands still while the host sleeps, and the clock of the deadline goes on.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -106,11 +110,17 @@ pub(crate) fn supervise() -> Option<Result<Exit, Failure>> {
 }
 
 async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[OsString]) -> Result<Exit, Failure> {
-    // A signal to the group is for the command. Here it must not end anything.
+    // A signal to the group is for the command. Here it must not end or stop anything.
     let mut signals = Signals::new()?;
+    signals.and_steering()?;
+    let internal = |of: &str, error| Failure::new(Exit::INTERNAL, format!("{of}: {error}"));
+    let family = Family::of_this_process().map_err(|error| internal("the kernel cannot keep orphans", error.into()))?;
     set_parent_process_death_signal(Some(Signal::TERM))
-        .map_err(|error| Failure::new(Exit::INTERNAL, format!("the kernel cannot tell the end of dlock: {error}")))?;
-    end_with(parent);
+        .map_err(|error| internal("the kernel cannot tell the end of dlock", error.into()))?;
+    let is_orphan = || getppid().map(Pid::as_raw_nonzero).is_none_or(|now| u64::try_from(now.get()) != Ok(parent));
+    if is_orphan() {
+        return Ok(Exit::of_signal(KILL));
+    }
     let mut process = starter(command)?;
     let child = process.env_remove(SUPERVISOR).kill_on_drop(true).spawn();
     let mut child = child.map_err(|error| cannot_execute(command.first(), &error))?;
@@ -121,34 +131,27 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
             Some(end) => tokio::time::Instant::duration_since(&end, tokio::time::Instant::now()),
         };
         tokio::select! {
-            ended = child.wait() => match end {
-                None => return ended.map(|ended| Ended(ended).exit()).map_err(|error| Failure::new(Exit::INTERNAL, format!("the command: {error}"))),
-                // The rest of its group goes too.
-                Some(_) => signal_group(Signal::KILL),
-            },
+            ended = child.wait() => {
+                if end.is_some() {
+                    // The rest of its family goes too.
+                    family.kill(&mut child);
+                }
+                return ended.map(|ended| Ended(ended).exit()).map_err(|error| internal("the command", error));
+            }
             _ = signals.next() => {}
             () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
         }
-        end_with(parent);
+        family.bury_orphans(child.id());
         match end {
+            _ if is_orphan() => break,
             None if deadline.left().is_zero() => {
-                signal_group(Signal::TERM);
+                family.signal(Signal::TERM);
                 end = Some(tokio::time::Instant::now() + grace);
             }
-            Some(end) if end <= tokio::time::Instant::now() => signal_group(Signal::KILL),
+            Some(end) if end <= tokio::time::Instant::now() => break,
             _ => {}
         }
     }
-}
-
-/// Ends the group if `dlock run` has died.
-fn end_with(parent: u64) {
-    if getppid().map(Pid::as_raw_nonzero).is_none_or(|now| u64::try_from(now.get()) != Ok(parent)) {
-        signal_group(Signal::KILL);
-    }
-}
-
-/// To the command, to its children, and to this process.
-fn signal_group(signal: Signal) {
-    let _ = kill_process_group(getpgrp(), signal);
+    family.kill(&mut child);
+    Ok(Exit::of_signal(KILL))
 }

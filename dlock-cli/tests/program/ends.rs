@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::store::{HOLD, Store, code, lives, text, until};
+use crate::store::{HOLD, Store, code, lives, state, text, until};
 
 #[test]
 fn a_command_goes_on_without_its_lock_if_it_shall() {
@@ -119,4 +119,25 @@ fn a_command_that_takes_too_long_is_ended() {
     ]);
     assert_eq!(code(&ended), 124);
     assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 0);
+}
+
+#[test]
+fn a_command_is_stopped_and_goes_on_with_signals_to_the_program_and_keeps_its_lock() {
+    let store = Store::new();
+    let mut holder = store.hold(&["--ttl", "1s"], "job", HOLD);
+    // The program itself goes on, so the lock is renewed.
+    holder.signal(rustix::process::Signal::TSTP);
+    until(|| state(&holder.first) == Some('T'));
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 75);
+    holder.signal(rustix::process::Signal::CONT);
+    assert_eq!(holder.end(), 0);
+}
+
+#[test]
+fn a_lock_that_is_not_renewed_ends_with_its_command() {
+    let store = Store::new();
+    // Without the option it is renewed: another test has a command that takes longer than the ttl.
+    let lost = store.run(&["run", "--ttl", "300ms", "--renew", "false", "job", "sleep", "1000"]);
+    assert_eq!(code(&lost), 76, "{}", text(&lost.stderr));
 }

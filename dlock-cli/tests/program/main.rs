@@ -3,6 +3,8 @@
 
 mod ends;
 mod store;
+#[cfg(target_os = "linux")]
+mod terminal;
 
 use std::io::{Read, Write};
 use std::process::Stdio;
@@ -33,6 +35,8 @@ fn a_busy_lock_has_a_code_of_its_own() {
     assert_eq!((code(&busy), text(&busy.stdout)), (75, String::new()));
     let said = text(&busy.stderr);
     assert!(said.contains("backup") && said.contains("dlock show 'job'"), "{said}");
+    let sensitive = text(&store.run(&["run", "--wait", "none", "--sensitive", "job", "echo", "never"]).stderr);
+    assert!(sensitive.contains("sha256:") && !sensitive.contains("job"), "{sensitive}");
     let quiet = store.run(&["run", "--wait", "none", "--quiet", "--busy-code", "0", "job", "echo", "never"]);
     assert_eq!((code(&quiet), text(&quiet.stdout), text(&quiet.stderr)), (0, String::new(), String::new()));
     assert_eq!(code(&store.run(&["wait", "--wait", "10ms", "job"])), 75);
@@ -178,6 +182,8 @@ fn a_doctor_tells_what_a_store_promises() {
     assert!(report["cycle_p99_ms"].as_f64().unwrap() > 0.0);
     // The file is read by the clock of this host.
     assert_eq!(report["clock_difference_ms"].as_i64(), Some(0));
+    let trials = report["trials"].as_object().unwrap();
+    assert!(trials.len() >= 8 && trials.values().all(|outcome| outcome == "yes"), "{report}");
     let told = store.run(&["doctor", "--rounds", "1"]);
     assert!(text(&told.stdout).contains("NO failover"), "{}", text(&told.stdout));
     // It leaves no lock behind.

@@ -97,7 +97,13 @@ pub(crate) fn code(output: &Output) -> i32 {
 
 pub(crate) fn lives(pid: &str) -> bool {
     // A zombie does nothing any more.
-    std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).is_ok_and(|stat| !stat.contains(") Z "))
+    state(pid).is_some_and(|state| state != 'Z')
+}
+
+/// The letter of the kernel for what a process does.
+pub(crate) fn state(pid: &str) -> Option<char> {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// Waits for what must come; the test ends with its harness if it does not.

@@ -248,6 +248,7 @@ $("break-form").addEventListener("submit", async (event) => {
       headers: { "content-type": "application/json", "x-dlock-token": about.token },
       body: JSON.stringify({ ...order, why: $("break-why").value }),
     });
+    about.token = answer.headers.get("x-dlock-token") ?? about.token;
     const said = await answer.json().catch(() => ({ error: "the service answered " + answer.status }));
     if (said.broken) {
       $("break").close();
@@ -296,9 +297,9 @@ function showActivity({ cell, cells: width, first, names, trouble, seen }) {
   const lanes = [];
   for (const one of names.slice(0, 20)) {
     const [label, track] = lane(one.name, one.template + " on " + one.store);
-    for (const [at, acquired, waits, refused, lost] of one.cells) {
-      const kind = lost ? "lost" : refused ? "refused" : waits ? "waited" : acquired ? "ran" : "";
-      const hint = clock(first + at * cell) + ": " + acquired + " taken, " + waits + " long waits, " + refused + " refused or failed, " + lost + " lost";
+    for (const [at, acquired, handed, waits, refused, lost] of one.cells) {
+      const kind = lost ? "lost" : refused ? "refused" : waits ? "waited" : handed ? "handed" : acquired ? "ran" : "";
+      const hint = clock(first + at * cell) + ": " + acquired + " taken, " + handed + " of them handed over, " + waits + " long waits, " + refused + " refused or failed, " + lost + " lost";
       if (kind) mark(track, at / width, (at + 1) / width, kind, hint);
     }
     lanes.push(label, track);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock::{Key, Wait};
+use dlock::{Cohort, Key, Wait};
 use serde_json::Value;
 
 use crate::live::{Page, console, memory};
@@ -29,7 +29,29 @@ async fn losses_and_waits_that_ran_out_are_told() {
     let sum = |column: usize| {
         work["cells"].as_array().unwrap().iter().map(|cell| cell[column].as_u64().unwrap()).sum::<u64>()
     };
-    assert_eq!((sum(1), sum(4)), (1, 1), "one grant and one loss: {work}");
+    assert_eq!((sum(1), sum(2), sum(5)), (1, 0, 1), "one grant, by a request, and one loss: {work}");
+}
+
+#[tokio::test]
+async fn hand_overs_are_counted() {
+    let registry = memory();
+    let router = console(&registry).router();
+    let mut page = Page::open(&router, "").await;
+    let lock = || registry.lock("job").name("work").cohort(Some(Cohort { passes: 1, span: None }));
+    let first = lock().acquire().await.unwrap();
+    let (second, released) = tokio::join!(lock().acquire(), async {
+        while registry.waited_for().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        first.release().await
+    });
+    released.unwrap();
+    second.unwrap().release().await.unwrap();
+    let handed = |told: &Value| -> u64 {
+        let work = told["names"].as_array().unwrap().iter().find(|one| one["name"] == "work");
+        work.into_iter().flat_map(|work| work["cells"].as_array().unwrap()).filter_map(|cell| cell[2].as_u64()).sum()
+    };
+    page.until("activity", |told| handed(told) == 1).await;
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! Breaking a hold: who may, by which id, and what the holder hears.
 
+use std::cell::RefCell;
+
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
@@ -12,7 +14,18 @@ use crate::live::{Page, console, memory, text};
 struct Opened {
     router: Router,
     page: Page,
-    token: String,
+    /// For the next request.
+    token: RefCell<String>,
+}
+
+impl Opened {
+    /// As the page does it: with its token, which the answer replaces.
+    async fn post(&self, user: Option<&str>, order: &Value) -> (StatusCode, Value) {
+        let token = self.token.borrow().clone();
+        let (status, next, said) = post(&self.router, &token, user, order).await;
+        self.token.replace(next.expect("a token for the next request"));
+        (status, said)
+    }
 }
 
 /// A page on which operators may break; a header names the operator.
@@ -21,7 +34,7 @@ async fn opened(registry: &Registry) -> Opened {
     let router = console(registry).breaking(who).router();
     let mut page = Page::open(&router, "").await;
     let about = page.until("about", |_| true).await;
-    let token = about["token"].as_str().unwrap().to_owned();
+    let token = RefCell::new(about["token"].as_str().unwrap().to_owned());
     Opened { router, page, token }
 }
 
@@ -29,16 +42,17 @@ fn order(hold: &str) -> Value {
     json!({ "store": "main", "name": "dl1:default:job", "hold": hold, "why": "web-3 hangs" })
 }
 
-async fn post(router: &Router, token: &str, user: Option<&str>, order: &Value) -> (StatusCode, Value) {
+async fn post(router: &Router, token: &str, user: Option<&str>, order: &Value) -> (StatusCode, Option<String>, Value) {
     let mut request = Request::post("/break").header("content-type", "application/json").header("x-dlock-token", token);
     if let Some(user) = user {
         request = request.header("x-user", user);
     }
     let request = request.body(Body::from(order.to_string())).unwrap();
     let answer = router.clone().oneshot(request).await.unwrap();
-    let status = answer.status();
+    let (status, next) = (answer.status(), answer.headers().get("x-dlock-token").cloned());
     let text = text(answer).await;
-    (status, serde_json::from_str(&text).unwrap_or(Value::Null))
+    let next = next.map(|next| next.to_str().unwrap().to_owned());
+    (status, next, serde_json::from_str(&text).unwrap_or(Value::Null))
 }
 
 #[tokio::test]
@@ -47,7 +61,7 @@ async fn a_hold_is_broken_by_an_operator_with_a_reason() {
     let opened = opened(&registry).await;
     let guard = registry.lock("job").acquire().await.unwrap();
     let id = registry.held()[0].id.to_string();
-    let (status, said) = post(&opened.router, &opened.token, Some("alice"), &order(&id)).await;
+    let (status, said) = opened.post(Some("alice"), &order(&id)).await;
     assert_eq!((status, &said["broken"]), (StatusCode::OK, &json!(true)));
     let lost = guard.release().await.unwrap_err().to_string();
     assert!(lost.contains("alice@") && lost.contains("web-3 hangs"), "{lost}");
@@ -60,11 +74,11 @@ async fn an_old_id_breaks_nothing_and_the_present_holder_is_told() {
     let old = registry.lock("job").acquire().await.unwrap();
     let id = registry.held()[0].id.to_string();
     old.release().await.unwrap();
-    let (status, said) = post(&opened.router, &opened.token, Some("alice"), &order(&id)).await;
+    let (status, said) = opened.post(Some("alice"), &order(&id)).await;
     assert_eq!((status, &said["broken"]), (StatusCode::CONFLICT, &json!(false)));
     assert!(said["error"].as_str().unwrap().contains("nobody"), "{said}");
     let present = registry.lock("job").name("present").acquire().await.unwrap();
-    let (status, said) = post(&opened.router, &opened.token, Some("alice"), &order(&id)).await;
+    let (status, said) = opened.post(Some("alice"), &order(&id)).await;
     assert_eq!(status, StatusCode::CONFLICT);
     assert_eq!(said["holders"][0]["function"], "present", "{said}");
     present.release().await.unwrap();
@@ -73,15 +87,23 @@ async fn an_old_id_breaks_nothing_and_the_present_holder_is_told() {
 #[tokio::test]
 async fn without_a_token_of_an_open_page_nothing_is_broken() {
     let registry = memory();
-    let Opened { router, page, token } = opened(&registry).await;
+    let opened = opened(&registry).await;
     let guard = registry.lock("job").acquire().await.unwrap();
     let order = order(&registry.held()[0].id.to_string());
     for forged in ["", "0", "00000000000000000000000000000000"] {
-        assert_eq!(post(&router, forged, Some("alice"), &order).await.0, StatusCode::FORBIDDEN);
+        assert_eq!(post(&opened.router, forged, Some("alice"), &order).await.0, StatusCode::FORBIDDEN);
     }
-    // The token ends with its page.
+    // A token is good for one request, also if that was refused.
+    let spent = opened.token.borrow().clone();
+    assert_eq!(opened.post(None, &order).await.0, StatusCode::FORBIDDEN);
+    assert_ne!(*opened.token.borrow(), spent);
+    let (status, next, said) = post(&opened.router, &spent, Some("alice"), &order).await;
+    assert!(status == StatusCode::FORBIDDEN && next.is_none(), "{said}");
+    guard.check().unwrap();
+    // It ends with its page.
+    let Opened { router, page, token } = opened;
     drop(page);
-    assert_eq!(post(&router, &token, Some("alice"), &order).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(post(&router, &token.borrow(), Some("alice"), &order).await.0, StatusCode::FORBIDDEN);
     guard.release().await.unwrap();
 }
 
@@ -96,7 +118,7 @@ async fn an_order_needs_an_operator_an_id_and_a_reason() {
         order[field] = value;
         order
     };
-    let (status, said) = post(&opened.router, &opened.token, None, &good).await;
+    let (status, said) = opened.post(None, &good).await;
     assert!(status == StatusCode::FORBIDDEN && said["error"].as_str().unwrap().contains("who you are"), "{said}");
     for (bad, status) in [
         (with("hold", json!("all")), StatusCode::BAD_REQUEST),
@@ -105,7 +127,7 @@ async fn an_order_needs_an_operator_an_id_and_a_reason() {
         (with("store", json!("nowhere")), StatusCode::BAD_GATEWAY),
         (with("why", json!("x".repeat(20_000))), StatusCode::PAYLOAD_TOO_LARGE),
     ] {
-        assert_eq!(post(&opened.router, &opened.token, Some("alice"), &bad).await.0, status, "{bad:.100}");
+        assert_eq!(opened.post(Some("alice"), &bad).await.0, status, "{bad:.100}");
     }
     guard.release().await.unwrap();
 }

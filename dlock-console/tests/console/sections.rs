@@ -1,7 +1,9 @@
 //! The other parts of the page: stores, leaders, tasks, functions.
 
+use std::time::Duration;
+
 use dlock::backends::memory::Memory;
-use dlock::{Error, distributed_lock, scheduled_lock};
+use dlock::{Error, Key, OncePer, distributed_lock, scheduled_lock};
 use serde_json::Value;
 
 use crate::live::{Page, console, memory};
@@ -72,7 +74,28 @@ async fn leaders_and_candidates_are_shown() {
     let leadership = registry.elect("billing").candidate("web-3").campaign().await.unwrap();
     let told = page.until("leaders", |told| told["elections"][0]["leader"].is_object()).await;
     assert_eq!(told["elections"][0]["leader"]["name"], "web-3");
+    // Without a word to the page, since this process is a candidate.
+    let other = registry.elect("indexing").candidate("web-3").campaign().await.unwrap();
+    let told = page.until("leaders", |told| told["elections"].as_array().unwrap().len() == 3).await;
+    assert_eq!(told["elections"][2]["election"], "indexing");
+    other.resign().await.unwrap();
     leadership.resign().await.unwrap();
+}
+
+#[tokio::test]
+async fn tasks_without_an_annotated_function_are_shown_after_their_first_call() {
+    let registry = memory();
+    let mut page = Page::open(&console(&registry).router(), "").await;
+    let once_per = OncePer::new(Duration::from_secs(3600));
+    registry.lock("tidy").name("tidy").once_per(once_per).run(|_| async {}).await.unwrap();
+    let each = registry.lock(Key::text("tenant:").value(&7)).name("by tenant").once_per(once_per);
+    each.run(|_| async {}).await.unwrap();
+    let of =
+        |told: &Value, name: &str| told["tasks"].as_array().unwrap().iter().find(|task| task["task"] == name).cloned();
+    let told = page.until("tasks", |told| of(told, "tidy").is_some() && of(told, "by tenant").is_some()).await;
+    let tidy = of(&told, "tidy").unwrap();
+    assert!(tidy["last"].is_object() && tidy["next"].is_null() && tidy["period"] == 3_600_000, "{tidy}");
+    assert!(of(&told, "by tenant").unwrap()["keys"].is_array(), "{told}");
 }
 
 #[tokio::test]

@@ -216,8 +216,8 @@ impl Acquisition {
     pub(super) fn failed(&mut self, error: Error, waited: Duration) -> Error {
         let error = self.named(error);
         let event = match error.kind() {
-            ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy,
-            ErrorKind::AlreadyRun => Event::AlreadyRun,
+            ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy { waited },
+            ErrorKind::AlreadyRun => Event::AlreadyRun { waited },
             ErrorKind::WaitTimeout => Event::TimedOut { waited, attempts: self.attempts },
             _ => Event::failed(&error, waited),
         };

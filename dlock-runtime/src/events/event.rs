@@ -38,9 +38,15 @@ pub enum Event {
         token: Option<u64>,
     },
     /// Another owner held it, and the caller did not want to wait.
-    Busy,
+    Busy {
+        /// From the call to the answer.
+        waited: Duration,
+    },
     /// The run of this period was started already.
-    AlreadyRun,
+    AlreadyRun {
+        /// From the call to the answer.
+        waited: Duration,
+    },
     /// The wait ran out.
     TimedOut {
         /// How long it was.
@@ -70,6 +76,11 @@ pub enum Event {
         cause: LossCause,
         /// From the grant to the loss.
         held: Duration,
+        /// The words of the last renewal, if it failed. A lease that ended without them was not renewed in time: this process
+        /// stood still, or the store has not answered yet.
+        reason: Option<Arc<str>>,
+        /// The server's own code for it, as [`Error::code`].
+        code: Option<Arc<str>>,
     },
     /// A renewal has prolonged the hold. Not in the log.
     Renewed {
@@ -140,6 +151,11 @@ impl Event {
     /// An acquisition that ended with this error.
     pub(crate) fn failed(error: &Error, waited: Duration) -> Self {
         Self::Failed { kind: error.kind().clone(), reason: error.message().into(), code: code(error), waited }
+    }
+
+    /// A loss that no failed renewal explains.
+    pub(crate) const fn lost(cause: LossCause, held: Duration) -> Self {
+        Self::Lost { cause, held, reason: None, code: None }
     }
 
     /// A renewal that ended with this error.

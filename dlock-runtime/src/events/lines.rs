@@ -46,15 +46,15 @@ pub(super) fn write(label: &Label, event: &Event, is_told: bool) {
             line_of!(debug, label, waited = %short(*waited), attempts, "acquired")
         }
         Event::GivenUp { waited } => line_of!(debug, label, waited = %short(*waited), "given up"),
-        Event::Busy => line_of!(debug, label, "busy"),
-        Event::AlreadyRun => line_of!(debug, label, "already run"),
+        Event::Busy { waited } => line_of!(debug, label, waited = %short(*waited), "busy"),
+        Event::AlreadyRun { waited } => line_of!(debug, label, waited = %short(*waited), "already run"),
         Event::TimedOut { waited, attempts } => line_of!(debug, label, waited = %short(*waited), attempts, "timed out"),
         Event::Failed { kind, reason, code, waited } => {
             line_at!(warn if is_told, label, kind = kind.as_str(), %reason, code = code.as_deref(), waited = %short(*waited), "failed");
         }
         Event::Released { held } => line_of!(debug, label, held = %short(*held), "released"),
-        Event::Lost { cause, held } => {
-            line_at!(error if is_told, label, cause = cause.as_str(), held = %short(*held), "{}", cause.message());
+        Event::Lost { cause, held, reason, code } => {
+            line_at!(error if is_told, label, cause = cause.as_str(), held = %short(*held), reason = reason.as_deref(), code = code.as_deref(), "{}", cause.message());
         }
         Event::RenewalFailed { reason, code, remaining } => {
             line_of!(debug, label, %reason, code = code.as_deref(), remaining = %short(*remaining), "renewal failed");

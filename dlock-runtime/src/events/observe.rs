@@ -204,7 +204,7 @@ impl Events {
             }
             Event::Lost { .. } => outages.lost(backend, now),
             Event::NearExpiry { .. } => !outages.is_failing(backend),
-            Event::Acquired { .. } | Event::Busy | Event::AlreadyRun | Event::TimedOut { .. } => {
+            Event::Acquired { .. } | Event::Busy { .. } | Event::AlreadyRun { .. } | Event::TimedOut { .. } => {
                 outages.answered(backend, now);
                 false
             }

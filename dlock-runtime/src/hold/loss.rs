@@ -1,5 +1,6 @@
 //! Finds the loss of a hold, declares it, and wakes the tasks that listen.
 
+use std::borrow::Cow;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,11 +8,12 @@ use std::task::{Context, Poll, Waker};
 
 use dlock_contract::engine::simulation::planted;
 use dlock_contract::engine::{background, is_forked};
-use dlock_contract::{Error, LossCause, Result};
+use dlock_contract::{Error, ErrorKind, LossCause, Result};
 
 use crate::events::event::Event;
 use crate::hold::listeners::LossListeners;
 use crate::hold::release;
+use crate::hold::renewal_schedule::FailedRenewal;
 use crate::hold::tenure::Tenure;
 
 impl Tenure {
@@ -43,7 +45,9 @@ impl Tenure {
             return true;
         }
         let held = self.shared.clock.now().since(self.since);
-        self.shared.events.send(&self.label, Event::Lost { cause, held });
+        let (reason, code) =
+            self.failed_renewal(cause).map_or((None, None), |failed| (Some(failed.reason), failed.code));
+        self.shared.events.send(&self.label, Event::Lost { cause, held, reason, code });
         let is_left_to_its_lease = matches!(cause, LossCause::MaxHold | LossCause::Shutdown);
         let expires_alone = self.store.backend.profile().expires_alone;
         if planted("a shutdown gives locks away") && cause == LossCause::Shutdown {
@@ -65,6 +69,33 @@ impl Tenure {
             _ => release::later(self.clone()),
         }
         true
+    }
+
+    /// The error of a hold that ended in this way.
+    pub(crate) fn loss(&self, cause: LossCause) -> Error {
+        let text = match cause {
+            LossCause::Deadline if !self.hold.claim.renewed => {
+                "the lock was lost: its time was over before the work, and it is not renewed; give it a longer `at_most`, or a \
+                 longer `ttl` with `renew = false`, or let dlock renew it"
+            }
+            _ => cause.message(),
+        };
+        let error = |text: Cow<'static, str>| self.error(ErrorKind::Lost(cause), text);
+        if let Some(record) = self.broken.get().filter(|_| cause == LossCause::Broken) {
+            return error(format!("{text}: {record}").into());
+        }
+        match self.failed_renewal(cause) {
+            Some(FailedRenewal { reason, code }) => {
+                let error = error(format!("{text}; the last renewal failed: {reason}").into());
+                if let Some(code) = code { error.with_code(&code) } else { error }
+            }
+            None => error(text.into()),
+        }
+    }
+
+    /// The last renewal of a hold whose lease has ended, if it failed.
+    fn failed_renewal(&self, cause: LossCause) -> Option<FailedRenewal> {
+        if cause == LossCause::Deadline { self.duties().failed.clone() } else { None }
     }
 
     /// Ready once the hold is lost; for the task that runs the body.

@@ -95,7 +95,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     };
     if let Some(cause) = cause.filter(|_| was_held) {
         let held = tenure.shared.clock.now().since(tenure.since);
-        tenure.shared.events.tell(&tenure.label, &Event::Lost { cause, held });
+        tenure.shared.events.tell(&tenure.label, &Event::lost(cause, held));
     }
     match answer {
         Err(error) => {
@@ -187,7 +187,7 @@ fn report_end(tenure: &Tenure, report: ReleaseReport, held: Duration, tried: boo
     if report != ReleaseReport::Nothing {
         let event = match answer {
             Ok(Released::NotOwner) if report == ReleaseReport::First && !lease_has_ended(tenure) => {
-                Event::Lost { cause: LossCause::Store, held }
+                Event::lost(LossCause::Store, held)
             }
             _ => Event::Released { held },
         };

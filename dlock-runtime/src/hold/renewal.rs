@@ -23,7 +23,7 @@ use crate::events::event::Event;
 use crate::events::store_event::{Operation, RequestOutcome, Requesting};
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release;
-use crate::hold::renewal_schedule::{RenewalSchedule, Scheduled, on_tick};
+use crate::hold::renewal_schedule::{FailedRenewal, RenewalSchedule, Scheduled, on_tick};
 use crate::hold::tenure::Tenure;
 
 /// The most renewals in one request. A request of bounded size delays no other one for long.
@@ -257,6 +257,7 @@ fn use_answer(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
 pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
     let now = clock.now();
     let cadence = tenure.cadence().unwrap_or(Duration::MAX);
+    let mut failed = None;
     let next = match answer {
         Ok(mut validity) => {
             if planted("a renewal counts from its answer") {
@@ -281,6 +282,9 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
             }
             let remaining = tenure.valid_until().since(now);
             let event = Event::renewal_failed(&tenure.named(error), remaining);
+            if let Event::RenewalFailed { reason, code, .. } = &event {
+                failed = Some(FailedRenewal { reason: reason.clone(), code: code.clone() });
+            }
             tenure.shared.events.send(&tenure.label, event);
             let pause = cadence.min(remaining / 4).max(Duration::from_millis(20));
             now.after(pause.mul_f64(0.5 + fastrand::f64() / 2.0))
@@ -290,6 +294,7 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
         let mut duties = tenure.duties();
         duties.next_renewal = if tenure.cadence().is_some() { next } else { BootInstant::NEVER };
         duties.near_told &= now >= tenure.near_expiry();
+        duties.failed = failed;
     }
     tenure.shared.renewals.put(tenure);
 }

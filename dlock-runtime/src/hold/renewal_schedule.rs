@@ -57,7 +57,14 @@ pub(super) fn number<H: Scheduled>(hold: &H) -> usize {
     if is_simulated() { hold.number() } else { std::ptr::from_ref(hold) as usize }
 }
 
-/// The times that the schedule keeps for a hold.
+/// A failed renewal: the words of the error, and the server's own code.
+#[derive(Clone, Debug)]
+pub(crate) struct FailedRenewal {
+    pub(crate) reason: Arc<str>,
+    pub(crate) code: Option<Arc<str>>,
+}
+
+/// What the schedule keeps for a hold.
 #[derive(Debug)]
 pub(crate) struct Duties {
     /// Its place in the schedule; [`BootInstant::NEVER`] if it has none.
@@ -66,6 +73,8 @@ pub(crate) struct Duties {
     /// The renewals that are under way: one by the schedule, and those that confirm it beside.
     pub(crate) renewals: u32,
     pub(crate) near_told: bool,
+    /// The last renewal, if it failed.
+    pub(crate) failed: Option<FailedRenewal>,
     /// When its release must have ended; [`BootInstant::NEVER`] if nobody looks.
     pub(crate) release_ends: BootInstant,
 }

@@ -58,7 +58,7 @@ pub(crate) struct Tenure {
     released: AtomicBool,
     waiting_for_loss: Mutex<LossListeners>,
     /// The record of an operator who broke the hold, once the store has reported it.
-    broken: OnceBox<BreakRecord>,
+    pub(super) broken: OnceBox<BreakRecord>,
     neighbours: Mutex<Neighbours>,
     duties: Mutex<Duties>,
     /// Whether the body has succeeded, once it has ended.
@@ -138,6 +138,7 @@ impl Tenure {
                 next_renewal,
                 renewals: 0,
                 near_told: false,
+                failed: None,
                 release_ends: BootInstant::NEVER,
             }),
             hold: start.hold,
@@ -329,18 +330,6 @@ impl Tenure {
     /// Why the store does not know the hold any more, as far as it has reported it.
     pub(crate) fn told_cause(&self) -> LossCause {
         if self.broken.get().is_some() { LossCause::Broken } else { LossCause::Store }
-    }
-
-    pub(crate) fn loss(&self, cause: LossCause) -> Error {
-        match self.broken.get().filter(|_| cause == LossCause::Broken) {
-            Some(record) => self.error(ErrorKind::Lost(cause), format!("{}: {record}", cause.message())),
-            None if cause == LossCause::Deadline && !self.hold.claim.renewed => {
-                let text = "the lock was lost: its time was over before the work, and it is not renewed; give it a longer `at_most`, \
-                            or a longer `ttl` with `renew = false`, or let dlock renew it";
-                self.error(ErrorKind::Lost(cause), text)
-            }
-            None => self.error(ErrorKind::Lost(cause), cause.message()),
-        }
     }
 
     pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 
 use dlock_contract::Expiry;
-use dlock_runtime::{Clock, ErrorKind, LossCause, Renew, Wait};
+use dlock_runtime::{Clock, ErrorKind, Event, LossCause, Renew, Wait};
 use futures::FutureExt;
 use futures::future::join_all;
 
@@ -28,8 +28,35 @@ fn a_hold_that_cannot_be_renewed_is_lost_at_its_deadline_and_not_before() {
         let error = lost.await;
         assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
         assert!(!error.is_retryable());
+        assert!(error.message().ends_with("; the last renewal failed: scripted outage"), "{error}");
         world.events.expect("Lost", 1).await;
         assert!(world.events.count("RenewalFailed") >= 3);
+        assert_eq!(reason_of_the_loss(&world).as_deref(), Some("scripted outage"));
+    });
+}
+
+fn reason_of_the_loss(world: &World) -> Option<Arc<str>> {
+    let events = world.events.all();
+    events
+        .into_iter()
+        .find_map(|(_, event)| if let Event::Lost { reason, .. } = event { Some(reason) } else { None })?
+}
+
+/// Then the process stood still, and no failure of the store is the reason.
+#[test]
+fn a_loss_does_not_name_a_failure_that_a_renewal_came_after() {
+    test(async {
+        let world = World::new();
+        let guard = world.lock("k").acquire().await.unwrap();
+        world.store.next(Op::Renew, [Step::Fail]);
+        world.pass(20 * SECOND).await;
+        world.events.expect("RenewalFailed", 1).await;
+        world.clock.advance(40 * SECOND);
+        let error = guard.check().unwrap_err();
+        assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
+        assert!(!error.message().contains("scripted outage"), "{error}");
+        world.events.expect("Lost", 1).await;
+        assert_eq!(reason_of_the_loss(&world), None);
     });
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, Defaults, Event, Guard, Held, Key, Label, Lock, LockKey, Observer, Registry, Result, Wait};
+use futures::future::LocalBoxFuture;
 use tokio::task::JoinHandle;
 
 pub(crate) use faulty::{Faulty, Offers};
@@ -127,9 +128,14 @@ pub(crate) fn full(key: &'static str) -> LockKey {
 }
 
 /// Runs a test on a runtime of its own, which ends it if it hangs.
-pub(crate) fn test<T>(body: impl Future<Output = T>) -> T {
+pub(crate) fn test(body: impl Future<Output = ()>) {
+    run(Box::pin(body));
+}
+
+/// Not generic, so that the runtime is compiled once and not for each test.
+fn run(body: LocalBoxFuture<'_, ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(unless_it_hangs(body))
+    runtime.block_on(unless_it_hangs(body));
 }
 
 pub(crate) async fn unless_it_hangs<T>(body: impl Future<Output = T>) -> T {

@@ -25,10 +25,7 @@ pub(crate) const ROWS_DRAW_TOKENS: bool = true;
 pub(crate) const TTL: Duration = Duration::from_secs(120);
 
 /// Runs one case of `named_cases`.
-pub(crate) async fn run<F>(kind: Kind, case: &str, body: F)
-where
-    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run(kind: Kind, case: &str, body: fn(Database) -> LocalBoxFuture<'static, ()>) {
     body(Database::create(&kind.shared().unwrap(), case).await).await;
 }
 

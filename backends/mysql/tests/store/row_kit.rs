@@ -49,10 +49,7 @@ pub(crate) const UNLOCKABLE: [&str; 3] = [
 ];
 
 /// Runs one case of `row_lock_cases`.
-pub(crate) async fn run<F>(kind: Kind, case: &str, body: F)
-where
-    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run(kind: Kind, case: &str, body: fn(Database) -> LocalBoxFuture<'static, ()>) {
     body(Database::create(&kind.shared().unwrap(), case).await).await;
 }
 

@@ -141,28 +141,19 @@ pub(crate) fn bytes(hex: &str) -> String {
 }
 
 /// Runs one case of `row_cases`.
-pub(crate) async fn run<F>(case: &str, body: F)
-where
-    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run(case: &str, body: fn(Database) -> LocalBoxFuture<'static, ()>) {
     body(Database::create(&shared().postgres().unwrap(), case).await).await;
 }
 
 /// Runs one case of `cases_with_own_server`.
-pub(crate) async fn run_alone<F>(body: F)
-where
-    F: FnOnce(Instance, Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run_alone(body: fn(Instance, Database) -> LocalBoxFuture<'static, ()>) {
     let server = start(servers::Postgres::default()).await;
     let database = Database::create(&server.url(), "alone").await;
     body(server, database).await;
 }
 
 /// Runs one case of `cases_with_clock`.
-pub(crate) async fn run_with_clock<F>(body: F)
-where
-    F: FnOnce(WallClock, Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run_with_clock(body: fn(WallClock, Database) -> LocalBoxFuture<'static, ()>) {
     let clock = WallClock::new().unwrap();
     let server = start(clock.of(servers::Postgres::default())).await;
     let database = Database::create(&server.url(), "clock").await;
@@ -170,10 +161,7 @@ where
 }
 
 /// Runs one case of `cases_on_small_disk`: the tables are on the disk, and the log of changes is not.
-pub(crate) async fn run_on_small_disk<F>(body: F)
-where
-    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run_on_small_disk(body: fn(Database) -> LocalBoxFuture<'static, ()>) {
     let server = start(on_small_disk(servers::Postgres::default(), "data/base", 64)).await;
     let database = Database::create(&server.url(), "disk").await;
     body(database).await;

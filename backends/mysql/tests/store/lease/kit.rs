@@ -119,20 +119,14 @@ pub(crate) fn bytes(hex: &str) -> String {
 }
 
 /// Runs one case of `cases_with_own_server`.
-pub(crate) async fn run_alone<F>(kind: Kind, body: F)
-where
-    F: FnOnce(Instance, Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run_alone(kind: Kind, body: fn(Instance, Database) -> LocalBoxFuture<'static, ()>) {
     let server = tokio::task::spawn_blocking(move || kind.start()).await.unwrap().unwrap();
     let database = Database::create(&server.url(), "alone").await;
     body(server, database).await;
 }
 
 /// Runs one case of `cases_with_clock`.
-pub(crate) async fn run_with_clock<F>(kind: Kind, body: F)
-where
-    F: FnOnce(WallClock, Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run_with_clock(kind: Kind, body: fn(WallClock, Database) -> LocalBoxFuture<'static, ()>) {
     let clock = WallClock::new().unwrap();
     let given = clock.clone();
     let server = tokio::task::spawn_blocking(move || kind.start_with(&given)).await.unwrap().unwrap();
@@ -141,10 +135,7 @@ where
 }
 
 /// Runs one case of `cases_on_small_disk`.
-pub(crate) async fn run_on_small_disk<F>(kind: Kind, body: F)
-where
-    F: FnOnce(Database) -> LocalBoxFuture<'static, ()>,
-{
+pub(crate) async fn run_on_small_disk(kind: Kind, body: fn(Database) -> LocalBoxFuture<'static, ()>) {
     let server = tokio::task::spawn_blocking(move || kind.start_on_small_disk()).await.unwrap().unwrap();
     body(Database::test_of(&server)).await;
 }

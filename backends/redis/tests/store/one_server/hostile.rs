@@ -85,6 +85,7 @@ fn flood(mut client: TcpStream, answer: &[u8], sent: &AtomicU64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_without_end_ends_the_connection_before_anybody_has_logged_in() {
+    let mut ended_by_size = 0;
     for answer in ANSWERS {
         for sentinels in [false, true] {
             let hostile = Hostile::start(answer, None);
@@ -92,11 +93,14 @@ async fn an_answer_without_end_ends_the_connection_before_anybody_has_logged_in(
             let url = if sentinels { format!("redis-sentinel://{at},{at},{at}/main") } else { format!("redis://{at}") };
             let error = Redis::connect(&url, &Clock::system()).await.unwrap_err();
             let text = String::from_utf8_lossy(answer);
-            assert!(*error.kind() == ErrorKind::Protocol, "{text:?} {sentinels}: {error}");
+            // On a slow machine the limit of an opening, 5 s, may come before the 16 MB.
+            assert!(matches!(error.kind(), ErrorKind::Protocol | ErrorKind::Outage), "{text:?} {sentinels}: {error}");
+            ended_by_size += u32::from(*error.kind() == ErrorKind::Protocol);
             let sent = hostile.sent.load(Ordering::SeqCst);
             assert!(sent < if sentinels { 3 * BOUND } else { BOUND }, "{text:?}: {sent} bytes");
         }
     }
+    assert!(ended_by_size > 0, "too slow each time: nothing is proven");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

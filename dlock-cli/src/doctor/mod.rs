@@ -2,10 +2,12 @@
 //!
 //! It takes locks of its own below `dlock-doctor:`, so rights that are missing show here and not at three in the morning.
 
+mod trials;
+
 use std::time::{Duration, Instant, SystemTime};
 
 use console::style;
-use dlock::{Key, OncePer, Wait};
+use dlock::{Error, Key, OncePer, Wait};
 use dlock_contract::{Durability, Expiry, Fencing, Profile, WakeStyle};
 use serde::{Serialize, Serializer};
 
@@ -16,6 +18,9 @@ use crate::store::Store;
 
 const TTL: Duration = Duration::from_secs(30);
 
+/// A kind of call, and `yes` or the error.
+type Trial = (&'static str, String);
+
 #[derive(Debug, Default, Serialize)]
 struct Report {
     kind: &'static str,
@@ -25,11 +30,14 @@ struct Report {
     version: Option<String>,
     role: Option<String>,
     connect_ms: f64,
-    /// One lock taken and released.
-    cycle_p50_ms: f64,
-    cycle_p99_ms: f64,
+    /// One lock taken and released; unknown if that fails.
+    cycle_p50_ms: Option<f64>,
+    cycle_p99_ms: Option<f64>,
     /// The store's clock minus that of this host; known where the store tells its time.
     clock_difference_ms: Option<i64>,
+    /// What was tried, and with what success.
+    #[serde(serialize_with = "as_map")]
+    trials: Vec<Trial>,
     #[serde(serialize_with = "as_map")]
     promises: Vec<(&'static str, String)>,
     /// Settings and states of the store that weaken a promise.
@@ -54,27 +62,40 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
     let profile = backend.profile();
     (report.kind, report.host, report.namespace) = (profile.kind, backend.host(), store.namespace.clone());
     report.promises = promises(profile);
-    let health = store.registry.ready(&store.backend).await?;
-    (report.version, report.role, report.findings, report.counts) =
-        (health.version, health.role, health.findings, health.counts);
+    let mut trials = Vec::new();
+    match store.registry.ready(&store.backend).await {
+        Ok(health) => {
+            (report.version, report.role, report.findings, report.counts) =
+                (health.version, health.role, health.findings, health.counts);
+        }
+        Err(error) => trials.push(("examine the server", Err(error))),
+    }
+    trials.extend(trials::all(&store, profile).await);
     let mut cycles = Vec::new();
-    for _ in 0..doctor.rounds {
-        let began = Instant::now();
-        probe(&store, "latency").acquire().await?.release().await?;
-        cycles.push(began.elapsed());
+    // A store that takes no lock has no latency, and a trial says why.
+    if trials.iter().all(|(what, outcome)| *what != trials::TAKE || outcome.is_ok()) {
+        for _ in 0..doctor.rounds {
+            let began = Instant::now();
+            probe(&store, "latency").acquire().await?.release().await?;
+            cycles.push(began.elapsed());
+        }
     }
     cycles.sort_unstable();
-    let share =
-        |percent: usize| cycles.get(cycles.len().saturating_sub(1) * percent / 100).copied().unwrap_or_default();
-    (report.cycle_p50_ms, report.cycle_p99_ms) = (milliseconds(share(50)), milliseconds(share(99)));
+    let share = |percent: usize| cycles.get(cycles.len().saturating_sub(1) * percent / 100).copied().map(milliseconds);
+    (report.cycle_p50_ms, report.cycle_p99_ms) = (share(50), share(99));
     report.clock_difference_ms = clock_difference(&store).await;
+    let failures = trials.iter().filter_map(|(_, outcome)| outcome.as_ref().err().map(Exit::of));
+    // A right that is missing is the reason for the others.
+    let exit = failures.max_by_key(|exit| *exit == Exit::NO_PERMISSION).unwrap_or(Exit::OK);
+    let said = |outcome: Result<(), Error>| outcome.map_or_else(|error| format!("NO: {error}"), |()| "yes".into());
+    report.trials = trials.into_iter().map(|(what, outcome)| (what, said(outcome))).collect();
     if json {
         print_json(&report)?;
     } else {
         tell(&report)?;
     }
     store.registry.shutdown(TTL).await;
-    Ok(Exit::OK)
+    Ok(exit)
 }
 
 fn probe(store: &Store, part: &str) -> dlock::Lock {
@@ -152,11 +173,13 @@ fn tell(report: &Report) -> Result<(), Failure> {
     line("namespace", report.namespace.clone());
     report.role.iter().for_each(|role| line("role", role.clone()));
     line("connected in", format!("{:.1} ms", report.connect_ms));
-    line(
-        "locks",
-        format!("taken and released in {:.2} ms (p50), {:.2} ms (p99)", report.cycle_p50_ms, report.cycle_p99_ms),
-    );
+    if let (Some(p50), Some(p99)) = (report.cycle_p50_ms, report.cycle_p99_ms) {
+        line("locks", format!("taken and released in {p50:.2} ms (p50), {p99:.2} ms (p99)"));
+    }
     report.clock_difference_ms.iter().for_each(|ms| line("its clock", format!("{ms:+} ms of this host's")));
+    let (able, unable): (Vec<_>, Vec<_>) = report.trials.iter().partition(|(_, outcome)| outcome == "yes");
+    line("this account can", able.iter().map(|(what, _)| *what).collect::<Vec<_>>().join("; "));
+    unable.into_iter().for_each(|(what, outcome)| line(what, outcome.clone()));
     report.promises.iter().for_each(|(name, value)| line(name, value.clone()));
     report.counts.iter().filter(|(_, number)| *number > 0).for_each(|(name, number)| line(name, number.to_string()));
     for finding in &report.findings {

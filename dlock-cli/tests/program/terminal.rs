@@ -1,0 +1,80 @@
+//! Commands that have a terminal as standard input.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+
+use crate::store::{Holder, Store, code, lives, until};
+
+/// As [`Store::hold`], on a terminal that lasts as long as the file.
+fn hold(store: &Store, words: &[&str], script: &str) -> (Holder, File) {
+    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&terminal).unwrap();
+    unlockpt(&terminal).unwrap();
+    let input = File::open(ptsname(&terminal, Vec::new()).unwrap().to_str().unwrap()).unwrap();
+    let mut command = store.dlock(&[&["run", "--ttl", "3s"], words, &["job", "sh", "-c", script]].concat());
+    let mut process = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(process.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    (Holder { process, output, first: line.trim().to_owned() }, File::from(terminal))
+}
+
+/// A shell with a child whose parent has ended and a child of its own. It prints their process ids.
+const TREE: &str = "sh -c 'sleep 1000 & echo $!' > $F; sleep 1000 & echo $$ $! $(cat $F); rm $F; wait";
+
+fn tree(store: &Store, words: &[&str], trap: &str) -> (Holder, File, Vec<String>) {
+    let file = tempfile::NamedTempFile::new().unwrap().into_temp_path();
+    let script = format!("{trap} F={}; {TREE}", file.display());
+    let (holder, terminal) = hold(store, words, &script);
+    let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
+    assert!(pids.len() == 3 && pids.iter().all(|pid| lives(pid)), "{pids:?}");
+    (holder, terminal, pids)
+}
+
+#[test]
+fn what_a_command_has_started_on_a_terminal_ends_when_the_lock_is_lost() {
+    let store = Store::new();
+    let (mut holder, _terminal, pids) = tree(&store, &["--grace", "50ms"], "trap '' TERM;");
+    let hold = store.holder_of("job")["hold"].as_str().unwrap().to_owned();
+    assert_eq!(code(&store.run(&["break", "job", "--hold", &hold, "--why", "test", "--yes"])), 0);
+    assert_eq!(holder.code(), 76);
+    until(|| !pids.iter().any(|pid| lives(pid)));
+}
+
+#[test]
+fn what_a_command_has_started_on_a_terminal_ends_with_the_program() {
+    let store = Store::new();
+    let (mut holder, _terminal, pids) = tree(&store, &[], "");
+    holder.process.kill().unwrap();
+    until(|| !pids.iter().any(|pid| lives(pid)));
+    // Stopped for longer than the lock lasts.
+    let (holder, _terminal, pids) = tree(&store, &["--wait", "1m"], "");
+    holder.signal(Signal::STOP);
+    until(|| !pids.iter().any(|pid| lives(pid)));
+    holder.signal(Signal::CONT);
+}
+
+#[test]
+fn signals_go_to_all_that_a_command_has_started_on_a_terminal_but_those_of_the_keyboard_do_not() {
+    let store = Store::new();
+    let traps = "trap 'echo int' INT; trap 'echo usr1' USR1;";
+    let script =
+        format!("{traps} sh -c \"{traps} echo \\$\\$; while :; do sleep 0.01; done\" & wait; while :; do wait; done");
+    let (mut holder, _terminal) = hold(&store, &[], &script);
+    let mut line = || {
+        let mut line = String::new();
+        holder.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    };
+    let pid = Pid::from_child(&holder.process);
+    // A terminal sends INT to the whole group.
+    kill_process(pid, Signal::INT).unwrap();
+    kill_process(pid, Signal::USR1).unwrap();
+    assert_eq!([line(), line()], ["usr1", "usr1"]);
+    kill_process(pid, Signal::TERM).unwrap();
+    assert_eq!(holder.code(), 143);
+}
