@@ -110,7 +110,7 @@ fn a_doctor_says_what_the_account_may_not_do() {
     let json: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
     let unable: Vec<_> = json["trials"].as_object().unwrap().iter().filter(|(_, outcome)| *outcome != "yes").collect();
     assert!(
-        matches!(&unable[..], [(what, why)] if *what == "list locks" && why.to_string().contains("SCAN")),
+        matches!(&unable[..], [(what, why)] if *what == "list locks" && why.to_string().contains("`scan`")),
         "{json}"
     );
     assert!(json["cycle_p50_ms"].is_number());

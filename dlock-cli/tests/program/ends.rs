@@ -124,11 +124,12 @@ fn a_command_that_takes_too_long_is_ended() {
 #[test]
 fn a_command_is_stopped_and_goes_on_with_signals_to_the_program_and_keeps_its_lock() {
     let store = Store::new();
-    let mut holder = store.hold(&["--ttl", "1s"], "job", HOLD);
+    let mut holder = store.hold(&[], "job", HOLD);
     // The program itself goes on, so the lock is renewed.
     holder.signal(rustix::process::Signal::TSTP);
     until(|| state(&holder.first) == Some('T'));
-    std::thread::sleep(std::time::Duration::from_secs(2));
+    // Longer than the ttl.
+    std::thread::sleep(std::time::Duration::from_secs(4));
     assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 75);
     holder.signal(rustix::process::Signal::CONT);
     assert_eq!(holder.end(), 0);

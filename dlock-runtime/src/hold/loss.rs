@@ -13,7 +13,7 @@ use dlock_contract::{Error, ErrorKind, LossCause, Result};
 use crate::events::event::Event;
 use crate::hold::listeners::LossListeners;
 use crate::hold::release;
-use crate::hold::renewal_schedule::FailedRenewal;
+use crate::hold::renewal_schedule::{FailedRenewal, Scheduled};
 use crate::hold::tenure::Tenure;
 
 impl Tenure {
