@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use dlock_contract::{Attempt, BreakRecord, Claim, Hold, HoldId, Queue};
 use futures::future::{try_join, try_join_all};
+use tokio::sync::Notify;
 
 use crate::case::Case;
 use crate::cleanup::abandons;
@@ -65,14 +66,19 @@ async fn on_one_key(fixture: &Fixture<'_>, one: &Client, other: &Client, slow: S
     // Its renewal would cut the lease of the later hold, which is longer.
     let hold = one.take(&fixture.claim(&key, fixture.short())?).await?;
     let claim = fixture.claim(&key, fixture.some_seconds())?;
+    let answered = Notify::new();
     let overtaking = async {
         // As long as a store may take between two steps.
         pause(fastrand::u64(0..10)).await;
-        end(one, &hold, slow).await?;
-        // Not earlier: to ask for a lock that is taken is load and nothing else.
+        end(one, &hold, slow).await.inspect(|()| answered.notify_one())
+    };
+    let asking = async { ask(one, other, &hold, slow).await.inspect(|()| answered.notify_one()) };
+    let taking = async {
+        // Before the first answer the lock is taken, and to ask for it is load and nothing else.
+        answered.notified().await;
         at_once(fixture, other, &claim).await
     };
-    let (_, later) = try_join(ask(one, other, &hold, slow), overtaking).await?;
+    let (_, later) = try_join(try_join(asking, overtaking), taking).await?;
     Ok(later)
 }
 

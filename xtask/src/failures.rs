@@ -53,8 +53,8 @@ fn run_unless_silent(command: &mut Command, longest: Duration, mut show: impl Fn
         reader.read(&line);
         show(&line);
     }
-    if let Some(used) = used_until_its_end(tests.id()) {
-        show(&format!("{:.0} s of processors, with its programs\n", used.as_secs_f64()));
+    if let Some([own, programs]) = used_until_its_end(tests.id()) {
+        show(&format!("{:.0} s of processors, and its programs {:.0} s\n", own.as_secs_f64(), programs.as_secs_f64()));
     }
     let status = tests.wait()?;
     if status.success() {
@@ -64,8 +64,8 @@ fn run_unless_silent(command: &mut Command, longest: Duration, mut show: impl Fn
     Ok(Some(Failures { status, command: text(command), crashed, tests: reader.tests }))
 }
 
-/// Waits for the end of a child, and gives its processor time before its parent asks how it ended: then the kernel forgets it.
-fn used_until_its_end(child: u32) -> Option<Duration> {
+/// Waits for the end of a child, and gives its processor times before its parent asks how it ended: then the kernel forgets them.
+fn used_until_its_end(child: u32) -> Option<[Duration; 2]> {
     let file = format!("/proc/{child}/stat");
     loop {
         let stat = fs::read_to_string(&file).ok()?;

@@ -53,17 +53,20 @@ fn times(took: Duration, used: Duration) -> String {
     format!("{:>7.1} s, {:>7.1} s of processors", took.as_secs_f64(), used.as_secs_f64())
 }
 
-/// The processor time of a process and of its programs that have ended, from its `stat` in `/proc`. Zero if the kernel does not
-/// report it.
-pub(crate) fn used(stat: &str) -> Duration {
+/// The processor times of a process, and of its programs that have ended, from its `stat` in `/proc`. Zero if the kernel does
+/// not report them.
+pub(crate) fn used(stat: &str) -> [Duration; 2] {
     // Behind the name, which may hold anything: the times of the process and of the others, in user and in system mode. The
     // kernel tells them in hundredths of a second.
     let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(4);
-    Duration::from_millis(fields.filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * 10)
+    let times: Vec<u64> = fields.filter_map(|field| field.parse().ok()).collect();
+    let sum = |times: &[u64]| Duration::from_millis(times.iter().sum::<u64>() * 10);
+    let (own, programs) = times.split_at(times.len().min(2));
+    [sum(own), sum(programs)]
 }
 
 fn used_here() -> Duration {
-    used(&fs::read_to_string("/proc/self/stat").unwrap_or_default())
+    used(&fs::read_to_string("/proc/self/stat").unwrap_or_default()).iter().sum()
 }
 
 #[cfg(test)]
