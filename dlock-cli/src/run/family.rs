@@ -13,7 +13,7 @@ use rustix::process::{
 };
 
 /// The pause between two looks whether all are gone.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// The family of this process, which is the supervisor.
 #[derive(Clone, Copy, Debug)]
@@ -32,26 +32,22 @@ impl Family {
         Ok(Self::Descendants)
     }
 
-    /// The group includes this process.
-    pub(super) fn signal(self, signal: Signal) {
+    /// The group includes this process. False if nobody was reached: another user's process, such as `sudo`, cannot be.
+    pub(super) fn signal(self, signal: Signal) -> bool {
         match self {
-            // Nobody is left to hear of a failure.
-            Self::Group => drop(kill_process_group(getpgrp(), signal)),
+            Self::Group => kill_process_group(getpgrp(), signal).is_ok(),
             Self::Descendants => signal_descendants(getpid(), signal),
         }
     }
 
-    /// Kills all of them, this process too if it leads their group. Else it returns when they are gone.
+    /// Kills all of them, this process too if it leads their group. Else it returns when those that can be killed are gone.
     pub(super) fn kill(self, command: &mut tokio::process::Child) {
-        loop {
-            self.signal(Signal::KILL);
-            // One that has ended is a descendant until its parent has asked how it ended. Those in between may have started more.
+        // Those that have not ended yet may have started more.
+        while self.signal(Signal::KILL) {
+            std::thread::sleep(LOOK_AGAIN);
+            // One that has ended is a descendant until its parent has asked how it ended.
             let _ = command.try_wait();
             self.bury_orphans(command.id());
-            if descendants(getpid()).is_empty() {
-                return;
-            }
-            std::thread::sleep(LOOK_AGAIN);
         }
     }
 
@@ -66,12 +62,10 @@ impl Family {
     }
 }
 
-/// To all descendants of a process that are in the session of this one: a daemon leaves it on purpose.
-pub(super) fn signal_descendants(of: Pid, signal: Signal) {
-    for descendant in descendants(of) {
-        // It may have ended.
-        let _ = kill_process(descendant, signal);
-    }
+/// To all descendants of a process that are in the session of this one: a daemon leaves it on purpose. False if none was
+/// reached.
+pub(super) fn signal_descendants(of: Pid, signal: Signal) -> bool {
+    descendants(of).into_iter().filter(|descendant| kill_process(*descendant, signal).is_ok()).count() > 0
 }
 
 fn descendants(of: Pid) -> Vec<Pid> {
