@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
 use crate::clock::instant::BootInstant;
 use crate::thread::foreign::caught;
+use crate::thread::own_thread::is_forked;
 
 /// The sleeping tasks, by the instant at which they wake. Our thread drives the system clock's sleepers; `advance`
 /// drives a manual clock's.
@@ -63,7 +64,15 @@ impl Sleepers {
     }
 
     pub(crate) fn clear(&self, until: BootInstant, entry: u64) {
-        let waker = self.table(entry as usize % TABLES).wakers.remove(&(until, entry));
+        let index = entry as usize % TABLES;
+        let mut table = match self.tables[index].0.try_lock() {
+            Ok(table) => table,
+            // In a child after `fork` nobody unlocks it. Asked last, since it is a system call.
+            Err(TryLockError::WouldBlock) if is_forked() => return,
+            Err(_) => self.table(index),
+        };
+        let waker = table.wakers.remove(&(until, entry));
+        drop(table);
         drop(waker);
     }
 

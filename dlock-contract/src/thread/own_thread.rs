@@ -94,7 +94,10 @@ impl<T> Future for Run<T> {
 
 impl<T> Drop for Run<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        // In a child after `fork` the task is the parent's, and so is the thread that may have locked its queue just then.
+        if !self.0.is_finished() && !is_forked() {
+            self.0.abort();
+        }
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod contend;
 pub(crate) mod context;
 pub(crate) mod joined;
 pub(crate) mod lazy;
+pub(crate) mod of_this_process;
 pub(crate) mod opening;
 pub(crate) mod refused;
 pub(crate) mod request;

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use dlock_contract::engine::simulation::planted;
 use dlock_contract::engine::{KeyBuf, guarded};
 use dlock_contract::{Error, LockKey, Result};
-use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
 use crate::acquire::batch::{BatchOutcome, acquire_batch};
 use crate::acquire::lazy::Found;
+use crate::acquire::of_this_process::Acquiring;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::Request;
 use crate::acquire::single::{Prepared, acquire_by, prepare};
@@ -26,19 +26,19 @@ const MOST_KEYS: usize = 10_000;
 
 /// Acquires one key, or several: sorted, without duplicates, all or none. Two callers that sort alike cannot wait for
 /// each other.
-pub(crate) fn acquire_all(request: Request, keys: Keys) -> BoxFuture<'static, Result<Guards>> {
+pub(crate) fn acquire_all(request: Request, keys: Keys) -> Acquiring<Guards> {
     match keys {
         Keys::One(key) => match prepare(request, &key, None) {
             // A combinator, since an `async` block would keep the future twice.
-            Ok(Prepared::Asks(acquisition)) => Box::pin(acquisition.run().map(|won| won.map(Guards::one))),
-            Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(Guards::one(guard)))),
-            Ok(Prepared::OpensFirst(first)) => Box::pin(async move {
+            Ok(Prepared::Asks(acquisition)) => Acquiring::new(acquisition.run().map(|won| won.map(Guards::one))),
+            Ok(Prepared::Joins(guard)) => Acquiring::new(ready(Ok(Guards::one(guard)))),
+            Ok(Prepared::OpensFirst(first)) => Acquiring::new(async move {
                 let Opened { request, wait_ends, .. } = first.open(&key).await?;
                 acquire_by(request, &key, Some(wait_ends), 0).await.map(Guards::one)
             }),
-            Err(error) => Box::pin(ready(Err(error))),
+            Err(error) => Acquiring::new(ready(Err(error))),
         },
-        Keys::Several(keys) => Box::pin(guarded(acquire_several(request, keys))),
+        Keys::Several(keys) => Acquiring::new(guarded(acquire_several(request, keys))),
     }
 }
 

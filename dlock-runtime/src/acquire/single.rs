@@ -6,7 +6,6 @@ use std::sync::Arc;
 use dlock_contract::engine::simulation::planted;
 use dlock_contract::engine::{KeyBuf, background_of, guarded, is_ours};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
-use futures::future::BoxFuture;
 
 use super::acquisition::{Acquisition, Reported};
 use super::turn::Received;
@@ -14,6 +13,7 @@ use super::wait::wait_end;
 use crate::acquire::callers_thread::origin_and_thread;
 use crate::acquire::joined::tell_ignored;
 use crate::acquire::lazy::Found;
+use crate::acquire::of_this_process::Acquiring;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
 use crate::events::event::{Event, GrantWay};
@@ -28,7 +28,7 @@ use crate::site::{Label, LockOfLabel};
 /// Acquires. Dropping the returned future leaves nothing behind in the store.
 ///
 /// A request that is refused without asking the store is refused at once, so that the future need not keep it.
-pub(crate) fn acquire(request: Request, key: &KeyBuf) -> BoxFuture<'static, Result<Guard>> {
+pub(crate) fn acquire(request: Request, key: &KeyBuf) -> Acquiring<Guard> {
     acquire_by(request, key, None, 0)
 }
 
@@ -38,21 +38,21 @@ pub(crate) fn acquire_by(
     key: &KeyBuf,
     wait_ends: Option<BootInstant>,
     attempts: u32,
-) -> BoxFuture<'static, Result<Guard>> {
+) -> Acquiring<Guard> {
     match prepare(request, key, wait_ends) {
         Ok(Prepared::Asks(mut acquisition)) => {
             acquisition.attempts = attempts;
-            Box::pin(acquisition.run())
+            Acquiring::new(acquisition.run())
         }
-        Ok(Prepared::Joins(guard)) => Box::pin(ready(Ok(guard))),
+        Ok(Prepared::Joins(guard)) => Acquiring::new(ready(Ok(guard))),
         Ok(Prepared::OpensFirst(first)) => {
             let key = key.clone();
-            Box::pin(async move {
+            Acquiring::new(async move {
                 let Opened { request, wait_ends, .. } = first.open(&key).await?;
                 acquire_by(request, &key, Some(wait_ends), attempts).await
             })
         }
-        Err(error) => Box::pin(ready(Err(error))),
+        Err(error) => Acquiring::new(ready(Err(error))),
     }
 }
 

@@ -12,6 +12,7 @@ use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Error, ErrorKind, Result};
 use futures::future::BoxFuture;
 
+use crate::acquire::of_this_process::Acquiring;
 use crate::acquire::request::Request;
 use crate::acquire::several::acquire_all;
 use crate::acquire::thread_registry;
@@ -31,14 +32,14 @@ pub fn run<F: Future>(site: &'static Site, call: Call, body: F) -> Run<F> {
 
 /// The first half of [`run`], for a function that does something else when it cannot have its locks.
 #[doc(hidden)]
-pub fn begin(site: &'static Site, call: Call) -> BoxFuture<'static, Result<Guards>> {
+pub fn begin(site: &'static Site, call: Call) -> impl Future<Output = Result<Guards>> + Send + Unpin {
     request(site, call).1
 }
 
 /// Starts the acquisition. The settings of this call go to it and to the body.
-fn request(site: &'static Site, call: Call) -> (Bounds, BoxFuture<'static, Result<Guards>>) {
+fn request(site: &'static Site, call: Call) -> (Bounds, Acquiring<Guards>) {
     if let Some(stop) = key_of::note_key(site, &call.keys) {
-        return (Bounds::of(&site.options), Box::pin(ready(Err(stop))));
+        return (Bounds::of(&site.options), Acquiring::new(ready(Err(stop))));
     }
     let request = Request::of_site(site, &call);
     (Bounds::of(&request.options), acquire_all(request, call.keys))
@@ -81,7 +82,7 @@ impl Bounds {
 impl<F: Future> Unpin for Run<F> {}
 
 enum Stage<T> {
-    Acquiring(BoxFuture<'static, Result<Guards>>),
+    Acquiring(Acquiring<Guards>),
     Body(Guards),
     /// With the body's output, or the error of its limit.
     Releasing(BoxFuture<'static, Result<()>>, Option<Result<T>>),
@@ -217,7 +218,7 @@ impl<F: Future> Future for Run<F> {
         let this = &mut *self;
         loop {
             match &mut this.stage {
-                Stage::Acquiring(acquiring) => match task::ready!(acquiring.as_mut().poll(cx)) {
+                Stage::Acquiring(acquiring) => match task::ready!(Pin::new(acquiring).poll(cx)) {
                     Ok(guards) => this.start(guards),
                     Err(error) => {
                         this.body = None;
