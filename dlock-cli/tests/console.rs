@@ -123,6 +123,11 @@ fn a_hold_is_broken_in_the_name_of_this_user() {
     let (status, said) = console.ask("localhost", &format!("{head}\n\n{order}"));
     assert!(status == 200 && said.contains("true"), "{said}");
     assert_eq!(holder.0.wait().unwrap().code(), Some(76), "the command has lost its lock");
+    // Each token is good for one request.
     let (status, said) = console.ask("localhost", &format!("{head}\n\n{order}"));
+    assert!(status == 403, "{said}");
+    let next =
+        std::iter::repeat_with(|| data("about")["token"].as_str().unwrap().to_owned()).find(|next| *next != token);
+    let (status, said) = console.ask("localhost", &format!("{}\n\n{order}", head.replace(&token, &next.unwrap())));
     assert!(status == 409 && said.contains("nobody holds the lock now"), "{said}");
 }

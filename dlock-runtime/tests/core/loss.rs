@@ -28,10 +28,10 @@ fn a_hold_that_cannot_be_renewed_is_lost_at_its_deadline_and_not_before() {
         let error = lost.await;
         assert_eq!(error.kind(), &ErrorKind::Lost(LossCause::Deadline));
         assert!(!error.is_retryable());
-        assert!(error.message().ends_with("; the last renewal failed: scripted outage"), "{error}");
+        assert!(error.message().contains("; the last renewal failed: scripted outage"), "{error}");
         world.events.expect("Lost", 1).await;
         assert!(world.events.count("RenewalFailed") >= 3);
-        assert_eq!(reason_of_the_loss(&world).as_deref(), Some("scripted outage"));
+        assert!(reason_of_the_loss(&world).is_some_and(|reason| reason.starts_with("scripted outage")));
     });
 }
 
