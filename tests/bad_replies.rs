@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use dlock::{Registry, Result, Wait};
+use dlock::{ErrorKind, Registry, Result, Wait};
 use dlock_testkit::servers::shared;
 use dlock_testkit::{Mode, Proxy};
 use futures::FutureExt;
@@ -96,6 +96,10 @@ async fn calls(proxies: &[Proxy], url: &str) {
     proxies.iter().for_each(Proxy::cut);
     let good = async {
         while let Err(error) = registry.lock("good").wait(Wait::UpTo(10 * SECOND)).run(|_| async {}).await {
+            if *error.kind() == ErrorKind::FenceRegression {
+                // A spoilt revision of etcd may be higher than all that come later. Then nothing is granted, which is safe.
+                break;
+            }
             assert!(error.is_retryable(), "{url}: {error}");
             tokio::time::sleep(SECOND / 10).await;
         }
