@@ -103,7 +103,7 @@ async fn without_a_token_of_an_open_page_nothing_is_broken() {
     // It ends with its page.
     let Opened { router, page, token } = opened;
     drop(page);
-    assert_eq!(post(&router, &token.borrow(), Some("alice"), &order).await.0, StatusCode::FORBIDDEN);
+    assert_eq!(post(&router, &token.into_inner(), Some("alice"), &order).await.0, StatusCode::FORBIDDEN);
     guard.release().await.unwrap();
 }
 
