@@ -248,7 +248,8 @@ impl Known {
     fn note_of_whole_cluster(&mut self, label: &Label, event: &Event) {
         let Event::Asked { once_per, .. } = event else { return };
         let id = || (label.backend().to_owned(), label.name().to_owned());
-        if label.is_election() && self.elections.len() < MOST_LOOKED_AT {
+        // The values of a key stay out of events: with them the election is not known.
+        if label.is_election() && !label.name().contains('<') && self.elections.len() < MOST_LOOKED_AT {
             self.elections.insert(id());
         }
         if let Some(period) = *once_per
