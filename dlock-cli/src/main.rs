@@ -14,6 +14,7 @@ mod run;
 mod show;
 mod sites;
 mod store;
+mod trials;
 mod wait;
 mod watch;
 

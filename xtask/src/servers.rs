@@ -16,12 +16,12 @@ pub(crate) fn run() -> Result {
     run_later()
 }
 
-/// What a build needs: the packages of this machine's own suite. One of them is `protoc`.
+/// The packages of this machine's own suite. A build needs one of them, `protoc`.
 pub(crate) fn run_first() -> Result {
     install(&PINS.iter().filter(|pin| pin.how == How::Install).collect::<Vec<_>>())
 }
 
-/// What only the tests need: servers that are unpacked into folders of their own.
+/// The servers that are unpacked into folders of their own. Only the tests need them.
 pub(crate) fn run_later() -> Result {
     install(&PINS.iter().filter(|pin| pin.how != How::Install).collect::<Vec<_>>())
 }

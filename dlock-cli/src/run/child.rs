@@ -63,6 +63,7 @@ impl Child {
         })
     }
 
+    #[cfg(unix)]
     pub(crate) const fn leads_group(&self) -> bool {
         self.leads_group
     }

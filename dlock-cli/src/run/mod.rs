@@ -139,6 +139,7 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
     let ends = run.on_lost == OnLost::Cancel;
     let mut child = Child::start(&run.command, &variables, run.grace, ends.then(|| guard.remaining()))?;
     // On a terminal the whole line of the shell stops, and this process with it.
+    #[cfg(unix)]
     if child.leads_group() {
         signals.and_steering()?;
     }

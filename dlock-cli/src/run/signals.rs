@@ -71,11 +71,6 @@ mod other {
             Ok(Self)
         }
 
-        #[allow(clippy::unnecessary_wraps, reason = "as elsewhere")]
-        pub(super) fn listen_to_steering(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-
         pub(crate) async fn next(&mut self) -> i32 {
             self.next_deadly().await
         }
@@ -101,6 +96,7 @@ impl Signals {
     }
 
     /// From now on also the signals that would stop this process, or let it go on.
+    #[cfg(unix)]
     pub(crate) fn and_steering(&mut self) -> Result<(), Failure> {
         self.listen_to_steering().map_err(failure)
     }

@@ -64,7 +64,7 @@ pub(crate) struct FailedRenewal {
     pub(crate) code: Option<Arc<str>>,
 }
 
-/// What the schedule keeps for a hold.
+/// The state that the schedule keeps for a hold.
 #[derive(Debug)]
 pub(crate) struct Duties {
     /// Its place in the schedule; [`BootInstant::NEVER`] if it has none.

@@ -1,21 +1,22 @@
-//! What the account may do in the store: each kind of call is tried, with keys of the doctor's own.
+//! Trials of each kind of call, with keys of the doctor's own. They show which rights the account has in the store.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, Lock, Mode, OncePer};
+use dlock::{Error, ErrorKind, Key, Lock, Mode, Wait};
 use dlock_contract::Profile;
 
-use super::probe;
 use crate::store::Store;
 
-pub(super) const TAKE: &str = "take, renew and release a lock";
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+pub(crate) const TAKE: &str = "take, renew and release a lock";
 
 /// A kind of call, and its outcome.
 type Tried = (&'static str, Result<(), Error>);
 
-/// Tries all that the store offers. What it does not have at all is among its promises.
-pub(super) async fn all(store: &Store, profile: &Profile) -> Vec<Tried> {
+/// Tries all that the store offers; `once_per` was tried before. A kind that it does not have at all is among its promises.
+pub(crate) async fn all(store: &Store, profile: &Profile, once_per: Result<(), Error>) -> Vec<Tried> {
     let take = async {
         let guard = probe(store, "take").acquire().await?;
         guard.confirm().await?;
@@ -32,8 +33,7 @@ pub(super) async fn all(store: &Store, profile: &Profile) -> Vec<Tried> {
     for (what, lock) in offers.into_iter().filter_map(|(offered, what, lock)| offered.then_some((what, lock))) {
         tried.push((what, cycle(lock).await));
     }
-    let once_per = OncePer::new(Duration::from_millis(1));
-    tried.push(("once_per", probe(store, "run").once_per(once_per).run(|_held| async {}).await.map(drop)));
+    tried.push(("once_per", once_per));
     tried.push(("show a lock", probe(store, "show").holders().await.map(drop)));
     let list = store.registry.locks().backend(&store.backend).prefix("dlock-doctor:").limit(1);
     tried.push(("list locks", list.page().await.map(drop)));
@@ -41,6 +41,13 @@ pub(super) async fn all(store: &Store, profile: &Profile) -> Vec<Tried> {
     tried
         .retain(|(_, outcome)| !matches!(outcome, Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. })));
     tried
+}
+
+/// A lock of the doctor's own.
+pub(crate) fn probe(store: &Store, part: &str) -> Lock {
+    // Two doctors do not wait for each other.
+    let key = Key::text("dlock-doctor:").value(part).and_text(":").value(&std::process::id());
+    store.registry.lock(key).backend(&store.backend).name("dlock-doctor").ttl(TTL).wait(Wait::None)
 }
 
 async fn cycle(lock: Lock) -> Result<(), Error> {

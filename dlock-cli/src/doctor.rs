@@ -2,12 +2,10 @@
 //!
 //! It takes locks of its own below `dlock-doctor:`, so rights that are missing show here and not at three in the morning.
 
-mod trials;
-
 use std::time::{Duration, Instant, SystemTime};
 
 use console::style;
-use dlock::{Error, Key, OncePer, Wait};
+use dlock::{Error, OncePer};
 use dlock_contract::{Durability, Expiry, Fencing, Profile, WakeStyle};
 use serde::{Serialize, Serializer};
 
@@ -15,8 +13,7 @@ use crate::cli::{DoctorArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::{print, print_json, words};
 use crate::store::Store;
-
-const TTL: Duration = Duration::from_secs(30);
+use crate::trials::{self, TTL, probe};
 
 /// A kind of call, and `yes` or the error.
 type Trial = (&'static str, String);
@@ -35,7 +32,7 @@ struct Report {
     cycle_p99_ms: Option<f64>,
     /// The store's clock minus that of this host; known where the store tells its time.
     clock_difference_ms: Option<i64>,
-    /// What was tried, and with what success.
+    /// The trials, each with its outcome.
     #[serde(serialize_with = "as_map")]
     trials: Vec<Trial>,
     #[serde(serialize_with = "as_map")]
@@ -70,7 +67,8 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
         }
         Err(error) => trials.push(("examine the server", Err(error))),
     }
-    trials.extend(trials::all(&store, profile).await);
+    let once_per = clock_difference(&store).await.map(|difference| report.clock_difference_ms = difference);
+    trials.extend(trials::all(&store, profile, once_per).await);
     let mut cycles = Vec::new();
     // A store that takes no lock has no latency, and a trial says why.
     if trials.iter().all(|(what, outcome)| *what != trials::TAKE || outcome.is_ok()) {
@@ -83,7 +81,6 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
     cycles.sort_unstable();
     let share = |percent: usize| cycles.get(cycles.len().saturating_sub(1) * percent / 100).copied().map(milliseconds);
     (report.cycle_p50_ms, report.cycle_p99_ms) = (share(50), share(99));
-    report.clock_difference_ms = clock_difference(&store).await;
     let failures = trials.iter().filter_map(|(_, outcome)| outcome.as_ref().err().map(Exit::of));
     // A right that is missing is the reason for the others.
     let exit = failures.max_by_key(|exit| *exit == Exit::NO_PERMISSION).unwrap_or(Exit::OK);
@@ -98,26 +95,20 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
     Ok(exit)
 }
 
-fn probe(store: &Store, part: &str) -> dlock::Lock {
-    // Two doctors do not wait for each other.
-    let key = Key::text("dlock-doctor:").value(part).and_text(":").value(&std::process::id());
-    store.registry.lock(key).backend(&store.backend).name("dlock-doctor").ttl(TTL).wait(Wait::None)
-}
-
 /// A run of a period says when it began by the store's clock, on stores that have one.
-async fn clock_difference(store: &Store) -> Option<i64> {
+async fn clock_difference(store: &Store) -> Result<Option<i64>, Error> {
     let once_per = OncePer::new(Duration::from_millis(1));
     let began = SystemTime::now();
-    let run = probe(store, "clock").once_per(once_per).run(|_held| async {}).await;
+    probe(store, "clock").once_per(once_per).run(|_held| async {}).await?;
     let ended = SystemTime::now();
-    run.ok()?;
-    let started = probe(store, "clock").last_success().await.ok()??.started;
+    let last = probe(store, "clock").last_success().await?;
     // Somewhere between the two moments the store has read its clock.
-    Some(if started < began {
-        -i64::try_from(began.duration_since(started).ok()?.as_millis()).ok()?
-    } else {
-        i64::try_from(started.duration_since(ended).unwrap_or_default().as_millis()).ok()?
-    })
+    let difference = |started: SystemTime| {
+        let behind = began.duration_since(started).unwrap_or_default();
+        let ahead = started.duration_since(ended).unwrap_or_default();
+        Some(i64::try_from(ahead.as_millis()).ok()? - i64::try_from(behind.as_millis()).ok()?)
+    };
+    Ok(last.and_then(|last| difference(last.started)))
 }
 
 fn promises(profile: &Profile) -> Vec<(&'static str, String)> {
