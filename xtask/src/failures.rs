@@ -144,8 +144,14 @@ impl Reader {
         } else if !self.inside || line.trim().is_empty() {
         } else if let Some(name) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" ----")) {
             self.tests.push(Failure { name: name.trim_end_matches(" stdout").to_owned(), lines: Vec::new() });
-        } else if let Some(test) = self.tests.last_mut().filter(|test| test.lines.len() < LINES) {
-            test.lines.push(line.chars().take(WIDTH).collect());
+        } else if let Some(test) = self.tests.last_mut() {
+            // Other threads may have panicked before, as in a client library, and the test goes on.
+            if line.starts_with(&format!("thread '{}'", test.name)) {
+                test.lines.clear();
+            }
+            if test.lines.len() < LINES {
+                test.lines.push(line.chars().take(WIDTH).collect());
+            }
         }
     }
 }
@@ -163,7 +169,7 @@ mod tests {
 
     use super::{LINES, run, run_unless_silent};
 
-    const OUTPUT: &str = "running 2 tests\ntest one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\n\nthread 'two' panicked:\n1 is not 2\n\
+    const OUTPUT: &str = "running 2 tests\ntest one ... ok\ntest two ... FAILED\n\nfailures:\n\n---- two stdout ----\n\nthread 'of a library' panicked:\n0 is not 1\nthread 'two' panicked:\n1 is not 2\n\
                           a\nb\nc\nd\nthe log of a server\n\nfailures:\n    two\n\ntest result: FAILED. 1 passed; 1 failed\n";
 
     fn printing(output: &str, status: u8) -> Command {

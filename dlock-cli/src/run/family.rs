@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::io;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getpgrp, getpid, getsid, kill_process, kill_process_group, set_child_subreaper, waitpid,
+    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, waitpid,
 };
 
 /// The pause between two looks whether all are gone.
@@ -24,7 +24,7 @@ pub(super) enum Family {
 
 impl Family {
     pub(super) fn of_this_process() -> io::Result<Self> {
-        if getpgrp() == getpid() {
+        if Leaders::of(getpid()).is_some_and(|leaders| leaders.group == getpid().as_raw_pid()) {
             return Ok(Self::Group);
         }
         // A process whose parent has ended stays a descendant.
@@ -35,7 +35,7 @@ impl Family {
     /// The group includes this process. False if nobody was reached: another user's process, such as `sudo`, cannot be.
     pub(super) fn signal(self, signal: Signal) -> bool {
         match self {
-            Self::Group => kill_process_group(getpgrp(), signal).is_ok(),
+            Self::Group => kill_process_group(getpid(), signal).is_ok(),
             Self::Descendants => signal_descendants(getpid(), signal),
         }
     }
@@ -69,20 +69,43 @@ pub(super) fn signal_descendants(of: Pid, signal: Signal) -> bool {
 }
 
 fn descendants(of: Pid) -> Vec<Pid> {
-    let own = getsid(None).ok();
+    let own = Leaders::of(getpid()).map(|leaders| leaders.session);
     let mut found: Vec<Pid> = children(of).collect();
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         found.extend(children(parent));
         next += 1;
     }
-    found.retain(|pid| getsid(Some(*pid)).ok() == own);
+    found.retain(|pid| Leaders::of(*pid).map(|leaders| leaders.session) == own);
     found
+}
+
+/// The leaders of a process's group and of its session. Zero is one outside of this container, as after `nsenter`: all
+/// descendants with a zero have the same one. The calls `getpgrp` and `getsid` of rustix must not give a zero
+/// (`docs/upstream/rustix.md`).
+#[derive(Debug, PartialEq, Eq)]
+struct Leaders {
+    group: i32,
+    session: i32,
+}
+
+impl Leaders {
+    /// None if the process is gone.
+    fn of(process: Pid) -> Option<Self> {
+        Self::in_stat(&fs::read(format!("/proc/{}/stat", process.as_raw_pid())).ok()?)
+    }
+
+    /// `man 5 proc_pid_stat`: the name in parentheses may have any bytes, and state, parent, group and session follow it.
+    fn in_stat(stat: &[u8]) -> Option<Self> {
+        let stat = String::from_utf8_lossy(stat);
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(2).map_while(|field| field.parse().ok());
+        Some(Self { group: fields.next()?, session: fields.next()? })
+    }
 }
 
 /// None where the kernel does not list them.
 fn children(of: Pid) -> impl Iterator<Item = Pid> {
-    let threads = fs::read_dir(format!("/proc/{}/task", of.as_raw_nonzero()));
+    let threads = fs::read_dir(format!("/proc/{}/task", of.as_raw_pid()));
     let lists = threads
         .into_iter()
         .flatten()
@@ -90,4 +113,18 @@ fn children(of: Pid) -> impl Iterator<Item = Pid> {
         .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
     let pids = lists.flat_map(|list| list.split_whitespace().map(str::parse).collect::<Vec<_>>());
     pids.filter_map(|pid| Pid::from_raw(pid.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_leaders_of_a_process_stand_behind_its_name_and_may_be_outside_of_the_container() {
+        let leaders = |stat: &[u8]| Leaders::in_stat(stat);
+        assert_eq!(leaders(b"7 (sh) S 1 5 3 0 -1"), Some(Leaders { group: 5, session: 3 }));
+        assert_eq!(leaders(b"7 (a) R 9 9 \xff) S 1 0 0 0 -1"), Some(Leaders { group: 0, session: 0 }));
+        assert_eq!(leaders(b"7 (sh) S 1"), None);
+        assert!(Leaders::of(getpid()).is_some());
+    }
 }

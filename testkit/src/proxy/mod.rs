@@ -65,6 +65,8 @@ pub enum Mode {
     },
     /// Forwards everything, and spoils some bytes of the replies on the way, as a faulty device would.
     Mangle,
+    /// Sends these bytes in the place of each reply.
+    Replace(&'static [u8]),
 }
 
 impl Mode {

@@ -53,6 +53,9 @@ pub(super) async fn pump(
                 match fate {
                     Fate::Forward(delay) => waiting.push_back((Instant::now() + delay, bytes.to_vec())),
                     Fate::Mangle => waiting.push_back((Instant::now(), mangled(bytes))),
+                    Fate::Replace(other) => {
+                        waiting.push_back((Instant::now(), if ended { Vec::new() } else { other.to_vec() }));
+                    }
                     Fate::Swallow => {
                         state.swallowing.fetch_add(1, Ordering::SeqCst);
                         return swallow(from, &mut buffer).await;
@@ -131,6 +134,7 @@ impl Direction<'_> {
 enum Fate {
     Forward(Duration),
     Mangle,
+    Replace(&'static [u8]),
     Swallow,
     Reset,
 }
@@ -147,6 +151,7 @@ fn fate(mode: Mode, direction: Direction<'_>, replies: usize) -> Fate {
         (Mode::Refuse, _) => Fate::Reset,
         (Mode::FallSilent { after }, ToClient) if replies >= after => Fate::Swallow,
         (Mode::Mangle, ToClient) => Fate::Mangle,
+        (Mode::Replace(other), ToClient) => Fate::Replace(other),
         _ => Fate::Forward(Duration::ZERO),
     }
 }

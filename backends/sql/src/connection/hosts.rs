@@ -1,14 +1,14 @@
 //! The servers of a store: one of them is connected to.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_contract::engine::Names;
 use dlock_contract::{Clock, Error, ErrorKind, Result};
-use futures::FutureExt;
 use futures::future::BoxFuture;
+
+use crate::connection::misread::unless_misread;
 
 /// The servers of a store, each with what its client needs.
 #[derive(Clone)]
@@ -49,12 +49,9 @@ impl<O: Sync> Hosts<O> {
         for index in 0..self.all.len() {
             let index = (first + index) % self.all.len();
             let late = || Err(Error::outage(not_ready(patience)));
-            let connecting = connect(&self.all[index]);
-            // The client library panics on some answers of other kinds of servers. Without this, the task of a connection would end, and
-            // its callers would wait for nobody.
-            let connecting = AssertUnwindSafe(connecting).catch_unwind();
+            let connecting = unless_misread(connect(&self.all[index]));
             let connected = clock.timeout_at(clock.now().after(patience), connecting).await;
-            match connected.map_or_else(late, |connected| connected.unwrap_or_else(|_| Err(misread()))) {
+            match connected.unwrap_or_else(late) {
                 Ok(connected) => {
                     self.used.store(index, Ordering::Relaxed);
                     return Ok(connected);
@@ -81,12 +78,6 @@ impl<O: Sync> Hosts<O> {
             ))),
         }
     }
-}
-
-/// The error for an answer on which the client library panicked.
-pub(crate) fn misread() -> Error {
-    let text = "the client library cannot read the server's answer (it panicked); check that the port is one of this kind of server";
-    Error::new(ErrorKind::Protocol, text)
 }
 
 /// The text for a server to which no connection was ready in this time.

@@ -3,6 +3,7 @@
 pub(crate) mod collisions;
 pub(crate) mod credentials;
 pub(crate) mod hosts;
+pub(crate) mod misread;
 pub(crate) mod pending_attempts;
 pub(crate) mod pool;
 pub(crate) mod refused;

@@ -7,18 +7,17 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{Error, Result};
-use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::connection::hosts::{misread, not_ready};
+use crate::connection::hosts::not_ready;
+use crate::connection::misread::unless_misread;
 use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 use crate::dialect::Dialect;
 
@@ -78,11 +77,10 @@ impl<D: Dialect> Pool<D> {
                     Err(error) => Err(error.never_sent()),
                     Ok(session) => {
                         let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-                        // A panic of the client library would end this task, and the jobs behind this one would wait for nobody.
-                        let work = AssertUnwindSafe(request(&mut *session)).catch_unwind();
+                        let work = unless_misread(request(&mut *session));
                         let done = clock.timeout_at(clock.now().after(ANSWER_LIMIT), work).await;
-                        session.broken |= !matches!(done, Some(Ok(_)));
-                        done.map_or_else(|| Err(late()), |done| done.unwrap_or_else(|_| Err(misread())))
+                        session.broken |= done.is_none();
+                        done.unwrap_or_else(|| Err(late()))
                     }
                 };
                 // The caller may be gone meanwhile.

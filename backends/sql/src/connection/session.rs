@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 
 use crate::connection::collisions::Collisions;
 use crate::connection::hosts::not_ready;
+use crate::connection::misread::unless_misread;
 use crate::connection::session_mark::{LeftSessions, SessionMark};
 use crate::dialect::{Answer, Dialect, Refusal, Value};
 use crate::settings::Settings;
@@ -90,11 +91,11 @@ impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn open(context: &Arc<StoreContext<D>>) -> Result<Self> {
         let timeout = context.settings.connect_timeout;
         let late = || Error::outage(not_ready(timeout));
-        let opening = async {
+        let opening = unless_misread(async {
             let (mut conn, server) = context.dialect.connect().await?;
             let mark = context.dialect.mark(&mut conn).await.map_err(|error| context.dialect.fault(error))?;
             Ok((conn, server, mark))
-        };
+        });
         let (conn, server, mark) =
             context.clock.timeout_at(context.clock.now().after(timeout), opening).await.ok_or_else(late)??;
         let now = context.clock.now();
@@ -127,9 +128,8 @@ impl<D: Dialect> StatementSession<D> {
         if now.since(self.used) < PING_AFTER_SILENCE {
             return true;
         }
-        let asked =
-            self.context.clock.timeout_at(now.after(PING_TIMEOUT), self.context.dialect.ping(&mut self.conn)).await;
-        matches!(asked, Some(Ok(())))
+        let ping = unless_misread(self.context.dialect.ping(&mut self.conn));
+        matches!(self.context.clock.timeout_at(now.after(PING_TIMEOUT), ping).await, Some(Ok(())))
     }
 
     /// Runs one statement. It is a transaction of its own, and may be run twice: see [`RetriedAnswer::again`].

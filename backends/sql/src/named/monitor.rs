@@ -16,6 +16,7 @@ use super::dialect::{NamedDialect, SessionId};
 use super::held::Held;
 use super::name::LockName;
 use super::requests::run;
+use crate::connection::misread::unless_misread;
 use crate::dialect::Value;
 use crate::session_hold::watched_holds::WatchedHolds;
 use crate::tables::statements::of_size;
@@ -178,15 +179,15 @@ impl<D: NamedDialect> SessionMonitor<D> {
     pub(super) async fn hears(&self, held: &Held<D>) -> Option<BootInstant> {
         let (clock, dialect, session) = (&self.context.clock, &self.context.dialect, held.session());
         let asked = clock.now();
-        let asking = async {
+        let asking = unless_misread(async {
             let mut connection = self.connection.lock().await;
-            let SessionMonitorConnection { mut conn, opened } = connection.take()?;
-            let activity = dialect.activity(&mut conn, session.id().number).await.ok()?;
-            let holds = dialect.hold_all(&mut conn, &[(held.lock.clone(), session.id())]).await.ok()?;
+            let Some(SessionMonitorConnection { mut conn, opened }) = connection.take() else { return Ok(None) };
+            let activity = dialect.activity(&mut conn, session.id().number).await?;
+            let holds = dialect.hold_all(&mut conn, &[(held.lock.clone(), session.id())]).await?;
             *connection = Some(SessionMonitorConnection { conn, opened });
-            activity.filter(|_| holds == [true] && opened <= session.heard())
-        };
-        let activity = clock.timeout_at(asked.after(LOOK_TIMEOUT), asking).await.flatten()?;
+            Ok::<_, sqlx::Error>(activity.filter(|_| holds == [true] && opened <= session.heard()))
+        });
+        let activity = clock.timeout_at(asked.after(LOOK_TIMEOUT), asking).await?.ok().flatten()?;
         Some(session.heard_by_others(activity, asked))
     }
 
@@ -218,7 +219,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
     /// Ends the session of this hold, or those that are left, over the connection that is kept, or, where that has ended
     /// meanwhile, over a new one.
     async fn ending(&self, held: Option<&Held<D>>) -> Result<bool> {
-        let ending = async {
+        let ending = unless_misread(async {
             let mut connection = self.connection.lock().await;
             if let Some(mut kept) = connection.take()
                 && let Ok(ended) = self.end_over(&mut kept.conn, held).await
@@ -231,7 +232,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
             let ended = self.end_over(&mut conn, held).await.map_err(|error| self.context.dialect.fault(error))?;
             *connection = Some(SessionMonitorConnection { conn, opened });
             Ok(ended)
-        };
+        });
         let clock = &self.context.clock;
         let late = || Error::outage(format!("the server did not end a silent session within {LOOK_TIMEOUT:?}"));
         clock.timeout_at(clock.now().after(LOOK_TIMEOUT), ending).await.ok_or_else(late)?
@@ -275,14 +276,14 @@ impl<D: NamedDialect> SessionMonitor<D> {
     }
 
     async fn look(&self, watched: &[Watched]) -> Vec<HoldStatus> {
-        let asking = async {
+        let asking = unless_misread(async {
             let mut connection = self.connection.lock().await;
             let kept = connection.take();
             let (seen, standings) = self.ask(kept, watched).await?;
             let opened = seen.opened;
             *connection = Some(seen);
             Ok::<_, Error>((opened, standings))
-        };
+        });
         let clock = &self.context.clock;
         let Some(Ok((opened, Standings { held, broken }))) =
             clock.timeout_at(clock.now().after(LOOK_TIMEOUT), asking).await

@@ -6,13 +6,14 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error, ErrorKind, Released, Result};
 use tokio::sync::OwnedMutexGuard;
 
-use super::aside::{ask_aside, guarded};
+use super::aside::ask_aside;
 use super::dialect::RowDialect;
 use super::held::{HeldRow, ReleaseStatus, STATEMENT_TIMEOUT};
 use super::monitor::TransactionStatus;
 use super::sessions::RowSession;
 use super::settle::refusal;
 use super::shared::RowShared;
+use crate::connection::misread::unless_misread;
 
 /// How long the server may take to end a session.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
@@ -114,7 +115,7 @@ impl<D: RowDialect> RowShared<D> {
         let open = held.begin_end(clock, STATEMENT_TIMEOUT).await.and_then(|mut slot| slot.take());
         let (mut is_late, mut seen) = (false, None);
         if let Some(mut open) = open {
-            let mut undoing = Box::pin(guarded(self.context.dialect.undo(&mut open.conn, &held.id)));
+            let mut undoing = Box::pin(unless_misread(self.context.dialect.undo(&mut open.conn, &held.id)));
             let mut undone = clock.timeout_at(clock.now().after(STATEMENT_TIMEOUT), undoing.as_mut()).await;
             if undone.is_none() {
                 let status = self.monitor.sees_session(held).await;

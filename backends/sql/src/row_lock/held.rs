@@ -10,10 +10,10 @@ use dlock_contract::{BootInstant, Clock, Owner, Released, Result};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
-use super::aside::guarded;
 use super::dialect::{RowDialect, RowId};
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
+use crate::connection::misread::unless_misread;
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::connection::session::refused;
 use crate::connection::session_mark::SessionMark;
@@ -235,7 +235,7 @@ impl<D: RowDialect> HeldRow<D> {
     pub(super) async fn is_in(&self, conn: &mut D::Conn) -> Result<bool> {
         let context = &self.sessions.context;
         let (dialect, asked) = (&context.dialect, context.clock.now());
-        match guarded(dialect.is_in(conn, &self.id)).await {
+        match unless_misread(dialect.is_in(conn, &self.id)).await {
             Ok(true) => {
                 self.note_heard(asked);
                 self.may_have_ended.store(false, Ordering::SeqCst);
@@ -272,7 +272,7 @@ impl<D: RowDialect> Drop for HeldRow<D> {
         background.spawn(async move {
             let _pending_attempt: PendingAttempt = pending_attempt;
             let clock = &sessions.context.clock;
-            let undoing = guarded(sessions.context.dialect.rollback(&mut open.conn, &id));
+            let undoing = unless_misread(sessions.context.dialect.rollback(&mut open.conn, &id));
             if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT_TIMEOUT), undoing).await {
                 sessions.give_back(open, has_work);
             }

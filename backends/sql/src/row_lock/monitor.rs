@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 
 use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
+use crate::connection::misread::unless_misread;
 use crate::connection::session::{StoreContext, refused};
 use crate::connection::session_mark::SessionMark;
 use crate::dialect::Value;
@@ -195,7 +196,7 @@ impl<D: RowDialect> RowMonitor<D> {
         R: for<'a> Fn(&'a D, &'a mut D::Conn, &str) -> BoxFuture<'a, sqlx::Result<T>>,
     {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
-        let asking = async {
+        let asking = unless_misread(async {
             let mut place = self.connection.lock().await;
             if let Some(mut connection) = place.take()
                 && let Ok(answer) = request(dialect, &mut connection.conn, &connection.server).await
@@ -208,7 +209,7 @@ impl<D: RowDialect> RowMonitor<D> {
             let answer = request(dialect, &mut conn, &server).await.map_err(|error| refused(dialect, error))?;
             *place = Some(RowMonitorConnection { conn, server: server.clone() });
             Ok((answer, server))
-        };
+        });
         let late = || Error::outage(format!("the server did not answer the store's monitor within {LOOK_TIMEOUT:?}"));
         clock.timeout_at(clock.now().after(LOOK_TIMEOUT), asking).await.ok_or_else(late).flatten()
     }

@@ -7,6 +7,7 @@ use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Result};
 
 use super::dialect::RowDialect;
+use crate::connection::misread::unless_misread;
 use crate::connection::session::StoreContext;
 use crate::connection::session_mark::SessionMark;
 
@@ -57,12 +58,12 @@ impl<D: RowDialect> RowSessions<D> {
     pub(super) async fn open(&self, ttl: Duration) -> Result<RowSession<D>> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let timeout = self.context.settings.connect_timeout;
-        let opening = async {
+        let opening = unless_misread(async {
             let (mut conn, number, server) = dialect.connect_row().await?;
             dialect.end_row_after(&mut conn, ttl).await?;
             let mark = dialect.mark(&mut conn).await.map_err(|error| dialect.fault(error))?;
             Ok((conn, number, mark, server))
-        };
+        });
         let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
         let opened = clock.timeout_at(clock.now().after(timeout), opening).await.ok_or_else(late).flatten();
         let (conn, number, mark, server) = opened.map_err(Error::never_sent)?;

@@ -5,11 +5,12 @@ use std::time::Duration;
 use dlock_contract::{Error, ErrorKind, Hold, Result, Settle};
 use futures::future::BoxFuture;
 
-use super::aside::{ask_aside, guarded};
+use super::aside::ask_aside;
 use super::dialect::{Committed, RowDialect};
 use super::held::HeldRow;
 use super::shared::RowShared;
 use super::store::RowLock;
+use crate::connection::misread::unless_misread;
 use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::Refusal;
 
@@ -49,7 +50,7 @@ impl<D: RowDialect> RowShared<D> {
         let Some(mut open) = slot.take() else { return Err(refusal("the transaction had ended before")) };
         let late = || sqlx::Error::Io(std::io::ErrorKind::TimedOut.into());
         let until = clock.now().after(BEFORE_COMMIT_TIMEOUT);
-        let asking = clock.timeout_at(until, guarded(dialect.is_in(&mut open.conn, &held.id))).await;
+        let asking = clock.timeout_at(until, unless_misread(dialect.is_in(&mut open.conn, &held.id))).await;
         let is_answered = asking.is_some();
         match asking.ok_or_else(late).flatten() {
             Ok(true) => {}
@@ -66,7 +67,7 @@ impl<D: RowDialect> RowShared<D> {
             }
         }
         let until = clock.now().after(ANSWER_LIMIT);
-        let committing = clock.timeout_at(until, guarded(dialect.commit(&mut open.conn, &held.id))).await;
+        let committing = clock.timeout_at(until, unless_misread(dialect.commit(&mut open.conn, &held.id))).await;
         let error = match committing.ok_or_else(late).flatten() {
             Ok(committed @ (Committed::Clean | Committed::Marked)) => {
                 held.note_committed();

@@ -8,6 +8,7 @@ use super::dialect::RowDialect;
 use super::monitor::RowMonitor;
 use super::sessions::RowSessions;
 use super::statements::RowStatements;
+use crate::connection::misread::unless_misread;
 use crate::connection::pending_attempts::PendingAttempts;
 use crate::connection::pool::Pool;
 use crate::connection::session::{ANSWER_LIMIT, StoreContext};
@@ -32,7 +33,7 @@ impl<D: RowDialect> RowShared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
         let clock = &self.context.clock;
-        clock.timeout_at(clock.now().after(ANSWER_LIMIT), work).await.ok_or_else(late)?
+        clock.timeout_at(clock.now().after(ANSWER_LIMIT), unless_misread(work)).await.ok_or_else(late)?
     }
 }
 

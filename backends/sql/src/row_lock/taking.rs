@@ -15,6 +15,7 @@ use super::held::{HeldRow, RowGrant};
 use super::record::{self, Record};
 use super::sessions::RowSession;
 use super::shared::RowShared;
+use crate::connection::misread::unless_misread;
 use crate::connection::session::refused;
 use crate::connection::session_mark::SessionMark;
 use crate::dialect::{Refusal, Value};
@@ -64,7 +65,7 @@ impl<D: RowDialect> RowShared<D> {
         background()?.spawn(async move {
             let session = AskedSession::default();
             let (found, waits) = tokio::select! {
-                found = shared.take(&claim, Some(until), &session) => (Some(found), false),
+                found = unless_misread(shared.take(&claim, Some(until), &session)) => (Some(found), false),
                 error = circle.closes() => (Some(Err(error)), true),
                 () = tell.closed() => (None, true),
             };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
 
+use crate::connection::misread::unless_misread;
 use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
 use crate::dialect::{Dialect, WaitQueues};
 use crate::lease::queue::leaving::Leaving;
@@ -266,5 +267,5 @@ async fn bounded_after<D: Dialect, T>(
 ) -> Result<T> {
     let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
     let until = context.clock.now().after(wait).after(ANSWER_LIMIT);
-    context.clock.timeout_at(until, request).await.unwrap_or_else(|| Err(late()))
+    context.clock.timeout_at(until, unless_misread(request)).await.unwrap_or_else(|| Err(late()))
 }
