@@ -79,7 +79,7 @@ pub mod engine {
     pub use crate::thread::claim_states::{ClaimStates, StateAccess, detached, next_access};
     pub use crate::thread::foreign::{Guarded, caught, drop_elsewhere, foreign_thread, guarded, poll_guarded};
     pub use crate::thread::log::line;
-    pub use crate::thread::own_thread::{Run, background, background_of, is_forked, not_forked};
+    pub use crate::thread::own_thread::{Run, background, background_of, is_forked, lock_unless_forked, not_forked};
 
     /// The seams of the simulation.
     pub mod simulation {

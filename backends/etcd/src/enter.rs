@@ -8,8 +8,8 @@ use etcd_client::{Compare, CompareOp, GetOptions, PutOptions, SortOrder, SortTar
 use super::combine::Scope;
 use super::connection::Connection;
 use super::fault::Fault;
-use super::inspect::note_of;
 use super::key_range::KeyRange;
+use super::names::note_of;
 use super::place::{Place, Position, check_has_lease};
 
 /// How often an attempt reads the epoch again if other tasks of this process changed it meanwhile.

@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use super::connection::Connection;
 use super::enter::oldest;
 use super::fault::Fault;
-use super::names::{KeyKind, Layout, LockRange, lease_of, read_value};
+use super::names::{KeyKind, Layout, LockRange, lease_of, note_of, read_value};
 use super::store::Etcd;
 
 /// The record of a broken hold is kept for at least this time, in seconds.
@@ -115,12 +115,6 @@ fn holder(range: &LockRange, held: &HolderKey, left: Option<Duration>) -> Holder
         holder.lease_left = left;
         holder.slot = held.mark.as_ref().map(|(slot, _)| *slot);
     })
-}
-
-/// The note of a contender's key.
-pub(super) fn note_of(range: &LockRange, key: &KeyValue) -> Note {
-    let ours = lease_of(range.read(key.key()).1).and_then(|_| read_value(key.value()));
-    ours.map_or_else(|| Note::from_stored(Note::ANOTHER_TOOL), |(_, note)| note)
 }
 
 impl Inspect for Etcd {

@@ -17,6 +17,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use dlock_contract::{Claim, HoldId, LockKey, Mode, Note, Result};
+use etcd_client::KeyValue;
 
 use super::key_range::KeyRange;
 
@@ -214,6 +215,12 @@ pub(super) fn read_value(value: &[u8]) -> Option<(HoldId, Note)> {
 
 fn is_hex(part: &str, digits: RangeInclusive<usize>) -> bool {
     digits.contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// The note of a contender's key.
+pub(super) fn note_of(range: &LockRange, key: &KeyValue) -> Note {
+    let ours = lease_of(range.read(key.key()).1).and_then(|_| read_value(key.value()));
+    ours.map_or_else(|| Note::from_stored(Note::ANOTHER_TOOL), |(_, note)| note)
 }
 
 #[cfg(test)]

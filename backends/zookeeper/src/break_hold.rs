@@ -6,7 +6,7 @@ use dlock_contract::{BreakRecord, HoldId, Result};
 use futures::future::join_all;
 use zookeeper_client::{Client, CreateMode, Error as ClientError, MultiWriteError};
 
-use crate::inspect::{slots, wait_queue};
+use crate::lock_nodes::{slots, wait_queue};
 use crate::place::Shared;
 use crate::queue::slot_name;
 use crate::server::fault::fault;

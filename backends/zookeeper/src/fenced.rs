@@ -19,7 +19,7 @@ use dlock_contract::{Error, ErrorKind, Fence, Result};
 use futures::future::join_all;
 use zookeeper_client::{CheckWriteError, CheckWriter, Client, Error as ClientError, MultiWriteResult};
 
-use crate::inspect::{slots, wait_queue};
+use crate::lock_nodes::{slots, wait_queue};
 use crate::server::fault::fault;
 use crate::server::paths::Paths;
 

@@ -5,11 +5,12 @@ use dlock_contract::{
     BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page,
     Result,
 };
-use futures::future::{BoxFuture, join, join_all};
+use futures::future::{BoxFuture, join_all};
 use zookeeper_client::{Client, Error as ClientError, Stat};
 
 use crate::break_hold;
-use crate::queue::{Contender, NodeMode, WaitQueue, slot_name};
+use crate::lock_nodes::{TakenSlot, slots, wait_queue};
+use crate::queue::{Contender, NodeMode};
 use crate::server::fault::fault;
 use crate::server::node_data;
 use crate::server::paths::Paths;
@@ -54,34 +55,6 @@ async fn waiters(client: &Client, path: &str, limit: usize) -> Result<Vec<Note>>
         }
     }
     Ok(notes)
-}
-
-/// The queue, as the leader knows it now.
-pub(crate) async fn wait_queue(client: &Client, path: &str) -> Result<WaitQueue> {
-    let (synced, listed) = join(client.sync(path), client.list_children(path)).await;
-    synced.map_err(|error| fault(&error))?;
-    match listed {
-        Ok(children) => Ok(WaitQueue::of(&children)),
-        Err(ClientError::NoNode) => Ok(WaitQueue::default()),
-        Err(error) => Err(fault(&error)),
-    }
-}
-
-/// A taken slot: its number, the beginning of its holder's name, and its token.
-pub(crate) type TakenSlot = (u32, Vec<u8>, i64);
-
-pub(crate) async fn slots(client: &Client, path: &str, queue: &WaitQueue) -> Result<Vec<TakenSlot>> {
-    let read =
-        queue.slots().iter().map(async |slot| (slot, client.get_data(&format!("{path}/{}", slot_name(*slot))).await));
-    let mut slots = Vec::new();
-    for (slot, found) in join_all(read).await {
-        match found {
-            Ok((data, stat)) => slots.push((*slot, data, stat.czxid)),
-            Err(ClientError::NoNode) => {}
-            Err(error) => return Err(fault(&error)),
-        }
-    }
-    Ok(slots)
 }
 
 fn holder(contender: &Contender, data: &[u8], stat: &Stat, slots: &[TakenSlot]) -> Holder {

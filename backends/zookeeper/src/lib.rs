@@ -22,6 +22,7 @@ mod break_hold;
 pub mod fenced;
 mod forms;
 mod inspect;
+mod lock_nodes;
 mod place;
 mod queue;
 mod renewal;

@@ -46,6 +46,10 @@ impl Child {
             let (name, value) = deadline.variable(grace);
             process.env(name, value);
         }
+        #[cfg(target_os = "linux")]
+        super::family::keep_orphans().map_err(|error| {
+            Failure::new(Exit::INTERNAL, format!("the kernel cannot keep the command's orphans: {error}"))
+        })?;
         process.envs(variables.iter().map(|(name, value)| (name, value))).kill_on_drop(true);
         #[cfg(unix)]
         if leads_group {
@@ -81,18 +85,36 @@ impl Child {
 
     pub(crate) async fn wait(&mut self) -> Result<Ended, Failure> {
         let ended = self.process.wait().await;
-        ended.map(Ended).map_err(|error| Failure::new(Exit::INTERNAL, format!("the command: {error}")))
+        let ended = ended.map(Ended).map_err(|error| Failure::new(Exit::INTERNAL, format!("the command: {error}")))?;
+        // The supervisor ends with a code. If somebody has killed it, nobody else ends the rest.
+        #[cfg(target_os = "linux")]
+        if ended.by_signal() {
+            super::family::kill_descendants(&mut self.process).await;
+        }
+        Ok(ended)
     }
 
-    /// Ends the command: TERM, then KILL after the grace. What it has started ends with it.
+    /// Ends the command: TERM, then KILL after the grace. What it has started ends with it, before this returns.
     pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
-        const KILL: i32 = 9;
         let grace = self.ask_for_the_end()?;
         let _ = tokio::time::timeout(grace, self.process.wait()).await;
+        // The supervisor may have been stopped, or has ended as the command did.
+        self.kill_all().await;
+        self.wait().await.map(drop)
+    }
+
+    #[cfg(target_os = "linux")]
+    async fn kill_all(&mut self) {
+        let _ = self.process.start_kill();
+        super::family::kill_descendants(&mut self.process).await;
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    async fn kill_all(&mut self) {
+        const KILL: i32 = 9;
         // Also after its end: a process of its group may still run.
         self.signal(KILL);
         let _ = self.process.start_kill();
-        self.wait().await.map(drop)
     }
 
     /// Gives the time after which the command is to be killed. The supervisor sends the signal, so that each process gets one.
@@ -115,8 +137,23 @@ impl Child {
         Ok(self.grace)
     }
 
-    /// Passes on a signal that this process got. INT and QUIT are not, on a terminal: they come from its keyboard, and the command
-    /// has got them too. Most programs take a second Ctrl-C as "at once".
+    /// Sends a signal that this process got to the command and to what it has started. On a terminal INT and QUIT come from its
+    /// keyboard, and the terminal's group has got them too. Most programs take a second Ctrl-C as "at once".
+    #[cfg(target_os = "linux")]
+    pub(crate) fn pass_on(&self, number: i32) {
+        use rustix::process::{Pid, Signal, kill_process_group};
+
+        use super::family::{own_group, signal_descendants};
+
+        let Some(signal) = Signal::from_named_raw(number) else { return };
+        let group = self.pid.filter(|_| self.leads_group).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let is_of_keyboard = !self.leads_group && matches!(signal, Signal::INT | Signal::QUIT);
+        signal_descendants(signal, if is_of_keyboard { own_group() } else { group });
+        // It may have ended meanwhile.
+        let _ = group.map(|group| kill_process_group(group, signal));
+    }
+
+    #[cfg(not(target_os = "linux"))]
     pub(crate) fn pass_on(&self, number: i32) {
         const INT: i32 = 2;
         const QUIT: i32 = 3;
@@ -125,25 +162,18 @@ impl Child {
         }
     }
 
-    /// Sends a signal to the command and to what it has started.
-    #[cfg(unix)]
+    /// Sends a signal to the command, and to what it has started where it leads a group.
+    #[cfg(all(unix, not(target_os = "linux")))]
     fn signal(&self, number: i32) {
-        use rustix::process::{Pid, Signal, kill_process_group};
+        use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
         let Some(signal) = Signal::from_named_raw(number) else { return };
         let Some(pid) = self.pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) else { return };
-        // It may have ended meanwhile.
+        // It may have ended meanwhile. Then the number may be that of another process.
         let _ = match self.leads_group {
             true => kill_process_group(pid, signal),
-            // After its end the number may be that of another process.
             false if self.process.id().is_none() => Ok(()),
-            #[cfg(target_os = "linux")]
-            false => {
-                super::family::signal_descendants(rustix::process::getpid(), signal);
-                Ok(())
-            }
-            #[cfg(not(target_os = "linux"))]
-            false => rustix::process::kill_process(pid, signal),
+            false => kill_process(pid, signal),
         };
     }
 

@@ -1,118 +1,129 @@
 //! The processes that end with the lock: the command, and what it has started.
 //!
-//! Without a terminal they are a process group, which the supervisor leads. With a terminal they must stay in the group that the
-//! shell has made, where they may read from the terminal. Other programs of the shell's line stand in that group too
-//! (`dlock run … | tee log`). So there they are the descendants of the supervisor, in its session.
+//! They are the descendants of the supervisor, in its session. A process group would not do: programs such as `timeout` make a
+//! group of their own, and on a terminal other programs of the shell's line (`dlock run … | tee log`) stand in the same group. A
+//! daemon leaves the session on purpose.
 
 use std::fs;
 use std::time::Duration;
 
 use rustix::io;
-use rustix::process::{
-    Pid, Signal, WaitOptions, getpid, kill_process, kill_process_group, set_child_subreaper, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 
 /// The pause between two looks whether all are gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// The family of this process, which is the supervisor.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Family {
-    Group,
-    Descendants,
+/// From now on a process whose parent has ended stays a descendant of this one.
+pub(super) fn keep_orphans() -> io::Result<()> {
+    set_child_subreaper(Some(getpid()))
 }
 
-impl Family {
-    pub(super) fn of_this_process() -> io::Result<Self> {
-        if Leaders::of(getpid()).is_some_and(|leaders| leaders.group == getpid().as_raw_pid()) {
-            return Ok(Self::Group);
-        }
-        // A process whose parent has ended stays a descendant.
-        set_child_subreaper(Some(getpid()))?;
-        Ok(Self::Descendants)
-    }
-
-    /// The group includes this process. False if nobody was reached: another user's process, such as `sudo`, cannot be.
-    pub(super) fn signal(self, signal: Signal) -> bool {
-        match self {
-            Self::Group => kill_process_group(getpid(), signal).is_ok(),
-            Self::Descendants => signal_descendants(getpid(), signal),
-        }
-    }
-
-    /// Kills all of them, this process too if it leads their group. Else it returns when those that can be killed are gone.
-    pub(super) fn kill(self, command: &mut tokio::process::Child) {
-        // Those that have not ended yet may have started more.
-        while self.signal(Signal::KILL) {
-            std::thread::sleep(LOOK_AGAIN);
-            // One that has ended is a descendant until its parent has asked how it ended.
-            let _ = command.try_wait();
-            self.bury_orphans(command.id());
-        }
-    }
-
-    /// Asks how those have ended whose parent ended before them. The command has a parent that asks.
-    pub(super) fn bury_orphans(self, command: Option<u32>) {
-        if let Self::Descendants = self {
-            for child in children(getpid()).filter(|child| u32::try_from(child.as_raw_nonzero().get()).ok() != command)
-            {
-                let _ = waitpid(Some(child), WaitOptions::NOHANG);
-            }
-        }
+/// Sends a signal to all descendants of this process that are in its session and not in the group `but`.
+pub(super) fn signal_descendants(signal: Signal, but: Option<Pid>) {
+    for descendant in descendants().filter(|descendant| Some(descendant.group) != but.map(Pid::as_raw_pid)) {
+        // It may have ended, or be another user's, such as `sudo`.
+        let _ = kill_process(descendant.pid, signal);
     }
 }
 
-/// To all descendants of a process that are in the session of this one: a daemon leaves it on purpose. False if none was
-/// reached.
-pub(super) fn signal_descendants(of: Pid, signal: Signal) -> bool {
-    descendants(of).into_iter().filter(|descendant| kill_process(*descendant, signal).is_ok()).count() > 0
+/// Kills all descendants of this process that are in its session, and returns when those that can be killed are gone. The child
+/// of this process has an owner that asks how it ended.
+pub(super) async fn kill_descendants(child: &mut tokio::process::Child) {
+    // A process that has not ended yet may have started another one.
+    while descendants().filter(|descendant| kill_process(descendant.pid, Signal::KILL).is_ok()).count() > 0 {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let _ = child.try_wait();
+        bury_orphans(child.id());
+    }
 }
 
-fn descendants(of: Pid) -> Vec<Pid> {
-    let own = Leaders::of(getpid()).map(|leaders| leaders.session);
-    let mut found: Vec<Pid> = children(of).collect();
+/// Asks how those children have ended whose parent ended before them, which nobody else asks.
+pub(super) fn bury_orphans(child: Option<u32>) {
+    if !sees_itself() {
+        return;
+    }
+    for orphan in children(getpid()).into_iter().filter(|orphan| u32::try_from(orphan.as_raw_pid()).ok() != child) {
+        let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
+    }
+}
+
+/// The group to which a shell or a terminal sends signals.
+pub(super) fn own_group() -> Option<Pid> {
+    Pid::from_raw(Process::of(getpid())?.group)
+}
+
+/// The process that `/proc` shows as the parent of this one. It has another number there if `/proc` is that of another container.
+pub(super) fn shown_parent() -> Option<i32> {
+    Some(Process::in_stat(getpid(), &fs::read("/proc/self/stat").ok()?)?.parent)
+}
+
+/// Those that have not ended, in the session of this process. None if `/proc` is that of another container: its numbers are
+/// those of other processes.
+fn descendants() -> impl Iterator<Item = Process> {
+    let own = Process::of(getpid()).filter(|_| sees_itself());
+    let mut found = own.iter().flat_map(|own| children(own.pid)).collect::<Vec<_>>();
     let mut next = 0;
     while let Some(&parent) = found.get(next) {
         found.extend(children(parent));
         next += 1;
     }
-    found.retain(|pid| Leaders::of(*pid).map(|leaders| leaders.session) == own);
+    let session = own.map(|own| own.session);
+    let found = found.into_iter().filter_map(Process::of);
+    found.filter(move |process| Some(process.session) == session && !process.has_ended)
+}
+
+fn children(of: Pid) -> Vec<Pid> {
+    let threads = fs::read_dir(format!("/proc/{}/task", of.as_raw_pid())).into_iter().flatten().flatten();
+    let lists = threads.map(|thread| fs::read_to_string(thread.path().join("children")));
+    let pid = |word: &str| Pid::from_raw(word.parse().ok()?);
+    let mut found = Vec::new();
+    for list in lists {
+        match list {
+            Ok(list) => found.extend(list.split_whitespace().filter_map(pid)),
+            // A kernel without these lists, or a thread that has just ended.
+            Err(_) => return children_among_all(of),
+        }
+    }
     found
 }
 
-/// The leaders of a process's group and of its session. Zero is one outside of this container, as after `nsenter`: all
-/// descendants with a zero have the same one. The calls `getpgrp` and `getsid` of rustix must not give a zero
-/// (`docs/upstream/rustix.md`).
+fn children_among_all(of: Pid) -> Vec<Pid> {
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let all = all.filter_map(|entry| Process::of(Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)?));
+    all.filter(|process| process.parent == of.as_raw_pid()).map(|process| process.pid).collect()
+}
+
+/// Whether `/proc` has this process under the number that it has for itself.
+fn sees_itself() -> bool {
+    fs::read_link("/proc/self").is_ok_and(|shown| shown.to_str() == Some(&getpid().as_raw_pid().to_string()))
+}
+
+/// A process as `/proc` shows it. The group and the session are the numbers of their leaders. Zero is a leader outside of this
+/// container, as after `nsenter`, and all descendants with a zero have the same one. The calls `getpgrp` and `getsid` of rustix
+/// must not give a zero (`docs/upstream/rustix.md`).
 #[derive(Debug, PartialEq, Eq)]
-struct Leaders {
+struct Process {
+    pid: Pid,
+    has_ended: bool,
+    parent: i32,
     group: i32,
     session: i32,
 }
 
-impl Leaders {
-    /// None if the process is gone.
-    fn of(process: Pid) -> Option<Self> {
-        Self::in_stat(&fs::read(format!("/proc/{}/stat", process.as_raw_pid())).ok()?)
+impl Process {
+    /// None if it is gone.
+    fn of(pid: Pid) -> Option<Self> {
+        Self::in_stat(pid, &fs::read(format!("/proc/{}/stat", pid.as_raw_pid())).ok()?)
     }
 
     /// `man 5 proc_pid_stat`: the name in parentheses may have any bytes, and state, parent, group and session follow it.
-    fn in_stat(stat: &[u8]) -> Option<Self> {
+    fn in_stat(pid: Pid, stat: &[u8]) -> Option<Self> {
         let stat = String::from_utf8_lossy(stat);
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(2).map_while(|field| field.parse().ok());
-        Some(Self { group: fields.next()?, session: fields.next()? })
+        let (state, numbers) = stat.rsplit_once(") ")?.1.split_once(' ')?;
+        let mut numbers = numbers.split(' ').map_while(|number| number.parse().ok());
+        let has_ended = matches!(state, "Z" | "X");
+        Some(Self { pid, has_ended, parent: numbers.next()?, group: numbers.next()?, session: numbers.next()? })
     }
-}
-
-/// None where the kernel does not list them.
-fn children(of: Pid) -> impl Iterator<Item = Pid> {
-    let threads = fs::read_dir(format!("/proc/{}/task", of.as_raw_pid()));
-    let lists = threads
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    let pids = lists.flat_map(|list| list.split_whitespace().map(str::parse).collect::<Vec<_>>());
-    pids.filter_map(|pid| Pid::from_raw(pid.ok()?))
 }
 
 #[cfg(test)]
@@ -120,11 +131,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_leaders_of_a_process_stand_behind_its_name_and_may_be_outside_of_the_container() {
-        let leaders = |stat: &[u8]| Leaders::in_stat(stat);
-        assert_eq!(leaders(b"7 (sh) S 1 5 3 0 -1"), Some(Leaders { group: 5, session: 3 }));
-        assert_eq!(leaders(b"7 (a) R 9 9 \xff) S 1 0 0 0 -1"), Some(Leaders { group: 0, session: 0 }));
-        assert_eq!(leaders(b"7 (sh) S 1"), None);
-        assert!(Leaders::of(getpid()).is_some());
+    fn a_process_is_read_behind_its_name_and_its_leaders_may_be_outside_of_the_container() {
+        let pid = getpid();
+        let process = |stat: &[u8]| Process::in_stat(pid, stat);
+        let one = Process { pid, has_ended: false, parent: 1, group: 5, session: 3 };
+        assert_eq!(process(b"7 (sh) S 1 5 3 0 -1"), Some(one));
+        let odd = Process { pid, has_ended: true, parent: 9, group: 0, session: 0 };
+        assert_eq!(process(b"7 (a) R 4 4 \xff) Z 9 0 0 0 -1"), Some(odd));
+        assert_eq!(process(b"7 (sh) S 1"), None);
+    }
+
+    #[test]
+    fn children_are_found_with_and_without_the_lists_of_the_kernel() {
+        let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
+        let pid = Pid::from_child(&child);
+        assert!(sees_itself() && children(getpid()).contains(&pid) && children_among_all(getpid()).contains(&pid));
+        assert!(descendants().any(|descendant| descendant.pid == pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

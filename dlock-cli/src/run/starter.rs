@@ -69,6 +69,11 @@ pub(super) fn cannot_execute(command: Option<impl AsRef<OsStr>>, error: &io::Err
 pub(crate) struct Ended(pub(super) ExitStatus);
 
 impl Ended {
+    #[cfg(target_os = "linux")]
+    pub(super) fn by_signal(self) -> bool {
+        std::os::unix::process::ExitStatusExt::signal(&self.0).is_some()
+    }
+
     pub(crate) fn exit(self) -> Exit {
         #[cfg(unix)]
         if let Some(signal) = std::os::unix::process::ExitStatusExt::signal(&self.0) {

@@ -12,10 +12,13 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
+use rustix::process::{
+    Pid, Signal, getpid, getppid, kill_process, kill_process_group, set_parent_process_death_signal,
+};
+use rustix::thread::set_name;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::family::Family;
+use super::family::{bury_orphans, keep_orphans, kill_descendants, own_group, shown_parent, signal_descendants};
 use super::signals::Signals;
 use super::starter::{Ended, cannot_execute, starter};
 use crate::exit::{Exit, Failure};
@@ -25,6 +28,12 @@ const SUPERVISOR: &str = "DLOCK_RUN_SUPERVISOR";
 
 /// The number of the signal.
 const KILL: i32 = 9;
+
+/// How often a deadline is read that is half-written.
+const MOST_READS: u32 = 10_000;
+
+/// For how long after the start of the command the supervisor looks for signals that came before it.
+const EARLY: Duration = Duration::from_millis(1);
 
 /// The clock of the timer stands still while the host sleeps, and the clock of the deadline goes on.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -71,16 +80,18 @@ impl Deadline {
 
     fn left(&self) -> Duration {
         let mut text = [[0; 8]; 2];
-        loop {
-            // Without a deadline nobody would end the command.
+        // The file is written in a moment.
+        for _ in 0..MOST_READS {
             if self.0.read_exact_at(text.as_flattened_mut(), 0).is_err() {
-                return Duration::ZERO;
+                break;
             }
             let [at_ms, check] = text.map(u64::from_le_bytes);
             if at_ms == !check {
                 return Duration::from_millis(at_ms.saturating_sub(now_ms()));
             }
         }
+        // Without a deadline nobody would end the command.
+        Duration::ZERO
     }
 }
 
@@ -98,8 +109,12 @@ pub(crate) fn supervise() -> Option<Result<Exit, Failure>> {
         return Some(Err(Failure::usage(format!("{SUPERVISOR} is meant for `dlock run` alone"))));
     };
     let command: Vec<_> = std::env::args_os().skip(1).collect();
+    // `killall dlock` is meant for the program.
+    let _ = set_name(c"supervisor");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let followed = match (runtime, File::open(format!("/proc/{parent}/fd/{descriptor}"))) {
+    let file = shown_parent().ok_or_else(|| std::io::ErrorKind::NotFound.into());
+    let file = file.and_then(|parent| File::open(format!("/proc/{parent}/fd/{descriptor}")));
+    let followed = match (runtime, file) {
         (Ok(runtime), Ok(deadline)) => {
             let grace = Duration::from_millis(grace);
             runtime.block_on(follow(parent, &Deadline(deadline), grace, &command))
@@ -114,7 +129,9 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
     let mut signals = Signals::new()?;
     signals.and_steering()?;
     let internal = |of: &str, error| Failure::new(Exit::INTERNAL, format!("{of}: {error}"));
-    let family = Family::of_this_process().map_err(|error| internal("the kernel cannot keep orphans", error.into()))?;
+    keep_orphans().map_err(|error| internal("the kernel cannot keep the command's orphans", error.into()))?;
+    // Without a terminal this process leads a group. A signal to a group reaches also a process that is just being started.
+    let group = own_group().filter(|group| *group == getpid());
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|error| internal("the kernel cannot tell the end of dlock", error.into()))?;
     let is_orphan = || getppid().map(Pid::as_raw_nonzero).is_none_or(|now| u64::try_from(now.get()) != Ok(parent));
@@ -124,6 +141,11 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
     let mut process = starter(command)?;
     let child = process.env_remove(SUPERVISOR).kill_on_drop(true).spawn();
     let mut child = child.map_err(|error| cannot_execute(command.first(), &error))?;
+    // A signal that came before the command was there has reached nobody.
+    while let Ok(number) = tokio::time::timeout(EARLY, signals.next()).await {
+        let command = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        let _ = command.zip(Signal::from_named_raw(number)).map(|(command, signal)| kill_process(command, signal));
+    }
     let mut end = None;
     loop {
         let left = match end {
@@ -133,25 +155,26 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
         tokio::select! {
             ended = child.wait() => {
                 if end.is_some() {
-                    // The rest of its family goes too.
-                    family.kill(&mut child);
+                    kill_descendants(&mut child).await;
                 }
                 return ended.map(|ended| Ended(ended).exit()).map_err(|error| internal("the command", error));
             }
             _ = signals.next() => {}
             () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
         }
-        family.bury_orphans(child.id());
+        bury_orphans(child.id());
         match end {
             _ if is_orphan() => break,
             None if deadline.left().is_zero() => {
-                family.signal(Signal::TERM);
+                signal_descendants(Signal::TERM, group);
+                let _ = group.map(|group| kill_process_group(group, Signal::TERM));
                 end = Some(tokio::time::Instant::now() + grace);
             }
             Some(end) if end <= tokio::time::Instant::now() => break,
             _ => {}
         }
     }
-    family.kill(&mut child);
+    let _ = child.start_kill();
+    kill_descendants(&mut child).await;
     Ok(Exit::of_signal(KILL))
 }

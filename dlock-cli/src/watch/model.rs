@@ -119,6 +119,8 @@ impl Model {
         }
         // A list that was cut may lack the others for that alone.
         if self.is_whole {
+            // After an answer that failed to come, a renewed hold looks as one whose lease has ended.
+            let elapsed = if self.is_stale { Duration::ZERO } else { elapsed };
             before.into_values().for_each(|row| self.note_loss(&row, elapsed));
         }
         if std::mem::take(&mut self.is_stale) {
@@ -127,10 +129,11 @@ impl Model {
         self.select(selected);
     }
 
-    /// A hold is no longer listed. One whose lease was over by then was not released.
+    /// A hold is no longer listed. One whose lease was over by then was not released, if it was not renewed in time before either:
+    /// the lease of a renewed one is never much below two thirds of its ttl.
     fn note_loss(&mut self, row: &Row, elapsed: Duration) {
         let is_broken = row.hold.is_some_and(|hold| self.broken.contains(&hold));
-        let is_over = row.lease_left.is_some_and(|left| left <= elapsed);
+        let is_over = row.lease_left.is_some_and(|left| left <= elapsed && left < row.full_lease / 2);
         if is_broken || is_over {
             let cause = if is_broken { "broken here" } else { "its lease ended" };
             self.losses.truncate(LOSSES_SHOWN - 1);

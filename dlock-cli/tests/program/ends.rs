@@ -2,6 +2,9 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use dlock_testkit::lateness;
 
 use crate::store::{HOLD, Store, code, lives, state, text, until};
 
@@ -88,9 +91,11 @@ fn the_command_ends_with_its_lock_while_the_program_is_stopped() {
 #[test]
 fn a_renewed_lock_and_a_command_that_may_go_on_have_no_deadline() {
     let store = Store::new();
+    lateness::watch();
+    let start = Instant::now();
     let longer_than_the_ttl = ["sh", "-c", "sleep 1.5; echo done"];
     let run = |words: &[&str]| store.run(&[&["run", "--ttl", "1s"], words, &["job"], &longer_than_the_ttl].concat());
-    assert_eq!(text(&run(&[]).stdout), "done\n");
+    assert_eq!(text(&run(&[]).stdout), "done\n", "{}", lateness::verdict(start, Duration::from_millis(300)));
     // In milliseconds it is more than 32 bits.
     assert_eq!(code(&store.run(&["run", "--grace", "100d", "job", "true"])), 0);
     let mut holder = store.hold(&["--on-lost", "continue"], "other", "echo $$; sleep 4; echo done");
@@ -123,14 +128,16 @@ fn a_command_that_takes_too_long_is_ended() {
 
 #[test]
 fn a_command_is_stopped_and_goes_on_with_signals_to_the_program_and_keeps_its_lock() {
-    let store = Store::new();
+    lateness::watch();
+    let (store, start) = (Store::new(), Instant::now());
     let mut holder = store.hold(&[], "job", HOLD);
     // The program itself goes on, so the lock is renewed.
     holder.signal(rustix::process::Signal::TSTP);
     until(|| state(&holder.first) == Some('T'));
     // Longer than the ttl.
-    std::thread::sleep(std::time::Duration::from_secs(4));
-    assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 75);
+    std::thread::sleep(Duration::from_secs(4));
+    let busy = store.run(&["run", "--wait", "none", "job", "true"]);
+    assert_eq!(code(&busy), 75, "{}", lateness::verdict(start, Duration::from_secs(1)));
     holder.signal(rustix::process::Signal::CONT);
     assert_eq!(holder.end(), 0);
 }
@@ -141,4 +148,57 @@ fn a_lock_that_is_not_renewed_ends_with_its_command() {
     // Without the option it is renewed: another test has a command that takes longer than the ttl.
     let lost = store.run(&["run", "--ttl", "300ms", "--renew", "false", "job", "sleep", "1000"]);
     assert_eq!(code(&lost), 76, "{}", text(&lost.stderr));
+}
+
+/// `timeout` makes a group of its own, and so does a shell for each job if it is told to.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_command_in_a_group_of_its_own_ends_with_its_lock_too() {
+    let store = Store::new();
+    let script = "timeout 1000 sh -c 'trap \"\" TERM; sleep 1000 & echo $$ $!; while :; do wait; done'";
+    let mut holder = store.hold(&["--grace", "50ms"], "job", script);
+    let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
+    assert!(pids.len() == 2 && pids.iter().all(|pid| lives(pid)), "{pids:?}");
+    let hold = store.holder_of("job")["hold"].as_str().unwrap().to_owned();
+    assert_eq!(code(&store.run(&["break", "job", "--hold", &hold, "--why", "test", "--yes"])), 0);
+    assert_eq!(holder.code(), 76);
+    // The program ends last.
+    assert!(!pids.iter().any(|pid| lives(pid)));
+    let mut holder =
+        store.hold(&[], "job", "timeout 1000 sh -c 'trap \"exit 7\" TERM; echo $$; while :; do sleep 0.01; done'");
+    holder.signal(rustix::process::Signal::TERM);
+    holder.code();
+    assert!(!lives(&holder.first));
+}
+
+/// `killall -9 dlock` kills the program alone, and somebody may kill the supervisor alone.
+#[cfg(target_os = "linux")]
+#[test]
+fn the_rest_of_a_command_ends_before_its_lock_if_its_supervisor_was_killed() {
+    let store = Store::new();
+    let mut holder = store.hold(&[], "job", "sleep 1000 & echo $PPID $$ $!; wait");
+    let pids: Vec<_> = holder.first.split(' ').map(str::to_owned).collect();
+    let supervisor = std::path::Path::new("/proc").join(&pids[0]);
+    assert_eq!(std::fs::read_to_string(supervisor.join("comm")).unwrap(), "supervisor\n");
+    let supervisor = rustix::process::Pid::from_raw(pids[0].parse().unwrap()).unwrap();
+    rustix::process::kill_process(supervisor, rustix::process::Signal::KILL).unwrap();
+    assert_eq!(holder.code(), 137);
+    assert!(!pids.iter().any(|pid| lives(pid)));
+    assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 0);
+}
+
+/// The command may not be there yet when the signal comes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_at_any_moment_of_the_start_ends_the_command() {
+    let store = Store::new();
+    for _ in 0..30 {
+        let mut command = store.dlock(&["run", "--wait", "1m", "job", "sleep", "1000"]);
+        let started = command.stdout(Stdio::piped()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(fastrand::u64(..60)));
+        let pid = rustix::process::Pid::from_child(&started);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        // Before its handlers stand, the signal itself ends it.
+        assert!(matches!(crate::store::Holder::of(started).end_code(), Some(143) | None));
+    }
 }

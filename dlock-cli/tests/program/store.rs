@@ -48,6 +48,12 @@ pub(crate) struct Holder {
 }
 
 impl Holder {
+    /// A program whose output nobody reads.
+    pub(crate) fn of(mut process: Child) -> Self {
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, output, first: String::new() }
+    }
+
     pub(crate) fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();
@@ -61,8 +67,13 @@ impl Holder {
     }
 
     pub(crate) fn code(&mut self) -> i32 {
+        self.end_code().unwrap()
+    }
+
+    /// None if a signal has ended it.
+    pub(crate) fn end_code(&mut self) -> Option<i32> {
         until(|| self.process.try_wait().unwrap().is_some());
-        self.process.wait().unwrap().code().unwrap()
+        self.process.wait().unwrap().code()
     }
 
     pub(crate) fn signal(&self, signal: rustix::process::Signal) {

@@ -13,7 +13,7 @@
 //! error for an internal error, else at the level debug. A lost lock and a store that fails have lines of their own, however
 //! many requests they meet, so their answers are logged at the level debug too.
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, LossCause};
 use crate::thread::log::line;
 
 /// The failures that a client of a service can tell apart. Each has its own text.
@@ -43,7 +43,12 @@ impl Failure {
     /// Classifies the error, and writes it to the log: the client of the service does not get its words.
     fn logged(error: &Error) -> Self {
         let failure = Self::of(error.kind());
-        let (is_news, error) = (matches!(failure, Self::Fault) && !error.is_lost(), error.to_string());
+        let is_news = match error.kind() {
+            // A hold that was not lost, but used wrongly, has no line of its own.
+            ErrorKind::Lost(cause) => matches!(cause, LossCause::LeftBody | LossCause::Released),
+            _ => matches!(failure, Self::Fault),
+        };
+        let error = error.to_string();
         line(move || match is_news {
             true => tracing::error!(target: "dlock", error, "a request is answered with an internal error"),
             false => tracing::debug!(target: "dlock", error, "a request is answered with an error of a lock"),

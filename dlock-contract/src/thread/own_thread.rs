@@ -5,6 +5,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 
 use once_cell::sync::OnceCell;
@@ -54,6 +55,17 @@ pub fn background_of(pid: u32) -> Result<&'static Background> {
 /// for good, by a thread that the child does not have.
 pub fn is_forked() -> bool {
     THREAD.get().is_some_and(|thread| thread.pid != std::process::id())
+}
+
+/// Locks a mutex of the engine. None in a child after `fork`, if a thread of the parent had locked it just then: nobody unlocks the
+/// copy.
+pub fn lock_unless_forked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    match mutex.try_lock() {
+        Ok(guard) => Some(guard),
+        Err(TryLockError::Poisoned(guard)) => Some(guard.into_inner()),
+        Err(TryLockError::WouldBlock) if is_forked() => None,
+        Err(TryLockError::WouldBlock) => Some(mutex.lock().unwrap_or_else(PoisonError::into_inner)),
+    }
 }
 
 /// # Errors

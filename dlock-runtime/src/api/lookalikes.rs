@@ -1,7 +1,7 @@
 //! A lock by the key that somebody types: `stock:42` is `stock:<42>` in most programs.
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Error, ErrorKind, Key, Result};
+use dlock_contract::{Error, ErrorKind, Key, LockKey, Result};
 
 use crate::api::inspect::{ListedLock, Locks, state_of};
 use crate::events::store_event::Operation;
@@ -43,20 +43,20 @@ impl Locks {
         let bound = request_bound(context.defaults().ttl);
         let store = context.opened(self.backend.as_deref(), bound).await?;
         let named = |error: Error| error.with_backend(&store.name);
-        let held = async |text: &str| {
-            let (key, _) =
-                store.identify(&self.listing.namespace, &KeyBuf::from(Key::rendered(text))).map_err(named)?;
+        let identify = |text: &str| store.identify(&self.listing.namespace, &KeyBuf::from(Key::rendered(text)));
+        let held = async |key: LockKey| {
             let state = store.ask(Operation::Inspect, bound, &key, state_of).await;
             let state = state.map_err(|error| named(error.with_key(key.as_str())))?;
             Ok::<_, Error>(ListedLock { key, state })
         };
-        let own = held(text).await?;
+        let own = held(identify(text).map_err(named)?.0).await?;
         if !own.state.holders.is_empty() {
             return Ok(vec![own]);
         }
         let mut found = Vec::new();
-        for marked in with_marks(text) {
-            found.push(held(&marked).await?);
+        // With its marks a key may be too long for the store.
+        for (marked, _) in with_marks(text).iter().filter_map(|marked| identify(marked).ok()) {
+            found.push(held(marked).await?);
         }
         found.retain(|lock| !lock.state.holders.is_empty());
         if !found.is_empty() {
@@ -69,7 +69,7 @@ impl Locks {
         let mut pages = self.prefix(prefix).limit(PAGE_ENTRIES);
         for _ in 0..PAGE_LIMIT {
             let page = match pages.clone().page().await {
-                Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => break,
+                Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => return Ok(found),
                 page => page?,
             };
             found.extend(page.locks.into_iter().filter(|lock| without_marks(lock.key.as_str()) == wanted));

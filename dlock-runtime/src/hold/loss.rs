@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use dlock_contract::engine::simulation::planted;
-use dlock_contract::engine::{background, is_forked};
+use dlock_contract::engine::{background, is_forked, lock_unless_forked};
 use dlock_contract::{Error, ErrorKind, LossCause, Result};
 
 use crate::events::event::Event;
 use crate::hold::listeners::LossListeners;
 use crate::hold::release;
-use crate::hold::renewal_schedule::{FailedRenewal, Scheduled};
+use crate::hold::renewal_schedule::FailedRenewal;
 use crate::hold::tenure::Tenure;
 
 impl Tenure {
@@ -95,7 +95,7 @@ impl Tenure {
 
     /// The last renewal of a hold whose lease has ended, if it failed.
     fn failed_renewal(&self, cause: LossCause) -> Option<FailedRenewal> {
-        if cause == LossCause::Deadline { self.duties().failed.clone() } else { None }
+        if cause == LossCause::Deadline { lock_unless_forked(&self.duties)?.failed.clone() } else { None }
     }
 
     /// Ready once the hold is lost; for the task that runs the body.
@@ -110,7 +110,7 @@ impl Tenure {
     }
 
     fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut LossListeners) -> Option<Waker>) -> Poll<Error> {
-        let old = listen(&mut self.listeners());
+        let old = self.listeners().and_then(|mut listeners| listen(&mut listeners));
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(old);
         // The loss may have come before we listened.
@@ -154,7 +154,7 @@ impl LossListener {
 
 impl Drop for LossListener {
     fn drop(&mut self) {
-        let waker = self.tenure.listeners().forget(*self.id.get_mut());
+        let waker = self.tenure.listeners().map(|mut listeners| listeners.forget(*self.id.get_mut()));
         // Outside of the lock: it may be the last that a foreign executor has of its task.
         drop(waker);
     }

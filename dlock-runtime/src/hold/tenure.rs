@@ -8,11 +8,11 @@ use std::borrow::Cow;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use dlock_contract::engine::simulation::planted;
-use dlock_contract::engine::{SoleThread, line, margin};
+use dlock_contract::engine::{SoleThread, line, lock_unless_forked, margin};
 use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
 use once_cell::race::OnceBox;
 
@@ -240,8 +240,8 @@ impl Tenure {
             _ => LOST_STORE,
         });
         if lost && !planted("a loss wakes nobody") {
-            let listeners = std::mem::take(&mut *self.listeners());
-            listeners.wake();
+            let listeners = self.listeners().map(|mut listeners| std::mem::take(&mut *listeners));
+            listeners.unwrap_or_default().wake();
         }
         lost
     }
@@ -250,8 +250,9 @@ impl Tenure {
         self.state.compare_exchange(HELD, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    pub(crate) fn listeners(&self) -> MutexGuard<'_, LossListeners> {
-        self.waiting_for_loss.lock().unwrap_or_else(PoisonError::into_inner)
+    /// None in a child after `fork`, if the parent had locked them just then.
+    pub(crate) fn listeners(&self) -> Option<MutexGuard<'_, LossListeners>> {
+        lock_unless_forked(&self.waiting_for_loss)
     }
 
     /// Whether its call has the lock. A call for several keys gets all of its locks at once.

@@ -7,27 +7,13 @@ use dlock_contract::engine::Names;
 use dlock_contract::{Error, Result};
 use futures::future::BoxFuture;
 use http::Uri;
-use hyper_util::client::legacy::connect::{Connected, Connection};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tower_service::Service;
 
 use crate::server::settings::Settings;
+use crate::server::socket::Socket;
 use crate::server::tls::Handshake;
-
-/// A connection, with TLS or plain.
-pub(super) type Socket = Box<dyn Stream>;
-
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
-
-impl Connection for Socket {
-    fn connected(&self) -> Connected {
-        Connected::new()
-    }
-}
 
 /// Connects to the one agent of a store.
 #[derive(Clone)]

@@ -4,5 +4,6 @@ mod connector;
 pub(crate) mod environment;
 pub(crate) mod http;
 pub(crate) mod settings;
+mod socket;
 mod tls;
 mod token;

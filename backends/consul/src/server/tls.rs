@@ -3,7 +3,7 @@
 use dlock_contract::{Error, Result, Tls};
 use tokio::net::TcpStream;
 
-use crate::server::connector::Socket;
+use crate::server::socket::Socket;
 
 /// Speaks TLS over connected sockets.
 #[derive(Clone)]

@@ -13,11 +13,11 @@ use sqlx::postgres::{PgArguments, PgConnection, PgRow};
 use sqlx::query::Query;
 use sqlx::{AssertSqlSafe, Column, Connection, Either, Executor, Row, TypeInfo, ValueRef};
 
+use crate::lease::pooler::{self, Path};
 use crate::lease::queue::AdvisoryLocks;
 use crate::lease::tables::{LEASES, Tables};
 use crate::lease::{shedlock, tables};
 use crate::server::fault::{fault, refusal};
-use crate::server::pooler::{self, Path};
 use crate::server::{Server, writable_server};
 
 /// The time at which the statement began, which is the same everywhere in it. `now()` would be the start of the transaction.

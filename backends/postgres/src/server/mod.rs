@@ -2,7 +2,6 @@
 
 pub(crate) mod fault;
 pub(crate) mod pieces;
-pub(crate) mod pooler;
 
 use std::fmt;
 

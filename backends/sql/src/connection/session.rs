@@ -128,8 +128,11 @@ impl<D: Dialect> StatementSession<D> {
         if now.since(self.used) < PING_AFTER_SILENCE {
             return true;
         }
+        // As in `run`.
+        self.broken = true;
         let ping = unless_misread(self.context.dialect.ping(&mut self.conn));
-        matches!(self.context.clock.timeout_at(now.after(PING_TIMEOUT), ping).await, Some(Ok(())))
+        self.broken = !matches!(self.context.clock.timeout_at(now.after(PING_TIMEOUT), ping).await, Some(Ok(())));
+        !self.broken
     }
 
     /// Runs one statement. It is a transaction of its own, and may be run twice: see [`RetriedAnswer::again`].

@@ -1,14 +1,12 @@
 //! The task that drives a session: it runs requests one after another.
 
 use std::future::poll_fn;
-use std::panic::AssertUnwindSafe;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use dlock_contract::BootInstant;
-use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use super::context::NamedContext;
@@ -77,25 +75,18 @@ pub(super) async fn drive<D: NamedDialect>(
     }
 }
 
-/// The answer to a request. `None`: the server did not answer in time, or so that the client library panicked; a caller whose thread
-/// polls this must not. A release has less time.
+/// The answer to a request. `None`: the server did not answer in time. A release has less time.
 async fn answered<T, D: NamedDialect>(
     context: &NamedContext<D>,
     shared: &Arc<SessionStatus>,
     (asked, until): (BootInstant, BootInstant),
     request: impl Future<Output = T>,
 ) -> Option<T> {
-    let request = AssertUnwindSafe(request).catch_unwind();
     let (clock, mut request) = (&context.clock, pin!(request));
     let mut look = asked.after(RELEASE_TIMEOUT).min(until);
     loop {
-        match clock.timeout_at(look, request.as_mut()).await {
-            Some(Ok(done)) => return Some(done),
-            Some(Err(_)) => {
-                context.left_sessions.add(shared);
-                return None;
-            }
-            None => {}
+        if let Some(done) = clock.timeout_at(look, request.as_mut()).await {
+            return Some(done);
         }
         if look >= until || shared.only_releases_for(RELEASE_TIMEOUT) {
             shared.note_silence();

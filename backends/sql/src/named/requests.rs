@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Mode, Result};
+use dlock_contract::{BootInstant, Error, Mode, Result};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -14,6 +14,7 @@ use super::drive::{SessionRequest, Tell};
 use super::failure::{AfterRequest, Failure};
 use super::name::LockName;
 use super::shared_session::SharedSession;
+use crate::connection::misread::unless_misread;
 use crate::connection::session::refused;
 use crate::dialect::{Answer, Refusal, Value};
 use crate::words::Statement;
@@ -37,7 +38,7 @@ impl<D: NamedDialect> SharedSession<D> {
                     if sender.is_closed() {
                         return (AfterRequest::KeepSession, nobody());
                     }
-                    let (answer, after) = judged(context, request(context, conn).await);
+                    let (answer, after) = judged(context, unless_misread(request(context, conn)).await);
                     (after, telling(sender, answer))
                 })
             }),
@@ -74,9 +75,9 @@ impl<D: NamedDialect> SharedSession<D> {
                         return (AfterRequest::KeepSession, nobody());
                     }
                     let (answer, after) = match wait.is_zero() {
-                        true => request(context, conn).await,
+                        true => readable(request(context, conn)).await,
                         false => tokio::select! {
-                            done = request(context, conn) => done,
+                            done = readable(request(context, conn)) => done,
                             // The end of the session is noted before `kept` goes.
                             () = sender.closed() => return (AfterRequest::EndSession, Box::new(move || drop(kept))),
                         },
@@ -106,7 +107,8 @@ impl<D: NamedDialect> SharedSession<D> {
         let (lock, shared) = (lock.clone(), self.shared.clone());
         self.ask_in_any_case((), move |context, conn| {
             Box::pin(async move {
-                let (answer, mut after) = judged(context, context.dialect.unlock(conn, &lock, mode).await);
+                let (answer, mut after) =
+                    judged(context, unless_misread(context.dialect.unlock(conn, &lock, mode)).await);
                 if after == AfterRequest::KeepSession && !matches!(answer, Ok(true)) {
                     after = AfterRequest::EndSession;
                 }
@@ -143,7 +145,7 @@ impl<D: NamedDialect> SharedSession<D> {
             Duration::ZERO,
             Box::new(move |context, conn| {
                 Box::pin(async move {
-                    let (answer, after) = request(context, conn).await;
+                    let (answer, after) = readable(request(context, conn)).await;
                     (after, telling_and_dropping(sender, answer, kept))
                 })
             }),
@@ -184,7 +186,7 @@ impl<D: NamedDialect> SharedSession<D> {
         Box::new(move |context, conn| {
             Box::pin(async move {
                 let from = context.clock.now();
-                let (answer, mut after) = judged(context, context.dialect.who_answers(conn).await);
+                let (answer, mut after) = judged(context, unless_misread(context.dialect.who_answers(conn)).await);
                 let mut state = shared.state();
                 state.is_asked = false;
                 let refused = match answer {
@@ -246,6 +248,15 @@ pub(super) fn judged<D: NamedDialect, T>(
             (Err(Failure { error, is_over, by_server }), after)
         }
     }
+}
+
+/// A request that says how the session goes on. An answer on which the client library panics ends the session, and that is noted
+/// before anything goes that the request keeps. The panic must not come out of the task: a caller may be polling it.
+async fn readable<T>(
+    request: impl Future<Output = (std::result::Result<T, Failure>, AfterRequest)>,
+) -> (std::result::Result<T, Failure>, AfterRequest) {
+    let misread = |error| (Err(Failure::ended_by(error)), AfterRequest::EndSession);
+    unless_misread(async { Ok::<_, Error>(request.await) }).await.unwrap_or_else(misread)
 }
 
 /// Runs one statement, and again if the server undid it.
