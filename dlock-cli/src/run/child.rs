@@ -11,16 +11,17 @@ use super::starter::{Ended, cannot_execute, starter};
 use super::supervisor::Deadline;
 use crate::exit::{Exit, Failure};
 
-/// A supervisor that has not ended the command this long after the grace does not work.
+/// A supervisor that has not ended the command this long after the grace does not work, and is killed.
 const SUPERVISOR_TIME: Duration = Duration::from_secs(2);
 
 /// The command while it runs.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: tokio::process::Child,
-    /// On a terminal the command stays in the group of this program, where it can read; elsewhere it leads its own.
+    /// Whether the command leads its own process group. On a terminal it stays in the group of this program, so that it
+    /// can read from the terminal.
     leads_group: bool,
-    /// Known beyond its end, for the rest of its group.
+    /// Kept after the command's end, because other processes of its group may still run.
     pid: Option<u32>,
     grace: Duration,
     #[cfg(target_os = "linux")]
@@ -28,7 +29,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// With the time after which it ends unless it is told another one, if that is known.
+    /// Starts the command. On Linux it ends when `left` is over, unless [`ends_after`](Self::ends_after) sets another
+    /// time.
     pub(crate) fn start(
         command: &[OsString],
         variables: &[(&str, String)],
@@ -68,7 +70,7 @@ impl Child {
         self.leads_group
     }
 
-    /// The supervisor ends the command after this time, unless it is told another one.
+    /// Makes the supervisor end the command after this time.
     #[cfg(target_os = "linux")]
     pub(crate) fn ends_after(&self, left: impl FnOnce() -> Duration) -> Result<(), Failure> {
         self.deadline.set(left)
@@ -84,24 +86,25 @@ impl Child {
         ended.map(Ended).map_err(|error| Failure::new(Exit::INTERNAL, format!("the command: {error}")))
     }
 
-    /// Ends the command: TERM, then KILL after the grace. What it has started ends with it.
+    /// Ends the command: TERM, then KILL after the grace. The processes that it has started end with it.
     pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
         const KILL: i32 = 9;
         let grace = self.ask_for_the_end()?;
         let _ = tokio::time::timeout(grace, self.process.wait()).await;
-        // Also after its end: a process of its group may still run.
+        // Even if the command has ended, a process of its group may still run.
         self.signal(KILL);
         let _ = self.process.start_kill();
         self.wait().await.map(drop)
     }
 
-    /// Gives the time after which the command is to be killed. The supervisor sends the signal, so that each process gets one.
+    /// Asks the supervisor to end the command, and returns the time after which the supervisor is killed. Only the
+    /// supervisor sends the signal, so that each process gets one.
     #[cfg(target_os = "linux")]
     fn ask_for_the_end(&self) -> Result<Duration, Failure> {
         use rustix::process::{Pid, Signal, kill_process};
 
         self.deadline.pass()?;
-        // Wakes it. It may have ended.
+        // Wakes the supervisor, which may have ended.
         if let Some(pid) = self.process.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             let _ = kill_process(pid, Signal::TERM);
         }
@@ -115,8 +118,8 @@ impl Child {
         Ok(self.grace)
     }
 
-    /// Passes on a signal that this process got. INT and QUIT are not, on a terminal: they come from its keyboard, and the command
-    /// has got them too. Most programs take a second Ctrl-C as "at once".
+    /// Passes on a signal that this process got. On a terminal, INT and QUIT are not passed on: they come from the
+    /// keyboard, and the command has got them too. Most programs take a second Ctrl-C as "at once".
     pub(crate) fn pass_on(&self, number: i32) {
         const INT: i32 = 2;
         const QUIT: i32 = 3;
@@ -132,10 +135,10 @@ impl Child {
 
         let Some(signal) = Signal::from_named_raw(number) else { return };
         let Some(pid) = self.pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) else { return };
-        // It may have ended meanwhile.
+        // The process may have ended meanwhile.
         let _ = match self.leads_group {
             true => kill_process_group(pid, signal),
-            // After its end the number may be that of another process.
+            // After the command's end, another process may have its number.
             false if self.process.id().is_none() => Ok(()),
             #[cfg(target_os = "linux")]
             false => {

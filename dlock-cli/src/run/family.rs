@@ -1,8 +1,8 @@
 //! The processes that end with the lock: the command, and what it has started.
 //!
-//! Without a terminal they are a process group, which the supervisor leads. With a terminal they must stay in the group that the
-//! shell has made, where they may read from the terminal. Other programs of the shell's line stand in that group too
-//! (`dlock run … | tee log`). So there they are the descendants of the supervisor, in its session.
+//! Without a terminal they are a process group, which the supervisor leads. With a terminal they must stay in the
+//! shell's group, so that they may read from the terminal. Other programs of the shell's line are in that group too
+//! (`dlock run … | tee log`). So there the family is the supervisor's descendants that are in its session.
 
 use std::fs;
 use std::time::Duration;
@@ -32,7 +32,8 @@ impl Family {
         Ok(Self::Descendants)
     }
 
-    /// The group includes this process. False if nobody was reached: another user's process, such as `sudo`, cannot be.
+    /// Sends a signal to the family. A group includes this process. False if no process was reached: a process of
+    /// another user, such as `sudo`, cannot be.
     pub(super) fn signal(self, signal: Signal) -> bool {
         match self {
             Self::Group => kill_process_group(getpid(), signal).is_ok(),
@@ -40,18 +41,20 @@ impl Family {
         }
     }
 
-    /// Kills all of them, this process too if it leads their group. Else it returns when those that can be killed are gone.
+    /// Kills the family. If this process leads the group, it kills itself too. Otherwise it returns when all processes
+    /// that it may kill are gone.
     pub(super) fn kill(self, command: &mut tokio::process::Child) {
-        // Those that have not ended yet may have started more.
+        // Processes that have not ended yet may have started more.
         while self.signal(Signal::KILL) {
             std::thread::sleep(LOOK_AGAIN);
-            // One that has ended is a descendant until its parent has asked how it ended.
+            // A process that has ended stays a descendant until its parent has read its exit status.
             let _ = command.try_wait();
             self.bury_orphans(command.id());
         }
     }
 
-    /// Asks how those have ended whose parent ended before them. The command has a parent that asks.
+    /// Reads the exit status of processes whose parent ended before them. The exit status of the command is read
+    /// elsewhere.
     pub(super) fn bury_orphans(self, command: Option<u32>) {
         if let Self::Descendants = self {
             for child in children(getpid()).filter(|child| u32::try_from(child.as_raw_nonzero().get()).ok() != command)
@@ -62,8 +65,8 @@ impl Family {
     }
 }
 
-/// To all descendants of a process that are in the session of this one: a daemon leaves it on purpose. False if none was
-/// reached.
+/// Sends a signal to all descendants of a process that are in the session of this process. A daemon has left the
+/// session on purpose. False if no process was reached.
 pub(super) fn signal_descendants(of: Pid, signal: Signal) -> bool {
     descendants(of).into_iter().filter(|descendant| kill_process(*descendant, signal).is_ok()).count() > 0
 }
@@ -80,9 +83,9 @@ fn descendants(of: Pid) -> Vec<Pid> {
     found
 }
 
-/// The leaders of a process's group and of its session. Zero is one outside of this container, as after `nsenter`: all
-/// descendants with a zero have the same one. The calls `getpgrp` and `getsid` of rustix must not give a zero
-/// (`docs/upstream/rustix.md`).
+/// The leaders of a process's group and of its session. Zero: the leader is outside of this container, as after
+/// `nsenter`. All descendants with a zero have the same leader. The calls `getpgrp` and `getsid` of rustix must not
+/// give a zero (`docs/upstream/rustix.md`).
 #[derive(Debug, PartialEq, Eq)]
 struct Leaders {
     group: i32,
