@@ -67,7 +67,7 @@ pub(crate) struct Cli {
 /// The store, and the part of it that is meant.
 #[derive(Args, Debug)]
 pub(crate) struct StoreArgs {
-    /// The store's URL, such as redis://127.0.0.1/. One with a password belongs into DLOCK_URL or a file
+    /// The store's URL, such as redis://127.0.0.1/. Put a URL with a password into DLOCK_URL or a file
     #[arg(long, global = true, help_heading = "Store", value_name = "URL")]
     pub(crate) url: Option<String>,
     /// A file whose first line is the store's URL
@@ -174,7 +174,7 @@ pub(crate) struct RunArgs {
     /// The name that others see beside the host. Default: the command's
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// How long a command that is to end may take after the signal TERM, before KILL
+    /// The time from the signal TERM to KILL, for a command that must end
     #[arg(long, default_value = "10s", value_parser = duration)]
     pub(crate) grace: Duration,
     /// The exit code for a busy lock, or a run that has begun elsewhere
@@ -249,7 +249,7 @@ pub(crate) struct ConsoleArgs {
     /// The address. Port 0 takes a free one. Everybody who reaches it can read the page, also other users of this host
     #[arg(long, default_value = "127.0.0.1:8765", value_name = "ADDRESS")]
     pub(crate) listen: SocketAddr,
-    /// Allows an address that other hosts reach. The page asks for no password: put it behind something that does
+    /// Allows an address that other hosts reach. The page asks for no password: put it behind a proxy that asks for one
     #[arg(long, conflicts_with = "allow_break")]
     pub(crate) any_address: bool,
     /// Holds can be broken on the page, in the name of this user and host, by everybody who reaches it
@@ -276,16 +276,16 @@ pub(crate) struct WaitArgs {
 /// The words of `dlock break`.
 #[derive(Args, Debug)]
 pub(crate) struct BreakArgs {
-    /// The hold's id, as `dlock show` tells it. A hold with another id is not broken
+    /// The hold's id, as `dlock show` shows it. A hold with another id is not broken
     #[arg(long, value_name = "ID")]
     pub(crate) hold: HoldId,
-    /// Why; the holder reads it in its error
+    /// The reason. The holder reads it in its error
     #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) why: String,
-    /// Who. Default: the user and the host
+    /// The name of the operator. Default: the user and the host
     #[arg(long, value_name = "NAME")]
     pub(crate) by: Option<String>,
-    /// Does not ask back
+    /// Breaks the hold without a question
     #[arg(long)]
     pub(crate) yes: bool,
     /// The key

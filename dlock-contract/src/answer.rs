@@ -26,7 +26,7 @@ pub enum Queue {
 }
 
 impl Queue {
-    /// Joins until then, at the store's own pace.
+    /// Joins until this instant, at the store's own pace.
     #[must_use]
     pub const fn until(until: BootInstant) -> Self {
         Self::Join { until, asks_again_within: None }
@@ -45,16 +45,17 @@ pub enum Attempt {
     AlreadyRun,
 }
 
-/// How a waiter learns that it is worth asking again. Owned: it may hold a session or a place. Dropping it frees only
-/// what is local; the engine follows with [`Backend::abandon`](crate::Backend::abandon) unless it took a [`Hold`] out of it.
+/// How a waiter learns that it is worth asking again. It is owned, because it may hold a session or a place. Dropping
+/// it frees only what is local. Then the engine calls [`Backend::abandon`](crate::Backend::abandon), unless it took a
+/// [`Hold`] out of the wake.
 ///
-/// The engine keeps a wake alive until the next attempt has answered, so no news falls between two of them. Then it drops the
-/// wake at once: the news must reach the one that the attempt has returned.
+/// The engine keeps a wake alive until the next attempt has answered, so no news falls between two wakes. Then it drops
+/// the old wake at once, because news must reach the wake that the attempt has returned.
 #[non_exhaustive]
 pub struct Wake {
     /// Ends when there is news; `None` where the store can only be polled.
     pub signal: Option<BoxFuture<'static, Result<Signal>>>,
-    /// The caller asks again by this instant, also without news, for instance because the present lease ends. `None` if
+    /// The caller asks again by this instant even without news, for instance because the present lease ends. `None` if
     /// the store knows no such instant.
     pub ask_by: Option<BootInstant>,
     /// The rest of the present holder's lease, if the store reports it.
@@ -79,8 +80,8 @@ impl Wake {
         Self { signal: None, ask_by: None, lease_left: None, held_by: None }
     }
 
-    /// News will come by `signal`. If it fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), the caller gives up: it
-    /// would wait for what waits for it. Any other failure is no news.
+    /// News will come by `signal`. If it fails with [`ErrorKind::Conflict`](crate::ErrorKind::Conflict), the caller
+    /// gives up, because it and another call would wait for each other. Any other failure is no news.
     #[must_use]
     pub fn on(signal: impl Future<Output = Result<Signal>> + Send + 'static) -> Self {
         Self { signal: Some(Box::pin(signal)), ..Self::poll() }
@@ -93,14 +94,14 @@ impl Wake {
         self
     }
 
-    /// Tells how long the present holder's lease still runs.
+    /// Sets the rest of the present holder's lease.
     #[must_use]
     pub fn lease_left(mut self, left: Duration) -> Self {
         self.lease_left = Some(left);
         self
     }
 
-    /// Tells who holds the lock.
+    /// Sets the note of the holder.
     #[must_use]
     pub fn held_by(mut self, note: Option<Note>) -> Self {
         self.held_by = note;

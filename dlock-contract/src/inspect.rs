@@ -83,7 +83,7 @@ impl Holder {
         self
     }
 
-    /// A foreign client's hold. What that client wrote may be a secret that frees the lock.
+    /// A foreign client's hold. Its value may be a secret that frees the lock, so it is not shown.
     #[must_use]
     pub fn another_tool(lease_left: Option<Duration>) -> Self {
         Self::new(Note::from_stored(Note::ANOTHER_TOOL)).with(|holder| holder.lease_left = lease_left)

@@ -20,7 +20,7 @@ pub enum Mode {
 }
 
 impl Mode {
-    /// At most this many holders; at least one.
+    /// At most `limit` holders. Zero counts as one.
     #[doc(hidden)]
     #[must_use]
     pub const fn permits(limit: u32) -> Self {
@@ -38,13 +38,13 @@ impl Mode {
         }
     }
 
-    /// Whether several may hold it at a time.
+    /// Whether several holders may have the lock at a time.
     #[must_use]
     pub const fn is_shared(self) -> bool {
         matches!(self, Self::Read | Self::Permits(_))
     }
 
-    /// Whether both may be used under one key.
+    /// Whether both modes may be used under one key.
     #[must_use]
     pub const fn mixes_with(self, other: Self) -> bool {
         match (self, other) {

@@ -13,7 +13,8 @@ pub struct Note(Box<str>);
 pub const MAX_NOTE_BYTES: usize = 256;
 
 impl Note {
-    /// In place of a note, where a foreign client holds the lock. What that client wrote may be a secret that frees it.
+    /// In place of a note, where a foreign client holds the lock. The client's value may be a secret that frees the
+    /// lock.
     pub const ANOTHER_TOOL: &str = "not a lock of dlock's: a foreign client holds it";
 
     /// The note of this process for one site. `trace` may be empty.
@@ -82,7 +83,7 @@ impl Note {
         self.field("x=")
     }
 
-    /// The host and the process, `web-3:4711`. What a foreign client wrote is shown as it is.
+    /// The host and the process, `web-3:4711`. A foreign client's text is shown as it is.
     #[must_use]
     pub fn place(&self) -> String {
         match (self.host(), self.pid()) {

@@ -16,12 +16,12 @@ use crate::note::Note;
 
 /// Ends a hold and keeps its key taken for some time, by the store's clock: the option `min_hold`.
 pub trait Keeps: Send + Sync {
-    /// Ends the hold, and keeps the key taken for this time. Of a shared mode, the hold's share stays taken: a reader's
-    /// keeps writers away, a permit's its slot. [`Backend::look`](crate::Backend::look) still shows it, and the first
-    /// waiter gets the lock when the time is over.
+    /// Ends the hold, and keeps the key taken for this time. In a shared mode only the hold's share stays taken: a
+    /// reader's share keeps writers away, and a permit keeps its slot. [`Backend::look`](crate::Backend::look) still
+    /// shows it, and the first waiter gets the lock when the time is over.
     ///
-    /// Its owner has nothing left in any case: a renewal is [`Standing::Lost`](crate::Standing::Lost), a second end or a
-    /// release [`Released::NotOwner`], and an abandon changes nothing.
+    /// In any case the owner has no hold any more. A renewal returns [`Standing::Lost`](crate::Standing::Lost), a
+    /// second end or a release returns [`Released::NotOwner`], and an abandon changes nothing.
     ///
     /// `run` is recorded in the same atomic step, as [`Periods::end_run`] does it; only a store that offers both powers is
     /// asked for both. Two requests would leave a window in which a crash loses one of them.
@@ -30,7 +30,7 @@ pub trait Keeps: Send + Sync {
 
 /// Knows its time, and remembers the runs of a key: the option `once_per`, and the last success of a task.
 pub trait Periods: Send + Sync {
-    /// Frees the lock as [`Backend::release`](crate::Backend::release) does, and records how its run went. Only of
+    /// Frees the lock as [`Backend::release`](crate::Backend::release) does, and records how its run went. Only for
     /// [`Mode::Exclusive`](crate::Mode::Exclusive).
     ///
     /// A success becomes the [last one](Self::last_success). With [`Claim::once_per`] the period's run has ended: it is not
@@ -50,17 +50,18 @@ pub trait Tokens: Send + Sync {
     fn reserve<'a>(&'a self, hold: &'a Hold, asked: Reservation) -> BoxFuture<'a, Result<Reserved>>;
 }
 
-/// Frees a lock and asks for it in one request. Callers of one process then take their places in the store's line as the
-/// one before them leaves. It counts only beside [`WakeStyle::Grant`](crate::WakeStyle::Grant).
+/// Frees a lock and asks for it in one request. So the next caller of a process takes its place in the store's wait
+/// queue as the caller before it leaves. It counts only beside [`WakeStyle::Grant`](crate::WakeStyle::Grant).
 pub trait Exchange: Send + Sync {
-    /// Frees the lock as [`Backend::release`](crate::Backend::release) does, and asks for it for the next caller of this
-    /// process in the same request, as [`Backend::try_acquire`](crate::Backend::try_acquire) does with [`Queue::until`](crate::Queue::until) then.
+    /// Frees the lock as [`Backend::release`](crate::Backend::release) does, and asks for it for the next caller of
+    /// this process in the same request, as [`Backend::try_acquire`](crate::Backend::try_acquire) does with
+    /// [`Queue::until`](crate::Queue::until).
     ///
-    /// A store may give the lock to the next caller although others wait for it, at most 16 times in a row: then they come.
+    /// While others wait for the lock, a store may give it to the next caller at most 16 times in a row. Then the
+    /// others come first.
     ///
-    /// `None` in the place of the answer: the lock was not asked for, and nothing of `next` is in the store. An error
-    /// means that nothing is known of either. A [`Wake`](crate::Wake) in the answer is awaited by another task, on
-    /// whatever executor.
+    /// The attempt is `None` if the lock was not asked for. Then nothing of `next` is in the store. After an error,
+    /// both outcomes are unknown. A [`Wake`](crate::Wake) in the answer is awaited by another task, on any executor.
     fn release_to<'a>(
         &'a self,
         hold: &'a Hold,
@@ -73,15 +74,15 @@ pub trait Exchange: Send + Sync {
 pub trait Batch: Send + Sync {
     /// Asks once for several locks, all or none.
     ///
-    /// The claims are plain (exclusive, neither [`fair`](Claim::fair) nor [`once_per`](Claim::once_per)), of different
-    /// keys, and each has an owner of its own, and no owner has a place in a wait queue. Where every lock is free and
-    /// nobody waits for it, all are granted in one step; a lock that is its claim's own already counts as free, and is
-    /// granted as [`Backend::try_acquire`](crate::Backend::try_acquire) grants it again. Else nothing changes, and the
-    /// core asks for one after another.
+    /// The claims are plain (exclusive, neither [`fair`](Claim::fair) nor [`once_per`](Claim::once_per)) and of
+    /// different keys. Each has its own owner, and no owner has a place in a wait queue. If every lock is free and
+    /// nobody waits for it, all are granted in one step. A lock that its claim already has counts as free, and is
+    /// granted as [`Backend::try_acquire`](crate::Backend::try_acquire) grants it again. Otherwise nothing changes, and
+    /// the engine asks for one lock after another.
     fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>>;
 
-    /// Whether it takes keys of any names together. The engine then gives them back together too: it asks in reverse, and
-    /// waits for all answers at once. False in a cluster, where it depends on the slots of the keys.
+    /// Whether it takes keys of any names together. Then the engine also releases them together: it sends the releases
+    /// in reverse order, and waits for all answers at once. False in a cluster, where the slots of the keys decide.
     fn takes_any_keys(&self) -> bool {
         true
     }
@@ -94,15 +95,15 @@ pub trait Settle: Send + Sync {
     /// to settle, and a release is enough.
     fn has_work(&self, hold: &Hold) -> bool;
 
-    /// Makes the body's work final. It is asked once, after a body that has succeeded and before the release, which follows in
-    /// any case. A release without it undoes the work, and so does the end of the hold by whatever way.
+    /// Makes the body's work final. It is asked once, after a body that has succeeded and before the release, which
+    /// follows in any case. A release without it undoes the work, and so does any other end of the hold.
     ///
     /// A request that was begun runs to its end, also if this future is dropped: the release then comes after it.
     ///
     /// # Errors
-    /// [`ErrorKind::CommitRefused`](crate::ErrorKind::CommitRefused) if nothing of the work stays, also because the hold had ended
-    /// before; [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if nobody knows whether it stays. The engine takes
-    /// every other error for the latter.
+    /// [`ErrorKind::CommitRefused`](crate::ErrorKind::CommitRefused) if nothing of the work stays, also because the
+    /// hold had ended before; [`ErrorKind::CommitUnknown`](crate::ErrorKind::CommitUnknown) if nobody knows whether it
+    /// stays. The engine treats every other error like `CommitUnknown`.
     fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>>;
 }
 
@@ -144,7 +145,7 @@ impl LastSuccess {
 pub struct Reservation {
     /// The number of tokens.
     pub tokens: u32,
-    /// Whether to reserve also while others wait for the lock, as far as the store knows.
+    /// Whether to reserve even while others wait for the lock, as far as the store knows.
     pub even_if_awaited: bool,
 }
 
@@ -155,7 +156,7 @@ impl Reservation {
         Self { tokens, even_if_awaited: false }
     }
 
-    /// Also while others wait for the lock.
+    /// Sets whether to reserve even while others wait for the lock.
     #[must_use]
     pub const fn even_if_awaited(mut self, yes: bool) -> Self {
         self.even_if_awaited = yes;
@@ -168,7 +169,7 @@ impl Reservation {
 pub enum Reserved {
     /// The hold is prolonged, and the tokens are reserved for it.
     Tokens {
-        /// The lowest.
+        /// The lowest token.
         first: u64,
         /// The validity, as after a renewal.
         validity: Validity,

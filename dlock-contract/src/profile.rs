@@ -23,12 +23,12 @@ use crate::key::MAX_KEY_BYTES;
 pub struct Profile {
     /// The kind of store in one word, such as `redis`.
     pub kind: &'static str,
-    /// How a hold ends whose owner has died.
+    /// How the hold of a dead owner ends.
     pub expiry: Expiry,
-    /// The ttls that the store can do, without rounding.
+    /// The ttls that the store supports, without rounding.
     pub ttl: TtlRange,
-    /// Whether the store frees a hold at its ttl although others of the same group live on. Where not, the engine itself
-    /// releases a hold at the moment at which it stops trusting it.
+    /// Whether the store frees a hold at its ttl even if others of its group live on. If not, the engine itself
+    /// releases a hold as soon as it stops trusting it.
     pub expires_alone: bool,
     /// How far the fencing tokens can be trusted.
     pub fencing: Fencing,
@@ -49,12 +49,12 @@ pub struct Profile {
     pub takeover_delay: Duration,
     /// The failures that the store's grants survive.
     pub durability: Durability,
-    /// The most holds that one client gets in a row, once another one that waits has been refused. `None`: there is no bound, but
-    /// that of [`fair`](Self::fair).
+    /// The most holds in a row that one client gets, once another client waits and has been refused. `None`: no bound
+    /// but that of [`fair`](Self::fair).
     pub holds_in_a_row: Option<u32>,
     /// The longest key in encoded bytes.
     pub max_key_bytes: usize,
-    /// Whether every key has a name there. Where not, a key that could be mistaken for another one is refused as
+    /// Whether every key has a name in the store. If not, a key that could be mistaken for another one is refused as
     /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported), before any request.
     pub any_key: bool,
 }
@@ -103,24 +103,24 @@ impl Profile {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Expiry {
-    /// A lease with a ttl: the store frees the lock when it ends, dead or alive.
+    /// A lease with a ttl: the store frees the lock when the lease ends, even if the owner lives.
     Lease,
     /// A session: the store frees the lock when the connection ends, or when it stays silent for the ttl. The next owner
     /// then gets the lock at once, whatever the former one believes.
     Session {
         /// The longest time from the end of a session until its holder [hears of it](crate::Session::ended) and a
-        /// renewal is answered with the loss, without the round trip, and while the store answers.
+        /// renewal returns the loss. The round trip comes on top, and the store must answer.
         told: Duration,
     },
 }
 
-/// The ttls that a store can do.
+/// The ttls that a store supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TtlRange {
-    /// The shortest.
+    /// The shortest ttl.
     pub min: Duration,
-    /// The longest.
+    /// The longest ttl.
     pub max: Duration,
     /// Only multiples of this, or any if it is zero; nothing is rounded silently.
     pub step: Duration,
@@ -133,7 +133,7 @@ impl TtlRange {
         Self { min, max, step: Duration::ZERO }
     }
 
-    /// Only multiples of this.
+    /// Allows only multiples of `step`.
     #[must_use]
     pub const fn in_steps_of(mut self, step: Duration) -> Self {
         self.step = step;
@@ -168,7 +168,8 @@ pub enum Fencing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WakeStyle {
-    /// Not at all: the engine asks again, with full jitter between bounds that grow from one to the other.
+    /// The store sends no news: the engine asks again after pauses with full jitter. Their bound grows from `from` to
+    /// `to`.
     Poll {
         /// The first bound.
         from: Duration,

@@ -28,21 +28,22 @@ pub trait Session: Shared {
         None
     }
 
-    /// Ends when the session may have ended, and at once if that was before the call. `None`: nobody can tell.
+    /// Ends when the session may have ended, at once if it has ended before. `None`: nobody can tell.
     ///
-    /// It is a hint: the engine then renews the holds that live in the session, ahead of their schedule and also beside a
-    /// renewal that is under way. A store that knows that the session has ended answers this renewal with
-    /// [`Standing::Lost`](crate::Standing::Lost), without a request. A wrong hint costs one renewal and loses nothing; the
-    /// engine calls this again after it, with a pause that grows while the hints follow each other.
+    /// It is a hint. The engine then renews the holds of the session at once, even while another renewal is under way.
+    /// A store that knows that the session has ended answers with [`Standing::Lost`](crate::Standing::Lost), without a
+    /// request. A wrong hint costs one renewal and loses nothing. After it the engine calls this again, with a pause
+    /// that grows while the hints follow each other.
     ///
-    /// Of a group, the engine listens to one session for all. The future must not keep the session alive, if the store
-    /// frees the lock when the session is dropped.
+    /// In a group, the engine listens to one session for all holds. If the store frees the lock when the session is
+    /// dropped, the future must not keep the session alive.
     fn ended(&self) -> Option<BoxFuture<'static, ()>> {
         None
     }
 }
 
-/// Every type that threads may share. [`Hold::session`](crate::Hold::session) gives the store its own type back by it.
+/// Every type that threads may share. Through it, [`Hold::session`](crate::Hold::session) gives the store its own type
+/// back.
 pub trait Shared: Any + Send + Sync {
     #[doc(hidden)]
     fn as_any(&self) -> &dyn Any;

@@ -17,8 +17,8 @@ use super::cluster_id::same_cluster;
 use super::fault::Fault;
 use super::names::{EPOCHS, LockRange};
 
-/// The most transactions that leave together. The server's bound, 128 operations by default, is for a transaction and what
-/// is inside of it: with this many together, each of them may have 64 operations.
+/// The most transactions in one batch. The server limits the operations of a transaction, to 128 by default. A nested
+/// transaction gets what the outer one leaves. So with this many, each of them may have 64 operations.
 const MAX_BATCH: usize = 64;
 
 /// The way to the server that the tasks of one runtime share.
@@ -51,8 +51,8 @@ impl Scope {
 
     /// Whether transactions with these scopes must not leave together.
     fn meets(&self, other: &Self) -> bool {
-        // All keys that one transaction creates have the same revision. So two keys of one lock would have no order.
-        // Literal locks may lie within each other.
+        // All keys that one transaction creates have the same revision. So two keys of one lock would have no order. If
+        // one literal name begins with another, both count as one lock.
         let same_lock = self.lock.starts_with(&*other.lock) || other.lock.starts_with(&*self.lock);
         // The server refuses a transaction that puts a key twice.
         same_lock || self.epoch.is_some() && self.epoch == other.epoch
@@ -66,7 +66,8 @@ struct Joined {
     reply: oneshot::Sender<Result<TxnAnswers, Fault>>,
 }
 
-/// The right to send the next batch, which one task has. If that task is dropped, so is the batch, and its callers hear of it.
+/// The right to send the next batch. One task has it. If that task is dropped, it drops the batch too, and the callers
+/// of the batch get an error.
 struct Departure(Option<Arc<Combiner>>);
 
 impl Departure {
@@ -84,7 +85,7 @@ impl Drop for Departure {
     fn drop(&mut self) {
         let Some(combiner) = self.0.take() else { return };
         let batch = std::mem::take(&mut *combiner.next());
-        // Not before the mutex is free, because this wakes the callers.
+        // Dropped after the mutex is free, because this wakes the callers.
         drop(batch);
     }
 }
@@ -133,9 +134,9 @@ impl Combiner {
         next.push(Joined { scope, txn, reply });
         let is_first = next.len() == 1;
         let full = (next.len() == MAX_BATCH).then(|| std::mem::take(&mut *next));
-        // A runtime that is shutting down drops a task at once, and with it the batch, which needs the mutex.
+        // A runtime that shuts down drops the task below at once. The task's drop locks this mutex.
         drop(next);
-        // Tasks, because the caller may be dropped, and the others want their answers.
+        // In tasks: if this caller is dropped, the other callers still get their answers.
         if is_first {
             self.runtime.spawn(Departure(Some(self.clone())).send());
         }
@@ -152,8 +153,8 @@ impl Combiner {
             return;
         }
         let inner: Vec<_> = batch.iter().map(|joined| TxnOp::txn(joined.txn.clone())).collect();
-        // Against its quota the server counts no puts of inner transactions. So without this one, which is never executed, it
-        // would grant locks without space.
+        // The server does not count the puts of nested transactions against its quota. This put is never executed, but
+        // it counts. Without it, the server would grant locks when it has no space.
         let counted = TxnOp::put(format!("{EPOCHS}never"), "", None);
         match self.alone(Txn::new().and_then(inner).or_else([counted])).await {
             Ok(mut answers) => {
@@ -161,7 +162,8 @@ impl Combiner {
                     let _ = joined.reply.send(answers.next_txn());
                 }
             }
-            // The server checks all of them before it changes anything. So it refused one of them, or their number of bytes.
+            // The server checks all transactions before it changes anything. So it refused one of them, or the size of
+            // the batch.
             Err(fault) if fault.refuses_content() => {
                 batch.retain(Joined::is_wanted);
                 let again = async |Joined { txn, reply, .. }| reply.send(repeated(&fault, self.alone(txn).await));
@@ -180,9 +182,11 @@ impl Combiner {
     }
 }
 
-/// The answer to a transaction that was sent again after this refusal. In the moment in which the space ends, the server
-/// executes a transaction and says that there is no space. So if the second one finds another state than it expects, that may
-/// be the work of the first one: a release would take it for a lost lock.
+/// The answer to a transaction that was sent again after this refusal.
+///
+/// When the server runs out of space, it may execute a transaction and still report that it has no space. Then the
+/// comparisons of the second transaction fail, because the first one has changed the keys. A release would take that
+/// for a lost lock. So this returns the refusal.
 fn repeated(refusal: &Fault, answer: Result<TxnAnswers, Fault>) -> Result<TxnAnswers, Fault> {
     match (refusal, answer) {
         (Fault::NoSpace, Ok(answers)) if !answers.succeeded => Err(Fault::NoSpace),

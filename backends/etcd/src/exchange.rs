@@ -61,15 +61,16 @@ impl Etcd {
         }
     }
 
-    /// Releases alone, after the server said that it has no space for the next caller's key. In the moment in which the space
-    /// ends, the server says so and puts the key nevertheless. That key must not stay.
+    /// Releases alone, because the server had no space for the next caller's key. When the server runs out of space, it
+    /// may put the key and still report that it has no space. That key must not stay.
     async fn release_without_space(&self, hold: &Hold, next: &Claim) -> Result<(Released, Option<Attempt>)> {
         match self.release_hold(hold).await? {
             Released::Released => {
                 self.abandon_claim(next.owner).await?;
                 Ok((Released::Released, None))
             }
-            // Perhaps released by the first request. After an error the engine releases again, and abandons the next claim.
+            // The first request may have released the hold. After this error the engine releases again, and abandons
+            // the next claim.
             Released::NotOwner => Err(Fault::NoSpace.into()),
         }
     }

@@ -95,16 +95,16 @@ impl Etcd {
         let existing = self.places().get(&claim.owner).cloned();
         if let Some(place) = existing {
             if place.state().leaving {
-                // The lease first: between the end of the previous place and the new one nothing may be awaited. If the
-                // caller were dropped there, nobody would remember the previous place.
+                // Get the lease first. Nothing may be awaited between the end of the previous place and the new one. If
+                // the caller were dropped there, nobody would remember the previous place.
                 let lease = self.lease(connection, claim).await?;
                 self.abandon_claim(claim.owner).await?;
                 // A request that ends the previous place may arrive late. It must not end the next grant of this claim,
                 // so the new place has another key.
                 return self.new_place(claim, lease, Some(place));
             }
-            // The grant must be valid from now on. A lease that nobody renews must be kept alive for that, and also a
-            // shared lease if the store may have known this claim as the holder for some time.
+            // The grant must be valid from now on. So a lease that nobody renews is kept alive now. So is a shared
+            // lease, if the store may have known this claim as the holder for some time.
             let lives = if place.lease.shared && !place.was_asked_before() {
                 self.leases.freshen(connection, &place.lease).await?
             } else {
@@ -191,7 +191,8 @@ impl Etcd {
 
     pub(super) async fn release_hold(&self, hold: &Hold) -> Result<Released> {
         let (place, revision) = held(hold)?;
-        // The hold keeps the place. If the caller gave this release up, nobody would remove it from the map later.
+        // The hold has a reference to its place. If the caller is dropped during this release, nobody would remove the
+        // place from the map later.
         self.forget(place, hold.claim.owner);
         let connection = self.connections.get().await?;
         let released = place.release(&connection, revision).await?;

@@ -1,4 +1,4 @@
-//! The way in which each namespace is locked, and in which table of the user's or whose names. Two programs with two ways do not
+//! The way in which each namespace is locked, and whose table or names it uses. Two programs with two ways do not
 //! exclude each other, so the second one is refused.
 
 use std::collections::HashSet;
@@ -51,22 +51,22 @@ impl Way {
 /// The longest word that the table takes.
 const MAX_WORD_LENGTH: usize = 128;
 
-/// How the locks of a store are taken, and the namespaces whose word was looked up, and found right.
+/// How the locks of a store are taken. Remembers the namespaces whose way agrees with the table.
 #[derive(Debug)]
 pub struct Ways {
     word: Box<str>,
     right: RwLock<HashSet<Box<str>>>,
 }
 
-/// The name of the row of [`META`](crate::META) that has the way of a key's namespace as its word.
+/// The name of the row of [`META`](crate::META) that holds the way of a key's namespace.
 #[must_use]
 pub fn way_name(key: &LockKey) -> String {
     format!("way:{}", namespace(key))
 }
 
 impl Ways {
-    /// Locks of this way. `place` is all else that decides which lock a key is: a table of the user's, by its full name in the
-    /// server, or the names of foreign clients. Nothing: dlock's own.
+    /// Locks of this way. `place` is all else that decides which lock a key is: the full name of the user's table, or
+    /// the names of foreign clients. Empty: dlock's own table and names.
     #[must_use]
     pub fn new(way: Way, place: &str) -> Self {
         let mut word = way.word().to_owned();

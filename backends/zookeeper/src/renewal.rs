@@ -89,8 +89,8 @@ async fn nodes_exist(client: &Client, chunk: &[Arc<HoldSession>]) -> Result<Vec<
     if checked?.is_ok() {
         return Ok(have_slots);
     }
-    // A majority has confirmed that one of the nodes does not exist, or may not be read. What this member knows is at least
-    // as new as that, and needs no right to the nodes.
+    // A majority has confirmed that one of the nodes does not exist, or may not be read. This member's data is at least as
+    // new, and reading it needs no right to the nodes.
     let each = chunk.iter().zip(have_slots).map(async |(held, has_slot)| {
         let stats = held.nodes.iter().map(|node| client.check_stat(node));
         let stats = try_join_all(stats).await.map_err(|error| fault(&error))?;

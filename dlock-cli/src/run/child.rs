@@ -11,16 +11,17 @@ use super::starter::{Ended, cannot_execute, starter};
 use super::supervisor::Deadline;
 use crate::exit::{Exit, Failure};
 
-/// A supervisor that has not ended the command this long after the grace does not work.
+/// A supervisor that has not ended the command this long after the grace does not work, and is killed.
 const SUPERVISOR_TIME: Duration = Duration::from_secs(2);
 
 /// The command while it runs.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: tokio::process::Child,
-    /// On a terminal the command stays in the group of this program, where it can read; elsewhere it leads its own.
+    /// Whether the command leads its own process group. On a terminal it stays in the group of this program, so that it
+    /// can read from the terminal.
     leads_group: bool,
-    /// Known beyond its end, for the rest of its group.
+    /// Kept after the command's end, because other processes of its group may still run.
     pid: Option<u32>,
     grace: Duration,
     #[cfg(target_os = "linux")]
@@ -28,7 +29,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// With the time after which it ends unless it is told another one, if that is known.
+    /// Starts the command. On Linux it ends when `left` is over, unless [`ends_after`](Self::ends_after) sets another
+    /// time.
     pub(crate) fn start(
         command: &[OsString],
         variables: &[(&str, String)],
@@ -72,7 +74,7 @@ impl Child {
         self.leads_group
     }
 
-    /// The supervisor ends the command after this time, unless it is told another one.
+    /// Makes the supervisor end the command after this time.
     #[cfg(target_os = "linux")]
     pub(crate) fn ends_after(&self, left: impl FnOnce() -> Duration) -> Result<(), Failure> {
         self.deadline.set(left)
@@ -117,13 +119,14 @@ impl Child {
         let _ = self.process.start_kill();
     }
 
-    /// Gives the time after which the command is to be killed. The supervisor sends the signal, so that each process gets one.
+    /// Asks the supervisor to end the command, and returns the time after which the supervisor is killed. Only the
+    /// supervisor sends the signal, so that each process gets one.
     #[cfg(target_os = "linux")]
     fn ask_for_the_end(&self) -> Result<Duration, Failure> {
         use rustix::process::{Pid, Signal, kill_process};
 
         self.deadline.pass()?;
-        // Wakes it. It may have ended.
+        // Wakes the supervisor, which may have ended.
         if let Some(pid) = self.process.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
             let _ = kill_process(pid, Signal::TERM);
         }

@@ -26,7 +26,7 @@ use crate::exit::{Exit, Failure};
 /// Set for the supervisor: the process id of its parent, the descriptor of the deadline there, and the grace in milliseconds.
 const SUPERVISOR: &str = "DLOCK_RUN_SUPERVISOR";
 
-/// The number of the signal.
+/// The number of the signal KILL.
 const KILL: i32 = 9;
 
 /// How often a deadline is read that is half-written.
@@ -35,15 +35,16 @@ const MOST_READS: u32 = 10_000;
 /// For how long after the start of the command the supervisor looks for signals that came before it.
 const EARLY: Duration = Duration::from_millis(1);
 
-/// The clock of the timer stands still while the host sleeps, and the clock of the deadline goes on.
+/// The supervisor reads the clock again after this time. While the host sleeps, the timer's clock stands still, but the
+/// deadline's clock goes on.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
-/// The moment at which the command is to end, in a file in memory that both processes have open.
+/// The moment at which the command must end. It is in a file in memory that both processes have open.
 #[derive(Debug)]
 pub(super) struct Deadline(File);
 
 impl Deadline {
-    /// After this time, or never.
+    /// A deadline after this time, or none.
     pub(super) fn new(left: Option<Duration>) -> Result<Self, Failure> {
         let file = memfd_create("dlock-deadline", MemfdFlags::CLOEXEC).map(File::from);
         let deadline = Self(file.map_err(|error| Failure::new(Exit::INTERNAL, format!("a file in memory: {error}")))?);
@@ -54,13 +55,14 @@ impl Deadline {
         Ok(deadline)
     }
 
-    /// Moves it to the end of what is left, which is asked for after the clock: a pause in between makes it earlier.
+    /// Moves the deadline to the end of the time that is left. It reads the clock before it calls `left`. So a pause in
+    /// between makes the deadline earlier, and never later.
     pub(super) fn set(&self, left: impl FnOnce() -> Duration) -> Result<(), Failure> {
         let now = now_ms();
         self.write(now.saturating_add(u64::try_from(left().as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// The command is to end now.
+    /// Asks for the end of the command now.
     pub(super) fn pass(&self) -> Result<(), Failure> {
         self.write(0)
     }
@@ -71,7 +73,7 @@ impl Deadline {
     }
 
     fn write(&self, at_ms: u64) -> Result<(), Failure> {
-        // Twice, so that a half-written value is seen.
+        // Written twice, once inverted, so that a half-written value is seen.
         let text = [at_ms.to_le_bytes(), (!at_ms).to_le_bytes()].concat();
         self.0
             .write_all_at(&text, 0)
@@ -101,7 +103,7 @@ fn now_ms() -> u64 {
     u64::try_from(now.tv_sec).unwrap_or_default() * 1000 + u64::try_from(now.tv_nsec).unwrap_or_default() / 1_000_000
 }
 
-/// In the supervisor: follows the command to its end. Nothing in the program itself.
+/// In the supervisor, follows the command to its end. In the program itself, does nothing.
 pub(crate) fn supervise() -> Option<Result<Exit, Failure>> {
     let words = std::env::var(SUPERVISOR).ok()?;
     let numbers: Vec<u64> = words.split(':').map_while(|word| word.parse().ok()).collect();

@@ -147,7 +147,7 @@ impl Model {
         self.broken.push(hold);
     }
 
-    /// The store has not answered. What was seen stays.
+    /// Notes that the store has not answered. The rows stay as they were.
     pub(super) fn fail(&mut self, why: String) {
         self.is_stale = true;
         self.message = Some(why);

@@ -1,6 +1,6 @@
 //! The answer to the client of a service when a lock fails: for handlers that return [`Error`] as it is.
 //!
-//! | what went wrong | HTTP | gRPC |
+//! | failure | HTTP | gRPC |
 //! | --- | --- | --- |
 //! | another caller holds the lock: busy, wait timeout, too many waiters | 423 Locked, `Retry-After` | `UNAVAILABLE` |
 //! | this period's run was started already, or every attempt met a conflict | 409 Conflict | `ABORTED` |
@@ -10,8 +10,8 @@
 //!
 //! `Retry-After` is in whole seconds: [`Error::retry_after`], so 5 at most, and 1 if the store reports no time. The
 //! answer to the client has neither the key nor the backend. The log has both, with the error's own words: at the level
-//! error for an internal error, else at the level debug. A lost lock and a store that fails have lines of their own, however
-//! many requests they meet, so their answers are logged at the level debug too.
+//! error for an internal error, else at the level debug. A lost lock and a failing store have lines of their own
+//! already, so their answers are logged at the level debug too.
 
 use crate::error::{Error, ErrorKind, LossCause};
 use crate::thread::log::line;
@@ -101,7 +101,7 @@ impl From<Error> for tonic::Status {
             Failure::Fault => tonic::Code::Internal,
         };
         let mut status = Self::new(code, failure.text());
-        // For the server's own log; it does not travel.
+        // The source is for the server's own log. It is not sent to the client.
         status.set_source(std::sync::Arc::new(error));
         status
     }

@@ -18,8 +18,8 @@ pub fn key_hash(key: &str) -> String {
 }
 
 impl Error {
-    /// Names the key, or its hash if the key is sensitive. Then the key and its values go out of the texts too, and a cause that
-    /// has them is dropped.
+    /// Names the key, or its hash if the key is sensitive. Then the key and its values are also removed from the texts,
+    /// and a cause that contains them is dropped.
     #[must_use]
     pub fn with_key_or_hash(self, key: &str, is_sensitive: bool) -> Self {
         if !is_sensitive {
@@ -30,7 +30,7 @@ impl Error {
     }
 }
 
-/// Whether the error, one of its causes, or their `Debug` has such a text.
+/// Whether the error, one of its causes, or their `Debug` contains a text for which `has_it` is true.
 pub(crate) fn is_in_chain(error: &(dyn StdError + 'static), has_it: &impl Fn(&str) -> bool) -> bool {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     chain.into_iter().any(|error| has_it(&error.to_string()) || has_it(&format!("{error:?}")))

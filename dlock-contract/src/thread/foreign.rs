@@ -37,7 +37,7 @@ pub(crate) fn learn_wakers(runtime: &tokio::runtime::Runtime) {
     let _ = HARMLESS.set([task, runtime.block_on(seen()), runtime.handle().block_on(seen()), ours]);
 }
 
-/// Polls with a waker that is safe to call on our thread. What is polled on our thread has wakers of our own.
+/// Polls with a waker that is safe to call on our thread. Futures that our thread polls have wakers of our own.
 pub fn poll_guarded<T>(cx: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
     let is_harmless = |waker: &Waker| {
         HARMLESS.get().is_some_and(|known| known.iter().any(|known| std::ptr::eq(*known, waker.vtable())))

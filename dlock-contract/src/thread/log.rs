@@ -18,7 +18,7 @@ type Line = Box<dyn FnOnce() + Send>;
 /// The way to the thread of the lines; `None` if the machine gave no thread.
 static LINES: OnceLock<Option<SyncSender<Line>>> = OnceLock::new();
 
-/// The lines that were not written since the last one that was.
+/// The number of lines that were left out since the last written line.
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
 /// Writes a log line: `write` calls a macro of `tracing`.
@@ -60,10 +60,10 @@ mod tests {
 
     const HANG: Duration = Duration::from_secs(20);
 
-    /// There is one thread for lines, and each test fills or looks at its queue.
+    /// Lets one test run at a time, because all tests share the one thread for lines and its queue.
     static ONE_TEST: Mutex<()> = Mutex::new(());
 
-    /// Lets our thread write, and waits until it has gone on.
+    /// Writes lines on our thread, and waits until that thread has gone on.
     fn write_on_our_thread(lines: impl IntoIterator<Item: FnOnce() + Send + 'static> + Send + 'static) {
         let (done, is_done) = channel();
         background().unwrap().spawn(async move {

@@ -45,10 +45,10 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         Self { entries: Arc::default() }
     }
 
-    /// The present runtime's value; opened now if there is none.
+    /// The present runtime's value. If there is none, it is opened now.
     ///
-    /// Opened in a task, which ends with the returned future: one that is not polled for a while, as in a `select!` whose
-    /// other branch is at work, keeps nobody else waiting.
+    /// A task opens it, and ends with the returned future. So a caller that does not poll its future for a while, as in
+    /// a `select!` whose other branch is at work, keeps no other caller waiting.
     ///
     /// # Errors
     /// The error of `open`, and [`ErrorKind::Internal`](crate::ErrorKind::Internal) outside of a runtime.
@@ -137,12 +137,12 @@ impl<T> PerRuntime<T> {
 
 impl<T> Drop for PerRuntime<T> {
     fn drop(&mut self) {
-        // The tasks would stay in their runtimes for nothing.
+        // Otherwise the tasks would stay in their runtimes for nothing.
         self.clear();
     }
 }
 
-/// Never the same twice: what was opened before a `clear` must not discard what was opened after it.
+/// A number that is never used twice. Otherwise a value from before a `clear` could discard a value from after it.
 fn fresh_generation() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Ordering::Relaxed)
@@ -154,8 +154,8 @@ impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
     }
 }
 
-/// Lives in a task of the runtime; a runtime that ends drops its tasks, and so takes its value out of the table before
-/// its id can be given to another runtime.
+/// Lives in a task of the runtime. When the runtime ends, it drops its tasks, and this takes its value out of the
+/// table. So the value is gone before another runtime can get the same id.
 struct RuntimeEnd<T> {
     entries: Weak<Mutex<HashMap<Origin, RuntimeEntry<T>>>>,
     origin: Origin,
@@ -164,7 +164,7 @@ struct RuntimeEnd<T> {
 
 impl<T> Drop for RuntimeEnd<T> {
     fn drop(&mut self) {
-        // First, so that an entry that is not inserted yet is not inserted any more.
+        // First, so that an entry that is not in the table yet is not inserted any more.
         self.gone.store(true, Ordering::Release);
         if let Some(entries) = self.entries.upgrade() {
             let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);

@@ -64,7 +64,7 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         return Err(with_first_key(Error::config("keys", text)).with_backend(&store.name));
     }
     if request.options.once_per.is_some() {
-        // The first key would use up its period although the next key cannot be had.
+        // The first key would use up its period even if the next key is not granted.
         let text = "`once_per` counts the starts of one key; use one key instead of a list";
         return Err(with_first_key(Error::config("once_per", text)).with_backend(&store.name));
     }
@@ -85,10 +85,10 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
         BatchOutcome::OneByOne(attempts) => attempts,
     };
     let mut guards: Option<Guards> = None;
-    // Each hold is listened to once. A look at all holds for each further key would be very many looks.
+    // Each hold has one listener. Checking all holds after each further key would take quadratic time.
     let mut losses = FuturesUnordered::new();
     for key in keys {
-        // Inside of the holds before: an error names them, and a store may see who waits for whom.
+        // Inside of the holds before. So an error names them, and a store may see which calls wait for each other.
         let mut next = within(guards.as_ref(), || acquire_by(request.clone(), &key, Some(wait_ends), attempts));
         // The loss is polled first: if one hold is lost, the call has failed, whatever else arrives.
         let won = tokio::select! {
@@ -115,8 +115,8 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     }
 }
 
-/// The keys in the order of their locks in the store, each lock once: two keys may be one lock there. And for each key, in
-/// the order in which they were written, the place of its lock.
+/// The keys in the order of their locks in the store, each lock once, because two keys may be one lock there. Also the
+/// index of the lock of each key, in the order in which the keys were written.
 fn sorted(mut by_lock: Vec<(LockKey, usize, KeyBuf)>) -> (Vec<KeyBuf>, Box<[usize]>) {
     if !planted("keys are taken as they are written") {
         by_lock.sort_by(|(one, ..), (other, ..)| one.as_str().cmp(other.as_str()));

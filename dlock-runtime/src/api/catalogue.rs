@@ -140,8 +140,8 @@ impl Registry {
     ///
     /// Asks no store anything. It repeats what the stores have said so far: why one could not be opened, why
     /// [`ready`](Self::ready) found that one takes no locks, and a ttl that one has refused itself. Call it once at the
-    /// start, after the backends were installed. What a store can do is known when it is open: for one that is connected
-    /// lazily, call it after [`ready`](Self::ready).
+    /// start, after the backends were installed. The abilities of a store are known when it is open. For a store that
+    /// is connected lazily, call it after [`ready`](Self::ready).
     ///
     /// # Errors
     /// All that was found, at once.

@@ -1,4 +1,4 @@
-//! A lock by the key that somebody types: `stock:42` is `stock:<42>` in most programs.
+//! Finds a lock by the key that somebody types: `stock:42` is `stock:<42>` in most programs.
 
 use dlock_contract::engine::KeyBuf;
 use dlock_contract::{Error, ErrorKind, Key, LockKey, Result};
@@ -10,17 +10,18 @@ use crate::hold::store::request_bound;
 /// A search looks at this many pages of [`PAGE_ENTRIES`].
 const PAGE_LIMIT: usize = 100;
 
-/// A key with more parts than this is looked for with all of its marks, or the last one, and then by listing.
+/// A key with more parts than this is tried in two forms only: with each part after the first one as a value, and with
+/// only the last part as a value. After them the locks are listed.
 const PART_LIMIT: usize = 5;
 
 const PAGE_ENTRIES: u32 = 1000;
 
 impl Locks {
-    /// The lock of a key as somebody types it, if it is held. Otherwise the held locks whose keys look like it when the marks
-    /// of values are left out: `stock:42` finds `stock:<42>`.
+    /// Finds the lock of a key that somebody types, if it is held. Otherwise finds the held locks whose keys are the
+    /// same without the marks of values: `stock:42` finds `stock:<42>`.
     ///
-    /// It asks for the keys in which a value is what stands between two `:` or `/`. If none of them is held, it lists the locks
-    /// that begin with the text up to its first `:` or `/`, where the store can list.
+    /// It first asks for the keys in which parts between two `:` or `/` are values. If none of them is held, it lists
+    /// the locks that begin with the text up to its first `:` or `/`, if the store can list.
     ///
     /// ```
     /// # use dlock_runtime::Key;
@@ -36,8 +37,8 @@ impl Locks {
     /// ```
     ///
     /// # Errors
-    /// Those of [`Lock::holders`](crate::Lock::holders) and of [`page`](Self::page), and `Unsupported` if more than 100 000 locks
-    /// begin like this one: then it does not know.
+    /// Those of [`Lock::holders`](crate::Lock::holders) and of [`page`](Self::page). `Unsupported` if more than 100 000
+    /// locks begin like this one, because it does not look at more.
     pub async fn like(self, text: &str) -> Result<Vec<ListedLock>> {
         let context = self.registry.context();
         let bound = request_bound(context.defaults().ttl);

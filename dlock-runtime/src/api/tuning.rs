@@ -9,7 +9,7 @@ use crate::options::tunings::Tuning;
 use crate::options::{Defaults, OnLost};
 
 impl Registry {
-    /// Replaces settings of the site of this name (see [`sites`]) from its next call on, over what its attribute says.
+    /// Replaces settings of the site of this name (see [`sites`]) from its next call on. They override its attribute.
     ///
     /// Calls go on meanwhile; another change, also of [`configure`](Self::configure), waits for this one.
     ///
@@ -46,8 +46,8 @@ impl Registry {
     /// follow on the same line. A `#` outside of quotes begins a comment, which ends with its line and not at a `;`.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) with the line; those before it are in force. No error
-    /// shows a part of the text before it is clear that a site is meant.
+    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid) with the line. The lines before it are in force.
+    /// The error shows no part of the text until it is clear that the text names a site, because it may be a secret.
     pub fn tune_from(&self, text: &str) -> Result<()> {
         statements(text).iter().try_for_each(|statement| {
             let line_error = |what| Error::config("tuning", format!("line {}: {what}", statement.line));
@@ -74,7 +74,7 @@ impl Registry {
         self.tune(name, change).map_err(|error| format!("{name}: {}", error.message()))
     }
 
-    /// Whether what is tuned goes together with these defaults.
+    /// Checks that the tuned settings fit these defaults.
     pub(crate) fn check_tunings(&self, defaults: &Defaults) -> Result<()> {
         for (name, tuning) in self.context().tunings().all() {
             for site in sites_of(&name) {

@@ -49,7 +49,7 @@ pub enum Event {
     },
     /// The wait ran out.
     TimedOut {
-        /// How long it was.
+        /// The length of the wait.
         waited: Duration,
         /// How many times the store was asked.
         attempts: u32,
@@ -76,10 +76,10 @@ pub enum Event {
         cause: LossCause,
         /// From the grant to the loss.
         held: Duration,
-        /// The words of the last renewal, if it failed. A lease that ended without them was not renewed in time: this process
-        /// stood still, or the store has not answered yet.
+        /// The error of the last renewal, if that failed. If the lease has ended without such an error, it was not
+        /// renewed in time: this process stood still, or the store has not answered yet.
         reason: Option<Arc<str>>,
-        /// The server's own code for it, as [`Error::code`].
+        /// The server's own code for this error, as [`Error::code`].
         code: Option<Arc<str>>,
     },
     /// A renewal has prolonged the hold. Not in the log.
@@ -110,7 +110,7 @@ pub enum Event {
     },
     /// The body came to its end, and the store did not make its work final, or nobody knows whether it did.
     NotSettled {
-        /// Which of the two.
+        /// Which of the two: [`ErrorKind::CommitRefused`] or [`ErrorKind::CommitUnknown`].
         kind: ErrorKind,
         /// From the grant to the end of the body.
         held: Duration,
@@ -120,13 +120,13 @@ pub enum Event {
         /// The time of the record, in milliseconds since 1970.
         at_ms: u64,
     },
-    /// The call was refused, because it and other calls would have waited for each other, or it for itself. If the call had
+    /// The call was refused, because it would have waited for itself, or for calls that wait for it. If the call had
     /// asked for the lock, [`Failed`](Self::Failed) follows. Not in the log.
     Deadlock {
-        /// [`ErrorKind::WouldDeadlock`], or [`ErrorKind::Conflict`] if the store has found it.
+        /// [`ErrorKind::WouldDeadlock`], or [`ErrorKind::Conflict`] if the store has found the deadlock.
         kind: ErrorKind,
     },
-    /// Locks are taken in two orders in this program, which can make two callers wait for each other. Told once for
+    /// Locks are taken in two orders in this program, which can make two callers wait for each other. Reported once for
     /// each pair, in debug builds only.
     OrderCycle {
         /// Where the other order is taken.
@@ -142,7 +142,7 @@ pub enum Event {
     },
     /// Less than a fifth of the ttl is left: the body takes longer than the ttl, or renewals fail.
     NearExpiry {
-        /// How much is left.
+        /// The time that is left.
         remaining: Duration,
     },
 }

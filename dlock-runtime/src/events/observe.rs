@@ -1,8 +1,8 @@
 //! Sends events to `tracing` and to observers. A panic of either costs one event, and no lock.
 //!
 //! A caller's events are sent on the caller's thread, also if that thread sleeps while ours works for it: a layer or an
-//! observer that blocks there delays this caller. Events of our own thread go through a thread of their own, because one
-//! that blocks must not delay a renewal. It delays the further events of that thread.
+//! observer that blocks there delays this caller. Events of our own thread go through another thread, so that an
+//! observer that blocks delays no renewal. It delays the later events of that thread.
 
 use std::fmt;
 use std::future::Future;
@@ -60,7 +60,7 @@ pub(crate) struct Events {
     clock: Clock,
     observers: Observers,
     panics: AtomicU64,
-    /// The number of events for which the observers' thread was too slow.
+    /// The number of events that were dropped, because the observers' thread was too slow.
     dropped: AtomicU64,
     observers_thread: OnceLock<Option<SyncSender<Told>>>,
     outages: OutageLog,
@@ -86,7 +86,7 @@ impl Events {
 
     pub(crate) fn add(self: &Arc<Self>, observer: Arc<dyn Observer>) {
         self.observers.add(observer);
-        // Not at the first event: our own thread would start it in the middle of a release.
+        // Starts the thread now. At the first event, our own thread would start it in the middle of a release.
         self.observers_thread.get_or_init(|| self.start());
     }
 
@@ -188,7 +188,8 @@ impl Events {
 
     fn trace(&self, label: &Label, event: &Event) {
         let (outages, backend, now) = (&self.outages, label.backend(), || self.clock.now());
-        // A line at the level of a warning, or of an error. Otherwise the outage has its own.
+        // Whether the line has the level warn or error. Otherwise it has the level debug, because the outage has its
+        // own lines.
         let is_told = match event {
             Event::Failed { kind, reason, code, .. } if is_of_the_store(kind) => {
                 outages.failed(label.store_label(), Failed::Call, Why { reason, code }, now());
@@ -263,7 +264,7 @@ impl Observers {
 
 impl Drop for Events {
     fn drop(&mut self) {
-        // The last hold of a registry that was dropped may end on our thread.
+        // Elsewhere, because the last hold of a dropped registry may end on our thread.
         drop_elsewhere(std::mem::take(&mut self.observers));
     }
 }

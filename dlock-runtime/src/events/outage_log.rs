@@ -57,9 +57,9 @@ struct Outage {
     last: BootInstant,
     /// The first answer after the last failure.
     answered: Option<BootInstant>,
-    /// The time of the last line about it.
+    /// The time of the last line about this outage.
     told: BootInstant,
-    /// And of the last one about a lost hold.
+    /// The time of the last line about a lost hold.
     loss_told: BootInstant,
     counts: Counts,
 }
@@ -83,7 +83,7 @@ impl Counts {
 }
 
 impl OutageLog {
-    /// A request has failed.
+    /// Notes a failed request.
     pub(crate) fn failed(&self, store: &StoreLabel, failed: Failed, why: Why<'_>, now: BootInstant) {
         let (store, reason, code) = (store.clone(), why.reason.clone(), why.code.clone());
         let mut outages = self.outages();
@@ -125,7 +125,8 @@ impl OutageLog {
         });
     }
 
-    /// A hold was lost. Returns whether the log has a line for it: outside of an outage always.
+    /// Notes a lost hold. Returns whether the log has a line for it: outside of an outage always, in an outage at most
+    /// once a second.
     pub(crate) fn lost(&self, backend: &str, now: impl FnOnce() -> BootInstant) -> bool {
         if !self.has_outages.load(Ordering::Relaxed) {
             return true;
@@ -146,7 +147,7 @@ impl OutageLog {
         self.has_outages.load(Ordering::Relaxed) && self.outages().contains_key(backend)
     }
 
-    /// The store has answered.
+    /// Notes an answer of the store.
     pub(crate) fn answered(&self, backend: &str, now: impl FnOnce() -> BootInstant) {
         if !self.has_outages.load(Ordering::Relaxed) {
             return;
@@ -282,7 +283,7 @@ mod tests {
             clock.advance(10 * SECOND);
             log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
             assert!(told(&lines).is_empty());
-            // Its holds are gone, so nobody asks, and nobody hears an answer.
+            // The store's holds are gone, so there is no request and no answer.
             clock.advance(OUTAGE_MEMORY);
             log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
             let lines = told(&lines);

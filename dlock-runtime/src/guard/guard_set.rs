@@ -66,14 +66,14 @@ impl Guards {
         first
     }
 
-    /// All guards are there, and the caller gets them: for each key that it has written, the place of the guard.
+    /// Gives all guards to the caller. `as_written` has the index of the guard for each key that was written.
     pub(crate) fn handed_out(mut self, as_written: Box<[usize]>) -> Self {
         self.all().for_each(|guard| guard.0.handed_out());
         self.more().as_written = as_written;
         self
     }
 
-    /// The caller gets them now. The last one is dropped first.
+    /// Notes that the caller gets the guards now. The last guard is dropped first, so it has the note.
     pub(crate) fn got(&self) {
         self.later().last().unwrap_or(&self.first).got();
     }
@@ -96,8 +96,7 @@ impl Guards {
         std::iter::once(&self.first).chain(self.later())
     }
 
-    /// A look at each hold, in the order in which the keys were given, one for each key. Two keys of one lock have the same
-    /// hold.
+    /// The holds, one for each key, in the order in which the keys were given. Two keys of one lock have the same hold.
     pub fn held(&self) -> impl Iterator<Item = &Held> {
         let as_written = self.more.as_ref().map_or(&[0][..], |more| &more.as_written);
         let guard = |place: &usize| match place.checked_sub(1) {
@@ -114,7 +113,7 @@ impl Guards {
         self.held().cloned().collect()
     }
 
-    /// Checks that all locks are still held. Local, without a request.
+    /// Checks that all locks are still held. It sends no request.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) of the first lock that is not held any more.
@@ -123,7 +122,8 @@ impl Guards {
         self.check_inside()
     }
 
-    /// Asks the store whether all locks are still held. It waits no longer than for any request, since an outage is no loss.
+    /// Asks the store whether all locks are still held. It waits no longer than for any request. A missing answer is an
+    /// outage and no loss.
     pub(crate) async fn confirm(&self) {
         let Held(first) = &*self.first;
         let clock = &first.shared.clock;
@@ -131,8 +131,8 @@ impl Guards {
         clock.timeout_at(clock.now().after(request_bound(first.hold.claim.ttl)), answered).await;
     }
 
-    /// Checks that the present caller is inside of the enclosing holds that this call has joined. Those that have ended are no
-    /// matter of this check.
+    /// Checks that the present caller is inside of the enclosing holds that this call has joined. It ignores holds that
+    /// have ended.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost) if another caller goes on with this call.
@@ -148,8 +148,8 @@ impl Guards {
 
     /// Releases all, the last one first, and says whether all were held to the end.
     ///
-    /// Where holds are transactions in which the caller has worked, this commits them, one after another. When one of them
-    /// fails, the others that are left are rolled back.
+    /// If holds are transactions in which the caller has worked, this commits them, one after another. If a commit
+    /// fails, the remaining transactions are rolled back.
     ///
     /// # Errors
     /// As [`Guard::release`].
@@ -166,7 +166,8 @@ impl Guards {
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ended_well(succeeded));
     }
 
-    /// The work that is left is not made final. That of a joined hold is the enclosing call's, which may go on.
+    /// Notes that the remaining work is not made final. The work of a joined hold is the enclosing call's, which may go
+    /// on.
     fn ended_badly(&self) {
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_undone());
     }
@@ -179,8 +180,8 @@ impl Guards {
         self.more.as_ref().map_or_else(|| Holds::of(&self.first), |more| more.holds.clone())
     }
 
-    /// Notes how the body ended; the release reports it to the stores. For a joined hold, the enclosing call does that.
-    /// `None`: the body has ended, and nobody can see how. A record takes that for a success.
+    /// Notes how the body ended. The release reports it to the stores. For a joined hold, the enclosing call does that.
+    /// `None`: the body has ended, but its result is unknown. It is recorded as a success.
     pub(crate) fn ran(&self, succeeded: Option<bool>) {
         let recorded = succeeded.unwrap_or(true);
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(recorded));

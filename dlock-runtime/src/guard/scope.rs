@@ -1,8 +1,8 @@
 //! The holds of the enclosing calls. With them, a call that would wait for itself fails at once.
 //!
-//! They are set while a body is polled, so siblings (`join!`) are no enclosing calls of each other. What counts is who polls
-//! now, and not who polled first: a call that another task goes on with is not inside of the body in which it began. A
-//! spawned task starts with nothing, unless it was given its parent's holds by [`inherit`].
+//! They are set while a body is polled, so siblings (`join!`) are no enclosing calls of each other. Only the present
+//! poll counts, and not the first one: a call that another task goes on with is not inside of the body in which it
+//! began. A spawned task starts with nothing, unless it was given its parent's holds by [`inherit`].
 //!
 //! A body may poll tasks of its own thread: a sync one by `Runtime::block_on` of a current-thread runtime, an async one
 //! by a `LocalSet`. Such a task is another caller, although it runs inside the body's poll. So the holds count for one

@@ -32,7 +32,7 @@ struct RefusedTtl {
 }
 
 impl Findings {
-    /// The store was asked whether it takes locks. What a retry can mend is no finding.
+    /// Notes the answer of a store that was asked whether it takes locks. An error that a retry can mend is no finding.
     pub(crate) fn note_health(&self, answer: &Result<Health>) {
         match answer {
             Ok(_) => self.found().not_ready = None,

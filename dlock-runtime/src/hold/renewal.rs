@@ -79,7 +79,7 @@ impl RenewalSchedule<Tenure> {
                 continue;
             }
             let mut duties = tenure.duties();
-            // Under this mutex: a release looks here whether a renewal is under way.
+            // Checked under this mutex, because a release checks under it whether a renewal is under way.
             if !tenure.is_held() {
                 let release_ends = std::mem::replace(&mut duties.release_ends, BootInstant::NEVER);
                 drop(duties);
@@ -103,7 +103,7 @@ impl RenewalSchedule<Tenure> {
                 self.put(&tenure);
             }
         }
-        // Groups of one store are side by side, so that a batch cuts as few of them as possible.
+        // Groups of one store are side by side, so that few groups are cut by the end of a batch.
         let mut batch: Vec<Arc<Tenure>> = Vec::new();
         for (_, tenures) in renewals {
             for tenure in tenures {
@@ -128,9 +128,9 @@ impl RenewalSchedule<Tenure> {
     }
 }
 
-/// Renews holds of one store now, ahead of their schedule and beside a renewal that is under way: that one may have
-/// left too early, and its answer may be long in coming. The returned future ends when the store has answered, or when that
-/// no longer matters.
+/// Renews holds of one store now, ahead of their schedule and beside a renewal that is under way. That renewal may have
+/// left too early, and its answer may take long. The returned future ends when the store has answered, or when the
+/// answer no longer matters.
 pub(crate) fn confirm(clock: &Clock, mut holds: Vec<Arc<Tenure>>) -> impl Future<Output = ()> + use<> {
     let mut answered = Vec::new();
     if let Ok(background) = background() {
@@ -183,7 +183,7 @@ async fn renew(clock: Clock, mut batch: Vec<Arc<Tenure>>) {
                 Err(error) => use_answer(&clock, tenure, Err(error)),
             }
         }
-        // Last, since each of them asks the store for its cause.
+        // Last, because each loss asks the store for its cause.
         let lose = async |tenure: &Arc<Tenure>| tenure.lose(cause_of_loss(tenure).await);
         join(join_all(lost.into_iter().map(lose)), use_late_answers(&batch[waiting.len()..], late)).await;
         return;
@@ -210,7 +210,7 @@ async fn use_late_answers(tenures: &[Arc<Tenure>], answers: Vec<Result<Standing>
 async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
     match answer {
         Ok(Standing::Renewed(validity)) if tenure.cadence().is_some() => {
-            // The schedule looks at it too early now, and sees that.
+            // The schedule now looks at the hold too early, and notices that.
             tenure.prolong(validity);
         }
         Ok(Standing::Lost) => {
@@ -240,7 +240,7 @@ fn fail_all(batch: &[Arc<Tenure>], error: impl Fn() -> Error) -> Vec<Result<Stan
     batch.iter().map(|_| Err(error())).collect()
 }
 
-/// Uses the answer to a renewal that is under way no longer.
+/// Uses the answer to a renewal, which is no longer under way.
 fn use_answer(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity>) {
     {
         let mut duties = tenure.duties();
@@ -263,7 +263,7 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
             if planted("a renewal counts from its answer") {
                 validity.from = now;
             }
-            // Of a hold that has ended meanwhile the answer says nothing.
+            // The answer says nothing about a hold that has ended meanwhile.
             if tenure.ended().is_none() {
                 let remaining = tenure.valid_until().since(now);
                 let event = Event::Renewed { remaining, ttl: tenure.hold.claim.ttl };
@@ -271,7 +271,7 @@ pub(crate) fn apply(clock: &Clock, tenure: &Arc<Tenure>, answer: Result<Validity
             }
             tenure.prolong(validity);
             let pause = cadence.min(validity.granted / 3 * 2);
-            // Up to a tenth early, so that holds that were taken together are not renewed together for ever.
+            // Up to a tenth early. Otherwise holds that were taken together would be renewed together for ever.
             let next = on_tick(validity.from.after(pause.mul_f64(0.9 + fastrand::f64() / 10.0)), pause);
             // At least a short pause, also if the answer took long.
             next.max(now.after((pause / 4).min(Duration::from_millis(20))))

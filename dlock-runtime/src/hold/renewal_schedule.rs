@@ -27,7 +27,7 @@ pub(crate) struct RenewalSchedule<H> {
 
 #[derive(Debug)]
 pub(super) struct Table<H> {
-    /// Ordered by the instant, and at one instant by the address.
+    /// Ordered by the instant, and at one instant by the hold's number.
     pub(super) due: BTreeMap<(BootInstant, usize), Arc<H>>,
     /// The holds that were taken out of `due` and are being put back.
     pub(super) attended: Vec<Arc<H>>,
@@ -43,7 +43,7 @@ pub(crate) trait Scheduled {
 
     fn is_held(&self) -> bool;
 
-    /// A number that no other hold of the process has, in a simulation.
+    /// The hold's number in a simulation. No other hold of the process has it.
     fn number(&self) -> usize;
 
     /// The watch of its session; `None` if there is none.
@@ -52,7 +52,8 @@ pub(crate) trait Scheduled {
         Self: Sized;
 }
 
-/// The number of a hold: its address, but in a simulation one of the seed, because addresses differ between two runs.
+/// The number of a hold: its address. In a simulation it comes from the seed, because addresses differ between two
+/// runs.
 pub(super) fn number<H: Scheduled>(hold: &H) -> usize {
     if is_simulated() { hold.number() } else { std::ptr::from_ref(hold) as usize }
 }
@@ -70,12 +71,12 @@ pub(crate) struct Duties {
     /// Its place in the schedule; [`BootInstant::NEVER`] if it has none.
     pub(crate) due: BootInstant,
     pub(crate) next_renewal: BootInstant,
-    /// The renewals that are under way: one by the schedule, and those that confirm it beside.
+    /// The renewals that are under way: one of the schedule, and those that are sent ahead of it.
     pub(crate) renewals: u32,
     pub(crate) near_told: bool,
     /// The last renewal, if it failed.
     pub(crate) failed: Option<FailedRenewal>,
-    /// When its release must have ended; [`BootInstant::NEVER`] if nobody looks.
+    /// The instant by which its release must end; [`BootInstant::NEVER`] if nobody checks that.
     pub(crate) release_ends: BootInstant,
 }
 

@@ -17,7 +17,7 @@ use crate::options::supported::refused;
 pub(crate) enum Work {
     /// There is no work, or the work must be undone.
     None,
-    /// There is some. Whether the body has succeeded is known, or not.
+    /// There is work. The value says whether the body has succeeded; `None` if that is unknown.
     Done(Option<bool>),
 }
 
@@ -48,7 +48,7 @@ pub(crate) async fn settle(tenure: &Arc<Tenure>, work: Work) -> Result<()> {
     settled.await.map_err(|error| tenure.named(settle_error(error)))
 }
 
-/// Keeps the two kinds that say what became of the work. After every other error nobody knows it.
+/// Keeps the two kinds that report the outcome of the work. After every other error the outcome is unknown.
 fn settle_error(error: Error) -> Error {
     match error.kind() {
         ErrorKind::CommitRefused | ErrorKind::CommitUnknown => error,

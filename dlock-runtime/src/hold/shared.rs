@@ -28,14 +28,14 @@ pub(crate) struct Shared<H> {
 }
 
 impl<H> Shared<H> {
-    /// Waits until `done`, but not beyond `end`. Holds and jobs end without a signal, which would cost every call
-    /// something. Looking now and then is enough for a shutdown.
+    /// Waits until `done` is true, but not beyond `end`. It polls, because a signal at the end of each hold and job
+    /// would cost every call something. For a shutdown, polling is enough.
     pub(crate) async fn until(&self, end: BootInstant, done: impl Fn() -> bool) {
         while self.clock.now() < end && !done() {
             let pause = self.clock.sleep_until(self.clock.now().after(Duration::from_millis(5)).min(end));
             #[cfg(feature = "testing")]
             if self.clock.is_of_kit() {
-                // If a test does not move its clock, this ends all the same.
+                // A test that does not move its clock would wait for ever.
                 let Ok(()) = self.clock.unless_it_stands(pause).await else { return };
                 continue;
             }

@@ -35,7 +35,7 @@ pub enum Otherwise {
     /// It returns the error to the caller.
     #[default]
     Error,
-    /// It returns without having run. Its return type says so.
+    /// It returns without having run its body. Its return value says so.
     Skip,
     /// It calls another function with the same arguments.
     Call,
@@ -46,7 +46,7 @@ pub enum Otherwise {
 pub struct Retry {
     /// The number of retries; zero for none.
     pub times: u32,
-    /// The pause before each retry; `None`: those of the attribute or of the registry, whichever gives some first.
+    /// The pause before each retry; `None`: the pauses of the attribute, or else those of the registry.
     pub backoff: Option<Backoff>,
 }
 
@@ -54,13 +54,13 @@ pub struct Retry {
 pub(crate) const RETRY_PAUSES: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
 
 impl Retry {
-    /// This, with the pauses of another one if it has none itself.
+    /// This retry. If it has no pauses, it takes those of `other`.
     pub(crate) fn or_pauses_of(self, other: Option<Self>) -> Self {
         Self { backoff: self.backoff.or(other.and_then(|other| other.backoff)), ..self }
     }
 }
 
-/// Within which bounds a lock may be passed on inside of one process while other processes wait for it.
+/// The bounds within which a lock may be passed on inside of one process while other processes wait for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cohort {
     /// The most passes.
@@ -101,7 +101,7 @@ impl Default for Defaults {
 }
 
 impl Defaults {
-    /// Refuses what no lock could use.
+    /// Refuses defaults that no lock could use.
     pub(crate) fn check(&self) -> Result<()> {
         dlock_contract::engine::check_namespace(&self.namespace)?;
         Options::DEFAULT.resolve(self)?;

@@ -1,7 +1,8 @@
 //! The holds of this process that may be passed on among its callers (`cohort`), by their ids in the store.
 //!
-//! The store knows such a hold by one id, that of the first caller. This table knows when that id must not break the
-//! hold any more, also while the hold is between two callers.
+//! The store knows such a hold by one id, that of the first caller. In this process each caller has its own id. While a
+//! hold is in this table, the id of its first caller must not break it for a later caller, even while the hold is
+//! between two callers.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use dlock_contract::HoldId;
 #[derive(Debug, Default)]
 pub(crate) struct CohortHolds(Mutex<HashSet<HoldId>>);
 
-/// One of them; it is listed until its last clone is dropped.
+/// One hold of the table. It is listed until the last clone of this is dropped.
 #[derive(Debug)]
 pub(crate) struct ListedHold {
     list: Arc<CohortHolds>,

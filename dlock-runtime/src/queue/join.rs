@@ -57,14 +57,15 @@ impl LocalQueue {
             return Joined::Mixed;
         }
         match waits {
-            // A neighbour that only asks, or whose attempt failed just now, is no holder. It is no contention.
+            // A neighbour that only asks, or whose attempt failed just now, does not hold the lock. So there is no
+            // contention.
             None if key_queue.is_contended() => {
                 return Joined::Taken(key_queue.turn.as_ref().map(|owner| owner.claim.note.clone()));
             }
             Some(max) if key_queue.waiter_count() >= max => return Joined::Full,
             _ => {}
         }
-        // No fair caller waits while nobody has the turn.
+        // A fair caller takes the turn at once if nobody has it.
         let behind = !request.is_fair() && (key_queue.is_served(&request) || key_queue.first().is_some());
         if key_queue.turn.is_none() && !behind {
             // The callers of this process that hold the lock, or wait in the store's queue, have left the turn to this

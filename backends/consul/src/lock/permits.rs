@@ -41,7 +41,7 @@ impl Permits {
         Self { index, living: living.collect(), count, counter }
     }
 
-    /// Whether a foreign client's lock has the name of the count.
+    /// Whether the key of the count is a foreign client's lock.
     pub(crate) fn is_foreign(&self) -> bool {
         self.counter.as_ref().is_some_and(|counter| counter.flags != SEMAPHORE)
     }
@@ -51,7 +51,7 @@ impl Permits {
         if self.living.is_empty() { Ok(()) } else { Err(other_mode(name)) }
     }
 
-    /// The count of the present holders, with one session more or less.
+    /// The count of the present holders, plus `more` and without `less`.
     fn with(&self, limit: u32, more: Option<&str>, less: Option<&str>) -> PermitCount {
         let stay = self.living.keys().map(String::as_str).filter(|session_id| Some(*session_id) != less);
         PermitCount { limit, holders: stay.chain(more).map(|session_id| (session_id.to_owned(), true)).collect() }
@@ -63,13 +63,14 @@ impl Permits {
         (0..).find(|slot| !taken.contains(slot)).unwrap_or(u32::MAX)
     }
 
-    /// The number of permits that a claim must have. `None`: any. For foreign clients a count without holders keeps its limit.
+    /// The limit that a claim must ask for. `None`: any limit. With `keeps_count`, as for foreign clients, a count
+    /// without holders keeps its limit.
     fn limit(&self, keeps_count: bool) -> Option<u32> {
         self.count.as_ref().map(|count| count.limit).filter(|_| keeps_count || !self.living.is_empty())
     }
 
-    /// The operation that removes a session from the count. Deletes the count of the last holder: left alone, it would keep out
-    /// the next claim with another number of permits.
+    /// The operation that removes a session from the count. After the last holder it deletes the count. Left alone, the
+    /// count could refuse the next claim, if that has another limit.
     pub(crate) fn without<'a>(&self, name: &'a Name, session_id: &str) -> Option<Op<'a>> {
         let limit = self.count.as_ref()?.limit;
         let count = self.with(limit, None, Some(session_id));
@@ -109,7 +110,8 @@ impl Shared {
             return Ok(if lives { TryResult::Won { token: entry.modify_index, slot } } else { TryResult::Retry });
         }
         if permits.living.len() >= limit as usize {
-            // The oldest holder, of those with a note if there are any. Holders of a foreign client have none.
+            // Names the oldest holder with a note. If none has a note, as with foreign clients, names the oldest
+            // holder.
             let oldest = permits
                 .living
                 .values()

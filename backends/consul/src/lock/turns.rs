@@ -12,10 +12,11 @@ use dlock_contract::{BootInstant, LockKey};
 /// The most holds that a process has in a row while another process waits.
 pub(crate) const MOST_HOLDS: u32 = 8;
 
-/// Holds with a longer pause between them are no row.
+/// A hold that comes this long after the last one begins a new row.
 const A_ROW: Duration = Duration::from_secs(1);
 
-/// How long the lock is left to a waiter, whose process may be stopped. After that, the count of holds begins again.
+/// How long the lock is left to a waiter. The waiter's process may be stopped, so after this time the count of holds
+/// begins again.
 pub(crate) const TURN_TIME: Duration = Duration::from_millis(200);
 
 /// The most keys that are remembered.
@@ -34,7 +35,7 @@ struct Row {
 }
 
 impl Turns {
-    /// Whether this store has had its most holds in a row, so that a waiter of another process comes first.
+    /// Whether this store has had its most holds in a row. Then a waiter of another process comes first.
     pub(crate) fn has_had_its_share(&self, key: &LockKey, now: BootInstant) -> bool {
         let mut rows = self.rows();
         let Some(row) = rows.get(key) else { return false };

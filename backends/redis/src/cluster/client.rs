@@ -17,7 +17,7 @@ pub(crate) type Opening = BoxFuture<'static, Result<ClusterConnection>>;
 #[derive(Default)]
 pub(crate) struct SharedClient {
     present: Mutex<Option<Numbered>>,
-    /// The number of the present one, or 0.
+    /// The number of the present client; 0 if there is none.
     number: AtomicU64,
     opened: AtomicU64,
     /// Held while a client is opened, so that only one is.
@@ -25,7 +25,7 @@ pub(crate) struct SharedClient {
     closed: AtomicBool,
 }
 
-/// With a number that no other one of this store has.
+/// A client, with a number that no other client of this store has.
 #[derive(Clone)]
 pub(crate) struct Numbered {
     pub(crate) client: ClusterConnection,
@@ -42,10 +42,11 @@ impl SharedClient {
         }
     }
 
-    /// Opens another client in the place of this one, which serves until then. Nobody waits who finds that under way.
+    /// Opens a client to replace the client with this number. The old client serves until then. If another caller is
+    /// opening one already, this returns at once.
     pub(crate) async fn replace(self: &Arc<Self>, number: u64, open: impl FnOnce() -> Result<Opening>) {
         if self.opening.try_lock().is_ok() {
-            // If this fails, the users of the present client hear from it what is wrong.
+            // If this fails, requests on the present client report what is wrong.
             let _ = self.open(number, open).await;
         }
     }
@@ -78,7 +79,7 @@ impl SharedClient {
         opened
     }
 
-    /// Ends the present client, and one that is being opened when it is there.
+    /// Ends the present client. A client that is being opened ends as soon as it is open.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::Relaxed);
         self.put(None);

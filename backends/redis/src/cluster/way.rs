@@ -43,13 +43,13 @@ pub(crate) struct ClusterWay {
     dead: Arc<AtomicBool>,
 }
 
-/// Takes a free lock; its token, or nothing.
+/// Takes a lock if it is free. Returns its token, or nothing.
 const TAKE: &str = r"
 if redis.call('SET',L,ARGV[1],'NX','PX',ARGV[2]) then return fence() end
 return false
 ";
 
-/// The counter alone: the next token.
+/// Draws the next token, and touches no lock.
 const DRAW: &str = r"
 local t=redis.call('TIME')
 local us=t[1]*1000000+t[2]
@@ -61,7 +61,7 @@ end
 return f
 ";
 
-/// The release that touches nothing but the lock; -1 if somebody waits for it.
+/// Releases a lock, and touches no other key. Returns -1 if a caller waits for the lock.
 const RELEASE_ALONE: &str = r"
 local v=redis.call('GET',KEYS[1])
 if v==ARGV[1] then return redis.call('DEL',KEYS[1]) end
@@ -82,7 +82,7 @@ static OWN: LazyLock<Own> = LazyLock::new(|| Own {
 });
 
 impl ClusterWay {
-    /// `dead` is that of the connection that this belongs to.
+    /// `dead` is the flag of the connection that this way belongs to.
     pub(crate) fn new(
         Numbered { client, number }: Numbered,
         clock: Clock,
@@ -92,12 +92,13 @@ impl ClusterWay {
         Self { client, number, clock, quarantine, dead }
     }
 
-    /// Sends a command to the server of its key, wherever that goes.
+    /// Sends a command to the server of its key, and follows redirections.
     pub(crate) async fn one(&self, command: &Cmd) -> Result<Value> {
         self.send(command, false).await
     }
 
-    /// With another way at hand, it does not wait for the keys of a slot to come together.
+    /// `has_other_way`: the caller has another way than this command. Then this does not wait while a moving slot's
+    /// keys are at two servers.
     async fn send(&self, command: &Cmd, has_other_way: bool) -> Result<Value> {
         match self.follow(command, has_other_way).await {
             Err(error) if has_other_way && is_torn(&Err(error.clone())) => {
@@ -152,8 +153,9 @@ impl ClusterWay {
         self.to_the_end(async move { client.route_pipeline(commands, 0, count, route).await }).await
     }
 
-    /// Sends a request, and hears its answer or its time limit also if the caller gives up earlier, as the renewals of
-    /// short leases do. The client forgets a request whose caller has gone, and with it the silence of its server.
+    /// Sends a request. A task waits for its answer or its time limit, even if the caller gives up earlier, as renewals
+    /// of short leases do. Otherwise the client would forget the request, and nobody would notice that its server is
+    /// silent.
     async fn to_the_end<T: Send + 'static>(
         &self,
         request: impl Future<Output = RedisResult<T>> + Send + 'static,
@@ -176,15 +178,15 @@ impl ClusterWay {
         receiver.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
     }
 
-    /// Notes what may mean that another server grants now, or the same one without its memory.
+    /// Notes errors after which another server may grant, or the same server may have lost its locks.
     fn heard<T>(&self, answer: &RedisResult<T>, slot: Option<Slot>) {
         use ::redis::ErrorKind::{ClusterConnectionNotFound, Io, Server};
         use ServerErrorKind::{Moved, ReadOnly};
         let Err(error) = answer else { return };
         let shards = &self.quarantine.shards;
         match (error.kind(), slot.map(number_of)) {
-            // If the client has no connection to a server, it asks another one, which answers MOVED. This says nothing about
-            // the other one's slots.
+            // Without a connection to the slot's server, the client asks another server, which answers MOVED to the
+            // known one. This says nothing about the other server's slots.
             (Server(Moved), Some(slot)) if error.redirect_node().is_some_and(|(at, _)| shards.is_at(slot, at)) => {
                 shards.failed(slot);
             }
@@ -194,8 +196,8 @@ impl ClusterWay {
         }
     }
 
-    /// Asks the server that a slot is moving to. In one go: on a shared connection somebody else's command could come
-    /// between, and take the permission for itself.
+    /// Asks the server that a slot is moving to. `ASKING` and the command leave in one go. Otherwise a command of
+    /// another task could come between them on the shared connection, and use up the permission.
     async fn ask_at(&self, host: String, port: u16, command: &Cmd) -> RedisResult<Value> {
         let mut all = ::redis::pipe();
         // The new server is also asked who it is, because it may have lost locks.
@@ -223,8 +225,8 @@ impl ClusterWay {
         join_all(commands.iter().map(|command| self.one(command))).await.into_iter().collect()
     }
 
-    /// Sends each command to the server of its key, and waits for each until its instant. `None` if the keys of a command are
-    /// not at one server: then nothing was done.
+    /// Sends each command to the server of its key, and waits for each until its instant. `None`: the keys of a command
+    /// are not all at one server, and nothing was done.
     pub(crate) async fn each(
         &self,
         commands: impl IntoIterator<Item = (Cmd, BootInstant)>,
@@ -239,7 +241,7 @@ impl ClusterWay {
         join_all(sent).await
     }
 
-    /// Sends a command to all primaries; address and answer of each.
+    /// Sends a command to all primaries. Returns the address and the answer of each.
     pub(crate) async fn everywhere(&self, command: Cmd) -> Result<Vec<(String, Value)>> {
         let routing = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
         match self.client.clone().route_command(command, routing).await.map_err(|error| fault::cluster(&error))? {
@@ -254,8 +256,9 @@ impl ClusterWay {
         }
     }
 
-    /// Runs a script by its digest, or by its text where the server does not know it. All keys that it may touch are
-    /// declared, so that a server that has only some of them, in the middle of a move, refuses before anything has run.
+    /// Runs a script by its digest, or by its text if the server does not know the digest. All keys that the script may
+    /// touch are declared. So while a slot moves, a server that has only some of the keys refuses before anything has
+    /// run.
     pub(crate) async fn script(&self, lua: &Lua, build: &impl Fn(&mut Cmd)) -> Result<Value> {
         let ExclusiveScripts { release, release_to, .. } = &*SCRIPTS;
         let together = &TOGETHER;
@@ -264,13 +267,14 @@ impl ClusterWay {
             let command = spread(&call(lua, whole, build), lua)?;
             match self.send(&command, has_other_way).await {
                 Ok(answer) if !whole && is_unknown_script(&answer) => {}
-                // Nothing has run, and that is the answer.
+                // Nothing has run. `Nil` tells the caller so.
                 Ok(answer)
                     if is_try_again(&answer) && [&release_to.digest, &together.digest].contains(&&lua.digest) =>
                 {
                     return Ok(Value::Nil);
                 }
-                // After any other failure it may have run: a second release would find nothing, and call that a loss.
+                // Only after this refusal. After any other failure the script may have run, and a second release would
+                // report a loss.
                 Ok(answer) if is_try_again(&answer) && lua.digest == release.digest => {
                     return self.release_alone(&command).await?.ok_or_else(|| moving("TRYAGAIN"));
                 }
@@ -280,7 +284,8 @@ impl ClusterWay {
         Err(Error::new(ErrorKind::Protocol, "Redis does not know a script that came with its text"))
     }
 
-    /// While a slot moves, a lock for which nobody waits can be released by a script that touches nothing else.
+    /// Releases a lock while its slot moves, by a script that touches only the lock. `None` if a caller waits for the
+    /// lock.
     async fn release_alone(&self, release: &Cmd) -> Result<Option<Value>> {
         let (keys, rest) = parts(release)?;
         let build = |command: &mut Cmd| {
@@ -293,7 +298,7 @@ impl ClusterWay {
         Ok((answer != Value::Int(-1)).then_some(answer))
     }
 
-    /// `SET name value NX PX ttl`, and a token if it wins; gives both answers.
+    /// Sends `SET name value NX PX ttl`, and draws a token if it wins. Returns both answers.
     pub(crate) async fn drawing(&self, set: &Cmd) -> Result<Vec<Value>> {
         let args = simple(set);
         let &[_, name, value, _, _, ttl] = &args[..] else { return Err(fault::unexpected(&Value::Nil)) };
@@ -303,7 +308,7 @@ impl ClusterWay {
         match self.script(&OWN.take, &take).await? {
             token @ Value::Int(_) => Ok(vec![Value::Okay, token]),
             Value::Nil => Ok(vec![Value::Nil, Value::Nil]),
-            // Lock and counter are at two servers just now; then one after the other.
+            // While the slot moves, the lock and the counter are at two servers. So ask one after the other.
             torn if is_try_again(&torn) => {
                 let found = self.one(set).await?;
                 if found != Value::Okay {
@@ -319,7 +324,7 @@ impl ClusterWay {
         }
     }
 
-    /// A script that touches nothing but its one key.
+    /// Runs a script that touches only its one key.
     async fn plain(&self, lua: &Lua, build: &impl Fn(&mut Cmd)) -> Result<Value> {
         let answer = self.one(&call(lua, false, build)).await?;
         if !is_unknown_script(&answer) {
@@ -338,7 +343,7 @@ fn classified(answer: RedisResult<Value>) -> Result<Value> {
     })
 }
 
-/// The address to ask at, if that is what the answer says.
+/// The address in an ASK redirection.
 fn asked_elsewhere(answer: &RedisResult<Value>) -> Option<(String, u16)> {
     let error = answer.as_ref().err().filter(|error| error.kind() == ServerErrorKind::Ask.into())?;
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;

@@ -65,8 +65,8 @@ impl Connections {
         Ok(Box::pin(opening.inspect_ok(move |_| quarantine.shards.changed())))
     }
 
-    /// Whether a cluster's client goes on although a server is silent. It serves all other servers until another client, which
-    /// is opened now, takes its place.
+    /// Whether a cluster's client still serves although one server is silent. Another client is opened now. Until it
+    /// takes over, the old one serves the other servers.
     pub(crate) async fn serves_still(&self, connection: &Connection) -> bool {
         let (Way::Cluster(way), Plan::Cluster(plan)) = (&connection.way, &self.target.plan) else { return false };
         if self.client.is(way.number) {
@@ -121,7 +121,7 @@ impl Connections {
         let answers = answers.map_err(|error| opened.fault(&error))?;
         if let Err(error) = check_first(&answers) {
             if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }) {
-                // Inside of a script the server does not say what it was.
+                // The error of a script does not name the refused command. So ask for the missing rights.
                 let asked = self.bounded(opened.client.send_packed_command(&rights::question(false, false))).await?;
                 rights::judge(&asked.map_err(|error| opened.fault(&error))?)?;
             }
@@ -140,8 +140,8 @@ impl Connections {
         Ok(connection)
     }
 
-    /// A replica is no mistake in the URL where sentinels name the primary, or where it was one before: one waits for the
-    /// next primary, or for it to be one again.
+    /// A replica is a mistake in the URL, unless sentinels name the primary or the server was a primary before. Then
+    /// the error is retryable, because there will be a primary again.
     fn passing(&self, error: Error) -> Error {
         if *error.kind() != ErrorKind::NotPrimary {
             return error;

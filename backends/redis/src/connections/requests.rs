@@ -18,7 +18,7 @@ use crate::scripts::exclusive::SCRIPTS;
 use crate::scripts::lua::Lua;
 
 impl Connections {
-    /// Sends one command; an error of the server is an answer.
+    /// Sends one command. A server error is returned as an answer.
     pub async fn command(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Value> {
         let wait = UnansweredRequest::new(connection, &self.clock);
         let (look, ahead) = self.look_ahead(connection, wait.since);
@@ -33,7 +33,7 @@ impl Connections {
         Ok(answer)
     }
 
-    /// Sends commands in one go; an error of the server is an answer of its command.
+    /// Sends commands in one go. A server error is returned as the answer of its command.
     pub async fn pipeline(
         &self,
         connection: &Arc<Connection>,
@@ -45,7 +45,7 @@ impl Connections {
         }
     }
 
-    /// Sends a command that may win a lock, and draws a token after it; gives both answers.
+    /// Sends a command that may win a lock, and draws a token after it. Returns both answers.
     pub(crate) async fn drawing(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Answers> {
         match &connection.way {
             Way::Server(way) => self.all_of(connection, |ahead| way.drawing(command, ahead)).await,
@@ -53,7 +53,8 @@ impl Connections {
         }
     }
 
-    /// Runs the release script on a lock, or several such releases in one; 2 for one that was left to be released alone.
+    /// Releases a lock, if possible in one request with other releases. A lock with waiters, or in a cluster, is
+    /// released alone.
     pub(crate) async fn release(&self, connection: &Arc<Connection>, claim: &Claim) -> Result<Value> {
         let answer = match &connection.way {
             Way::Server(way) => {
@@ -90,8 +91,8 @@ impl Connections {
         Ok(answers)
     }
 
-    /// Runs a script by its digest; by its text, which the server then keeps, if it does not know it. That is safe:
-    /// unknown means that nothing has run.
+    /// Runs a script by its digest. If the server does not know the digest, sends the text, which the server then
+    /// keeps. That is safe, because an unknown script has not run.
     pub async fn script(&self, connection: &Arc<Connection>, lua: &Lua, build: impl Fn(&mut Cmd)) -> Result<Value> {
         if let Way::Cluster(way) = &connection.way {
             return Box::pin(way.script(lua, &build)).await;
@@ -103,7 +104,7 @@ impl Connections {
         Box::pin(self.command(connection, call(lua, true, &build))).await
     }
 
-    /// Sends a command to the server, or to each primary of a cluster; what each answers, with its address.
+    /// Sends a command to the server, or to each primary of a cluster. Returns each answer with the server's address.
     pub(crate) async fn everywhere(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Vec<(String, Value)>> {
         match &connection.way {
             Way::Cluster(way) => way.everywhere(command).await,
@@ -111,17 +112,18 @@ impl Connections {
         }
     }
 
-    /// A cluster's client repairs its connections by itself; it is given up where a server is silent.
+    /// Discards the connection to a single server. A cluster's client repairs its connections by itself, and is
+    /// replaced if a server is silent.
     fn failed(&self, connection: &Arc<Connection>) {
         if matches!(connection.way, Way::Server(_)) {
             self.discard(connection);
         }
     }
 
-    /// A primary that has become a replica stays one on this connection; the next one may lead to the new primary.
+    /// Discards the connection if its server has become a replica. The next connection may lead to the new primary.
     ///
     /// # Errors
-    /// If another server has become the primary since the request left: what the old one has granted counts nowhere.
+    /// If another server has become the primary since the request left. Grants of the old primary do not count.
     fn check_role(&self, connection: &Arc<Connection>, answer: &Value) -> Result<()> {
         if matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::ReadOnly)) {
             self.discard(connection);
@@ -132,9 +134,8 @@ impl Connections {
         Ok(())
     }
 
-    /// Sends commands in one go, in a cluster each to its server, which has until its instant to answer; what became of
-    /// each.
-    /// `None`: its keys are not at one server just now, and nothing was done.
+    /// Sends commands in one go. In a cluster each goes to its server, which has until its instant to answer. Returns
+    /// the outcome of each command. `None`: its keys are not all at one server now, and nothing was done.
     pub(crate) async fn each(
         &self,
         connection: &Arc<Connection>,
@@ -147,7 +148,7 @@ impl Connections {
         Ok(Box::pin(way.each(commands)).await)
     }
 
-    /// Sends commands to the server of a slot; where there is no cluster, to the one server.
+    /// Sends commands to the server of a slot. Without a cluster, sends them to the one server.
     pub(crate) async fn at_slot(
         &self,
         connection: &Arc<Connection>,
@@ -175,10 +176,10 @@ impl Connections {
     }
 }
 
-/// Ends when what a request's look has found is noted.
+/// Waits until the findings of a request's look are noted.
 async fn noted(look: Option<looks::Look>) {
     if let Some(look) = look {
-        // An error is the end of its runtime, and so of the connection.
+        // An error means that the runtime has ended, and the connection with it.
         let _ = look.await;
     }
 }

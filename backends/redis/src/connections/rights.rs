@@ -1,5 +1,5 @@
-//! Checks before the first lock which commands the server knows and the user may run: inside of a script the server
-//! does not say which one it was.
+//! Checks before the first lock which commands the server knows and the user may run. The error of a script does not
+//! name the refused command.
 
 use ::redis::{Cmd, Value};
 use dlock_contract::engine::line;
@@ -9,20 +9,20 @@ use crate::reply::fault;
 use crate::scripts::call::call;
 use crate::scripts::lua::Lua;
 
-/// Needed by every lock.
+/// The commands that every lock needs.
 pub(crate) const EXCLUSIVE: &[&str] = &[
     "set", "get", "del", "incrby", "pexpire", "pttl", "exists", "time", "zadd", "zrem", "zpopmin", "hset", "hget",
     "hdel", "evalsha",
 ];
 
-/// Needed beside those to hand a lock on; an account that may neither publish nor subscribe waits by polling.
+/// The commands that a hand-over needs too. An account that may neither publish nor subscribe waits by polling.
 const PUSHES: [&str; 3] = ["publish", "spublish", "pubsub"];
 
-/// Needed beside those by readers, writers and permits, and by `min_hold`.
+/// The commands that readers, writers, permits and `min_hold` need too.
 pub(crate) const SHARED: &[&str] = &["zrange", "zcard", "zscore", "hgetall"];
 
-/// The names among the arguments that the user may not run, and with a `?` in front those that the server does not know;
-/// asked of the server, nothing is run.
+/// Returns those of its arguments that the user may not run. Arguments that the server does not know come with a `?` in
+/// front. It only asks, and runs none of them.
 const MISSING: &str = r"
 local k=KEYS[1]
 local with={set={k,''},incrby={k,1},pexpire={k,1},zadd={k,1,''},zrem={k,''},zrange={k,0,0},hset={k,'',''},hget={k,''},
@@ -39,10 +39,10 @@ end
 return missing
 ";
 
-/// Needed beside those by `wait_replicas`.
+/// The command that `wait_replicas` needs too.
 const REPLICAS: &str = "wait";
 
-/// The question.
+/// The request that asks for missing rights.
 pub(crate) fn question(is_cluster: bool, waits_for_replicas: bool) -> Cmd {
     let (push, count) =
         if is_cluster { (["spublish", "pubsub"], "shardnumsub") } else { (["publish", "pubsub"], "numsub") };
@@ -64,7 +64,7 @@ pub(crate) fn judge(answer: &Value) -> Result<()> {
     let missing = match answer {
         Value::Array(missing) => missing,
         Value::ServerError(error) if error.code() == "ERR" => {
-            // A server without such a question. A missing right is found when it is needed.
+            // This server has no `acl_check_cmd`. A missing right shows when a request needs it.
             line(|| tracing::debug!("this Redis cannot tell what its user may do"));
             return Ok(());
         }

@@ -3,10 +3,10 @@
 use ::redis::{RedisWrite, ToRedisArgs};
 use dlock_contract::Mode;
 
-/// The beginning of all markers. No owner begins so.
+/// The beginning of all markers. No owner begins like this.
 pub(crate) const MARKER: &str = "dlock:";
 
-/// The value under the lock's name: its family, readers and writers or a number of permits.
+/// The value under the lock's name. It says which family the lock has: readers and writers, or a number of permits.
 pub(crate) struct Marker(pub(crate) Mode);
 
 impl ToRedisArgs for Marker {

@@ -7,8 +7,8 @@ use crate::literal::store::Literal;
 use crate::lock::inspect::{listed_key, lock_pattern};
 
 impl Inspect for Literal {
-    /// Foreign clients' locks too. Literal names have no namespace: the prefix is that of the plain name, and every string of
-    /// the database with such a name is looked at.
+    /// Lists the locks of foreign clients too. Literal names have no namespace, so the prefix is that of the plain
+    /// name. The listing reads every string in the database with such a name.
     fn list<'a>(&'a self, listing: &'a Listing) -> BoxFuture<'a, Result<Page>> {
         Box::pin(async move {
             let (names, next) = self.redis.scan(&lock_pattern(listing, true)?, listing).await?;

@@ -121,13 +121,13 @@ impl Redis {
                 Ok(if is_one { Found::One(value.clone(), left, waiters) } else { Found::AnotherTool(left) })
             }
             (Value::BulkString(_), Value::Int(-1)) => Err(fault::conflict()),
-            // The hold has ended between the two requests.
+            // The hold has ended between the two commands.
             (Value::BulkString(_), Value::Int(_)) => Ok(Found::Nothing),
             (Value::BulkString(_), other) | (other, _) => Err(fault::unexpected(other)),
         }
     }
 
-    /// The shares of a lock, the first grant first; the number of waiters; the server's clock in µs.
+    /// Reads the shares of a lock in the order of their grants, the number of waiters, and the server's clock in µs.
     async fn shares(&self, key: &LockKey) -> Result<(Vec<Share>, Option<u64>, u64)> {
         let connection = self.connections.here().await?;
         let name = name_of(key);
@@ -181,14 +181,14 @@ impl Redis {
         }
     }
 
-    /// The record comes before the end of the hold, so that its holder finds it.
+    /// Writes the record before the hold ends, so that the holder finds it.
     async fn leave_record(&self, key: &LockKey, id: HoldId, record: &BreakRecord, left: Duration) -> Result<()> {
         let mut set = cmd("SET");
         set.arg(record_name(key, id)).arg(record.as_str()).arg("PX").arg(millis(left.max(SHORTEST_RECORD)));
         self.one(key, set).await.map(drop)
     }
 
-    /// Takes the record back if nothing was broken: the hold ended by itself meanwhile.
+    /// Deletes the record if nothing was broken, because the hold had ended by itself.
     async fn broken(&self, key: &LockKey, id: HoldId, is_broken: bool) -> Result<bool> {
         if !is_broken {
             let mut delete = cmd("DEL");
@@ -217,7 +217,7 @@ impl Redis {
         }
     }
 
-    /// One step of a scan over the names of strings that match; in a cluster over one server after another.
+    /// One step of a scan over the names of strings that match. In a cluster, one server is scanned after another.
     pub(crate) async fn scan(&self, pattern: &[u8], listing: &Listing) -> Result<(Vec<Vec<u8>>, Option<Cursor>)> {
         let (slot, cursor) = place_of(listing.after.as_ref())?;
         let connection = self.connections.here().await?;
@@ -301,24 +301,25 @@ fn name_of(key: &LockKey) -> Vec<u8> {
     LockName(key).to_redis_args().concat()
 }
 
-/// Beside the lock, so that it is in the lock's slot and under the account's rights.
+/// The name of the record of a broken hold. It is beside the lock, so that it is in the lock's slot and under the
+/// account's rights.
 #[must_use]
 pub fn record_name(key: &LockKey, id: HoldId) -> Vec<u8> {
     beside(&name_of(key), &format!(":b:{id}"))
 }
 
-/// The owner of a value; none of a key that is kept after its hold's end, which has zeros there.
+/// The owner in a value. `None` for a key that stays taken after its hold has ended: its owner is all zeros.
 #[must_use]
 pub fn owner_of(value: &[u8]) -> Option<Owner> {
     value::owner_of(value).filter(|owner| owner.as_bytes().iter().any(|byte| *byte != 0))
 }
 
-/// The owner of a share; none of one that is kept, which begins with a word.
+/// The owner of a share. `None` for a share that stays taken after its hold has ended: it begins with a word.
 fn owner_in_hex(text: &str) -> Option<Owner> {
     value::owner_of(format!("{text} ").as_bytes())
 }
 
-/// A family as a mode: any of those that it holds, since the script that ends a share asks for the family alone.
+/// Any mode of this family. The script that ends a share needs only the family.
 fn mode_of(family: &[u8]) -> Mode {
     let text = std::str::from_utf8(family).unwrap_or_default();
     let limit = text.strip_prefix(MARKER).and_then(|text| text.strip_prefix("permits:"));
@@ -343,7 +344,7 @@ fn read<T: ::redis::FromRedisValue>(answer: &Value) -> Result<T> {
     T::from_redis_value(answer.clone()).map_err(|_| fault::unexpected(answer))
 }
 
-/// A pattern that matches just this text.
+/// A pattern that matches only this text.
 fn escaped(text: &str) -> Vec<u8> {
     let mut pattern = Vec::with_capacity(text.len());
     for byte in text.bytes() {
@@ -355,7 +356,7 @@ fn escaped(text: &str) -> Vec<u8> {
     pattern
 }
 
-/// The slot whose server is scanned, and how far it has come.
+/// The slot whose server is being scanned, and the server's cursor.
 fn place_of(cursor: Option<&Cursor>) -> Result<(u16, u64)> {
     let Some(cursor) = cursor else { return Ok((0, 0)) };
     let (slot, scanned) = cursor.as_str().split_once('.').unwrap_or_default();
@@ -363,7 +364,8 @@ fn place_of(cursor: Option<&Cursor>) -> Result<(u16, u64)> {
     place.ok_or_else(|| Error::config("after", "the cursor was not given by this store"))
 }
 
-/// The first slot of the server that comes after the one of this slot, in the order of their first slots.
+/// The first slot of the server that is scanned after the server of `slot`. Servers are in the order of their first
+/// slots.
 fn next_server(slots: &Value, slot: u16) -> Result<Option<u16>> {
     let Value::Array(ranges) = slots else { return Err(fault::unexpected(slots)) };
     let mut first_of: HashMap<String, u16> = HashMap::new();

@@ -25,7 +25,7 @@ impl Redis {
         claims.iter().for_each(|claim| self.connections.quarantine.rules.asks_for(claim.ttl));
         let shared = self.connections.here().await.map_err(Error::never_sent)?;
         let Some(first) = claims.first() else { return Ok(Together::OneByOne) };
-        // In a cluster they are all of one slot.
+        // In a cluster, all locks of the request are in one slot.
         self.connections.admit(&first.key).await?;
         let high = self.connections.high();
         let from = self.clock.now();
@@ -46,7 +46,7 @@ impl Redis {
             .await?;
         let tokens = match answer {
             Value::Int(0) => return Ok(Together::Contended),
-            // A slot on its way from server to server: nothing has run.
+            // The slot is moving to another server. Nothing has run.
             Value::Nil => return Ok(Together::OneByOne),
             Value::Array(tokens) if tokens.len() == claims.len() => tokens,
             other => return Err(fault::unexpected(&other)),
@@ -66,11 +66,11 @@ impl Redis {
         let Some(first) = claims.first() else { return false };
         let slot = self.connections.cluster().map(|_| slot_of(&first.key));
         (2..=MOST_LOCKS).contains(&claims.len())
-            // Each grant is waited for by itself.
+            // With `wait_replicas` each grant must wait for the replicas by itself.
             && self.connections.target.settings.wait_replicas == 0
             && claims.iter().all(|claim| {
                 is_plain(claim)
-                    // An owner that was seen there lately still holds the lock, or waits for it.
+                    // If another owner was seen at the lock lately, it probably still holds the lock or waits for it.
                     && !self.contended.is(&claim.key, now)
                     && slot.is_none_or(|slot| slot_of(&claim.key) == slot)
             })

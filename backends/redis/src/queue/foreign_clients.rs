@@ -1,4 +1,4 @@
-//! Foreign clients, which poll for a literal name: when a release asks the server whether it is their turn.
+//! Decides when a release asks the server whether it is the turn of foreign clients, which poll for a literal name.
 //!
 //! The server keeps the turns, for all processes. This file only decides when to ask for them, so that other releases
 //! are unchanged. If a foreign client was seen lately, each release asks. A queue that has met none pauses for a moment
@@ -11,15 +11,17 @@ use std::time::Duration;
 
 use dlock_contract::{BootInstant, LockKey};
 
-/// How long each release asks for a turn after a foreign client was seen. The server remembers it as long.
+/// After a foreign client was seen, each release asks for a turn for this long. The server remembers the client for the
+/// same time.
 const SEEN_FOR: Duration = Duration::from_secs(60);
 
-/// When a wait queue that has met no foreign client looks for one first. Each next pause is twice as long, up to the last.
+/// The first and the last pause after which a wait queue that has met no foreign client looks for one. Each next pause
+/// is twice as long.
 const FIRST_LOOK: Duration = Duration::from_millis(300);
 const LAST_LOOK: Duration = Duration::from_secs(2);
 
-/// A turn of the wait queue lasts as long as one of its holds at least; an eighth less, since none is exactly as long as the
-/// others. Where holds are this short a turn would end before it has begun to pay, so there it is the longest.
+/// A turn of the wait queue lasts at least as long as one of its holds, less an eighth because holds differ in length.
+/// For holds shorter than this, such a turn would be too short to pay off. So it gets the longest time.
 const SHORT_HOLD: Duration = Duration::from_millis(5);
 const LONGEST_TURN: Duration = Duration::from_millis(250);
 
@@ -43,7 +45,7 @@ struct Known {
     heard: BootInstant,
     look: BootInstant,
     pause: Duration,
-    /// How long our holds last, the last ones counting most: one that is much longer than the others changes little.
+    /// The average length of our holds. The last ones count most, but one long hold changes little.
     held: Option<Duration>,
 }
 
@@ -68,7 +70,8 @@ impl Known {
 }
 
 impl ForeignClients {
-    /// Notes that others wait for the lock or have it: `is_theirs` if that is a foreign client, or the turn of foreign clients.
+    /// Notes that others have the lock or wait for it. `is_theirs`: a foreign client has it, or it is the turn of
+    /// foreign clients.
     pub(crate) fn note(&self, key: &LockKey, is_theirs: bool, now: BootInstant) {
         if key.as_str().starts_with("dl1:") {
             return;
@@ -91,9 +94,12 @@ impl ForeignClients {
         }
     }
 
-    /// Whether the release of a hold must ask if it is the turn of foreign clients, and how long the queue's own turn lasts at
-    /// least. A look for the first foreign client comes after a pause that is longer than any turn: by this the server tells them
-    /// apart. An eighth less, since the server counts from the end of the last look, whichever process made it.
+    /// Whether the release of a hold must ask if it is the turn of foreign clients. Returns the least length of the
+    /// queue's own turn.
+    ///
+    /// If no foreign client was seen, it returns the pause before this look, less an eighth: the server counts from the
+    /// end of the last look, which any process may have made. The pause is longer than any turn, so the server can tell
+    /// the two apart.
     pub(crate) fn turn_after(&self, key: &LockKey, held: Duration, now: BootInstant) -> Option<Duration> {
         if !self.used.load(Ordering::Relaxed) {
             return None;
@@ -145,7 +151,7 @@ mod tests {
             };
             (from..to).step_by(10).filter_map(|ms| looks(&ms)).collect::<Vec<_>>()
         };
-        // Each pause that it tells is longer than any turn, and shorter than the time since the look before.
+        // Each returned pause is longer than any turn, and shorter than the time since the look before.
         assert_eq!(looks(0, 8000), [(300, 262), (900, 525), (2100, 1050), (4100, 1750), (6100, 1750)]);
         assert_eq!(looks(10_000, 10_500), [(10_300, 262)]);
         assert!(strangers.turn_after(&key(1), MS, start.after(Duration::from_secs(12))).is_none());
@@ -174,7 +180,7 @@ mod tests {
         assert_eq!(turn(2, 8), 7);
         assert_eq!(turn(3, 300), 250);
         assert_eq!(turn(4, 32), 28);
-        // One long hold among others, then longer ones for good.
+        // One hold is long. Later all holds are.
         assert_eq!(turn(4, 112), 36);
         for _ in 0..50 {
             turn(4, 100);

@@ -1,4 +1,4 @@
-//! The answers of the server, read.
+//! Reads the server's answers.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub fn is_forbidden(answer: &Value) -> bool {
         if matches!(error.kind(), Some(ServerErrorKind::NoPerm | ServerErrorKind::ResponseError)))
 }
 
-/// The answer to `CONFIG GET`, by name.
+/// The settings in an answer to `CONFIG GET`, each with its name.
 pub fn settings(answer: &Value) -> Option<Vec<(&str, &str)>> {
     match answer {
         Value::Map(pairs) => Some(pairs.iter().filter_map(|(name, value)| Some((text(name)?, text(value)?))).collect()),
@@ -30,7 +30,8 @@ pub fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
 }
 
-/// How long the server has run, by its wall clock. A clock that was set back makes it less than nothing, which counts as zero.
+/// How long the server has run, by its wall clock. If the clock was set back, the time may be negative. It then counts
+/// as zero.
 pub fn uptime(info: &str) -> Option<Duration> {
     let seconds: i64 = field(info, "uptime_in_seconds")?.trim().parse().ok()?;
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
@@ -62,7 +63,7 @@ pub fn released(answer: &Value) -> Result<Released> {
     }
 }
 
-/// The answers of a script that has many, or its one failure for each.
+/// The answers of a script that gives many. If the script failed, each answer is its failure.
 pub(crate) fn each(answer: Option<Value>) -> Box<dyn Iterator<Item = Value> + Send> {
     match answer {
         Some(Value::Array(answers)) => Box::new(answers.into_iter()),

@@ -1,15 +1,18 @@
 //! The Lua of exclusive locks. Each script may be sent again.
 //!
-//! Keys of one lock, in one hash slot: `l` its value (owner and note, with a lease), `l:q` its wait queue (sorted set of
-//! entries by time of joining), `l:a` its processes (hash: process → lease in ms, and `?` → the process that was handed
-//! the lock last and has not asked since, and its owner; `@` → the waiter that finds out when a foreign client has gone, and
-//! by when it asks again). Only `l` is passed in; the other two are made of it, so that
-//! the release of an uncontended lock carries one name and runs two commands.
+//! The keys of one lock are in one hash slot:
 //!
-//! A literal name is chosen by somebody else. The keys beside such a lock have names of ours, and a foreign value under
-//! the name is never changed. `:x` has notes about foreign clients: when their last turn began and ended, when one was
-//! seen last, of the hold that was found then since when it has been known, and when its lease ends, and how much time
-//! they are owed.
+//! - `l`: the value (owner and note), with a lease.
+//! - `l:q`: the wait queue, a sorted set of entries by time of joining.
+//! - `l:a`: the processes of the queue, a hash. A process → the end of its lease in ms. `?` → the process that was
+//!   handed the lock last and has not asked since, with its owner. `@` → the waiter that finds out when a foreign
+//!   client has gone, and by when it asks again.
+//! - `l:x`: notes about foreign clients: when their last turn began and ended, when one was last seen, since when its
+//!   hold is known, when the lease of that hold ends, and how much time they are owed.
+//!
+//! Only `l` is passed in, and the other names are made of it. So the release of an uncontended lock carries one name
+//! and runs two commands. A foreign client chooses a literal name. The keys beside such a lock have names of dlock's,
+//! and a foreign value under the literal name is never changed.
 
 use std::sync::LazyLock;
 
@@ -17,19 +20,27 @@ use crate::scripts::clock::CLOCK;
 use crate::scripts::lua::Lua;
 use crate::scripts::queue::{ADVANCE, ASKING};
 
-/// `l`; value, entry, process, ttl, lease of the place. Gives 1 and the fence, 0 and the lease left, 2 for a foreign
-/// value, 3 for a value without a lease, 6 and the lease left behind a foreign client or what is left of their turn, 5
-/// and the same if the asker is the first waiter, 8 and 7 for those two if no foreign client was ever seen; the server's time in µs; for the first one in how many ms to ask again,
-/// if that is soon; for another holder of ours 1 and its note; and in the place of that 0 if what is pushed to the asker's process from here does not arrive.
+/// Key: `l`. Arguments: value, entry, process, ttl, lease of the place. Takes the lock if it is free, else joins the
+/// wait queue. Returns up to five parts:
+///
+/// 1. The outcome. 1: granted. 0: another claim of dlock's has the lock. 2: a foreign value. 3: a value without a
+///    lease. 6: a foreign client has the lock, or it is their turn. 5: as 6, and the asker is the first waiter. 8 and
+///    7: as 6 and 5, if no foreign client was ever seen.
+/// 2. The token if granted, else the rest of the lease or of the turn in ms.
+/// 3. The server's time in µs.
+/// 4. For 5 to 8: in how many ms to ask again, if that is soon. For 0: 1 if the note follows. For all of them: 0 if
+///    pushes from this server do not reach the asker's process.
+/// 5. The note of the holder.
 const ASK: &str = r"
 local told=ask(redis.call('GET',L),false,ARGV[1],ARGV[2],ARGV[3],ARGV[4],ARGV[5])
 if (told[1]==0 or told[1]>4) and hears(ARGV[3])==false then told[4]=0 end
 return told
 ";
 
-/// `l`; value, and of another one what [`ASK`] takes; the least length of the queue's turn in µs if foreign clients were seen. Releases
-/// the lock and asks for it for the other one; gives what `RELEASE` gives, and what `ASK` gives, or nothing if asking has
-/// failed: the lock is released all the same.
+/// Key: `l`. Arguments: the holder's value, then the arguments of [`ASK`] for the next caller. If foreign clients were
+/// seen, also the least length of the queue's turn in µs. Releases the lock and asks for it for the next caller.
+/// Returns the outcome of `RELEASE` and the answer of `ASK`. If asking has failed, the lock is released all the same,
+/// and the second part is false.
 const RELEASE_TO: &str = r"
 local me,v=ARGV[1],redis.call('GET',L)
 local freed=v==me or v==me..' +line'
@@ -45,8 +56,8 @@ local asked,answer=pcall(ask,v,freed and (seen and give_way(seen,owed) or 0),ARG
 return {freed and 1 or 0,asked and answer}
 ";
 
-/// `l`; value, ttl. Tells as `ASK` does that the lock is held, and takes nothing; our own is armed anew. Gives the note of a
-/// holder of ours too, and an empty one for a foreign client; and nothing at all if the lock is free.
+/// Key: `l`. Arguments: value, ttl. Answers as `ASK` does, but takes nothing. Our own lock gets a new lease. The fourth
+/// part is the note of dlock's holder, empty for a foreign client. Returns nothing at all if the lock is free.
 const LOOK: &str = r"
 local v=redis.call('GET',L)
 if not v then return false end
@@ -60,7 +71,7 @@ if not left then return own end
 return {0,left,us,own and string.sub(v,34) or ''}
 ";
 
-/// `l`; value. Without the mark it is the well-known compare-and-delete and nothing more.
+/// Key: `l`. Argument: value. Without the mark it is the well-known compare-and-delete and nothing more.
 const RELEASE: &str = r"
 local L,me=KEYS[1],ARGV[1]
 local v=redis.call('GET',L)
@@ -68,7 +79,8 @@ if v==me then return redis.call('DEL',L) end
 if v~=me..' +line' then return 0 end
 ";
 
-/// Names; values. Releases each as [`RELEASE`] does, but for those with the mark: 2, and nothing has changed.
+/// Keys: the locks. Arguments: their values. Releases each as [`RELEASE`] does. For a lock with the mark it returns 2
+/// and changes nothing.
 const RELEASE_ALL: &str = r"
 local done={}
 for i,l in ipairs(KEYS) do
@@ -86,13 +98,14 @@ end
 return done
 ";
 
-/// `l`; value; the least length of the queue's turn in µs if foreign clients were seen.
+/// The end of [`RELEASE`] for a lock with waiters. Arguments: value, and, if foreign clients were seen, the least
+/// length of the queue's turn in µs.
 const HAND_ON: &str = r"
 hand_on(ARGV[2])
 return 1
 ";
 
-/// `l`; value, entry. The release of an owner that may also wait in the queue.
+/// Key: `l`. Arguments: value, entry. Releases the lock for an owner that may also wait in the queue.
 const ABANDON: &str = r"
 local me=ARGV[1]
 redis.call('ZREM',Q,ARGV[2])
@@ -105,14 +118,14 @@ end
 return 1
 ";
 
-/// `l`; value, ttl. It never creates.
+/// Key: `l`. Arguments: value, ttl. It never creates a lock.
 const RENEW: &str = r"
 local v=redis.call('GET',KEYS[1])
 if v==ARGV[1] or v==ARGV[1]..' +line' then return redis.call('PEXPIRE',KEYS[1],ARGV[2]) end
 return 0
 ";
 
-/// Names; value and ttl of each. Prolongs each as [`RENEW`] does.
+/// Keys: the locks. Arguments: value and ttl of each. Prolongs each as [`RENEW`] does.
 const RENEW_ALL: &str = r"
 local done={}
 for i,l in ipairs(KEYS) do
@@ -128,8 +141,8 @@ end
 return done
 ";
 
-/// `l`, fence; value, ttl, tokens, whether also while others wait. Gives 1 and the highest of the tokens, 0 for a lock that
-/// is not ours any more, 2 while others wait.
+/// Keys: `l`, fence. Arguments: value, ttl, number of tokens, whether to reserve even while others wait. Returns 1 and
+/// the highest of the tokens, 0 for a lock that is not ours any more, or 2 while others wait.
 const RESERVE: &str = r"
 local me,v=ARGV[1],redis.call('GET',KEYS[1])
 if v==me..' +line' then
@@ -147,8 +160,9 @@ end
 return {1,f}
 ";
 
-/// Fence; the highest token that this process has seen. Run on every new connection: a restart or a failover always
-/// breaks connections, so the counter is right again before the first grant, without a look at the clock in each.
+/// Key: fence. Argument: the highest token that this process has seen. Runs on every new connection. A restart or a
+/// failover always breaks connections, so the counter is right again before the first grant. So no grant needs to look
+/// at the clock.
 const SEED: &str = r"
 local t=redis.call('TIME')
 local least=math.max(t[1]*1000000+t[2],tonumber(ARGV[1]))
@@ -158,7 +172,8 @@ if f<least then redis.call('SET',KEYS[1],string.format('%.0f',least)) end
 return 1
 ";
 
-/// `l`, fence; value, the highest token seen. A new token for a lock that is already ours, after everything was flushed.
+/// Keys: `l`, fence. Arguments: value, the highest token seen. Draws a new token for a lock that is already ours, after
+/// the server has lost its data.
 const REPAIR: &str = r"
 local v=redis.call('GET',KEYS[1])
 if v~=ARGV[1] and v~=ARGV[1]..' +line' then return 0 end

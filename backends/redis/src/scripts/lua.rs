@@ -7,8 +7,8 @@ pub struct Lua {
     /// The text, which the server keeps.
     pub text: String,
     pub(crate) digest: String,
-    /// The keys that it may touch beside the lock in a cluster, where all keys are declared: the slot's counter and the names with
-    /// these endings; `None` for nothing but the lock.
+    /// The keys that it may touch beside the lock: the slot's counter, and the lock's name with these endings. In a
+    /// cluster all keys are declared. `None`: it touches only the lock.
     pub(crate) keys: Option<&'static [&'static str]>,
 }
 
@@ -22,7 +22,7 @@ impl Lua {
         Self { digest: Script::new(&text).get_hash().to_owned(), text, keys: Some(ALL) }
     }
 
-    /// Says what it touches, if that is less than everything.
+    /// Declares the keys that the script touches, if they are fewer than all.
     pub(crate) fn on(self, keys: Option<&'static [&'static str]>) -> Self {
         Self { keys, ..self }
     }

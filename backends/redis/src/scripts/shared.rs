@@ -1,12 +1,17 @@
 //! The Lua of locks that several may hold: readers beside a writer, and permits.
 //!
-//! Keys of one lock: `l` its family, as a marker with a lease that ends with the last of what follows, so that every
-//! other use of the name meets it; without it nothing of the rest counts. `l:s` its shares (sorted set: owner by end of
-//! the lease in µs), `l:h` what is known of each (hash: owner → mode, slot, first token, the process that it was handed
-//! to and that has not spoken since or `-`, note), `l:n` the slots in use (sorted set), `l:w` its wait queue (sorted set of
-//! entries by time of joining), `l:p` the processes that stand there (hash: process → lease in ms). What cannot be pushed
-//! to has a lease for each of its places instead (owner → lease in ms): it comes in by asking alone, and no neighbour
-//! shall speak for one that does not ask any more.
+//! The keys of one lock:
+//!
+//! - `l`: its family, as a marker. The lease of the marker ends with the last of the other keys, so that every other
+//!   use of the name meets the marker. Without the marker, the other keys do not count.
+//! - `l:s`: its shares, a sorted set of owners by the end of their leases in µs.
+//! - `l:h`: data of each share, a hash. An owner → mode, slot, first token, the process that it was handed to and that
+//!   has not asked since (or `-`), note.
+//! - `l:n`: the slots in use, a sorted set.
+//! - `l:w`: its wait queue, a sorted set of entries by time of joining.
+//! - `l:p`: the processes of the queue, a hash. A process → the end of its lease in ms. A waiter that cannot get pushes
+//!   has a lease for its own place instead: owner → the end of the lease in ms. It gets the lock only by asking, and no
+//!   neighbour may speak for a waiter that does not ask any more.
 
 use std::sync::LazyLock;
 

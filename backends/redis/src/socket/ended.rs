@@ -24,7 +24,7 @@ impl Ended {
         self.news.notify_waiters();
     }
 
-    /// The answer to a request, or the end of its connection. What became of the request is unknown then.
+    /// The answer to a request, or the end of its connection. Then the outcome of the request is unknown.
     pub(crate) async fn or<T>(&self, request: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         match select(pin!(request), pin!(self.wait())).await {
             Either::Left((answer, _)) => answer,

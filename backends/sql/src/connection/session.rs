@@ -44,8 +44,8 @@ impl<D: Dialect> StoreContext<D> {
     }
 }
 
-/// The server that granted a hold. After a failover another one answers, which may have the row although the first one still
-/// renews it for somebody, or may lack what was committed last. What it says of an older hold is worth nothing.
+/// The server that granted a hold. After a failover another server answers. It may have the row although the first
+/// server still renews it, or it may lack the last commits. Its answers about an older hold prove nothing.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct GrantingServer {
     server: String,

@@ -10,7 +10,7 @@ use super::words::NamedWords;
 use crate::dialect::{Dialect, Value};
 use crate::words::Statement;
 
-/// One server's part of named locks, beside its part of all statements.
+/// One server's part of named locks, on top of [`Dialect`].
 pub trait NamedDialect: Dialect {
     /// The server's words in the statements.
     fn named_words(&self) -> NamedWords;
@@ -21,16 +21,17 @@ pub trait NamedDialect: Dialect {
     /// For a literal key that is no name of a lock in this server.
     fn lock_name(&self, key: &LockKey) -> Result<LockName>;
 
-    /// Connects, sets the session up, and makes sure that a lock taken here excludes somebody.
+    /// Connects, sets the session up, and makes sure that a lock taken here excludes other clients.
     fn connect_named(&self) -> BoxFuture<'_, Result<(Self::Conn, SessionId)>>;
 
-    /// Makes the tables if they are missing, and looks at what is there. Refuses a server whose named locks others do not see.
+    /// Makes the tables if they are missing, and checks those that exist. Refuses a server whose named locks other
+    /// clients do not see.
     fn prepare_named<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<()>>;
 
     /// The server's version, its part and its settings, if it can still be written to.
     fn named_health<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<Health>>;
 
-    /// Lets the server end the session after so much silence, in whole seconds, and no earlier.
+    /// Makes the server end the session after this much silence, in whole seconds, and no earlier.
     fn end_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
 
     /// Asks for a lock, and waits for it that long, in one request: a second request would begin at the end of the
@@ -51,7 +52,7 @@ pub trait NamedDialect: Dialect {
         true
     }
 
-    /// Frees a lock that was granted in this mode; false if this session did not hold it so.
+    /// Frees a lock that was granted in this mode. False if this session did not hold it in this mode.
     fn unlock<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
@@ -98,9 +99,9 @@ pub struct SessionId {
 /// For how long a request waits for a lock.
 #[derive(Clone, Copy, Debug)]
 pub struct NamedWait {
-    /// Zero: not at all.
+    /// The longest wait. Zero: the request does not wait.
     pub time: Duration,
-    /// The limit on silence after the wait: then the server ends the session.
+    /// The limit on silence after the wait. Beyond it the server ends the session.
     pub silence: Duration,
 }
 
@@ -114,27 +115,27 @@ impl NamedWait {
 pub struct NamedAsk<'a> {
     /// The lock.
     pub lock: &'a LockName,
-    /// The lock is freed first: a waiter of the server gets it.
+    /// Whether the lock is freed first. Then a waiter of the server gets it.
     pub again: bool,
-    /// Draws the token.
+    /// The statement that draws the token.
     pub stamp: &'a Statement,
-    /// The values of that.
+    /// The values of that statement.
     pub values: &'a [Value<'a>],
 }
 
-/// The answer to the request for the lock, and the token. `None` in the place of the answer if the lock was to be freed first,
-/// and this session did not hold it.
+/// The answer to the request for the lock, and the token. The answer is `None` if the lock was to be freed first, but
+/// this session did not hold it.
 pub type NamedDrawn = (Option<NamedAnswer>, sqlx::Result<Option<i64>>);
 
 /// The answer to a request for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NamedAnswer {
-    /// It is this session's.
+    /// This session has the lock.
     Granted,
-    /// It is somebody else's, also after the wait.
+    /// Another session has the lock, even after the wait.
     Taken,
     /// The server ended the wait: somebody killed the statement, or the server is out of memory.
     Interrupted,
-    /// Another session of the server has answered than the one that was asked: there is a pooler between.
+    /// The answer came from another session than the one that was asked: there is a pooler between.
     Elsewhere,
 }

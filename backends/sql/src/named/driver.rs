@@ -16,7 +16,7 @@ pub(super) struct Jobs<J>(Mutex<Queue<J>>);
 struct Queue<J> {
     /// `None` once the task has ended.
     waiting: Option<VecDeque<J>>,
-    /// Nobody will push another one.
+    /// Whether no more requests will be pushed.
     is_last: bool,
 }
 
@@ -25,7 +25,7 @@ impl<J> Jobs<J> {
         Arc::new(Self(Mutex::new(Queue { waiting: Some(VecDeque::new()), is_last: false })))
     }
 
-    /// The next one; `None` if there will be none. A push is followed by a poll, so this registers no waker.
+    /// The next request; `None` if there will be no more. A push is followed by a poll, so this registers no waker.
     pub(super) fn next(&self) -> Poll<Option<J>> {
         let mut queue = self.queue();
         match queue.waiting.as_mut().and_then(VecDeque::pop_front) {
@@ -35,10 +35,10 @@ impl<J> Jobs<J> {
         }
     }
 
-    /// Drops those that wait and all that come later, so their callers hear that the session has ended.
+    /// Drops the requests that wait and all later ones, so their callers hear that the session has ended.
     pub(super) fn end(&self) {
         let waiting = self.queue().waiting.take();
-        // Outside of the lock: they wake their callers.
+        // Dropped outside of the lock, because the requests wake their callers.
         drop(waiting);
     }
 
@@ -63,9 +63,9 @@ impl<J> Jobs<J> {
 /// A session's task, which is polled on several threads, by one at a time.
 pub(super) struct Driver<J> {
     jobs: Arc<Jobs<J>>,
-    /// `None` once it has ended.
+    /// `None` once the task has ended.
     task: Mutex<Option<BoxFuture<'static, ()>>>,
-    /// That of our thread.
+    /// The waker of our thread.
     waker: Mutex<Option<Waker>>,
 }
 
@@ -88,7 +88,7 @@ impl<J> Driver<J> {
         let is_done = match self.task.try_lock() {
             // A request that comes later wakes our thread.
             Ok(mut task) => poll_once(&mut task, &mut Context::from_waker(&waker)).is_ready(),
-            // The one that polls it may have looked for requests already.
+            // Another thread polls the task, and may have looked for requests already.
             Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
         };
         if is_done {
@@ -96,7 +96,7 @@ impl<J> Driver<J> {
         }
     }
 
-    /// Nobody will push another request.
+    /// Notes that no more requests will be pushed.
     pub(super) fn close(&self) {
         self.jobs.queue().is_last = true;
         let waker = self.waker().clone();
@@ -162,7 +162,7 @@ mod tests {
         let driver = driver(move |job| {
             log.lock().unwrap().push(job);
             if job == 2 {
-                // As the release of a grant that nobody hears of.
+                // Like the release of a grant whose caller has gone.
                 inside.lock().unwrap().as_ref().unwrap().push(3);
             }
         });

@@ -1,7 +1,7 @@
 //! A release that also takes the lock for the next caller of this process, in one request to the session that has it.
 //!
-//! A caller that waits in the server is served first: the server gives it the lock as it is freed, and the next caller then
-//! waits behind him.
+//! A caller that waits in the server is served first: the server gives it the lock as the lock is freed. The next
+//! caller then waits behind it.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl<D: NamedDialect> Exchange for NamedLock<D> {
             if next.key != hold.claim.key {
                 return Ok((released, None));
             }
-            // Others have it, or it was not asked for.
+            // Others have the lock, or the exchange did not ask for it.
             let ask_again = || Attempt::Contended(Wake::on(async { Ok(Signal::Ask) }));
             let asked = self.shared.bounded(self.shared.attempt(next, Queue::until(until))).await;
             Ok((released, Some(asked.unwrap_or_else(|_| ask_again()))))
@@ -59,7 +59,8 @@ impl<D: NamedDialect> NamedShared<D> {
         is_same && is_plain(claim) && is_plain(next) && self.context.dialect.takes_at_once(&held.lock)
     }
 
-    /// `None` if the hold has ended. The request is sent whether its answer is awaited or not.
+    /// Releases the hold and asks for the next caller. `None` if the hold has ended. The request is sent even if nobody
+    /// awaits its answer.
     fn exchange(
         self: &Arc<Self>,
         held: &Held<D>,

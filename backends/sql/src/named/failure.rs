@@ -17,9 +17,9 @@ pub(super) enum AfterRequest {
 #[derive(Debug)]
 pub(super) struct Failure {
     pub(super) error: Error,
-    /// The session has ended by it, or had ended before.
+    /// Whether the session has ended, by this failure or before it.
     pub(super) is_over: bool,
-    /// The server itself has said that it ends the session, in the answer to this request or to another one.
+    /// Whether the server has said that it ends the session, in the answer to this request or to another one.
     pub(super) by_server: bool,
 }
 

@@ -21,9 +21,9 @@ use crate::dialect::Value;
 use crate::session_hold::watched_holds::WatchedHolds;
 use crate::tables::statements::of_size;
 
-/// How old a hold's last look may be.
+/// The longest time between two looks at a hold.
 const MONITOR_INTERVAL: Duration = Duration::from_millis(250);
-/// A hold that is younger is not asked about: most end before, and cost nothing.
+/// A younger hold is not looked at. Most holds end before this age, and so cost nothing.
 const MIN_HOLD_AGE: Duration = Duration::from_millis(100);
 /// The longest time from the end of a session until its holders hear of it, without the round trip.
 pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(300);
@@ -31,7 +31,7 @@ pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(300);
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the server is asked whether a session that it should end has ended.
 const END_POLL_PAUSE: Duration = Duration::from_millis(5);
-/// How many sessions are asked themselves in one look, where the monitor cannot vouch for them.
+/// The most sessions that one look asks directly. It asks those whose state the monitor's own connection cannot tell.
 const MAX_SESSIONS_ASKED: usize = 256;
 
 /// Knows the owner of each hold and its session, and watches the sessions.
@@ -45,7 +45,7 @@ pub(super) struct SessionMonitor<D: NamedDialect> {
 /// The monitor's own connection.
 struct SessionMonitorConnection<D: NamedDialect> {
     conn: D::Conn,
-    /// Since when. The server has not been restarted from here on.
+    /// When the connection was opened. The server has not restarted since then.
     opened: BootInstant,
 }
 
@@ -59,7 +59,7 @@ enum HoldStatus {
     Unknown,
 }
 
-/// A hold as it is asked about. It does not keep the hold alive: a dropped one is freed at once.
+/// The data of a hold that a look needs. It does not keep the hold alive, so a dropped hold is freed at once.
 struct Watched {
     lock: LockName,
     mode: Mode,
@@ -105,7 +105,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         self.holds.add(held.owner, held);
     }
 
-    /// Unless the owner has another hold by now.
+    /// Stops watching the hold. If its owner has another hold by now, that one stays.
     pub(super) fn remove(&self, held: &Held<D>) {
         self.holds.remove(&held.owner, held);
     }
@@ -127,8 +127,8 @@ impl<D: NamedDialect> SessionMonitor<D> {
         }
     }
 
-    /// Looks once at all holds that are not young. Ends the sessions that have ended in the server, and gives up those holds
-    /// that are broken.
+    /// Looks once at all holds that are old enough. Ends the sessions that the server has ended, and gives up broken
+    /// holds.
     async fn look_around(&self) {
         let clock = &self.context.clock;
         let now = clock.now();
@@ -143,7 +143,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
             match seen {
                 HoldStatus::Holds => {}
                 HoldStatus::Broken(record) => broken.push((held, record)),
-                // The server may have freed it for us while it was asked. Others hold locks in the same session.
+                // Only if the hold was not released meanwhile: other holds may live in the same session.
                 HoldStatus::Ended if held.is_held() => held.session().end(),
                 HoldStatus::Ended => {}
                 HoldStatus::Unknown => unknown.push(held),
@@ -158,7 +158,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         join_all(unknown.iter().map(|held| clock.timeout_at(clock.now().after(LOOK_TIMEOUT), held.confirm()))).await;
     }
 
-    /// The holds that are to be looked at now; each is noted as looked at.
+    /// The holds that are due for a look. Notes that each was looked at.
     fn due(&self, now: BootInstant) -> Vec<(Weak<Held<D>>, Watched)> {
         let old = self.holds.find(|held| held.since.after(MIN_HOLD_AGE) <= now && held.is_held());
         old.iter()
@@ -174,8 +174,9 @@ impl<D: NamedDialect> SessionMonitor<D> {
         self.look(&[Watched::of(held)]).await == [HoldStatus::Holds]
     }
 
-    /// When the session of a hold was last not silent, by what the server says of it, if it has the hold still. A connection that is
-    /// younger than the session's last answer to us says nothing: the server may have been restarted in between.
+    /// When the session of a hold was last active, as the server reports it. `None` if the session does not have the
+    /// hold. Also `None` if the monitor's connection is younger than the session's last answer to us: the server may
+    /// have restarted in between.
     pub(super) async fn hears(&self, held: &Held<D>) -> Option<BootInstant> {
         let (clock, dialect, session) = (&self.context.clock, &self.context.dialect, held.session());
         let asked = clock.now();
@@ -191,14 +192,15 @@ impl<D: NamedDialect> SessionMonitor<D> {
         Some(session.heard_by_others(activity, asked))
     }
 
-    /// Ends the server's session of a hold, unless the hold is over. For a session that has ended on our side without an answer
-    /// to the release: a network that swallows answers may also swallow the end of the connection, and the server would keep the
-    /// lock until the ttl is over. True if the server had the hold until then.
+    /// Ends the server's session of a hold, unless the hold is over. True if the server had the hold until then.
+    ///
+    /// This is for a session that has ended on our side without an answer to the release. A network that swallows
+    /// answers may also swallow the end of the connection. The server would then keep the lock until the ttl is over.
     pub(super) async fn end_session(&self, held: &Held<D>) -> Result<bool> {
         self.ending(Some(held)).await
     }
 
-    /// Ends the sessions in the server that have ended on our side alone, so that none of their requests arrives later.
+    /// Ends the sessions that have ended only on our side, so that none of their requests arrives later.
     pub(super) async fn end_left(&self) -> Result<()> {
         if self.context.left_sessions.left().is_empty() {
             return Ok(());
@@ -216,8 +218,8 @@ impl<D: NamedDialect> SessionMonitor<D> {
         }
     }
 
-    /// Ends the session of this hold, or those that are left, over the connection that is kept, or, where that has ended
-    /// meanwhile, over a new one.
+    /// Ends the session of this hold. Without a hold, ends the sessions that have ended only on our side. Uses the kept
+    /// connection, or a new one if that has ended.
     async fn ending(&self, held: Option<&Held<D>>) -> Result<bool> {
         let ending = unless_misread(async {
             let mut connection = self.connection.lock().await;
@@ -238,7 +240,7 @@ impl<D: NamedDialect> SessionMonitor<D> {
         clock.timeout_at(clock.now().after(LOOK_TIMEOUT), ending).await.ok_or_else(late)?
     }
 
-    /// The row names the hold, so a later session of the same number is not ended.
+    /// Looks at the row first. It names the hold, so a later session of the same number is not ended.
     async fn end_over(&self, conn: &mut D::Conn, held: Option<&Held<D>>) -> sqlx::Result<bool> {
         let Some(held) = held else { return self.end_left_over(conn).await };
         let stands = &self.context.statements.holders(held.mode).stands;
@@ -292,17 +294,18 @@ impl<D: NamedDialect> SessionMonitor<D> {
         };
         let mut broken: HashMap<_, _> = broken.into_iter().collect();
         let judge = |(watched, held): (&Watched, bool)| match (broken.remove(&watched.id), held) {
-            // The row names the hold, so no other one can be meant.
+            // The row names the hold, so no other hold can be meant.
             (Some(record), _) => HoldStatus::Broken(record),
             (None, false) => HoldStatus::Ended,
-            // A session that has not answered since may be another one of this number, after a restart of the server.
+            // The session has not answered since the monitor connected. If the server has restarted, another session
+            // may have its number now.
             (None, true) if watched.heard < opened => HoldStatus::Unknown,
             (None, true) => HoldStatus::Holds,
         };
         watched.iter().zip(held).map(judge).collect()
     }
 
-    /// Over the connection that is kept, or, where that has ended meanwhile, over a new one.
+    /// Asks over the kept connection, or over a new one if that has ended.
     async fn ask(
         &self,
         kept: Option<SessionMonitorConnection<D>>,

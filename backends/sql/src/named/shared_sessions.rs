@@ -15,7 +15,7 @@ use super::shared_session::{LockPlace, SharedSession};
 const MAX_ASKED_AT_ONCE: usize = 8;
 /// How many sessions without a lock are kept.
 const MAX_EMPTY_SESSIONS: usize = 16;
-/// After how long a silence the server ends a session that was opened to look at something.
+/// The server ends a session that was opened only to look at something after this much silence.
 const LOOK_SESSION_SILENCE: Duration = Duration::from_secs(60);
 
 /// The sessions of a store.
@@ -23,7 +23,7 @@ const LOOK_SESSION_SILENCE: Duration = Duration::from_secs(60);
 pub(super) struct SharedSessions<D: NamedDialect> {
     context: Arc<NamedContext<D>>,
     all: Mutex<Vec<Arc<SharedSession<D>>>>,
-    /// One session at a time is opened to be shared. Otherwise many callers who come at once would open one each.
+    /// One session at a time is opened to be shared. Otherwise many callers that come at once would open one each.
     opening: tokio::sync::Mutex<()>,
 }
 
@@ -32,8 +32,8 @@ impl<D: NamedDialect> SharedSessions<D> {
         Self { context: context.clone(), all: Mutex::default(), opening: tokio::sync::Mutex::default() }
     }
 
-    /// A place for a lock that is asked for without waiting; true beside it if its session was opened just now. One that is idle
-    /// comes first, and of these the fullest, so that the others become empty and close.
+    /// A place for a lock that is asked for without waiting, and whether its session was opened just now. Idle sessions
+    /// come first. Among them the one with the most locks comes first, so that the others become empty and close.
     pub(super) async fn place(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<(LockPlace<D>, bool)> {
         if let Some(place) = self.kept(ttl, lock, alone) {
             return Ok((place, false));
@@ -73,7 +73,7 @@ impl<D: NamedDialect> SharedSessions<D> {
     pub(super) async fn fresh(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<LockPlace<D>> {
         loop {
             let session = SharedSession::open(&self.context, ttl).await?;
-            // Nobody has it yet, so this takes a second round only if it ended at once.
+            // No other caller has the session yet. So this takes a second round only if the session has ended at once.
             let place = session.place(lock, alone);
             self.keep(session);
             if let Some(place) = place {
@@ -82,7 +82,7 @@ impl<D: NamedDialect> SharedSessions<D> {
         }
     }
 
-    /// A session to look at something, whatever it holds.
+    /// A session to look at something. It may hold locks.
     pub(super) async fn any(&self) -> Result<Arc<SharedSession<D>>> {
         let idle = self.all().iter().find(|session| session.is_open() && session.queued() == 0).cloned();
         match idle {
@@ -109,10 +109,10 @@ impl<D: NamedDialect> SharedSessions<D> {
         all.push(session);
     }
 
-    /// Forgets all of them. Those that hold nothing say goodbye.
+    /// Forgets all sessions. Those without a lock close.
     pub(super) fn clear(&self) {
         let all = std::mem::take(&mut *self.all());
-        // Outside of the lock.
+        // Dropped outside of the mutex.
         drop(all);
     }
 

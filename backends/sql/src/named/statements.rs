@@ -30,13 +30,13 @@ const STAMP: &str = "\
 /// Values: name.
 const LOOK: &str = "SELECT note, hold, token FROM {holders} WHERE k = $1 AND {is_held} ORDER BY token";
 
-/// A range of the primary key; rows of free locks in it count for the limit, so that the cost has a bound.
+/// One page of a listing. Rows of free locks count for the limit too, so that the cost has a bound.
 ///
 /// Values: after, start, end, limit.
 const LIST: &str = "\
     SELECT k, long_key, {is_held_in_any_mode} FROM {named} WHERE k > $1 AND k >= $2 AND k < $3 ORDER BY k LIMIT $4";
 
-/// Which holds are to be broken. It reads one row by its primary key for each of them.
+/// Which holds an operator asks to break. It reads one row by its primary key for each of them.
 ///
 /// Values: names.
 const BROKEN: &str = "SELECT hold, broken_record FROM {holders} WHERE k IN ({names}) AND broken_hold = hold";
@@ -47,6 +47,8 @@ const BROKEN: &str = "SELECT hold, broken_record FROM {holders} WHERE k IN ({nam
 const REQUEST: &str = "\
     UPDATE {holders} SET broken_hold = hold, broken_record = $3 WHERE k = $1 AND hold = $2 AND {is_held}";
 
+/// Takes back the request to break a hold.
+///
 /// Values: name, hold id.
 const TAKE_BACK: &str = "UPDATE {holders} SET broken_hold = NULL WHERE k = $1 AND hold = $2 AND broken_hold = hold";
 
@@ -55,16 +57,20 @@ const TAKE_BACK: &str = "UPDATE {holders} SET broken_hold = NULL WHERE k = $1 AN
 /// Values: name, hold id.
 const STANDS: &str = "SELECT token FROM {holders} WHERE k = $1 AND hold = $2 AND {is_held}";
 
+/// The record of a broken hold.
+///
 /// Values: name, hold id.
 const RECORD: &str = "SELECT broken_record FROM {holders} WHERE k = $1 AND broken_hold = $2";
 
-/// One process at a time sweeps. Lease rows have a turn of their own. Values: for how long no other one does.
+/// Takes the turn to sweep named locks, so that one process at a time sweeps. Lease rows have another turn.
+///
+/// Values: the time in which no other process sweeps.
 const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep_named' AND number <= {now}";
 
 /// A page of the table in the order of the primary key. For each row it also says whether the last token was drawn
 /// longer ago than `$1`.
 ///
-/// Values: this time, and the last name of the page before.
+/// Values: that time, the last name of the page before.
 const SWEEP_PAGE: &str = "SELECT k, token, {used} < {now} - $1 FROM {named} WHERE k > $2 ORDER BY k LIMIT {page}";
 
 /// Deletes a row that was not used since the look at it, and whose lock nobody holds.
@@ -146,12 +152,12 @@ impl NamedStatements {
         Some(self.together(mode).map_or(&sequence.take, |read_write| read_write.take(mode)))
     }
 
-    /// About the holders of this mode's family.
+    /// The statements about the holders of this mode's family.
     pub(super) fn holders(&self, mode: Mode) -> &HolderStatements {
         self.together(mode).map_or(&self.holders, |read_write| &read_write.holders)
     }
 
-    /// About the holders of each family.
+    /// The statements about the holders of each family.
     pub(super) fn all_holders(&self) -> impl Iterator<Item = &HolderStatements> {
         std::iter::once(&self.holders).chain(self.read_write.as_ref().map(|read_write| &read_write.holders))
     }
@@ -162,7 +168,7 @@ impl NamedStatements {
 }
 
 impl HolderStatements {
-    /// In this table, where a row is that of a holder if `is_held`.
+    /// The statements for this table. A row is that of a holder if `is_held` is true.
     pub(super) fn new(table: &str, is_held: &str, made: &impl Fn(&str) -> Statement) -> Self {
         let made = |text: &str| made(&text.replace("{holders}", table).replace("{is_held}", is_held));
         let broken = SIZES.map(|size| {

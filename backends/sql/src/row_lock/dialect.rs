@@ -34,7 +34,8 @@ pub trait RowDialect: Dialect {
     /// Lets the server end the session after so much silence, in whole seconds, and no earlier.
     fn end_row_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
 
-    /// Begins a transaction and locks the row in it, in one message. What it sets for a wait is taken back by [`end_wait`](Self::end_wait).
+    /// Begins a transaction and locks the row in it, in one message. [`end_wait`](Self::end_wait) takes back the
+    /// settings that this makes for a wait.
     fn take_row<'a>(&'a self, conn: &'a mut Self::Conn, ask: RowAsk<'a>) -> BoxFuture<'a, sqlx::Result<Taken>>;
 
     /// Takes back what [`take_row`](Self::take_row) has set for its wait. Of a row that was taken, it asks the server, whose answer

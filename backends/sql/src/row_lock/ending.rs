@@ -17,9 +17,9 @@ use crate::connection::misread::unless_misread;
 
 /// How long the server may take to end a session.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the answer to a rollback may take that the server seems to have done.
+/// How long to wait for the answer to a rollback that the server seems to have done.
 const LATE_ROLLBACK_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a renewal waits that has learned nothing new of a session in use.
+/// How long a renewal pauses if it has learned nothing new about a session in use.
 const SILENT_SESSION_WAIT: Duration = Duration::from_millis(250);
 /// How long a renewal waits for the hold's own session before it asks the monitor.
 const PING_TIMEOUT: Duration = Duration::from_secs(1);
@@ -37,7 +37,8 @@ impl<D: RowDialect> RowShared<D> {
         if let Ok(slot) = held.slot.clone().try_lock_owned() {
             let pinged = held.clone();
             let asked = ask_aside(async move { Self::ping(&pinged, slot).await })?;
-            // No answer: the transaction is in other hands, or what a dropped statement has left is still on its way.
+            // Without an answer, another task uses the transaction, or the rest of a dropped statement is still on its
+            // way.
             let answered = clock.timeout_at(from.after(PING_TIMEOUT.min(held.ttl / 6)), asked).await;
             if let Some(Ok(Some(answer))) = answered {
                 return answer.map(|is_held| is_held.then_some(from));
@@ -59,8 +60,8 @@ impl<D: RowDialect> RowShared<D> {
         }
     }
 
-    /// The time from which a hold counts whose session is in use. A living session proves nothing about that: the
-    /// server ends it after a silence, even if others ask about it.
+    /// The time from which the ttl of a hold counts while its session is in use. A living session proves nothing: the
+    /// server ends it after a silence, even if other sessions ask about it.
     async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
         let (clock, session, before) = (&self.context.clock, held.id.session, held.heard_after());
         if let Ok((Some(activity), server)) = self.monitor.ask(move |of, conn, _| of.activity(conn, session)).await
@@ -69,30 +70,30 @@ impl<D: RowDialect> RowShared<D> {
             held.note_activity(activity, from);
         }
         if held.heard_after() <= before {
-            // The engine asks again at once.
+            // Without this pause, the engine would ask again at once.
             clock.sleep_until(clock.now().after(SILENT_SESSION_WAIT)).await;
         }
         held.heard_after()
     }
 
-    /// `None` if the session is not there any more.
+    /// Asks the hold's own session. `None` if the session is not there any more.
     async fn ping(held: &HeldRow<D>, mut slot: OwnedMutexGuard<Option<RowSession<D>>>) -> Option<Result<bool>> {
         let open = slot.as_mut()?;
         let answer = held.is_in(&mut open.conn).await;
         if matches!(answer, Ok(false)) {
-            // If the session has ended, the server frees the row as soon as it notices too, and nobody can commit any more.
+            // If the session has ended, nobody can commit any more. The server frees the row as soon as it notices.
             held.end();
         }
         Some(answer)
     }
 
-    /// Rolls back. `Released` if the row was locked until this was called first. Asked again after an error, it says
-    /// `Released` once the row is free.
+    /// Rolls back. Returns `Released` if the row was locked until the first call of this. After an error it may be
+    /// called again, and returns `Released` once the row is free.
     pub(super) async fn undo(&self, held: &HeldRow<D>) -> Result<Released> {
         if held.is_committed() {
             return Ok(Released::Released);
         }
-        // One that was asked for before goes on although its caller has gone.
+        // An earlier release goes on although its caller has gone, so wait for it.
         let mut status = held.release.lock().await;
         let answer = match *status {
             ReleaseStatus::Done(_) if held.is_told() => return Ok(Released::NotOwner),
@@ -190,6 +191,6 @@ impl<D: RowDialect> RowShared<D> {
 enum KilledSession {
     Ended,
     Lives,
-    /// After a failover another server answers, where the hold is over.
+    /// After a failover another server answers. The hold is over there.
     OfAnotherServer,
 }

@@ -41,36 +41,37 @@ pub struct HeldRow<D: RowDialect> {
     pub(super) slot: Slot<D>,
     heard: std::sync::Mutex<LastHeard>,
     ended: watch::Sender<bool>,
-    /// Its end has begun, by us.
+    /// Whether this process has begun to end the hold.
     is_ending: AtomicBool,
     is_committed: AtomicBool,
-    /// The body has the transaction.
+    /// Whether the body has the transaction.
     pub(super) is_lent: AtomicBool,
-    /// The body has had a connection.
+    /// Whether the body has had a connection.
     has_work: AtomicBool,
-    /// The body has had its connection since its session was last seen in the transaction, so it may have ended that.
+    /// Whether the body has had its connection since the session was last seen in the transaction. Then it may have
+    /// ended the transaction.
     may_have_ended: AtomicBool,
-    /// The last answer to the question whether it has.
+    /// Whether the last answer of `has_work` was false.
     said_no_work: AtomicBool,
-    /// How far its release has come. One at a time asks the server.
+    /// The progress of the release. Only one release at a time asks the server.
     pub(super) release: Mutex<ReleaseStatus>,
-    /// The holder has heard of the end. From then on this is nobody's hold.
+    /// Whether the holder has heard of the end. From then on nobody owns this hold.
     is_told: AtomicBool,
     looked: AtomicU64,
-    /// A look has seen that it has ended, while the body used its connection.
+    /// Whether a look has found the hold ended while the body used its connection.
     seems_ended: AtomicBool,
     pub(super) sessions: Arc<RowSessions<D>>,
     pending_attempts: Arc<PendingAttempts>,
 }
 
-/// How far the release of a hold has come.
+/// The progress of a release.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ReleaseStatus {
-    /// Nobody has asked for it.
+    /// No release was asked for.
     NotBegun,
-    /// It had no answer, so the server may still keep the row locked.
+    /// The release had no answer, so the server may still keep the row locked.
     Unanswered,
-    /// The hold is over, and this is the answer, of which nobody has heard yet.
+    /// The hold is over, with this answer to its release.
     Done(Released),
 }
 
@@ -81,7 +82,7 @@ pub(super) struct RowGrant<D: RowDialect> {
     pub(super) record: Record,
     pub(super) row: RowKey,
     pub(super) token: u64,
-    /// Since before the server was asked for something that it has answered with the row locked.
+    /// A time before the request whose answer showed that the row is locked.
     pub(super) since: BootInstant,
     pub(super) open: RowSession<D>,
 }
@@ -89,7 +90,7 @@ pub(super) struct RowGrant<D: RowDialect> {
 impl<D: RowDialect> dlock_contract::Session for HeldRow<D> {
     fn ended(&self) -> Option<BoxFuture<'static, ()>> {
         let mut ended = self.ended.subscribe();
-        // An error: the hold has gone.
+        // An error means that the hold was dropped.
         Some(Box::pin(async move { drop(ended.wait_for(|ended| *ended).await) }))
     }
 }
@@ -133,12 +134,12 @@ impl<D: RowDialect> HeldRow<D> {
         *self.ended.borrow()
     }
 
-    /// It is surely not held any more.
+    /// Notes that the hold has ended for certain.
     pub(super) fn end(&self) {
         self.ended.send_replace(true);
     }
 
-    /// Whether the monitor is to look at it.
+    /// Whether the monitor must look at the hold.
     pub(super) fn is_watched(&self) -> bool {
         !self.has_ended() && !self.is_ending.load(Ordering::Acquire)
     }
@@ -170,7 +171,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.has_work.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether the body has worked after it was said that there is nothing to settle. It is asked while nobody can begin.
+    /// Whether the body has worked after `has_work` answered false. It is asked when no statement can begin any more.
     pub(super) fn has_late_work(&self) -> bool {
         self.said_no_work.load(Ordering::SeqCst) && self.has_work.load(Ordering::SeqCst)
     }
@@ -196,12 +197,12 @@ impl<D: RowDialect> HeldRow<D> {
         self.seems_ended.load(Ordering::Acquire)
     }
 
-    /// Notes that a look has seen its end. True if an earlier look has seen it too.
+    /// Notes that a look has found the hold ended. True if an earlier look has found it too.
     pub(super) fn note_seems_ended(&self) -> bool {
         self.seems_ended.swap(true, Ordering::AcqRel)
     }
 
-    /// Its session has lived after this, and was not silent.
+    /// Notes that the session was active after this time.
     pub(super) fn note_heard(&self, after: BootInstant) {
         self.heard().note(after);
     }
@@ -211,7 +212,7 @@ impl<D: RowDialect> HeldRow<D> {
         self.heard().note_activity(activity, asked);
     }
 
-    /// From when its ttl counts.
+    /// The time from which the ttl counts.
     pub(super) fn heard_after(&self) -> BootInstant {
         self.heard().after()
     }
@@ -265,7 +266,7 @@ impl<D: RowDialect> Drop for HeldRow<D> {
     fn drop(&mut self) {
         let Ok(background) = background() else { return };
         let Some(mut open) = self.slot.clone().try_lock_owned().ok().and_then(|mut slot| slot.take()) else { return };
-        // An abandon that follows waits for it.
+        // A later abandon waits for this rollback.
         let (pending_attempt, id, sessions) =
             (self.pending_attempts.begin(self.owner), self.id.clone(), self.sessions.clone());
         let has_work = self.has_worked();

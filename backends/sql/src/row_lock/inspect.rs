@@ -47,7 +47,7 @@ impl<D: RowDialect> RowShared<D> {
         self.records_of(self.record_name(key)?).await
     }
 
-    /// Over a connection of its own: a session that fails here may be the monitor's.
+    /// Uses a new connection, so that a failure does not end the monitor's session.
     pub(super) async fn health(&self) -> Result<Health> {
         let (context, table) = (self.context.clone(), self.table.clone());
         let asking = background()?.run(async move {

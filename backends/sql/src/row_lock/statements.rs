@@ -25,7 +25,8 @@ const STAMP_AGAIN: &str = "\
         note = $6, long_key = $7 \
     WHERE k = $1 AND part = '' AND {lives}{tells}";
 
-/// The hold id in these changes. MySQL checks a condition that has no column before it waits for the row.
+/// The hold id in these statements. It has a column, because MySQL checks a condition without a column before it waits
+/// for the row.
 const PER_ROW: &str = "CONCAT($5, LEFT(k, 0))";
 
 /// Like [`STAMP_AGAIN`], where there is no record. The server checks that the hold lives before it waits for another
@@ -59,6 +60,8 @@ const STAMP_READER: &str = "\
     INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
     VALUES ($1, $2, $3, $4, $5, $6, $2, $7, $8){unless_there}";
 
+/// Deletes the record of a reader.
+///
 /// Values: name, hold id.
 const FORGET_READER: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2";
 
@@ -68,51 +71,59 @@ const FORGET_READER: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2";
 const LOOK: &str =
     "SELECT note, hold, token, mode, session FROM {rows} WHERE k = $1 AND hold <> '' AND {is_held} ORDER BY token";
 
-/// Says that the call of a hold waits for another lock, from now on for some time.
+/// Records that the call of a hold waits for another lock. The record counts for some time.
 ///
-/// Values: name of that (see `circle`), name of the other lock.
+/// Values: name of the wait (see `circle`), name of the other lock.
 const WAIT: &str = "\
     INSERT INTO {rows} (k, part, token, mode, session, xact, hold, note, long_key) \
     VALUES ($1, '', {now}, 0, 0, 0, '', '', $2) {on_conflict} token = {now}, long_key = $2";
 
-/// Values: name of that.
+/// Deletes the record of a wait.
+///
+/// Values: name of the wait.
 const DELETE_WAIT: &str = "DELETE FROM {rows} WHERE k = $1 AND part = ''";
 
-/// For an account that may not delete: a sweep of another account deletes the row later.
+/// Ends a wait for an account that may not delete. A sweep of another account deletes the row later.
 ///
-/// Values: name of that.
+/// Values: name of the wait.
 const END_WAIT: &str = "UPDATE {rows} SET long_key = '' WHERE k = $1 AND part = ''";
 
-/// The lock for which the call of a hold waits, if it has said so lately.
+/// The lock for which the call of a hold waits, if the record is new enough.
 ///
-/// Values: name of that, how long that is.
+/// Values: name of the wait, the longest age of its record.
 const WAITS: &str = "SELECT long_key FROM {rows} WHERE k = $1 AND part = '' AND long_key <> '' AND token > {now} - $2";
 
-/// A range of names; those of free locks count for the limit, so that the cost has a bound.
+/// One page of a listing. Names of free locks count for the limit too, so that the cost has a bound.
 ///
 /// Values: after, start, end, limit.
 const LIST: &str = "\
     SELECT k, MAX(long_key), {any}({is_held}) FROM {rows} WHERE k > $1 AND k >= $2 AND k < $3 GROUP BY k ORDER BY k LIMIT $4";
 
-/// Leaves the record of who broke a hold, if it still holds.
+/// Leaves the record of a break, if the hold still holds.
 ///
 /// Values: name, hold id, record.
 const LEAVE_RECORD: &str = "\
     UPDATE {rows} SET broken_hold = hold, broken_record = $3 WHERE k = $1 AND hold = $2 AND {is_held}";
 
+/// Takes back the record of a break.
+///
 /// Values: name, hold id.
 const TAKE_BACK: &str = "UPDATE {rows} SET broken_hold = NULL WHERE k = $1 AND hold = $2 AND broken_hold = hold";
 
+/// The record of a broken hold.
+///
 /// Values: name, hold id.
 const RECORD: &str = "SELECT broken_record FROM {rows} WHERE k = $1 AND broken_hold = $2";
 
-/// One process at a time sweeps. Values: for how long no other one does.
+/// Takes the turn to sweep row locks, so that one process at a time sweeps.
+///
+/// Values: the time in which no other process sweeps.
 const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep_rows' AND number <= {now}";
 
 /// A page of the table in the order of the names. For each record it also says whether the last token was drawn longer
 /// ago than `$1`: a token is not below the time at which it was drawn.
 ///
-/// Values: that time, after which name and part.
+/// Values: that time, the last name and part of the page before.
 const SWEEP_PAGE: &str = "\
     SELECT k, part, token, token < {now} - $1 FROM {rows} WHERE k > $2 OR k = $2 AND part > $3 ORDER BY k, part LIMIT {page}";
 
@@ -123,7 +134,7 @@ const SWEEP: &str = "DELETE FROM {rows} WHERE k = $1 AND part = $2 AND token = $
 
 /// A page of the locks, each with whether it has no record.
 ///
-/// Values: after which name.
+/// Values: the last name of the page before.
 const KEY_PAGE: &str = "\
     SELECT k, NOT EXISTS (SELECT 1 FROM {rows} recorded WHERE recorded.k = made.k) FROM {row_keys} made \
     WHERE k > $1 ORDER BY k LIMIT {page}";
@@ -131,8 +142,9 @@ const KEY_PAGE: &str = "\
 /// Deletes the row of a lock, and waits for sessions that keep it locked. The next caller, or one that waits already,
 /// inserts the row again: the server reports that it is missing.
 ///
-/// Whether the lock has a record is asked before. If it has one, a holder may keep the row locked. As a part of this statement, MySQL would lock the record's place while the
-/// statement waits for a holder, and the holder would wait there with its record: neither can go on.
+/// Ask before whether the lock has a record. If it has one, a holder may keep the row locked. The question must not be
+/// a part of this statement. MySQL would lock the record's place while the statement waits for the holder, and the
+/// holder would wait there with its record. Neither could go on.
 ///
 /// Values: name.
 const SWEEP_KEY: &str = "DELETE FROM {row_keys} WHERE k = $1";

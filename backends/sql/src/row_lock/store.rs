@@ -36,7 +36,7 @@ const TIDY_INTERVAL: Duration = Duration::from_secs(5);
 pub struct RowLock<D: RowDialect> {
     pub(super) shared: Arc<RowShared<D>>,
     pub(super) profile: Profile,
-    /// They end with the store.
+    /// Tasks that end with the store.
     _tasks: [Run<()>; 3],
 }
 
@@ -117,9 +117,9 @@ impl<D: RowDialect> RowShared<D> {
         Ok(Attempt::Contended(wake.held_by(held_by)))
     }
 
-    /// Asks for the row without waiting. Whether the caller waits for the answer or not, the request runs to its end,
-    /// and what it wins for nobody is rolled back. While the definition of a table is being changed, the server gives
-    /// no answer. Then the session is ended.
+    /// Asks for the row without waiting. The request runs to its end, even if its caller has gone. If it then wins the
+    /// row, the row is rolled back. While a table's definition is being changed, the server gives no answer. Then the
+    /// session is ended.
     async fn ask(self: &Arc<Self>, claim: &Arc<Claim>) -> Result<Option<Arc<HeldRow<D>>>> {
         let (shared, claim) = (self.clone(), claim.clone());
         let pending_attempt = self.pending_attempts.begin(claim.owner);
@@ -149,7 +149,7 @@ impl<D: RowDialect> RowShared<D> {
         self.pool.run(move |session| Box::pin(async move { ways.agree(session, &claim.key).await })).await
     }
 
-    /// The holders of a lock that was refused.
+    /// The note of the first holder of a lock that was refused.
     ///
     /// # Errors
     /// If it is held in a mode of another family.

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// No counter of ours gives more: a JSON number or a script holds no larger one exactly.
+/// The highest token. A JSON number or a script cannot hold a larger number exactly.
 pub(crate) const MOST_TOKEN: u64 = 1 << 53;
 
-/// Whole microseconds. The profile refuses times that are none.
+/// A time in whole microseconds. The profile refuses other times.
 pub(crate) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

@@ -66,7 +66,7 @@ const IS_OURS: &str = "{tail} = {of_row}";
 /// A Java node has started this period's run.
 const RAN_ELSEWHERE: &str = "NOT ({is_ours}) AND {boundary_of_theirs} >= {boundary}";
 
-/// As of the lease row, with ShedLock's row in the place of `expires_us`.
+/// Whether the lock is free. As in the lease row, but with ShedLock's `lock_until` in the place of `expires_us`.
 const FREE: &str = "(lock_until <= {utc} OR owner = $2 AND {tail} = {of_owner})";
 
 const FREE_TO_START: &str = "\
@@ -75,39 +75,39 @@ const FREE_TO_START: &str = "\
 
 const MINE: &str = "owner = $2 AND {tail} = {of_owner}";
 
-/// Of both rows. Values: name.
+/// Why a lock was not granted, from both rows. Values: name.
 const REFUSED: &str = "\
     SELECT {left}, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, lock_until > {utc} \
     FROM {locks} CROSS JOIN {theirs_table} WHERE k = $1 AND name = $1";
 
-/// Values: name, owner, whether it may be run again, period, offset.
+/// Why a run was not started, from both rows. Values: name, owner, whether it may be run again, period, offset.
 const REFUSED_START: &str = "\
     SELECT {left}, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, lock_until > {utc}, \
         run_boundary >= {boundary} OR {ran_elsewhere}, \
         run_open = 1 AND ($3 = 1 OR run_owner = $2) AND NOT ({ran_elsewhere}) \
     FROM {locks} CROSS JOIN {theirs_table} WHERE k = $1 AND name = $1";
 
-/// Values: names, owners.
+/// Which of these owners still hold. Values: names, owners.
 const HELD: &str = "\
     SELECT owner FROM {locks}{by_name} CROSS JOIN {theirs_table}{by_name} \
     WHERE k IN ({names}) AND name IN ({names}) AND owner IN ({owners}) AND {is_ours} AND lock_until > {utc}";
 
-/// Values: name.
+/// Lease left, token, note, hold id. Values: name.
 const LOOK: &str = "\
     SELECT {left}, CASE WHEN {is_ours} THEN token END, CASE WHEN {is_ours} THEN note ELSE '{another_tool}' END, \
         CASE WHEN {is_ours} AND owner <> {nobody} THEN hold ELSE '' END \
     FROM {theirs_table} LEFT JOIN {locks} ON k = $1 WHERE name = $1 AND lock_until > {utc}";
 
-/// Values: after, start, end, limit.
+/// One page of a listing. Values: after, start, end, limit.
 const LIST: &str = "\
     SELECT name, '', lock_until > {utc} FROM {theirs_table} \
     WHERE {name_bytes} > $1 AND {name_bytes} >= $2 AND {name_bytes} < $3 ORDER BY {name_bytes} LIMIT $4";
 
-/// The rows of a name that nobody has used. Values: name.
+/// Makes our row of a name that nobody has used. Values: name.
 const MAKE_OURS: &str = "\
     INSERT INTO {locks} (k, token, expires_us, note, hold) VALUES ($1, GREATEST({now}, {swept}), {now}, '', ''){unless_there}";
 
-/// A free row without a run. Values: name.
+/// Makes ShedLock's row of such a name: free, and without a run. Values: name.
 const MAKE_THEIRS: &str = "\
     INSERT INTO {theirs_table} (name, lock_until, locked_at, locked_by) \
     VALUES ($1, '2000-01-01 00:00:00', '2000-01-01 00:00:00', 'dlock'){unless_there}";
@@ -115,7 +115,7 @@ const MAKE_THEIRS: &str = "\
 /// ShedLock's table, as the URL names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShedlockTable {
-    /// Its schema, if that is said.
+    /// Its schema, if the URL names one.
     pub schema: Option<String>,
     /// Its name.
     pub name: String,
@@ -126,10 +126,10 @@ pub struct ShedlockTable {
 }
 
 impl ShedlockTable {
-    /// The table, if the URL asks for locks there. `schema` is that of dlock's tables, if that is said.
+    /// The table, if the URL asks for locks there. `schema` is the schema of dlock's tables, if the URL names one.
     ///
     /// # Errors
-    /// For a name with other characters, and for one without the layout.
+    /// If the name has characters that are not allowed, or if the URL names a table without the layout.
     pub fn of(address: &Address, schema: Option<&str>) -> Result<Option<Self>> {
         let parts =
             |text: &str| (text.split('.').count() <= 2 && text.split('.').all(is_name)).then(|| text.to_owned());
@@ -152,7 +152,7 @@ impl ShedlockTable {
         Ok(Some(Self { schema: schema.map(str::to_owned), name: name.to_owned(), is_named, is_made }))
     }
 
-    /// The name as statements have it. Names without large letters need no quotes.
+    /// The name as it is written in a statement. Names without large letters need no quotes.
     #[must_use]
     pub fn in_statement(&self, quote: char) -> String {
         let quoted = |name: &str| if is_identifier(name) { name.to_owned() } else { format!("{quote}{name}{quote}") };
@@ -160,7 +160,7 @@ impl ShedlockTable {
         schema.chain([self.name.as_str()]).map(quoted).collect::<Vec<_>>().join(".")
     }
 
-    /// The statement that makes it. `definition` is the shipped one.
+    /// The statement that makes the table. `definition` is the shipped definition.
     #[must_use]
     pub fn create(&self, quote: char, definition: &str) -> String {
         definition.trim().replacen("CREATE TABLE shedlock", &format!("CREATE TABLE {}", self.in_statement(quote)), 1)
@@ -222,7 +222,7 @@ impl ShedlockTable {
         }
     }
 
-    /// The error for tables whose names differ from it in case or schema alone: one of them is the Java nodes'.
+    /// The error if another table has the same name except for case or schema. One of the two is the Java nodes' table.
     #[must_use]
     pub fn other_than(&self, twins: &[String]) -> Error {
         let text = format!(
@@ -290,7 +290,7 @@ fn set_of(text: &str) -> &str {
     text.rsplit_once(" WHERE ").map_or(text, |(set, _)| set)
 }
 
-/// Its condition beside the name.
+/// The condition of a statement, without the name.
 fn condition_of(text: &str) -> &str {
     text.split_once(" WHERE k = $1 AND ").map_or("", |(_, condition)| condition)
 }
@@ -309,7 +309,7 @@ fn with_words(text: &str, shed: &ShedlockWords) -> String {
         .replace("{theirs_table}", &shed.table.in_statement(shed.quote))
 }
 
-/// The name of a lock in ShedLock's table, and of its row in ours: what a Java program calls it.
+/// The name of a lock in ShedLock's table, and of its row in ours. Java programs use this name.
 ///
 /// # Errors
 /// [`ErrorKind::Unsupported`] for a key without a literal name, and for a name that the column does not take.
@@ -334,7 +334,7 @@ pub(crate) fn range_of(listing: &Listing) -> (String, String, String) {
     (prefix.clone(), prefix.clone(), end_of(&prefix))
 }
 
-/// The lock with this name, of a Java node's too. No name is refused: ShedLock takes any.
+/// The lock with this name, which may be a Java node's. No name is refused, because ShedLock takes any name.
 pub(crate) fn listed_key(name: &str) -> Option<LockKey> {
     Some(LockKey(name.into()))
 }

@@ -4,7 +4,8 @@
 //! (MySQL), each one reads only columns that none before it has changed.
 //!
 //! `{now}` is the server's time at the start of the statement, in microseconds since 1970. It must be one value in all of
-//! the statement. A lease counted from it ends no earlier than one that is counted from when the caller sent the request.
+//! the statement. The caller counts its lease from when it sent the request. So the caller's lease never ends after the
+//! lease in the table.
 
 use crate::words::Statement;
 use crate::words::Words;
@@ -85,8 +86,8 @@ const PASS: &str = "\
     UPDATE {locks} SET token = {draw}GREATEST(token + 1, {now}){drawn}, owner = $3, expires_us = {now} + $4, note = $5, \
         hold = $6 WHERE k = $1 AND owner = $2{tells}";
 
-/// Ends a hold, and records how its run went. Zero microseconds to keep free the lock. A kept lock has an owner that is
-/// nobody: an empty one.
+/// Ends a hold, and records how its run went. If the time to keep it is zero, the lock is free. A kept lock has an
+/// empty owner, which is nobody.
 ///
 /// Values: name, owner, how long to keep it, for how long it ran in nanoseconds if it was a success, whether it has a
 /// period.
@@ -99,8 +100,9 @@ pub(crate) const END: &str = "\
         hold = '', owner = CASE WHEN $3 = 0 THEN NULL ELSE {nobody} END, expires_us = {now} + $3 \
     WHERE k = $1 AND owner = $2";
 
-/// Frees what an owner may have won, and gives its period back: nothing was run under it, so its boundary is due again, and
-/// all earlier ones are not. Not with `rerun`: such a start may be run again anyway, and it may be another owner's.
+/// Frees a lock that an owner may have won, and gives its period back. Nothing ran, so its boundary is due again, but
+/// no earlier one is. With `rerun` no period is given back: the start may be run again anyway, and may be another
+/// owner's.
 ///
 /// Values: name, owner, whether to give the period back.
 pub(crate) const ABANDON: &str = "\
@@ -111,19 +113,19 @@ pub(crate) const ABANDON: &str = "\
         owner = CASE WHEN owner = $2 THEN NULL ELSE owner END \
     WHERE k = $1 AND (owner = $2 OR $3 = 1 AND run_open = 1 AND run_owner = $2)";
 
-/// Prolongs holds. An owner is one claim's, and a claim has one key, so no pair of another name and another owner exists.
+/// Prolongs holds. An owner belongs to one claim and a claim to one key, so only these pairs of name and owner match.
 ///
 /// Values: ttl, names, owners.
 pub(crate) const RENEW: &str = "\
     UPDATE {locks}{by_name} SET expires_us = {now} + $1 WHERE k IN ({names}) AND owner IN ({owners}) AND expires_us > {now}";
 
-/// Which of them are still held, where not all were prolonged.
+/// Which of these holds are still held, if not all were prolonged.
 ///
 /// Values: names, owners.
 const RENEWED: &str = "\
     SELECT owner FROM {locks}{by_name} WHERE k IN ({names}) AND owner IN ({owners}) AND expires_us > {now}";
 
-/// Which of them nobody keeps locked.
+/// Like [`RENEWED`], without the rows that somebody keeps locked.
 ///
 /// Values: names, owners.
 const UNLOCKED: &str = "\
@@ -137,29 +139,29 @@ const LOOK: &str = "\
     SELECT expires_us - {now}, token, note, hold FROM {locks} \
     WHERE k = $1 AND owner IS NOT NULL AND expires_us > {now}";
 
-/// A range of the primary key; rows of free locks in it count for the limit, so that the cost has a bound.
+/// One page of a listing. Rows of free locks count for the limit too, so that the cost has a bound.
 ///
 /// Values: after, start, end, limit.
 const LIST: &str = "\
     SELECT k, long_key, owner IS NOT NULL AND expires_us > {now} FROM {locks} \
     WHERE k > $1 AND k >= $2 AND k < $3 ORDER BY k LIMIT $4";
 
-/// Leaves a record for a hold that is to be broken, if it holds the lock.
+/// Leaves a record for a hold that will be broken, if it holds the lock.
 ///
 /// Values: name, hold id, record, the shortest time to keep it.
 const LEAVE_RECORD: &str = "\
     INSERT INTO {breaks} (hold, record, until_us) SELECT hold, $3, GREATEST(expires_us, {now} + $4) FROM {locks} \
     WHERE k = $1 AND hold = $2 AND owner IS NOT NULL AND expires_us > {now}{unless_there}";
 
-/// Values: name, hold id.
+/// Breaks a hold. Values: name, hold id.
 pub(crate) const BREAK: &str = "\
     UPDATE {locks} SET owner = NULL, expires_us = {now} \
     WHERE k = $1 AND hold = $2 AND owner IS NOT NULL AND expires_us > {now}";
 
-/// Values: hold id.
+/// Takes back the record of a break. Values: hold id.
 const TAKE_BACK: &str = "UPDATE {breaks} SET until_us = 0 WHERE hold = $1";
 
-/// Values: hold id.
+/// The record of a broken hold. Values: hold id.
 const RECORD: &str = "SELECT record FROM {breaks} WHERE hold = $1 AND until_us > {now}";
 
 /// Values: name.
@@ -172,7 +174,7 @@ const READ_META: &str = "SELECT word FROM {meta} WHERE name = $1";
 /// Values: name, word.
 const WRITE_META: &str = "INSERT INTO {meta} (name, word, number) VALUES ($1, $2, 0){unless_there}";
 
-/// One process at a time sweeps. Values: for how long no other one does.
+/// Takes the turn to sweep: one process at a time sweeps. Values: the time in which no other process sweeps.
 const TAKE_SWEEP: &str = "UPDATE {meta} SET number = {now} + $1 WHERE name = 'sweep' AND number <= {now}";
 
 /// A row that nobody has used for this long: a release sets the end of the lease to its own time.
@@ -183,7 +185,7 @@ const UNUSED: &str =
 
 /// The oldest rows first, by the index on the day. Rows of the last day may be too young, and rows with runs stay longer.
 ///
-/// Values: as of [`UNUSED`], and after which day and name.
+/// Values: those of [`UNUSED`], the last day and name of the page before.
 pub(crate) const SWEEP_PAGE: &str = "\
     SELECT k, token, {unused}, expires_day FROM {locks} WHERE expires_day <= ({now} - $1) {div} 86400000000 \
         AND expires_day >= $3 AND (expires_day > $3 OR k > $4) ORDER BY expires_day, k LIMIT {page}";
@@ -191,20 +193,20 @@ pub(crate) const SWEEP_PAGE: &str = "\
 /// Values: a token.
 const NOTE_SWEPT: &str = "UPDATE {meta} SET number = GREATEST(number, $1) WHERE name = 'swept'";
 
-/// Looks again: a row of the page may have been taken meanwhile.
+/// Deletes rows of a page. It checks them again, because a row may have been taken meanwhile.
 ///
-/// Values: as of [`UNUSED`], and names.
+/// Values: those of [`UNUSED`], names.
 const SWEEP: &str = "DELETE FROM {locks} WHERE k IN ({names}) AND {unused}";
 
 const SWEEP_BREAKS: &str = "DELETE FROM {breaks} WHERE until_us < {now}";
 
-/// The most rows that one look of a sweep reads, and that it deletes.
+/// The most rows on one page of a sweep.
 pub(crate) const PAGE_ROWS: usize = 1000;
 
 /// The boundary that is nearest to now.
 pub(crate) const BOUNDARY: &str = "(({now} - {offset} + {period} {div} 2) {div} {period} * {period} + {offset})";
 
-/// Above every token of a row that was swept.
+/// A number above the tokens of all rows that were swept.
 pub(crate) const SWEPT: &str = "COALESCE((SELECT number + 1 FROM {meta} WHERE name = 'swept'), 0)";
 
 /// How many holds one renewal prolongs. Few sizes, so that the server keeps few prepared statements.
@@ -241,7 +243,7 @@ pub(crate) struct LeaseStatements {
     pub(crate) sweep: [(usize, Statement); 3],
     pub(crate) sweep_breaks: Statement,
     pub(crate) make_free: Statement,
-    /// For a layout with rows of its own: make those of a name that has none. Then the lock is asked for again.
+    /// For a layout with other rows: makes those of a new name. After that the lock is asked for again.
     pub(crate) make: Vec<Statement>,
 }
 
@@ -294,7 +296,7 @@ pub(crate) fn of_many(made: impl Fn(&str) -> Statement, text: &str, first: usize
     BATCHES.map(|size| (size, made(&for_many(text, first, size))))
 }
 
-/// The names are the values from the first on, and the owners follow them.
+/// The names are the values from `first` on, and the owners follow them.
 fn for_many(text: &str, first: usize, size: usize) -> String {
     let places = |from: usize| (from..from + size).map(|place| format!("${place}")).collect::<Vec<_>>().join(", ");
     text.replace("{names}", &places(first)).replace("{owners}", &places(first + size))

@@ -10,7 +10,7 @@ use crate::server::fault::fault;
 use crate::session::Lease;
 
 impl Place {
-    /// Makes the parent of the queue's nodes. What it makes confirms the session.
+    /// Makes the parent of the queue's nodes. A node that it makes confirms the session.
     ///
     /// If the nodes above are missing too, the requests for all of them leave together. With a round trip for each, a session
     /// with a short ttl would end meanwhile where the servers are far away.

@@ -1,7 +1,7 @@
 //! The version, the role and the tick that a server reports, by four-letter words.
 //!
 //! The client library does not offer them, so dlock sends the words on connections of its own. Servers answer `srvr` by
-//! default, and `conf` if `4lw.commands.whitelist` has it. What a server does not answer is unknown.
+//! default, and `conf` if `4lw.commands.whitelist` has it. A word without an answer leaves its value unknown.
 
 use std::time::Duration;
 

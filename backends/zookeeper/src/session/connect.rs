@@ -21,8 +21,8 @@ const OPEN_TIMEOUT: Duration = Duration::from_secs(4);
 const SECOND_TRY: Duration = Duration::from_millis(750);
 /// The pause before a member that did not answer is tried again.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
-/// After this time, or after the first try that fails, an opening asks the servers why. After each failed try it waits for
-/// the answer for as long again.
+/// An opening asks the servers for the reason after this time, or after the first try that fails. After each failed try
+/// it waits for the answer, at most for this time.
 const REASON_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Opens a session. It must run on our thread, because the client library spawns its tasks on the current runtime.
@@ -57,7 +57,8 @@ pub(super) async fn connect(cluster: &Cluster, clock: &Clock, timeout: Duration)
             _ => Err(unopened(last).never_sent()),
         }
     };
-    // Without this, a silent server ahead of the one that refuses would leave no time to ask that one.
+    // Asks for the reason beside the tries. Otherwise a silent server that comes first would leave no time to ask the
+    // server that refuses.
     let beside = async {
         reason.clone().await;
         pending::<Infallible>().await

@@ -18,14 +18,14 @@ pub struct Candidates {
     pub leader: Option<SeenLeader>,
     /// The number of candidates that wait in the store's wait queue. `None` if the store does not count them.
     pub waiting: Option<u64>,
-    /// Their notes, in the order of the queue, at most 1000: each has the candidate's name ([`Note::site`]), its host and its
-    /// process. `None` if the store does not keep them: memory, Redis, etcd and ZooKeeper do.
+    /// Their notes, in the order of the queue, at most 1000: each has the candidate's name ([`Note::site`]), its host
+    /// and its process. `None` if the store keeps no notes of waiters. Memory, Redis, etcd and ZooKeeper keep them.
     pub waiters: Option<Vec<Note>>,
 }
 
 impl Election {
-    /// The leader and the candidates that wait, as far as the store knows them. Two requests or three; on ZooKeeper one more
-    /// for each candidate that is named.
+    /// The leader and the candidates that wait, as far as the store knows them. It sends two or three requests. On
+    /// ZooKeeper it sends one more for each candidate that is named.
     ///
     /// ```
     /// # use dlock_runtime as dlock;

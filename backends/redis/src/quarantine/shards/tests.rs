@@ -29,7 +29,7 @@ impl Cluster {
         Self { clock, quarantine }
     }
 
-    /// A server tells who has which slots, up to and with the last of each.
+    /// A server reports which server has which slots. Each range is given by its last slot.
     fn tells(&self, ranges: &[(u16, &str)], id: &str, run_id: &str, uptime: u64, durable: bool) {
         self.tells_as(ranges, id, Self::seen(run_id, uptime, durable));
     }
@@ -61,7 +61,7 @@ impl Cluster {
         shards.met(&self.quarantine.rules, view, shards.changes(), self.clock.now());
     }
 
-    /// The server to which the slot is moving answers beside a request for a lock.
+    /// The server that the slot is moving to describes itself in the answer to a lock request.
     fn asks_beside(&self, slot: u16, id: &str, run_id: &str, uptime: u64) {
         let answer = |text: String| Value::BulkString(text.into_bytes());
         let server = answer(format!("run_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n"));
@@ -100,7 +100,7 @@ fn the_request_at_hand_counts_for_the_length_of_the_guard() {
     cluster.tells(&ranges, "a", "2", 1, false);
     cluster.clock.advance(SECOND * 8);
     assert!(cluster.grants(0));
-    // As a look that finds nothing new.
+    // Like a look that finds nothing new.
     cluster.tells(&ranges, "b", "1", 508, false);
     cluster.quarantine.rules.asks_for(SECOND * 12);
     assert!(!cluster.grants(0) && cluster.grants(8192));
@@ -112,15 +112,15 @@ fn the_request_at_hand_counts_for_the_length_of_the_guard() {
 fn slots_that_fail_over_wait_and_slots_that_are_moved_do_not() {
     let cluster = Cluster::new();
     cluster.tells(&[(99, "a"), (199, "b"), (16_383, "c")], "a", "1", 500, false);
-    // From a to b, of which both live on.
+    // Slots move from a to b, and both servers live on.
     cluster.tells(&[(49, "a"), (199, "b"), (16_383, "c")], "a", "1", 500, false);
     assert!(cluster.grants(60));
-    // The last of a, to one that had slots before: it may have been moved, or given away after a's end.
+    // The last slots of a go to b, which had slots before. They may have been moved, or given to b after a's end.
     cluster.tells(&[(199, "b"), (16_383, "c")], "b", "1", 500, false);
     assert!(!cluster.grants(0) && !cluster.grants(60) && cluster.grants(200));
     cluster.clock.advance(SECOND * 7);
     assert!(cluster.grants(0) && cluster.grants(60));
-    // A replica in the place of b.
+    // A replica takes the place of b.
     cluster.tells(&[(199, "r"), (16_383, "c")], "r", "1", 500, true);
     assert!(!cluster.grants(0) && !cluster.grants(199) && cluster.grants(200));
     cluster.clock.advance(SECOND * 7);

@@ -204,7 +204,7 @@ impl<D: Dialect> QueueSession<D> {
         bounded(&context, self.take_turn(queue, Duration::ZERO)).await
     }
 
-    /// Joins a queue and waits for its turn until then.
+    /// Joins a queue and waits for its turn until this instant. False if the turn has not come by then.
     pub(crate) async fn wait_for_turn(&mut self, queue: &QueueName, until: BootInstant) -> Result<bool> {
         let context = self.session.context.clone();
         let longest = context.dialect.wait_queues().map_or(Duration::ZERO, WaitQueues::longest_wait);

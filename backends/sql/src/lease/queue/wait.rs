@@ -14,11 +14,11 @@ use crate::lease::queue::turn::Turn;
 use crate::lease::queue::waiter::{HolderState, Outcome, Waiter};
 use crate::tables::row::row_name;
 
-/// The longest pause between two looks of the waiter with the turn, behind a holder that never had it: first and last. The
-/// holder may be about to release.
+/// The longest pause between two looks of the waiter with the turn, at first and at last. It looks only while a holder
+/// that never had the turn has the row. That holder may be about to release.
 const POLL_PAUSES: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 
-/// There is always a pause between two looks.
+/// The shortest pause between two looks.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// Where a wait begins.
@@ -41,13 +41,13 @@ pub(crate) async fn wait_and_take<D: Dialect>(
     let row = row_name(&waiter.claim.key).name;
     match wait(&sessions, &waiter, start, &recent, &row).await {
         Ok(outcome) => outcome,
-        // It is no error of the call: the caller asks by itself, and polls for a while.
+        // A failed wait is no error of the call. The caller asks by itself, and polls for a while.
         Err(error) => {
             match error.kind() {
                 ErrorKind::Outage => {
                     line(move || tracing::debug!(%error, "a waiter of a lease row left its wait queue"));
                 }
-                // Each wait will fail in the same way.
+                // Each further wait would fail in the same way.
                 _ => line(move || tracing::warn!(%error, "waiters poll, because the server refuses their wait queue")),
             }
             sessions.pause();

@@ -84,7 +84,7 @@ impl<D: Dialect> WaitQueue<D> {
         }
     }
 
-    /// Whether somebody has the turn in the lock's queue. Asked by a connection that is in no queue.
+    /// Whether somebody has the turn in the lock's queue. Asks over a connection that is in no queue.
     pub(crate) async fn is_taken(&self, session: &mut StatementSession<D>, claim: &Claim) -> Result<bool> {
         let row = row_name(&claim.key).name;
         let scope = self.scope.get().cloned();
@@ -110,7 +110,7 @@ impl<D: Dialect> WaitQueue<D> {
         Ok(is_taken)
     }
 
-    /// Asks for the lock with the turn if it is free, and otherwise waits in the queue from now on.
+    /// Takes the turn if the queue is empty, and asks for the lock. Otherwise the claim waits in the queue from now on.
     pub(crate) async fn ask(&self, claim: &Arc<Claim>, until: BootInstant) -> QueueAnswer {
         self.wait_for_leave(claim).await;
         let Ok(sessions) = self.here().await else { return QueueAnswer::Skipped };
@@ -118,7 +118,7 @@ impl<D: Dialect> WaitQueue<D> {
         self.begin(&sessions, claim, until, Start::IfEmpty(session), None).answer().await
     }
 
-    /// Joins the queue after an attempt that found the row taken. Returns the news for its caller.
+    /// Joins the queue after an attempt that found the row taken. Returns the wake of its caller.
     pub(crate) async fn join(&self, claim: &Arc<Claim>, queue: Queue, wake: Wake) -> Wake {
         let Queue::Join { until, asks_again_within } = queue else { return wake };
         let now = self.context.clock.now();
@@ -142,7 +142,7 @@ impl<D: Dialect> WaitQueue<D> {
         }
     }
 
-    /// News at that time, or at the end of the lease.
+    /// A wake that ends at `again`, or at the end of the lease if that comes first.
     fn poll(&self, again: BootInstant, mut wake: Wake) -> Wake {
         let clock = self.context.clock.clone();
         let again = wake.ask_by.map_or(again, |end| end.after(Duration::from_millis(1)).min(again));
@@ -188,12 +188,13 @@ impl<D: Dialect> WaitQueue<D> {
 }
 
 impl QueueAnswer {
-    /// The answer for the next caller of a release. `None`: the lock was not asked for.
+    /// The answer for the caller that a release also asks for. `None`: the lock was not asked for.
     pub(crate) fn for_next(self) -> Option<Attempt> {
         match self {
             Self::Answered(attempt) => Some(attempt),
             Self::Skipped => None,
-            // The caller asks at once, with the same owner: if the lock is its own already, it hears so.
+            // The caller asks again at once, with the same owner. If it has won the lock already, that attempt finds
+            // out.
             Self::Unknown => Some(Attempt::Contended(Wake::on(async { Ok(Signal::Ask) }))),
         }
     }
