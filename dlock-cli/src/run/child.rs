@@ -14,6 +14,11 @@ use crate::exit::{Exit, Failure};
 /// A supervisor that has not ended the command this long after the grace does not work, and is killed.
 const SUPERVISOR_TIME: Duration = Duration::from_secs(2);
 
+/// Whether the command leads a process group of its own.
+pub(crate) fn leads_group() -> bool {
+    cfg!(unix) && !io::stdin().is_terminal()
+}
+
 /// The command while it runs.
 #[derive(Debug)]
 pub(crate) struct Child {
@@ -37,7 +42,7 @@ impl Child {
         grace: Duration,
         left: Option<Duration>,
     ) -> Result<Self, Failure> {
-        let leads_group = cfg!(unix) && !io::stdin().is_terminal();
+        let leads_group = leads_group();
         let mut process = starter(command)?;
         #[cfg(not(target_os = "linux"))]
         let _ = left;
@@ -67,11 +72,6 @@ impl Child {
             #[cfg(target_os = "linux")]
             deadline,
         })
-    }
-
-    #[cfg(unix)]
-    pub(crate) const fn leads_group(&self) -> bool {
-        self.leads_group
     }
 
     /// Makes the supervisor end the command after this time.
@@ -151,7 +151,7 @@ impl Child {
         let Some(signal) = Signal::from_named_raw(number) else { return };
         let group = self.pid.filter(|_| self.leads_group).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let is_of_keyboard = !self.leads_group && matches!(signal, Signal::INT | Signal::QUIT);
-        signal_descendants(signal, if is_of_keyboard { own_group() } else { group });
+        signal_descendants(signal, if is_of_keyboard { own_group() } else { group.map(Pid::as_raw_pid) });
         // It may have ended meanwhile.
         let _ = group.map(|group| kill_process_group(group, signal));
     }

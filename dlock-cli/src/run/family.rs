@@ -4,6 +4,7 @@
 //! group of their own, and on a terminal other programs of the shell's line (`dlock run … | tee log`) stand in the same group. A
 //! daemon leaves the session on purpose.
 
+use std::collections::HashSet;
 use std::fs;
 use std::time::Duration;
 
@@ -19,8 +20,8 @@ pub(super) fn keep_orphans() -> io::Result<()> {
 }
 
 /// Sends a signal to all descendants of this process that are in its session and not in the group `but`.
-pub(super) fn signal_descendants(signal: Signal, but: Option<Pid>) {
-    for descendant in descendants().filter(|descendant| Some(descendant.group) != but.map(Pid::as_raw_pid)) {
+pub(super) fn signal_descendants(signal: Signal, but: Option<i32>) {
+    for descendant in descendants().filter(|descendant| Some(descendant.group) != but) {
         // It may have ended, or be another user's, such as `sudo`.
         let _ = kill_process(descendant.pid, signal);
     }
@@ -29,8 +30,17 @@ pub(super) fn signal_descendants(signal: Signal, but: Option<Pid>) {
 /// Kills all descendants of this process that are in its session, and returns when those that can be killed are gone. The child
 /// of this process has an owner that asks how it ended.
 pub(super) async fn kill_descendants(child: &mut tokio::process::Child) {
-    // A process that has not ended yet may have started another one.
-    while descendants().filter(|descendant| kill_process(descendant.pid, Signal::KILL).is_ok()).count() > 0 {
+    let mut known = HashSet::new();
+    loop {
+        let mut is_news = false;
+        for descendant in descendants() {
+            let is_reached = !descendant.has_ended && kill_process(descendant.pid, Signal::KILL).is_ok();
+            // A process that ends during a look takes its children out of it. They are found by the next one.
+            is_news |= known.insert(descendant.pid) || is_reached;
+        }
+        if !is_news {
+            return;
+        }
         tokio::time::sleep(LOOK_AGAIN).await;
         let _ = child.try_wait();
         bury_orphans(child.id());
@@ -48,8 +58,8 @@ pub(super) fn bury_orphans(child: Option<u32>) {
 }
 
 /// The group to which a shell or a terminal sends signals.
-pub(super) fn own_group() -> Option<Pid> {
-    Pid::from_raw(Process::of(getpid())?.group)
+pub(super) fn own_group() -> Option<i32> {
+    Some(Process::of(getpid())?.group)
 }
 
 /// The process that `/proc` shows as the parent of this one. It has another number there if `/proc` is that of another container.
@@ -57,8 +67,8 @@ pub(super) fn shown_parent() -> Option<i32> {
     Some(Process::in_stat(getpid(), &fs::read("/proc/self/stat").ok()?)?.parent)
 }
 
-/// Those that have not ended, in the session of this process. None if `/proc` is that of another container: its numbers are
-/// those of other processes.
+/// Those in the session of this process. None if `/proc` is that of another container: its numbers are those of other
+/// processes.
 fn descendants() -> impl Iterator<Item = Process> {
     let own = Process::of(getpid()).filter(|_| sees_itself());
     let mut found = own.iter().flat_map(|own| children(own.pid)).collect::<Vec<_>>();
@@ -68,8 +78,7 @@ fn descendants() -> impl Iterator<Item = Process> {
         next += 1;
     }
     let session = own.map(|own| own.session);
-    let found = found.into_iter().filter_map(Process::of);
-    found.filter(move |process| Some(process.session) == session && !process.has_ended)
+    found.into_iter().filter_map(Process::of).filter(move |process| Some(process.session) == session)
 }
 
 fn children(of: Pid) -> Vec<Pid> {

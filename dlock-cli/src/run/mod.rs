@@ -137,12 +137,12 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
     variables.extend(guard.fence().ok().map(|fence| ("DLOCK_TOKEN", fence.get().to_string())));
     variables.extend(guard.slot().map(|slot| ("DLOCK_SLOT", slot.to_string())));
     let ends = run.on_lost == OnLost::Cancel;
-    let mut child = Child::start(&run.command, &variables, run.grace, ends.then(|| guard.remaining()))?;
-    // On a terminal the whole line of the shell stops, and this process with it.
+    // On a terminal the whole line of the shell stops, and this process with it. Elsewhere the command alone does, from its start.
     #[cfg(unix)]
-    if child.leads_group() {
+    if child::leads_group() {
         signals.and_steering()?;
     }
+    let mut child = Child::start(&run.command, &variables, run.grace, ends.then(|| guard.remaining()))?;
     let limit = async {
         match run.timeout {
             Some(limit) => tokio::time::sleep(limit).await,

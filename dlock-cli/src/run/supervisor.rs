@@ -133,7 +133,7 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
     let internal = |of: &str, error| Failure::new(Exit::INTERNAL, format!("{of}: {error}"));
     keep_orphans().map_err(|error| internal("the kernel cannot keep the command's orphans", error.into()))?;
     // Without a terminal this process leads a group. A signal to a group reaches also a process that is just being started.
-    let group = own_group().filter(|group| *group == getpid());
+    let group = Some(getpid()).filter(|own| own_group() == Some(own.as_raw_pid()));
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|error| internal("the kernel cannot tell the end of dlock", error.into()))?;
     let is_orphan = || getppid().map(Pid::as_raw_nonzero).is_none_or(|now| u64::try_from(now.get()) != Ok(parent));
@@ -168,7 +168,7 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
         match end {
             _ if is_orphan() => break,
             None if deadline.left().is_zero() => {
-                signal_descendants(Signal::TERM, group);
+                signal_descendants(Signal::TERM, group.map(Pid::as_raw_pid));
                 let _ = group.map(|group| kill_process_group(group, Signal::TERM));
                 end = Some(tokio::time::Instant::now() + grace);
             }

@@ -64,7 +64,7 @@ fn signals_go_to_all_that_a_command_has_started_on_a_terminal_but_those_of_the_k
     let traps = "trap 'echo int' INT; trap 'echo usr1' USR1;";
     // It ends by itself, so a signal that never comes fails the test.
     let child = format!("{traps} echo \\$\\$; for _ in \\$(seq 6000); do sleep 0.01; done");
-    let script = format!("{traps} sh -c \"{child}\" & while kill -0 $!; do wait; done");
+    let script = format!("{traps} sh -c \"{child}\" & while kill -0 $!; do wait; done; sleep 60");
     let (mut holder, _terminal) = hold(&store, &[], &script);
     let mut line = || {
         let mut line = String::new();

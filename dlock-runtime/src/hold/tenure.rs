@@ -60,7 +60,7 @@ pub(crate) struct Tenure {
     /// The record of an operator who broke the hold, once the store has reported it.
     pub(super) broken: OnceBox<BreakRecord>,
     neighbours: Mutex<Neighbours>,
-    duties: Mutex<Duties>,
+    pub(super) duties: Mutex<Duties>,
     /// Whether the body has succeeded, once it has ended.
     body: AtomicU8,
     /// The listeners to its session, if the store can report its end.
