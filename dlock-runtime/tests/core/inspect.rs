@@ -1,7 +1,7 @@
 //! Inspection: holders, listings, and the news of a broken hold.
 
 use dlock_memory::Memory;
-use dlock_runtime::{Clock, ErrorKind, HoldId, Key, LossCause, Registry, Wait};
+use dlock_runtime::{Clock, ErrorKind, HoldId, Key, LossCause, MAX_KEY_BYTES, Registry, Wait};
 
 use crate::support::{MS, Op, SECOND, Step, World, calm, full, held_and_awaited, test};
 
@@ -194,6 +194,26 @@ fn locks_are_listed_page_by_page() {
         let error = world.registry.locks().namespace("a b").page().await.unwrap_err();
         assert_eq!(error.kind(), &ErrorKind::ConfigInvalid { field: "namespace".into() });
     });
+}
+
+#[test]
+fn a_key_as_somebody_types_it_is_found_also_where_the_store_cannot_list() {
+    for can_list in [true, false] {
+        test(async {
+            let world = World::with(&Clock::manual(), |offers| offers.inspect = can_list);
+            let like = async |text: &str| {
+                let found = world.registry.locks().like(text).await.unwrap();
+                found.iter().map(|lock| Key::from(&lock.key).to_string()).collect::<Vec<_>>()
+            };
+            assert!(like("stock:42").await.is_empty());
+            let guard = world.registry.lock(Key::text("stock:").value(&42)).acquire().await.unwrap();
+            assert_eq!(like("stock:42").await, ["stock:<42>"]);
+            // With marks this one is longer than the store takes.
+            let longest = format!("{}:42", "k".repeat(MAX_KEY_BYTES - "dl1:default:".len() - ":42".len()));
+            assert!(like(&longest).await.is_empty());
+            guard.release().await.unwrap();
+        });
+    }
 }
 
 #[test]

@@ -88,6 +88,23 @@ fn a_hold_that_ends_without_a_release_is_a_loss() {
 }
 
 #[test]
+fn a_hold_that_may_have_been_renewed_is_no_loss() {
+    let brief = |full_lease| Row { lease_left: Some(Duration::from_millis(1)), full_lease, ..row("brief", 0, 1) };
+    // The store was away for longer than the lease.
+    let mut model = model();
+    model.set(vec![brief(Duration::from_secs(30))]);
+    model.fail("no answer".into());
+    std::thread::sleep(Duration::from_millis(5));
+    model.set(Vec::new());
+    assert!(model.losses.is_empty(), "{:?}", model.losses);
+    // The lease is shorter than the time between two looks.
+    model.set(vec![brief(Duration::from_millis(1))]);
+    std::thread::sleep(Duration::from_millis(5));
+    model.set(Vec::new());
+    assert!(model.losses.is_empty(), "{:?}", model.losses);
+}
+
+#[test]
 fn the_bar_of_a_lock_is_as_long_as_its_longest_lease() {
     let mut model = model();
     let short = |left| Row {

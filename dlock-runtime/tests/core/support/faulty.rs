@@ -314,7 +314,7 @@ impl Backend for Faulty {
     }
 
     fn inspect(&self) -> Option<&dyn Inspect> {
-        Some(self)
+        self.offers.inspect.then_some(self as &dyn Inspect)
     }
 
     fn close(&self) -> BoxFuture<'_, ()> {

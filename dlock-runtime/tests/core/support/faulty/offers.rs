@@ -12,6 +12,7 @@ pub(crate) struct Offers {
     pub(crate) tokens: bool,
     pub(crate) exchange: bool,
     pub(crate) batch: bool,
+    pub(crate) inspect: bool,
     /// Off unless a test asks for it: with it, the end of a hold decides.
     pub(crate) settle: bool,
     /// The group of all holds, where holds live in sessions.
@@ -27,6 +28,7 @@ impl Offers {
             tokens: true,
             exchange: true,
             batch: true,
+            inspect: true,
             settle: false,
             group: None,
         }
