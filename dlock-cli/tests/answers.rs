@@ -5,6 +5,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use dlock_testkit::servers::shared;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions};
 
 fn dlock(url: &str, words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
@@ -104,15 +107,53 @@ fn a_doctor_says_what_the_account_may_not_do() {
     };
     asked(&["SETUSER", &user, "on", ">pw", "~*", "&*", "+@all", "-scan"]);
     let restricted = format!("redis://{user}:pw@{server}");
-    let report = dlock(&restricted, &["doctor", "--rounds", "1", "--json"]).output().unwrap();
+    let (json, unable) = unable(&restricted);
     asked(&["DELUSER", &user]);
+    assert!(matches!(&unable[..], [(what, why)] if what == "list locks" && why.contains("`scan`")), "{json}");
+    assert!(json["cycle_p50_ms"].is_number());
+    assert!(!json.to_string().contains("pw"));
+}
+
+#[tokio::test]
+async fn a_doctor_names_the_table_that_an_account_may_not_write() {
+    let name = format!("doctor_{:x}", fastrand::u32(..));
+    // PostgreSQL: the tables are in a schema of the test.
+    let url = shared().postgres().unwrap();
+    let mut root: PgConnection = url.parse::<PgConnectOptions>().unwrap().connect().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("CREATE SCHEMA {name}"))).execute(&mut root).await.unwrap();
+    assert!(dlock(&format!("{url}?schema={name}"), &["ls"]).status().unwrap().success());
+    let rights = format!(
+        "CREATE ROLE {name} LOGIN PASSWORD 'pw'; GRANT USAGE ON SCHEMA {name} TO {name}; \
+         GRANT SELECT, INSERT, UPDATE ON {name}.dlock_locks, {name}.dlock_meta TO {name}; \
+         GRANT SELECT ON {name}.dlock_breaks TO {name}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(rights)).execute(&mut root).await.unwrap();
+    let (_, server) = url.split_once('@').unwrap();
+    let (json, found) = unable(&format!("postgres://{name}:pw@{server}?schema={name}"));
+    assert!(matches!(&found[..], [(what, why)] if what == "break a hold" && why.contains("dlock_breaks")), "{json}");
+    // MariaDB: they are in a database of the test.
+    let url = shared().mariadb().unwrap();
+    let mut root: MySqlConnection =
+        url.replace("mariadb:", "mysql:").parse::<MySqlConnectOptions>().unwrap().connect().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut root).await.unwrap();
+    let (server, _) = url.rsplit_once('/').unwrap();
+    assert!(dlock(&format!("{server}/{name}"), &["ls"]).status().unwrap().success());
+    let rights = format!(
+        "CREATE USER {name} IDENTIFIED BY 'pw'; GRANT SELECT, INSERT, UPDATE ON {name}.dlock_locks TO {name}; \
+         GRANT SELECT, INSERT, UPDATE ON {name}.dlock_meta TO {name}; GRANT SELECT ON {name}.dlock_breaks TO {name}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(rights)).execute(&mut root).await.unwrap();
+    let (_, host) = server.split_once('@').unwrap();
+    let (json, found) = unable(&format!("mariadb://{name}:pw@{host}/{name}"));
+    assert!(matches!(&found[..], [(what, why)] if what == "break a hold" && why.contains("dlock_breaks")), "{json}");
+}
+
+/// The report of a doctor whose account lacks a right, and what the account may not do, with the reason.
+fn unable(url: &str) -> (serde_json::Value, Vec<(String, String)>) {
+    let report = dlock(url, &["doctor", "--rounds", "1", "--json"]).output().unwrap();
     assert_eq!(report.status.code(), Some(77), "{report:?}");
     let json: serde_json::Value = serde_json::from_slice(&report.stdout).unwrap();
-    let unable: Vec<_> = json["trials"].as_object().unwrap().iter().filter(|(_, outcome)| *outcome != "yes").collect();
-    assert!(
-        matches!(&unable[..], [(what, why)] if *what == "list locks" && why.to_string().contains("`scan`")),
-        "{json}"
-    );
-    assert!(json["cycle_p50_ms"].is_number());
-    assert!(!String::from_utf8_lossy(&report.stdout).contains("pw"));
+    let trials = json["trials"].as_object().unwrap().iter().filter(|(_, outcome)| *outcome != "yes");
+    let unable = trials.map(|(what, why)| (what.clone(), why.to_string())).collect();
+    (json, unable)
 }
