@@ -20,7 +20,11 @@ pub(crate) struct Store {
 impl Store {
     /// Opens it.
     pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
-        let registry = Registry::new();
+        Self::open_in(Registry::new(), args).await
+    }
+
+    /// Opens it in this registry.
+    pub(crate) async fn open_in(registry: Registry, args: &StoreArgs) -> Result<Self, Failure> {
         let backend = match url(args)? {
             Some(url) => {
                 registry.connect(NAME, &url).await?;

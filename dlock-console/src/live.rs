@@ -33,7 +33,7 @@ pub(crate) async fn live(State(shared): State<Arc<Shared>>, Query(view): Query<V
 
 fn news(shared: Arc<Shared>, view: View, page: OpenPage) -> impl Stream<Item = Result<Event, Infallible>> {
     let often = shared.every;
-    let seldom = often * 5;
+    let seldom = often.saturating_mul(5);
     let view = Arc::new(view);
     let about = {
         let shared = shared.clone();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::{self, background};
 use dlock_contract::{
-    Address, Claim, Clock, Durability, Fencing, Hold, PerRuntime, Profile, Result, Standing, TtlRange,
+    Address, Claim, Clock, Durability, Fencing, Hold, Origin, PerRuntime, Profile, Result, Standing, TtlRange,
 };
 use futures::future::BoxFuture;
 
@@ -96,7 +96,9 @@ impl Sqlite {
     /// their order.
     pub(super) async fn abandon_claim(&self, claim: &Arc<Claim>) -> Result<()> {
         let (context, given_up) = (self.context.clone(), claim.clone());
-        let worker = claim.origin.and_then(|origin| self.workers.peek(origin));
+        // A claim without an origin is asked for on the runtime that is here.
+        let origin = claim.origin.or_else(Origin::here);
+        let worker = origin.and_then(|origin| self.workers.peek(origin));
         let worker = worker.as_ref().map_or(&self.renewals, |worker| &worker.value);
         worker
             .run_from_elsewhere(move |connection| {

@@ -6,6 +6,8 @@ use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
+#[cfg(target_os = "linux")]
+use super::family::{Family, own_group};
 use super::starter::{Ended, cannot_execute, starter};
 #[cfg(target_os = "linux")]
 use super::supervisor::Deadline;
@@ -14,23 +16,24 @@ use crate::exit::{Exit, Failure};
 /// A supervisor that has not ended the command this long after the grace does not work, and is killed.
 const SUPERVISOR_TIME: Duration = Duration::from_secs(2);
 
-/// Whether the command leads a process group of its own.
+/// Whether the command leads a process group of its own. With a terminal it stays in the group of this program, since another one
+/// could not read from the terminal: also a command with another standard input may ask for a password there.
 pub(crate) fn leads_group() -> bool {
-    cfg!(unix) && !io::stdin().is_terminal()
+    cfg!(unix) && !io::stdin().is_terminal() && std::fs::File::open("/dev/tty").is_err()
 }
 
 /// The command while it runs.
 #[derive(Debug)]
 pub(crate) struct Child {
     process: tokio::process::Child,
-    /// Whether the command leads its own process group. On a terminal it stays in the group of this program, so that it
-    /// can read from the terminal.
     leads_group: bool,
     /// Kept after the command's end, because other processes of its group may still run.
     pid: Option<u32>,
     grace: Duration,
     #[cfg(target_os = "linux")]
     deadline: Deadline,
+    #[cfg(target_os = "linux")]
+    family: Family,
 }
 
 impl Child {
@@ -54,7 +57,7 @@ impl Child {
             process.env(name, value);
         }
         #[cfg(target_os = "linux")]
-        super::family::keep_orphans().map_err(|error| {
+        let family = Family::begin().map_err(|error| {
             Failure::new(Exit::INTERNAL, format!("the kernel cannot keep the command's orphans: {error}"))
         })?;
         process.envs(variables.iter().map(|(name, value)| (name, value))).kill_on_drop(true);
@@ -71,6 +74,8 @@ impl Child {
             grace,
             #[cfg(target_os = "linux")]
             deadline,
+            #[cfg(target_os = "linux")]
+            family,
         })
     }
 
@@ -91,7 +96,7 @@ impl Child {
         // The supervisor ends with a code. If somebody has killed it, nobody else ends the rest.
         #[cfg(target_os = "linux")]
         if ended.by_signal() {
-            super::family::kill_descendants(&mut self.process).await;
+            self.family.kill(&mut self.process).await;
         }
         Ok(ended)
     }
@@ -108,7 +113,7 @@ impl Child {
     #[cfg(target_os = "linux")]
     async fn kill_all(&mut self) {
         let _ = self.process.start_kill();
-        super::family::kill_descendants(&mut self.process).await;
+        self.family.kill(&mut self.process).await;
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -146,14 +151,17 @@ impl Child {
     pub(crate) fn pass_on(&self, number: i32) {
         use rustix::process::{Pid, Signal, kill_process_group};
 
-        use super::family::{own_group, signal_descendants};
-
         let Some(signal) = Signal::from_named_raw(number) else { return };
         let group = self.pid.filter(|_| self.leads_group).and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let is_of_keyboard = !self.leads_group && matches!(signal, Signal::INT | Signal::QUIT);
-        signal_descendants(signal, if is_of_keyboard { own_group() } else { group.map(Pid::as_raw_pid) });
-        // It may have ended meanwhile.
-        let _ = group.map(|group| kill_process_group(group, signal));
+        let but = if is_of_keyboard { own_group() } else { group.map(Pid::as_raw_pid) };
+        let ends = matches!(signal, Signal::TERM | Signal::INT | Signal::HUP | Signal::QUIT);
+        // A process that was stopped must go on to end.
+        for signal in [signal].into_iter().chain(ends.then_some(Signal::CONT)) {
+            self.family.signal(signal, but);
+            // It may have ended meanwhile.
+            let _ = group.map(|group| kill_process_group(group, signal));
+        }
     }
 
     #[cfg(not(target_os = "linux"))]

@@ -14,46 +14,76 @@ use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_
 /// The pause between two looks whether all are gone.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// From now on a process whose parent has ended stays a descendant of this one.
-pub(super) fn keep_orphans() -> io::Result<()> {
-    set_child_subreaper(Some(getpid()))
+/// All that this process has started since this was made.
+#[derive(Debug)]
+pub(super) struct Family {
+    /// The children that were there before, such as those of a script that has become this program (`exec dlock run …`).
+    earlier: Vec<Pid>,
 }
 
-/// Sends a signal to all descendants of this process that are in its session and not in the group `but`.
-pub(super) fn signal_descendants(signal: Signal, but: Option<i32>) {
-    for descendant in descendants().filter(|descendant| Some(descendant.group) != but) {
-        // It may have ended, or be another user's, such as `sudo`.
-        let _ = kill_process(descendant.pid, signal);
+impl Family {
+    /// From now on a process whose parent has ended stays a descendant of this one.
+    pub(super) fn begin() -> io::Result<Self> {
+        set_child_subreaper(Some(getpid()))?;
+        let earlier = if sees_itself() { children(getpid()) } else { Vec::new() };
+        Ok(Self { earlier })
     }
-}
 
-/// Kills all descendants of this process that are in its session, and returns when those that can be killed are gone. The child
-/// of this process has an owner that asks how it ended.
-pub(super) async fn kill_descendants(child: &mut tokio::process::Child) {
-    let mut known = HashSet::new();
-    loop {
-        let mut is_news = false;
-        for descendant in descendants() {
-            let is_reached = !descendant.has_ended && kill_process(descendant.pid, Signal::KILL).is_ok();
-            // A process that ends during a look takes its children out of it. They are found by the next one.
-            is_news |= known.insert(descendant.pid) || is_reached;
+    /// Whether one of them has not ended.
+    pub(super) fn lives(&self) -> bool {
+        self.descendants().any(|descendant| !descendant.has_ended)
+    }
+
+    /// Sends a signal to those that are not in the group `but`.
+    pub(super) fn signal(&self, signal: Signal, but: Option<i32>) {
+        for descendant in self.descendants().filter(|descendant| Some(descendant.group) != but) {
+            // It may have ended, or be another user's, such as `sudo`.
+            let _ = kill_process(descendant.pid, signal);
         }
-        if !is_news {
-            return;
-        }
-        tokio::time::sleep(LOOK_AGAIN).await;
-        let _ = child.try_wait();
-        bury_orphans(child.id());
     }
-}
 
-/// Asks how those children have ended whose parent ended before them, which nobody else asks.
-pub(super) fn bury_orphans(child: Option<u32>) {
-    if !sees_itself() {
-        return;
+    /// Kills them, and returns when those that can be killed are gone. The child of this process has an owner that asks how it
+    /// ended.
+    pub(super) async fn kill(&self, child: &mut tokio::process::Child) {
+        let mut known = HashSet::new();
+        loop {
+            let mut is_news = false;
+            for descendant in self.descendants() {
+                let is_reached = !descendant.has_ended && kill_process(descendant.pid, Signal::KILL).is_ok();
+                // A process that ends during a look takes its children out of it. They are found by the next one.
+                is_news |= known.insert(descendant.pid) || is_reached;
+            }
+            if !is_news {
+                return;
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+            let _ = child.try_wait();
+            self.bury_orphans(child.id());
+        }
     }
-    for orphan in children(getpid()).into_iter().filter(|orphan| u32::try_from(orphan.as_raw_pid()).ok() != child) {
-        let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
+
+    /// Asks how those children have ended whose parent ended before them, which nobody else asks.
+    pub(super) fn bury_orphans(&self, child: Option<u32>) {
+        for orphan in self.children().filter(|orphan| u32::try_from(orphan.as_raw_pid()).ok() != child) {
+            let _ = waitpid(Some(orphan), WaitOptions::NOHANG);
+        }
+    }
+
+    fn children(&self) -> impl Iterator<Item = Pid> {
+        let all = if sees_itself() { children(getpid()) } else { Vec::new() };
+        all.into_iter().filter(|child| !self.earlier.contains(child))
+    }
+
+    /// Those in the session of this process.
+    fn descendants(&self) -> impl Iterator<Item = Process> {
+        let mut found = self.children().collect::<Vec<_>>();
+        let mut next = 0;
+        while let Some(&parent) = found.get(next) {
+            found.extend(children(parent));
+            next += 1;
+        }
+        let session = Process::of(getpid()).map(|own| own.session);
+        found.into_iter().filter_map(Process::of).filter(move |process| Some(process.session) == session)
     }
 }
 
@@ -65,20 +95,6 @@ pub(super) fn own_group() -> Option<i32> {
 /// The process that `/proc` shows as the parent of this one. It has another number there if `/proc` is that of another container.
 pub(super) fn shown_parent() -> Option<i32> {
     Some(Process::in_stat(getpid(), &fs::read("/proc/self/stat").ok()?)?.parent)
-}
-
-/// Those in the session of this process. None if `/proc` is that of another container: its numbers are those of other
-/// processes.
-fn descendants() -> impl Iterator<Item = Process> {
-    let own = Process::of(getpid()).filter(|_| sees_itself());
-    let mut found = own.iter().flat_map(|own| children(own.pid)).collect::<Vec<_>>();
-    let mut next = 0;
-    while let Some(&parent) = found.get(next) {
-        found.extend(children(parent));
-        next += 1;
-    }
-    let session = own.map(|own| own.session);
-    found.into_iter().filter_map(Process::of).filter(move |process| Some(process.session) == session)
 }
 
 fn children(of: Pid) -> Vec<Pid> {
@@ -102,7 +118,8 @@ fn children_among_all(of: Pid) -> Vec<Pid> {
     all.filter(|process| process.parent == of.as_raw_pid()).map(|process| process.pid).collect()
 }
 
-/// Whether `/proc` has this process under the number that it has for itself.
+/// Whether `/proc` has this process under the number that it has for itself. In that of another container the numbers are those of
+/// other processes.
 fn sees_itself() -> bool {
     fs::read_link("/proc/self").is_ok_and(|shown| shown.to_str() == Some(&getpid().as_raw_pid().to_string()))
 }
@@ -152,10 +169,12 @@ mod tests {
 
     #[test]
     fn children_are_found_with_and_without_the_lists_of_the_kernel() {
+        let before = Family { earlier: children(getpid()) };
         let mut child = std::process::Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = Pid::from_child(&child);
         assert!(sees_itself() && children(getpid()).contains(&pid) && children_among_all(getpid()).contains(&pid));
-        assert!(descendants().any(|descendant| descendant.pid == pid));
+        assert!(!Family::begin().unwrap().lives(), "it was there before");
+        assert!(before.lives());
         child.kill().unwrap();
         child.wait().unwrap();
     }

@@ -15,7 +15,7 @@ use std::future::pending;
 use std::path::Path;
 use std::time::Duration;
 
-use dlock::{Error, ErrorKind, Guard, Key, Lock, OncePer};
+use dlock::{Error, ErrorKind, Guard, Key, Lock, OncePer, Registry};
 
 use crate::cli::{OnLost, RunArgs, StoreArgs};
 use crate::exit::{Exit, Failure};
@@ -41,8 +41,9 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Failure> {
     let mut signals = Signals::new()?;
+    let registry = Registry::new();
     let acquired = async {
-        let store = Store::open(args).await.map_err(|failure| with_codes(failure, &run))?;
+        let store = Store::open_in(registry.clone(), args).await.map_err(|failure| with_codes(failure, &run))?;
         if !run.sensitive {
             warn_of_lookalikes(&store, &run.key).await;
         }
@@ -50,16 +51,24 @@ pub(crate) async fn run(args: &StoreArgs, run: Box<RunArgs>) -> Result<Exit, Fai
         let waits = spinner(&format!("waiting for {}", shown(&run)));
         let guard = lock.acquire().await;
         waits.finish_and_clear();
-        guard.map(|guard| (store, guard)).map_err(|error| ending(error, &run))
+        guard
+            .map(|guard| (store, guard))
+            .map_err(|error| NotHeld { is_held: Exit::of(&error) == Exit::BUSY, failure: ending(error, &run) })
     };
-    // A wait that a signal ends leaves nothing in the store.
-    let (store, guard) = tokio::select! {
-        acquired = acquired => match acquired {
-            Ok(held) => held,
-            Err(failure) if failure.exit() == Exit(run.busy_code) && run.quiet => return Ok(failure.exit()),
-            Err(failure) => return Err(failure),
-        },
-        signal = signals.next_deadly() => return Ok(Exit::of_signal(signal)),
+    let acquired = tokio::select! {
+        acquired = acquired => Ok(acquired),
+        signal = signals.next_deadly() => Err(signal),
+    };
+    let (store, guard) = match acquired {
+        Ok(Ok(held)) => held,
+        Ok(Err(NotHeld { failure, is_held })) => {
+            return if is_held && run.quiet { Ok(failure.exit()) } else { Err(failure) };
+        }
+        Err(signal) => {
+            // A wait that a signal ends leaves nothing in the store: the abandon has its time.
+            registry.shutdown(RELEASE_LIMIT).await;
+            return Ok(Exit::of_signal(signal));
+        }
     };
     let outcome = under_lock(&run, &guard, &mut signals).await;
     let released = guard.release().await;
@@ -172,6 +181,18 @@ async fn under_lock(run: &RunArgs, guard: &Guard, signals: &mut Signals) -> Resu
                 return Err(Failure::new(Exit::TIMEOUT, format!("the command was ended after its limit of {}", humantime::format_duration(run.timeout.unwrap_or_default()))));
             }
         }
+    }
+}
+
+/// The failure of a call that did not get the lock, and whether another one has it or has run.
+struct NotHeld {
+    failure: Failure,
+    is_held: bool,
+}
+
+impl From<Failure> for NotHeld {
+    fn from(failure: Failure) -> Self {
+        Self { failure, is_held: false }
     }
 }
 

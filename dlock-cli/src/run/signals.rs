@@ -21,13 +21,23 @@ mod unix {
         [kind(Number::TSTP), kind(Number::CONT), SignalKind::window_change(), kind(Number::TTIN), kind(Number::TTOU)]
     }
 
+    /// The signals that this process ignores, a bit each. None where the kernel does not tell.
+    fn ignored() -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+        mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+    }
+
     #[derive(Debug)]
     pub(crate) struct Signals(Vec<(SignalKind, Signal)>);
 
     impl Signals {
         pub(super) fn listen() -> std::io::Result<Self> {
             let listen = |kind| Ok((kind, signal(kind)?));
-            DEADLY.into_iter().chain(OTHERS).map(listen).collect::<std::io::Result<_>>().map(Self)
+            // `nohup` ignores HUP, and a script INT for what it starts in the background. The command shall ignore them too.
+            let ignored = ignored();
+            let heard = |kind: &SignalKind| ignored >> (kind.as_raw_value() - 1) & 1 == 0;
+            DEADLY.into_iter().chain(OTHERS).filter(heard).map(listen).collect::<std::io::Result<_>>().map(Self)
         }
 
         /// Listens to those that stop a process and let it go on, too.

@@ -16,11 +16,9 @@ const PARENT: &str = "DLOCK_RUN_PARENT";
 /// The process that becomes the command.
 #[cfg(target_os = "linux")]
 pub(super) fn starter(command: &[OsString]) -> Result<tokio::process::Command, Failure> {
-    let this_program = std::env::current_exe();
-    let this_program =
-        this_program.map_err(|error| Failure::new(Exit::INTERNAL, format!("the path of this program: {error}")))?;
-    let mut starter = tokio::process::Command::new(this_program);
-    starter.args(command).env(PARENT, std::process::id().to_string());
+    // Not its path: the file may have been replaced while this program waited.
+    let mut starter = tokio::process::Command::new("/proc/self/exe");
+    starter.arg0("dlock").args(command).env(PARENT, std::process::id().to_string());
     Ok(starter)
 }
 

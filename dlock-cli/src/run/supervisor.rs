@@ -18,7 +18,7 @@ use rustix::process::{
 use rustix::thread::set_name;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::family::{bury_orphans, keep_orphans, kill_descendants, own_group, shown_parent, signal_descendants};
+use super::family::{Family, own_group, shown_parent};
 use super::signals::Signals;
 use super::starter::{Ended, cannot_execute, starter};
 use crate::exit::{Exit, Failure};
@@ -34,6 +34,9 @@ const MOST_READS: u32 = 10_000;
 
 /// For how long after the start of the command the supervisor looks for signals that came before it.
 const EARLY: Duration = Duration::from_millis(1);
+
+/// The pause between two looks for what a command that has ended has left behind.
+const REST_POLL_PAUSE: Duration = Duration::from_millis(50);
 
 /// The supervisor reads the clock again after this time. While the host sleeps, the timer's clock stands still, but the
 /// deadline's clock goes on.
@@ -131,7 +134,8 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
     let mut signals = Signals::new()?;
     signals.and_steering()?;
     let internal = |of: &str, error| Failure::new(Exit::INTERNAL, format!("{of}: {error}"));
-    keep_orphans().map_err(|error| internal("the kernel cannot keep the command's orphans", error.into()))?;
+    let family =
+        Family::begin().map_err(|error| internal("the kernel cannot keep the command's orphans", error.into()))?;
     // Without a terminal this process leads a group. A signal to a group reaches also a process that is just being started.
     let group = Some(getpid()).filter(|own| own_group() == Some(own.as_raw_pid()));
     set_parent_process_death_signal(Some(Signal::TERM))
@@ -148,28 +152,31 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
         let command = child.id().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
         let _ = command.zip(Signal::from_named_raw(number)).map(|(command, signal)| kill_process(command, signal));
     }
-    let mut end = None;
+    let (mut ended, mut end) = (None, None);
     loop {
         let left = match end {
             None => deadline.left(),
             Some(end) => tokio::time::Instant::duration_since(&end, tokio::time::Instant::now()),
         };
+        let longest_sleep = if ended.is_some() { REST_POLL_PAUSE } else { LONGEST_SLEEP };
         tokio::select! {
-            ended = child.wait() => {
-                if end.is_some() {
-                    kill_descendants(&mut child).await;
-                }
-                return ended.map(|ended| Ended(ended).exit()).map_err(|error| internal("the command", error));
-            }
+            now = child.wait(), if ended.is_none() => ended = Some(now),
             _ = signals.next() => {}
-            () = tokio::time::sleep(left.min(LONGEST_SLEEP)) => {}
+            () = tokio::time::sleep(left.min(longest_sleep)) => {}
         }
-        bury_orphans(child.id());
+        family.bury_orphans(child.id());
+        // What the command has left behind works under the lock too.
+        if ended.is_some() && !family.lives() {
+            break;
+        }
         match end {
             _ if is_orphan() => break,
             None if deadline.left().is_zero() => {
-                signal_descendants(Signal::TERM, group.map(Pid::as_raw_pid));
-                let _ = group.map(|group| kill_process_group(group, Signal::TERM));
+                // A process that was stopped must go on to end.
+                for signal in [Signal::TERM, Signal::CONT] {
+                    family.signal(signal, group.map(Pid::as_raw_pid));
+                    let _ = group.map(|group| kill_process_group(group, signal));
+                }
                 end = Some(tokio::time::Instant::now() + grace);
             }
             Some(end) if end <= tokio::time::Instant::now() => break,
@@ -177,6 +184,9 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
         }
     }
     let _ = child.start_kill();
-    kill_descendants(&mut child).await;
-    Ok(Exit::of_signal(KILL))
+    family.kill(&mut child).await;
+    match ended {
+        Some(ended) => ended.map(|ended| Ended(ended).exit()).map_err(|error| internal("the command", error)),
+        None => Ok(Exit::of_signal(KILL)),
+    }
 }

@@ -90,7 +90,9 @@ impl Drop for Holder {
 }
 
 pub(crate) fn dlock(words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_dlock"));
+    // Without a terminal, also if the tests have one. It becomes the program, under the same process id.
+    let mut command = Command::new("setsid");
+    command.arg(env!("CARGO_BIN_EXE_dlock"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("DLOCK_")) {
         command.env_remove(name);
     }

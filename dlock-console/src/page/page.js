@@ -65,8 +65,12 @@ const place = (holder) => holder.foreign ?? (holder.pid ? holder.host + ":" + ho
 function rows(body, items, id, fill) {
   const old = new Map([...body.children].map((row) => [row.dataset.id, row]));
   let at = body.firstElementChild;
+  const seen = new Map();
   for (const item of items) {
-    const key = id(item);
+    // Two functions may have one name.
+    const times = seen.get(id(item)) ?? 0;
+    seen.set(id(item), times + 1);
+    const key = times === 0 ? id(item) : id(item) + "#" + times;
     let row = old.get(key);
     old.delete(key);
     if (!row) {

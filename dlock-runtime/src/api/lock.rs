@@ -248,9 +248,9 @@ impl Lock {
         self.noted(place).name(name)
     }
 
-    /// Refused if the store gives no fencing tokens.
-    pub(crate) fn with_fence(mut self) -> Self {
-        self.options.fence = true;
+    /// It decides who leads. It is refused if the store gives no fencing tokens, which are the terms.
+    pub(crate) fn of_election(mut self) -> Self {
+        (self.options.fence, self.options.election) = (true, true);
         self
     }
 

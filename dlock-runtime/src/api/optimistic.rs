@@ -3,10 +3,10 @@
 //! The loop is in the macro's expansion, so that the body may borrow anything. Its decisions are here.
 
 use std::error::Error as StdError;
-use std::future::Future;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use dlock_contract::engine::is_forked;
 use dlock_contract::{Backoff, Error, ErrorKind};
 
 use crate::acquire::context::Context;
@@ -129,9 +129,13 @@ impl<T, E: Conflict + From<Error>> OptimisticReturn for Result<T, E> {
 
 /// Sleeps between two attempts; nothing is spawned.
 #[doc(hidden)]
-pub fn pause(length: Duration) -> impl Future<Output = ()> + Send {
+pub async fn pause(length: Duration) {
+    // In a child after `fork` nobody drives the clock's sleeps.
+    if is_forked() {
+        return std::thread::sleep(length);
+    }
     let clock = &Context::global().shared().clock;
-    clock.sleep_until(clock.now().after(length))
+    clock.sleep_until(clock.now().after(length)).await;
 }
 
 #[doc(hidden)]

@@ -35,6 +35,8 @@ pub struct Options {
     pub on_lost: OnLost,
     /// Whether the body uses the fencing token.
     pub fence: bool,
+    /// Whether the lock decides who leads.
+    pub election: bool,
     /// Whether the log and errors show a hash in the place of the key.
     pub sensitive: bool,
 }
@@ -60,6 +62,7 @@ impl Options {
         record: false,
         on_lost: OnLost::Cancel,
         fence: false,
+        election: false,
         sensitive: false,
     };
 }

@@ -265,8 +265,7 @@ impl Label {
     }
 
     pub(crate) const fn new(call_site: CallSite, store: Arc<StoreLabel>, options: &Options, lock: LockOfLabel) -> Self {
-        // Only an election needs a token in any case.
-        let (is_sensitive, is_election) = (options.sensitive, options.fence);
+        let (is_sensitive, is_election) = (options.sensitive, options.election);
         Self { call_site, store, mode: options.mode, lock, is_sensitive, is_election }
     }
 

@@ -216,6 +216,8 @@ impl<D: Dialect> ConnectionTask<D> {
         if state.tasks < 2 {
             return false;
         }
+        // The job for which this task was woken is for one of those that are connected.
+        while state.idle.pop().is_some_and(|idle| idle.send(()).is_err()) {}
         !self.leaves(&mut state)
     }
 

@@ -19,6 +19,8 @@ use crate::words::Statement;
 pub(crate) async fn acquire<D: Dialect>(session: &mut StatementSession<D>, claim: &Arc<Claim>) -> Result<Attempt> {
     let context = session.context.clone();
     let request = AttemptValues::new(&context, claim)?;
+    // An earlier attempt of this owner may have had no answer. Its statement must not take the row after this one has freed it.
+    session.end_left().await?;
     let (update, refused, create) = request.statements(&context.statements);
     // The second time, somebody has made the row between two statements of the first.
     for _ in 0..2 {

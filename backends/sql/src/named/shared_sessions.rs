@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::Result;
+use dlock_contract::engine::background;
 
 use super::context::NamedContext;
 use super::dialect::NamedDialect;
@@ -34,18 +35,28 @@ impl<D: NamedDialect> SharedSessions<D> {
 
     /// A place for a lock that is asked for without waiting, and whether its session was opened just now. Idle sessions
     /// come first. Among them the one with the most locks comes first, so that the others become empty and close.
-    pub(super) async fn place(&self, ttl: Duration, lock: &LockName, alone: bool) -> Result<(LockPlace<D>, bool)> {
+    pub(super) async fn place(
+        self: &Arc<Self>,
+        ttl: Duration,
+        lock: &LockName,
+        alone: bool,
+    ) -> Result<(LockPlace<D>, bool)> {
         if let Some(place) = self.kept(ttl, lock, alone) {
             return Ok((place, false));
         }
         if alone {
             return Ok((self.fresh(ttl, lock, alone).await?, true));
         }
-        let _opening = self.opening.lock().await;
-        match self.kept(ttl, lock, alone) {
-            Some(place) => Ok((place, false)),
-            None => Ok((self.fresh(ttl, lock, alone).await?, true)),
-        }
+        // On our thread: a caller that nobody polls must not keep the others from a session.
+        let (sessions, lock) = (self.clone(), lock.clone());
+        let opening = background()?.run(async move {
+            let _opening = sessions.opening.lock().await;
+            match sessions.kept(ttl, &lock, false) {
+                Some(place) => Ok((place, false)),
+                None => Ok((sessions.fresh(ttl, &lock, false).await?, true)),
+            }
+        });
+        opening.await?
     }
 
     fn kept(&self, ttl: Duration, lock: &LockName, alone: bool) -> Option<LockPlace<D>> {

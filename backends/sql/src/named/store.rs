@@ -48,7 +48,7 @@ pub(super) struct NamedShared<D: NamedDialect> {
     pub(super) context: Arc<NamedContext<D>>,
     ways: Ways,
     pub(super) pending_attempts: Arc<PendingAttempts>,
-    pub(super) sessions: SharedSessions<D>,
+    pub(super) sessions: Arc<SharedSessions<D>>,
     /// Knows the owner of each hold and its session: an owner that asks again gets its hold, and the hold of an owner
     /// that gives up is found.
     pub(super) monitor: Arc<SessionMonitor<D>>,
@@ -92,7 +92,7 @@ impl<D: NamedDialect> NamedLock<D> {
         let shared = Arc::new(NamedShared {
             ways: Ways::new(Way::Named, if context.settings.is_literal { "literal" } else { "" }),
             pending_attempts: Arc::default(),
-            sessions: SharedSessions::new(&context),
+            sessions: Arc::new(SharedSessions::new(&context)),
             monitor: monitor.clone(),
             context,
         });

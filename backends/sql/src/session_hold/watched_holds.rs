@@ -53,16 +53,25 @@ impl<H> WatchedHolds<H> {
 
     /// The living holds that are `due`.
     pub(crate) fn find(&self, due: impl Fn(&H) -> bool) -> Vec<Arc<H>> {
-        self.table().by_owner.values().filter_map(Weak::upgrade).filter(|held| due(held)).collect()
+        self.known().iter().filter_map(Weak::upgrade).filter(|held| due(held)).collect()
     }
 
     /// When the first of the living holds must be looked at; `None` if no hold needs a look. Then `wait` ends with the next
     /// hold.
     pub(crate) fn next_look(&self, of: impl Fn(&H) -> Option<BootInstant>) -> Option<BootInstant> {
-        let mut table = self.table();
-        let next = table.by_owner.values().filter_map(Weak::upgrade).filter_map(|held| of(&held)).min();
-        table.is_idle = next.is_none();
+        // First, so that a hold that comes meanwhile ends the wait that follows.
+        self.table().is_idle = true;
+        let next = self.known().iter().filter_map(Weak::upgrade).filter_map(|held| of(&held)).min();
+        if next.is_some() {
+            self.table().is_idle = false;
+        }
         next
+    }
+
+    /// A hold that is upgraded may be dropped here for the last time, and its drop may add another one. So not while the table is
+    /// locked.
+    fn known(&self) -> Vec<Weak<H>> {
+        self.table().by_owner.values().cloned().collect()
     }
 
     /// Waits for a hold.

@@ -69,7 +69,7 @@ impl Registry {
     #[track_caller]
     pub fn elect(&self, name: impl Into<Key>) -> Election {
         // The hold of a leader is meant to be long.
-        let lock = self.lock(name).named_by_key().max_hold(LONGEST).wait(Wait::Forever).with_fence();
+        let lock = self.lock(name).named_by_key().max_hold(LONGEST).wait(Wait::Forever).of_election();
         Election { lock, namespace: None, candidate: None, poll: LONGEST_PAUSE }
     }
 }

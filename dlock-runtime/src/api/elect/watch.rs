@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use dlock_contract::engine::not_forked;
 use dlock_contract::{BootInstant, Error, ErrorKind, HoldId, Holder, Note, Result};
 use dlock_values::LONGEST;
 use futures::Stream;
@@ -123,6 +124,7 @@ impl LeaderWatch {
     /// The errors of a look that failed. The next call looks again, after a pause that grows to 5 s while looks fail.
     /// [`ErrorKind::ShutDown`] after a shutdown, then again at each call.
     pub async fn changed(&mut self) -> Result<Option<SeenLeader>> {
+        not_forked()?;
         let shared = self.election.lock.registry().context().shared().clone();
         loop {
             self.election.sleep_until(self.next_look).await?;
