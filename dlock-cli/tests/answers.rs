@@ -115,7 +115,7 @@ fn a_doctor_says_what_the_account_may_not_do() {
 }
 
 #[tokio::test]
-async fn a_doctor_names_the_table_that_an_account_may_not_write() {
+async fn a_doctor_tells_the_right_that_an_account_of_a_database_lacks() {
     let name = format!("doctor_{:x}", fastrand::u32(..));
     // PostgreSQL: the tables are in a schema of the test.
     let url = shared().postgres().unwrap();
@@ -129,8 +129,8 @@ async fn a_doctor_names_the_table_that_an_account_may_not_write() {
     );
     sqlx::raw_sql(AssertSqlSafe(rights)).execute(&mut root).await.unwrap();
     let (_, server) = url.split_once('@').unwrap();
-    let (json, found) = unable(&format!("postgres://{name}:pw@{server}?schema={name}"));
-    assert!(matches!(&found[..], [(what, why)] if what == "break a hold" && why.contains("dlock_breaks")), "{json}");
+    let said = refused(&format!("postgres://{name}:pw@{server}?schema={name}"));
+    assert!(said.contains("lacks a right on dlock's tables"), "{said}");
     // MariaDB: they are in a database of the test.
     let url = shared().mariadb().unwrap();
     let mut root: MySqlConnection =
@@ -144,8 +144,16 @@ async fn a_doctor_names_the_table_that_an_account_may_not_write() {
     );
     sqlx::raw_sql(AssertSqlSafe(rights)).execute(&mut root).await.unwrap();
     let (_, host) = server.split_once('@').unwrap();
-    let (json, found) = unable(&format!("mariadb://{name}:pw@{host}/{name}"));
-    assert!(matches!(&found[..], [(what, why)] if what == "break a hold" && why.contains("dlock_breaks")), "{json}");
+    let said = refused(&format!("mariadb://{name}:pw@{host}/{name}"));
+    assert!(said.contains("lacks a right on dlock's table: INSERT"), "{said}");
+}
+
+/// The words of a doctor to whom the store is not opened: a database is asked for all rights at once.
+fn refused(url: &str) -> String {
+    let report = dlock(url, &["doctor", "--rounds", "1"]).output().unwrap();
+    let said = String::from_utf8(report.stderr).unwrap();
+    assert!(report.status.code() == Some(77) && !said.contains("pw"), "{said}");
+    said
 }
 
 /// The report of a doctor whose account lacks a right, and what the account may not do, with the reason.

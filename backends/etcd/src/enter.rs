@@ -119,8 +119,9 @@ impl Place {
         let own = TxnOp::get(self.key.clone(), None);
         let now = TxnOp::get(self.lease.epoch_key(self.shard), None);
         // With its value, which has the note: the error of a caller that does not wait names the holder.
-        let all = self.range.all();
-        let first = TxnOp::get(all.from.clone(), Some(oldest(&all)));
+        // A reader that does not wait is refused by a writer alone.
+        let in_the_way = if self.mode == Mode::Read { self.range.contenders(Mode::Write) } else { self.range.all() };
+        let first = TxnOp::get(in_the_way.from.clone(), Some(oldest(&in_the_way)));
         let conflicts = others.iter().map(|key_range| key_range.get(|options| options.with_keys_only().with_limit(1)));
         Txn::new().when(when).and_then(then).or_else([own, now, first].into_iter().chain(conflicts).collect::<Vec<_>>())
     }

@@ -207,3 +207,56 @@ fn a_signal_at_any_moment_of_the_start_ends_the_command() {
         assert!(matches!(crate::store::Holder::of(started).end_code(), Some(143) | None));
     }
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_process_that_a_command_leaves_behind_keeps_the_lock() {
+    let store = Store::new();
+    let mut holder = store.hold(&[], "job", "sleep 1000 & echo $$");
+    until(|| !lives(&holder.first));
+    assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 75);
+    // A signal ends it, also one that came while it was stopped.
+    holder.signal(rustix::process::Signal::TSTP);
+    holder.signal(rustix::process::Signal::TERM);
+    assert_eq!(holder.code(), 0);
+    assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 0);
+}
+
+/// As after `nohup`.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_that_is_ignored_at_the_start_stays_ignored() {
+    let store = Store::new();
+    let program = env!("CARGO_BIN_EXE_dlock");
+    let script = format!("trap '' HUP; exec {program} run job sh -c 'echo $$; cat'");
+    let command = store.dlock(&[]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut holder = crate::store::Holder::of(shell.spawn().unwrap());
+    let mut line = String::new();
+    holder.output.read_line(&mut line).unwrap();
+    holder.signal(rustix::process::Signal::HUP);
+    assert!(lives(line.trim()));
+    assert_eq!(holder.end(), 0);
+}
+
+/// A script that has become the program keeps its other children.
+#[cfg(target_os = "linux")]
+#[test]
+fn processes_that_were_there_before_are_left_alone() {
+    let store = Store::new();
+    let program = env!("CARGO_BIN_EXE_dlock");
+    let script = format!("sleep 1000 & echo $!; exec {program} run --timeout 100ms --grace 50ms job sleep 1000");
+    let command = store.dlock(&[]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut holder = crate::store::Holder::of(shell.spawn().unwrap());
+    let mut line = String::new();
+    holder.output.read_line(&mut line).unwrap();
+    assert_eq!(holder.code(), 124);
+    assert!(lives(line.trim()));
+    let pid = rustix::process::Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}

@@ -195,6 +195,8 @@ impl ChannelListener {
                 Err(_) => {}
             }
             self.table.went_down();
+            // The next connection takes the channels from the table. Without this, orders would pile up while none can be opened.
+            while orders.try_recv().is_ok() {}
             self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
             pause = (pause * 2).min(RETRY_PAUSES.1);
         }

@@ -153,7 +153,11 @@ impl Place {
         match listed {
             Ok(children) => Ok(Some(WaitQueue::of(&children))),
             Err(ClientError::NoNode) => Ok(Some(WaitQueue::default())),
-            Err(error) => Err(fault(&error)),
+            Err(error) => {
+                // By the next attempt others may have held the lock.
+                state.waited = true;
+                Err(fault(&error))
+            }
         }
     }
 

@@ -21,6 +21,8 @@ impl Place {
             let stat = stat.map_err(|error| fault(&error))?;
             if let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == lease.id()) {
                 state.node = Some(Node { name: name.clone(), token: stat.mzxid, since: None });
+                // Others may have held the lock since it was made.
+                state.waited = true;
             }
         }
         if state.slot.is_none() {
@@ -68,7 +70,6 @@ impl Place {
         let nodes = self.nodes(state);
         let (stands, listed) = join(exists::all_exist(client, &nodes), client.list_children(&self.path)).await;
         if !stands? || !self.has_slot(client, state.slot).await? {
-            state.node = None;
             // An operator may have deleted one of two nodes. Delete the other one.
             self.delete_nodes(client, lease, state).await?;
             return Ok(None);
