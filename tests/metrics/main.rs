@@ -140,6 +140,21 @@ async fn the_leader_is_seen_with_its_term() {
     assert_eq!(changes(), 2, "a lock is no election");
 }
 
+#[dlock::distributed_lock(key = "sale:<id>", name = "sale", fence = token, backend = "fenced")]
+async fn sell(id: u64) -> dlock::Result<(u64, u64)> {
+    Ok((id, token.get()))
+}
+
+#[tokio::test]
+async fn a_function_that_uses_its_token_is_no_election() {
+    let values = values();
+    dlock::install("fenced", dlock_memory::Memory::new()).unwrap();
+    dlock::observe(Metrics::new());
+    sell(1).await.unwrap();
+    assert_eq!(values.count("dlock_acquisitions_total", &["lock=sale", "outcome=acquired"]), 1);
+    assert_eq!(values.count("dlock_leader_changes_total", &["election=sale"]), 0);
+}
+
 #[tokio::test]
 async fn a_task_tells_its_period_and_its_last_success() {
     let (values, registry) = (values(), registry());

@@ -126,9 +126,14 @@ impl Dialect for MySql {
                 return Ok(false);
             }
             match sqlx::raw_sql(AssertSqlSafe(format!("KILL {}", session.number))).execute(conn).await {
-                // It has ended already.
-                Err(error) if number(&error) != Some(1094) => Err(error),
-                _ => Ok(true),
+                Ok(_) => Ok(true),
+                Err(error) => match number(&error) {
+                    // It has ended already.
+                    Some(1094) => Ok(true),
+                    // It is of a user that the program had before, and only the server can end it. Nobody waits for that.
+                    Some(1095) => Ok(false),
+                    _ => Err(error),
+                },
             }
         })
     }
