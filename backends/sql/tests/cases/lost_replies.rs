@@ -16,6 +16,7 @@ row_cases! {
     a_release_that_is_cut_off_after_the_server_did_it_is_unknown
     an_acquisition_that_arrives_after_its_abandon_takes_nothing
     an_acquisition_in_shedlock_s_table_that_arrives_after_its_abandon_takes_nothing
+    an_acquisition_that_arrives_after_the_release_of_the_next_one_takes_nothing
 }
 
 /// A store behind a proxy, with one connection, which has answered already.
@@ -136,4 +137,26 @@ async fn arrives_late(database: &Database, layout: &str) {
         let next = take(&store, &claim()).await;
         assert_eq!(store.release(&next).await.unwrap(), Released::Released);
     }
+}
+
+/// The engine asks again for the same owner, without an abandon in between.
+async fn an_acquisition_that_arrives_after_the_release_of_the_next_one_takes_nothing(database: Database) {
+    let (proxy, store) = behind_proxy(&database).await;
+    // The row is there, so that one request is enough.
+    store.release(&take(&store, &database.claim("a", TTL)).await).await.unwrap();
+    proxy.keep();
+    let claim = database.claim("a", TTL);
+    attempt(&store, &claim).await.unwrap_err();
+    let mut hold = None;
+    let is_taken = async || {
+        hold = attempt(&store, &claim).await.ok().flatten();
+        hold.is_some()
+    };
+    wait_until("the next attempt to take it", is_taken).await.unwrap();
+    assert_eq!(store.release(&hold.unwrap()).await.unwrap(), Released::Released);
+    proxy.deliver_all();
+    // It arrives within a moment.
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let next = take(&store, &database.claim("a", TTL)).await;
+    assert_eq!(store.release(&next).await.unwrap(), Released::Released);
 }

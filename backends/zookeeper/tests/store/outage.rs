@@ -9,7 +9,7 @@ use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::future::{join, join_all};
 
-use crate::kit::{TTL, claim, line, lock, long_claim, open, opened, own, path, process, raw, shared};
+use crate::kit::{TTL, claim, granted, line, lock, long_claim, open, opened, own, path, process, raw, shared};
 
 /// A store behind a proxy of its own, and a client around it.
 async fn behind_a_proxy() -> (Proxy, dlock::backends::zookeeper::ZooKeeper, dlock::backends::zookeeper::client::Client)
@@ -108,6 +108,36 @@ async fn a_node_whose_making_had_no_answer_is_found_again() {
     .unwrap();
     assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "it has two nodes");
     assert_eq!(one.release(&hold.unwrap()).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_writer_whose_node_is_older_than_anothers_hold_has_the_higher_token() {
+    let (proxy, one, raw) = behind_a_proxy().await;
+    let (other, key) = (process().await, lock("old node"));
+    let write = || claim_on(&key, TTL * 20, |claim| claim.mode = dlock::Mode::Write);
+    let first = take(&other, &write()).await;
+    let waits = write();
+    let mut wake = stand(&other, &waits).await;
+    let claim = write();
+    proxy.set(Mode::DropReplies);
+    assert!(one.try_acquire(&claim, until()).await.is_err(), "the reply was not dropped");
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 3, "the request was not done");
+    assert_eq!(other.release(&first).await.unwrap(), Released::Released);
+    let second = granted(&other, &waits, &mut wake).await;
+    assert_eq!(other.release(&second).await.unwrap(), Released::Released);
+    proxy.set(Mode::Pass);
+    let mut hold = None;
+    wait_until("the node to be found", async || {
+        if let Ok(Attempt::Acquired(found)) = one.try_acquire(&claim, until()).await {
+            hold = Some(found);
+        }
+        hold.is_some()
+    })
+    .await
+    .unwrap();
+    let hold = hold.unwrap();
+    assert!(token(&hold) > token(&second), "{} after {}", token(&hold), token(&second));
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
 }
 
 #[tokio::test]
