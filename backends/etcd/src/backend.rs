@@ -10,7 +10,6 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use super::fault::Fault;
-use super::leave::PendingLeave;
 use super::names::{EPOCHS, Layout};
 use super::store::{Etcd, held};
 use super::{forms, inspect, rights};
@@ -100,7 +99,6 @@ impl Keeps for Etcd {
             let (place, revision) = held(hold)?;
             // As in a release: from here on only the hold has the place.
             self.forget(place, hold.claim.owner);
-            let leaving = PendingLeave::of(place).not_before(self.connections.clock.now().after(time));
             let connection = self.connections.get().await?;
             let seconds = time.as_secs() + u64::from(time.subsec_nanos() > 0);
             let seconds = i64::try_from(seconds).unwrap_or(i64::MAX).max(1);
@@ -109,7 +107,6 @@ impl Keeps for Etcd {
             let now = self.connections.clock.now();
             // Before the request leaves: if its answer is lost, the key may be kept already.
             place.number.keep_until(now.after(Duration::from_secs(ttl)).after(self.profile.takeover_delay));
-            leaving.cancel();
             let kept = match place.keep(&connection, revision, lease, now.after(time)).await {
                 // If the lease of the kept key has ended, so has its time. On our own lease the key would stay for ever.
                 Err(Fault::LeaseGone) => place.release(&connection, revision).await?,

@@ -42,7 +42,8 @@ impl Place {
         if let (Mode::Permits(most), Some(slot)) = (self.mode, self.state().slot) {
             then.push(TxnOp::put(self.range.slot_key(most.get(), slot), self.mark(), on_lease()));
         }
-        let pending = PendingLeave::of(self).not_before(until);
+        let mut pending = PendingLeave::of(self);
+        pending.due = until;
         let answer = self.leave_queue(connection, revision, then, pending.in_doubt).await?;
         Ok(pending.confirmed_by(&answer))
     }
@@ -135,12 +136,6 @@ impl<'a> PendingLeave<'a> {
             due: BootInstant::from_nanos(0),
             done: false,
         }
-    }
-
-    /// The key is not deleted before this time.
-    pub(super) fn not_before(mut self, due: BootInstant) -> Self {
-        self.due = due;
-        self
     }
 
     fn confirmed_by(self, answer: &TxnAnswers) -> Released {

@@ -14,7 +14,6 @@ use dlock_contract::{
 use super::connection::{Connection, Connections};
 use super::fault::{FIRST_CONTACT, Fault};
 use super::lease::{Lease, Leases};
-use super::leave::PendingLeave;
 use super::members::{FORM, Members};
 use super::names::Layout;
 use super::place::{Place, Position};
@@ -195,10 +194,7 @@ impl Etcd {
         // The hold has a reference to its place. If the caller is dropped during this release, nobody would remove the
         // place from the map later.
         self.forget(place, hold.claim.owner);
-        // Before the connection: without one the key is an orphan, which the next renewal of the lease deletes.
-        let leaving = PendingLeave::of(place);
         let connection = self.connections.get().await?;
-        leaving.cancel();
         let released = place.release(&connection, revision).await?;
         self.revoke_own_lease(&connection, place).await;
         Ok(released)
