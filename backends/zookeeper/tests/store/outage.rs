@@ -115,6 +115,9 @@ async fn a_writer_whose_node_is_older_than_anothers_hold_has_the_higher_token() 
     let (proxy, one, raw) = behind_a_proxy().await;
     let (other, key) = (process().await, lock("old node"));
     let write = || claim_on(&key, TTL * 20, |claim| claim.mode = dlock::Mode::Write);
+    // Its first request for this lock is then the one that makes the node.
+    let warm = take(&one, &write()).await;
+    assert_eq!(one.release(&warm).await.unwrap(), Released::Released);
     let first = take(&other, &write()).await;
     let waits = write();
     let mut wake = stand(&other, &waits).await;
