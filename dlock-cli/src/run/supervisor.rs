@@ -165,7 +165,7 @@ async fn follow(parent: u64, deadline: &Deadline, grace: Duration, command: &[Os
             () = tokio::time::sleep(left.min(longest_sleep)) => {}
         }
         family.bury_orphans(child.id());
-        // What the command has left behind works under the lock too.
+        // A process that the command has left behind works under the lock too.
         if ended.is_some() && !family.lives() {
             break;
         }

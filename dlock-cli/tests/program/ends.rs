@@ -222,6 +222,20 @@ fn a_process_that_a_command_leaves_behind_keeps_the_lock() {
     assert_eq!(code(&store.run(&["run", "--wait", "none", "job", "true"])), 0);
 }
 
+/// A script that becomes the program, and has printed a line.
+#[cfg(target_os = "linux")]
+fn script_of(store: &Store, script: &str) -> crate::store::Holder {
+    let command = store.dlock(&[]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut holder = crate::store::Holder::of(shell.spawn().unwrap());
+    let mut line = String::new();
+    holder.output.read_line(&mut line).unwrap();
+    holder.first = line.trim().to_owned();
+    holder
+}
+
 /// As after `nohup`.
 #[cfg(target_os = "linux")]
 #[test]
@@ -229,15 +243,9 @@ fn a_signal_that_is_ignored_at_the_start_stays_ignored() {
     let store = Store::new();
     let program = env!("CARGO_BIN_EXE_dlock");
     let script = format!("trap '' HUP; exec {program} run job sh -c 'echo $$; cat'");
-    let command = store.dlock(&[]);
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut holder = crate::store::Holder::of(shell.spawn().unwrap());
-    let mut line = String::new();
-    holder.output.read_line(&mut line).unwrap();
+    let mut holder = script_of(&store, &script);
     holder.signal(rustix::process::Signal::HUP);
-    assert!(lives(line.trim()));
+    assert!(lives(&holder.first));
     assert_eq!(holder.end(), 0);
 }
 
@@ -248,15 +256,9 @@ fn processes_that_were_there_before_are_left_alone() {
     let store = Store::new();
     let program = env!("CARGO_BIN_EXE_dlock");
     let script = format!("sleep 1000 & echo $!; exec {program} run --timeout 100ms --grace 50ms job sleep 1000");
-    let command = store.dlock(&[]);
-    let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::piped());
-    shell.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let mut holder = crate::store::Holder::of(shell.spawn().unwrap());
-    let mut line = String::new();
-    holder.output.read_line(&mut line).unwrap();
+    let mut holder = script_of(&store, &script);
     assert_eq!(holder.code(), 124);
-    assert!(lives(line.trim()));
-    let pid = rustix::process::Pid::from_raw(line.trim().parse().unwrap()).unwrap();
+    assert!(lives(&holder.first));
+    let pid = rustix::process::Pid::from_raw(holder.first.parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock::{Clock, Key, Registry, Wait};
-use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::future::{join, join_all};
@@ -97,17 +97,23 @@ async fn a_node_whose_making_had_no_answer_is_found_again() {
     assert!(one.try_acquire(&claim, until()).await.is_err(), "the reply was not dropped");
     assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "the request was not done");
     proxy.set(Mode::Pass);
+    let hold = found_again(&one, &claim).await;
+    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "it has two nodes");
+    assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+}
+
+/// The hold of a claim whose node was made by a request without an answer.
+async fn found_again(one: &dlock::backends::zookeeper::ZooKeeper, claim: &Arc<Claim>) -> Hold {
     let mut hold = None;
     wait_until("the node to be found", async || {
-        if let Ok(Attempt::Acquired(found)) = one.try_acquire(&claim, until()).await {
+        if let Ok(Attempt::Acquired(found)) = one.try_acquire(claim, until()).await {
             hold = Some(found);
         }
         hold.is_some()
     })
     .await
     .unwrap();
-    assert_eq!(line(&raw, &path(&one, &key)).await.len(), 1, "it has two nodes");
-    assert_eq!(one.release(&hold.unwrap()).await.unwrap(), Released::Released);
+    hold.unwrap()
 }
 
 #[tokio::test]
@@ -129,16 +135,7 @@ async fn a_writer_whose_node_is_older_than_anothers_hold_has_the_higher_token() 
     let second = granted(&other, &waits, &mut wake).await;
     assert_eq!(other.release(&second).await.unwrap(), Released::Released);
     proxy.set(Mode::Pass);
-    let mut hold = None;
-    wait_until("the node to be found", async || {
-        if let Ok(Attempt::Acquired(found)) = one.try_acquire(&claim, until()).await {
-            hold = Some(found);
-        }
-        hold.is_some()
-    })
-    .await
-    .unwrap();
-    let hold = hold.unwrap();
+    let hold = found_again(&one, &claim).await;
     assert!(token(&hold) > token(&second), "{} after {}", token(&hold), token(&second));
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
 }
