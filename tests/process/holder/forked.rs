@@ -2,9 +2,10 @@
 
 use std::future::Future;
 use std::process::exit;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use dlock::{ErrorKind, Guard, Result, Wait};
+use dlock::{Conflict, Error, ErrorKind, Guard, Result, Wait};
 use fork::Fork;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
@@ -41,6 +42,22 @@ pub(super) async fn forks() {
     if is_child("acquires") {
         exit(refused(lock("third").acquire()).await);
     }
+    let mut watch = dlock::elect("watched").observe().unwrap();
+    assert!(answered(async || watch.changed().await).await.unwrap().is_none(), "nobody leads");
+    if is_child("watches an election") {
+        exit(refused(watch.changed()).await);
+    }
+    if is_child("tries again after a conflict") {
+        exit(i32::from(second_attempt_succeeds(&AtomicU32::new(0)).await.is_err()));
+    }
+    if is_child("checks a guard until its lease has ended") {
+        // Nobody renews the child's copy of the hold.
+        while guard.check().is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        exit(0);
+    }
+    is_held(&guard).await;
     // Often: just then a thread of the parent may be in the middle of something.
     for _ in 0..8 {
         if is_child("drops a wait") {
@@ -70,6 +87,26 @@ pub(super) async fn forks() {
     waiting.await.unwrap().release().await.unwrap();
     guard.release().await.unwrap();
     println!("released");
+}
+
+#[derive(Debug)]
+struct Stale;
+
+impl Conflict for Stale {
+    fn is_conflict(&self) -> bool {
+        true
+    }
+}
+
+impl From<Error> for Stale {
+    fn from(_: Error) -> Self {
+        Self
+    }
+}
+
+#[dlock::optimistic(retries = 2, backoff = "1ms..5ms")]
+async fn second_attempt_succeeds(attempts: &AtomicU32) -> std::result::Result<(), Stale> {
+    if attempts.fetch_add(1, Ordering::Relaxed) == 0 { Err(Stale) } else { Ok(()) }
 }
 
 /// Nothing that a child does ends the parent's hold.
