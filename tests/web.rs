@@ -6,7 +6,7 @@ use axum::body::{Body, to_bytes};
 use axum::extract::Path;
 use axum::http::{Request, StatusCode};
 use dlock::testing::TestKit;
-use dlock::{Error, ErrorKind, distributed_lock};
+use dlock::{Error, ErrorKind, LossCause, distributed_lock};
 use tower::ServiceExt;
 
 #[distributed_lock(key = "stock:<id>", wait = "none")]
@@ -89,13 +89,15 @@ fn an_internal_error_is_logged_once_at_its_conversion_and_a_busy_lock_is_not() {
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::INFO).with_writer(move || writer.clone()).finish();
     tracing::subscriber::with_default(subscriber, || {
-        let lost = ErrorKind::Lost(dlock::LossCause::Deadline);
-        for kind in [ErrorKind::KeyConflict, ErrorKind::Busy, ErrorKind::Outage, ErrorKind::PermissionDenied, lost] {
+        // Other lines tell of a loss. But no other line tells of a hold that was used wrongly.
+        let [lost, misused] = [LossCause::Deadline, LossCause::LeftBody].map(ErrorKind::Lost);
+        let of_the_store = [ErrorKind::Outage, ErrorKind::PermissionDenied, lost];
+        for kind in [ErrorKind::KeyConflict, misused, ErrorKind::Busy].into_iter().chain(of_the_store) {
             let _ = Error::new(kind.clone(), "the words of axum").with_key("stock:<7>").into_response();
             let _ = tonic::Status::from(Error::new(kind, "the words of tonic").with_key("stock:<7>"));
         }
     });
     let text = log.text();
-    assert!(text.lines().count() == 2 && text.matches("stock:<7>").count() == 2, "{text}");
-    assert!(text.contains("the words of axum") && text.contains("the words of tonic"), "{text}");
+    assert!(text.lines().count() == 4 && text.matches("stock:<7>").count() == 4, "{text}");
+    assert!(["axum", "tonic"].iter().all(|of| text.matches(&format!("the words of {of}")).count() == 2), "{text}");
 }

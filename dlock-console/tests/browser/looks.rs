@@ -38,3 +38,15 @@ fn the_page_can_be_read_on_a_phone_and_in_the_dark() {
     }
     assert!(browser.complaints().is_empty(), "{:#?}", browser.complaints());
 }
+
+#[test]
+fn functions_with_one_name_have_a_row_each_however_often_the_page_is_told() {
+    let service = Service::start(|_, console| async move { console });
+    let mut browser = Chromium::start();
+    let tab = browser.open(&service.url, (1100, 800), false);
+    let tell = "for (const next of [1, 2, 3])
+        showTasks({ tasks: [{ task: 'report', period: 60000, next }, { task: 'report', period: 3600000, next }] });
+        document.querySelectorAll('#tasks-rows tr').length";
+    browser.until(&tab, "typeof showTasks === 'function'");
+    assert_eq!(browser.value(&tab, tell), 2);
+}
