@@ -103,7 +103,10 @@ fn from_grpc_code(code: &str, message: &str, whole: impl Fn() -> String) -> Faul
             ErrorKind::ConfigInvalid { field: "url".into() },
             "the URL has a user, but authentication is not enabled".into(),
         ),
-        "Unimplemented" => refused(ErrorKind::Unsupported { need: "etcd 3.4 or later".into() }),
+        "Unimplemented" => Fault::Refused(
+            ErrorKind::Unsupported { need: "etcd 3.4 or later".into() },
+            format!("{message}; this etcd is too old, and locks need 3.4 or later"),
+        ),
         "InvalidArgument" | "FailedPrecondition" | "NotFound" | "AlreadyExists" => refused(ErrorKind::Protocol),
         // Unavailable, DeadlineExceeded, Cancelled, and transport errors. OutOfRange, which the client library gives for an
         // answer that it does not read: the server has executed the request.

@@ -126,7 +126,9 @@ impl Node {
             self.links.discard(&broken);
         }
         let node = self.clone();
-        Ok(self.links.get(|| async move { node.meet().await }).await?.value)
+        // The URL has several nodes, and the text says which of them is meant.
+        let named = |error: Error| error.advise(&[("", &format!("this is the node {self:?}"))]);
+        Ok(self.links.get(|| async move { node.meet().await }).await.map_err(named)?.value)
     }
 
     /// Connects, and reads the identity of the server.

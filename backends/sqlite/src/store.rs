@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::{self, background};
 use dlock_contract::{
-    Address, Claim, Clock, Durability, Fencing, Hold, Origin, PerRuntime, Profile, Result, Standing, TtlRange,
+    Address, Claim, Clock, Durability, Error, Fencing, Hold, Origin, PerRuntime, Profile, Result, Standing, TtlRange,
 };
 use futures::future::BoxFuture;
 
@@ -44,7 +44,8 @@ impl Sqlite {
         // Sleeping on the clock needs dlock's own thread.
         let background = background()?;
         let context = Arc::new(StoreContext::new(DatabaseFile::of(address)?, Time::of(clock)?));
-        let opened = schema::prepare(&context).await?;
+        let named = |error: Error| error.at(&context.database.path.display().to_string());
+        let opened = schema::prepare(&context).await.map_err(named)?;
         let renewals = Worker::of_renewals(context.clone(), opened);
         background.spawn(renewals.task());
         Ok(Self { context, profile: profile(), workers: PerRuntime::new(), renewals })

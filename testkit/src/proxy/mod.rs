@@ -67,6 +67,13 @@ pub enum Mode {
     Mangle,
     /// Sends these bytes in the place of each reply.
     Replace(&'static [u8]),
+    /// Forwards everything, and writes a word of the replies as another one of the same length, such as a version.
+    Rewrite {
+        /// The word of the server.
+        from: &'static str,
+        /// The word that the client reads.
+        to: &'static str,
+    },
 }
 
 impl Mode {

@@ -53,6 +53,7 @@ pub(super) async fn pump(
                 match fate {
                     Fate::Forward(delay) => waiting.push_back((Instant::now() + delay, bytes.to_vec())),
                     Fate::Mangle => waiting.push_back((Instant::now(), mangled(bytes))),
+                    Fate::Rewrite { from, to } => waiting.push_back((Instant::now(), rewritten(bytes, from, to))),
                     Fate::Replace(other) => {
                         waiting.push_back((Instant::now(), if ended { Vec::new() } else { other.to_vec() }));
                     }
@@ -134,6 +135,7 @@ impl Direction<'_> {
 enum Fate {
     Forward(Duration),
     Mangle,
+    Rewrite { from: &'static str, to: &'static str },
     Replace(&'static [u8]),
     Swallow,
     Reset,
@@ -151,6 +153,7 @@ fn fate(mode: Mode, direction: Direction<'_>, replies: usize) -> Fate {
         (Mode::Refuse, _) => Fate::Reset,
         (Mode::FallSilent { after }, ToClient) if replies >= after => Fate::Swallow,
         (Mode::Mangle, ToClient) => Fate::Mangle,
+        (Mode::Rewrite { from, to }, ToClient) => Fate::Rewrite { from, to },
         (Mode::Replace(other), ToClient) => Fate::Replace(other),
         _ => Fate::Forward(Duration::ZERO),
     }
@@ -172,6 +175,15 @@ fn mangled(bytes: &[u8]) -> Vec<u8> {
         _ => mangled[at..to].iter_mut().for_each(|byte| *byte = fastrand::u8(..)),
     }
     mangled
+}
+
+fn rewritten(bytes: &[u8], from: &str, to: &str) -> Vec<u8> {
+    assert_eq!(from.len(), to.len(), "a reply keeps its length");
+    let mut rewritten = bytes.to_vec();
+    for at in (0..bytes.len()).filter(|at| bytes[*at..].starts_with(from.as_bytes())) {
+        rewritten[at..at + to.len()].copy_from_slice(to.as_bytes());
+    }
+    rewritten
 }
 
 /// Reads for ever, so that the sender never notices; only a cut or the end of the proxy ends it.

@@ -6,7 +6,7 @@ pub(crate) mod fault;
 use std::fmt;
 
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames};
+use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, refuse_older};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Row};
 
@@ -181,10 +181,11 @@ fn with_tls(mut options: MySqlConnectOptions, tls: &Tls) -> Result<MySqlConnectO
     Ok(options)
 }
 
-/// The server's id, if the server is writable. Replication requires that a replica has another id than its primary.
+/// The server's id, if the server is writable and not too old. Replication requires that a replica has another id than its
+/// primary.
 pub(crate) async fn writable_server(conn: &mut MySqlConnection) -> Result<String> {
     // MariaDB has no `server_uuid`.
-    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'server_id', 'server_uuid')";
+    let sql = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('read_only', 'server_id', 'server_uuid', 'version')";
     let rows = sqlx::raw_sql(sql).fetch_all(conn).await.map_err(fault)?;
     let mut server = String::new();
     for row in &rows {
@@ -198,6 +199,9 @@ pub(crate) async fn writable_server(conn: &mut MySqlConnection) -> Result<String
                      primary",
                 ));
             }
+            // The first versions with `SKIP LOCKED`, by which sweeps pass over rows that are in use.
+            ("version", version) if version.contains("MariaDB") => refuse_older("MariaDB", version, "10.6")?,
+            ("version", version) => refuse_older("MySQL", version, "8.0")?,
             (_, id) => server += &format!("{id};"),
         }
     }

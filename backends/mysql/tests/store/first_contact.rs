@@ -3,7 +3,7 @@
 
 use dlock::Registry;
 use dlock_testkit::servers::{Certificates, Instance, MariaDb, MySql, shared};
-use dlock_testkit::{first_contact_table, first_contact_text, port_of_nobody, server_that_says};
+use dlock_testkit::{Mode, Proxy, first_contact_table, first_contact_text, port_of_nobody, server_that_says};
 use sqlx::{AssertSqlSafe, Executor};
 
 use crate::server::{Database, Kind};
@@ -39,6 +39,14 @@ async fn texts(kind: Kind) -> Vec<(&'static str, String)> {
     let (at, secure, nobody) = (plain.port(), guarded.port(), port_of_nobody());
     let (silent, other) = (server_that_says(None), server_that_says(Some("-ERR unknown command\r\n")));
     let (name, there) = (&database.name, &over_tls.name);
+    // No old server is installed. So a proxy writes another version into the answers of this one.
+    let version: String = sqlx::query_scalar("SELECT VERSION()").fetch_one(&mut root).await.unwrap();
+    let old = match kind {
+        Kind::MySql => format!("5.7{}", &version[3..]),
+        Kind::MariaDb => version.replacen("10.11.", "10.05.", 1),
+    };
+    let proxy = Proxy::start(("127.0.0.1", at)).unwrap();
+    proxy.set(Mode::Rewrite { from: version.leak(), to: old.leak() });
     let mut rows = Vec::new();
     for (fault, url, port) in [
         ("refused", format!("mysql://root@127.0.0.1:{nobody}/test"), nobody),
@@ -58,6 +66,7 @@ async fn texts(kind: Kind) -> Vec<(&'static str, String)> {
         ("no right", format!("mysql://few@127.0.0.1:{at}/{name}"), at),
         ("no such database", format!("mysql://root@127.0.0.1:{at}/nowhere"), at),
         ("no such database, and few rights", format!("mysql://few@127.0.0.1:{at}/nowhere"), at),
+        ("too old", format!("mysql://root@{}/{name}?tls=off", proxy.addr()), proxy.addr().port()),
     ] {
         let error = Registry::new().connect("sql", &url).await.expect_err(&url);
         rows.push((

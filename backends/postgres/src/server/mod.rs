@@ -6,7 +6,7 @@ pub(crate) mod pieces;
 use std::fmt;
 
 use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
-use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, is_identifier};
+use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, is_identifier, refuse_older};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 
@@ -165,10 +165,11 @@ fn base_options(options: PgConnectOptions) -> PgConnectOptions {
     options.extra_float_digits(None).disable_statement_logging()
 }
 
-/// The server's id, if the server is writable: a lock on a standby would exclude nobody on the primary. The first part of the id
+/// The server's id, if the server is writable and not too old: a lock on a standby would exclude nobody on the primary. The first part of the id
 /// belongs to the database's files, which a standby shares. The second part is the timeline, which each promotion raises.
 pub(crate) async fn writable_server(conn: &mut PgConnection) -> Result<String> {
-    const WRITABLE: &str = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'";
+    const WRITABLE: &str = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off', \
+         current_setting('server_version')";
     const SERVER: &str = "SELECT system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8) \
          FROM pg_control_system()";
     // As one message each: a pooler could give the parts of a prepared statement to different sessions.
@@ -180,6 +181,8 @@ pub(crate) async fn writable_server(conn: &mut PgConnection) -> Result<String> {
              primary, since a lock on a standby excludes nobody there",
         ));
     }
+    // The first version with generated columns, which the tables have.
+    refuse_older("PostgreSQL", row.try_get(1).map_err(fault)?, "12")?;
     match sqlx::raw_sql(SERVER).fetch_one(conn).await.map_err(fault) {
         Ok(row) => row.try_get(0).map_err(fault),
         // Some operators revoke this right. Then a failover is not noticed.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use dlock::Registry;
 use dlock_testkit::servers::{Certificates, Postgres, shared};
-use dlock_testkit::{first_contact_table, first_contact_text, port_of_nobody, server_that_says};
+use dlock_testkit::{Mode, Proxy, first_contact_table, first_contact_text, port_of_nobody, server_that_says};
 
 use crate::kit::{Database, start};
 
@@ -35,6 +35,12 @@ async fn each_fault_of_a_first_contact_has_its_text() {
     let (at, secure, nobody) = (plain.port(), guarded.port(), port_of_nobody());
     let (silent, other) = (server_that_says(None), server_that_says(Some("-ERR unknown command\r\n")));
     let (name, there) = (&database.name, &over_tls.name);
+    // No old server is installed. So a proxy writes another version into the answers of this one.
+    let version = "SELECT current_setting('server_version')";
+    let version: String = sqlx::query_scalar(version).fetch_one(&mut database.connect().await).await.unwrap();
+    let old = format!("11{}", &version[2..]);
+    let proxy = Proxy::start(("127.0.0.1", at)).unwrap();
+    proxy.set(Mode::Rewrite { from: version.leak(), to: old.leak() });
     let mut rows = Vec::new();
     for (fault, url, port) in [
         ("refused", format!("postgres://app:right@127.0.0.1:{nobody}/test"), nobody),
@@ -55,6 +61,7 @@ async fn each_fault_of_a_first_contact_has_its_text() {
         ("no right", format!("postgres://few:right@127.0.0.1:{at}/{name}"), at),
         ("no such database", format!("postgres://app:right@127.0.0.1:{at}/nowhere"), at),
         ("no such schema", format!("postgres://app:right@127.0.0.1:{at}/{name}?schema=nowhere"), at),
+        ("too old", format!("postgres://app:right@{}/{name}?tls=off", proxy.addr()), proxy.addr().port()),
         ("read-only", format!("postgres://late:right@127.0.0.1:{at}/{name}"), at),
     ] {
         let error = Registry::new().connect("sql", &url).await.expect_err(&url);

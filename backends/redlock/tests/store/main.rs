@@ -3,6 +3,7 @@
 mod clocks;
 mod cluster;
 mod contention;
+mod first_contact;
 mod let_in;
 mod lost;
 mod names;

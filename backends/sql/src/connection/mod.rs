@@ -9,3 +9,4 @@ pub(crate) mod pool;
 pub(crate) mod refused;
 pub(crate) mod session;
 pub(crate) mod session_mark;
+pub(crate) mod version;

@@ -10,6 +10,7 @@ mod dropped;
 mod fenced;
 mod file;
 mod files;
+mod first_contact;
 #[cfg(target_os = "linux")]
 mod index;
 mod kept;

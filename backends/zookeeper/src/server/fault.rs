@@ -19,9 +19,10 @@ pub(crate) fn fault(error: &ClientError) -> Error {
         ClientError::NotReadOnly => {
             (ErrorKind::NotPrimary, "the ZooKeeper server is read-only: it has lost its majority")
         }
-        ClientError::Unimplemented => {
-            (ErrorKind::Unsupported { need: "ZooKeeper 3.5 or later".into() }, "the ZooKeeper server is too old")
-        }
+        ClientError::Unimplemented => (
+            ErrorKind::Unsupported { need: "ZooKeeper 3.5 or later".into() },
+            "this ZooKeeper is too old, and locks need 3.5 or later",
+        ),
         ClientError::SessionExpired | ClientError::SessionMoved | ClientError::ClientClosed => {
             return Error::outage("the ZooKeeper session has ended");
         }
