@@ -42,9 +42,15 @@ pub mod internal {
     use zookeeper_client::SessionInfo;
 
     use crate::place::HoldSession;
+    use crate::store::ZooKeeper;
 
     /// The session of a hold. Another client can take it over.
     pub fn session_of(hold: &Hold) -> Option<SessionInfo> {
         hold.session::<HoldSession>()?.lease.session()
+    }
+
+    /// How many claims may have nodes, as far as this process knows.
+    pub fn places(store: &ZooKeeper) -> usize {
+        store.shared.places.count()
     }
 }
