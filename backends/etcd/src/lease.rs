@@ -39,7 +39,7 @@ pub(super) struct Orphan {
 /// One lease in the store.
 pub(super) struct Lease {
     pub(super) id: i64,
-    /// The ttl that the server granted.
+    /// The ttl that the server granted, and no more than was requested.
     ttl: Duration,
     /// Whether several holds share it. A shared lease is never revoked for one of them.
     pub(super) shared: bool,
@@ -274,7 +274,8 @@ impl Leases {
     async fn grant(&self, connection: &Connection, seconds: i64, shared: bool) -> Result<Arc<Lease>, Fault> {
         let sent = self.clock.now();
         let granted = connection.grant(seconds).await?;
-        let ttl = u64::try_from(granted.ttl()).unwrap_or(0);
+        // One wrong byte may read as a longer ttl. Holders believe in the requested one at most.
+        let ttl = u64::try_from(granted.ttl().min(seconds)).unwrap_or(0);
         if ttl == 0 || granted.id() == 0 {
             return Err(Fault::Refused(ErrorKind::Protocol, "etcd granted a lease without a time or an id".into()));
         }

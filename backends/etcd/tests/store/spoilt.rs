@@ -1,15 +1,16 @@
-//! An answer with one wrong byte: a revision that the store has not reached.
+//! Answers with one wrong byte: a revision that the store has not reached, a lease that is longer than the server's.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use dlock::backends::etcd::Etcd;
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::token;
 
-use crate::server::{ask, lock, long_claim, own, soon};
+use crate::server::{ask, claim_for, lock, long_claim, own, soon};
 
 /// Forwards everything, and makes one number of an answer higher.
 struct Spoiler {
@@ -50,6 +51,11 @@ impl Spoiler {
         field.extend([left as u8, 4 << 3]);
         let at = field.len() - 2;
         *self.spoils.lock().unwrap() = Some((field, at));
+    }
+
+    /// Spoils the next lease with this ttl, which is field 3 of the answer.
+    fn spoil_ttl(&self, seconds: u8) {
+        *self.spoils.lock().unwrap() = Some((vec![3 << 3, seconds], 1));
     }
 
     fn assert_spoilt(&self) {
@@ -94,4 +100,18 @@ async fn one_spoilt_revision_is_neither_a_token_nor_the_end_of_all_grants() {
     }
     let next = ask(&process, &long_claim(&lock("next"))).await.unwrap();
     assert!(token(&next) > token(&warm));
+}
+
+#[tokio::test]
+async fn a_lease_that_reads_as_longer_than_it_was_asked_for_is_believed_no_longer() {
+    let server = own();
+    let spoiler = Spoiler::before(server.addr());
+    let process = spoiler.open().await;
+    for renewed in [true, false] {
+        spoiler.spoil_ttl(47);
+        let ttl = Duration::from_secs(47);
+        let hold = ask(&process, &claim_for(&lock("longer"), ttl, renewed)).await.unwrap();
+        spoiler.assert_spoilt();
+        assert_eq!(hold.validity.granted, ttl, "the server frees the lock earlier");
+    }
 }
