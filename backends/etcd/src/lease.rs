@@ -32,7 +32,7 @@ pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Orphan>;
 pub(super) struct Orphan {
     pub(super) deletes: Vec<TxnOp>,
     /// The key is not deleted before this time, because `min_hold` may have kept it until then.
-    pub(super) due: BootInstant,
+    pub(super) due: Option<BootInstant>,
     pub(super) _number: Arc<KeyNumber>,
 }
 
@@ -155,7 +155,7 @@ impl Lease {
     async fn sweep(&self, connection: &Connection, now: BootInstant) {
         let mut orphans = Orphans::new();
         let mut operations = 0;
-        for (name, orphan) in self.orphans().iter().filter(|(_, orphan)| orphan.due <= now) {
+        for (name, orphan) in self.orphans().iter().filter(|(_, orphan)| orphan.due.is_none_or(|due| due <= now)) {
             // Each deletion also changes an epoch key.
             operations += orphan.deletes.len() + 1;
             if operations > MAX_TXN_KEYS && !orphans.is_empty() {
