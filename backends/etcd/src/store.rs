@@ -163,8 +163,7 @@ impl Etcd {
                 Ok(Attempt::Contended(wake::wake(connection, claim.clone(), place.clone(), ahead)))
             }
             Position::Behind(_) | Position::SlotFree(_) => {
-                place.leave(&connection).await?;
-                self.forget(place, claim.owner);
+                self.abandon_claim(claim.owner).await?;
                 Ok(Attempt::Contended(Wake::poll()))
             }
             refused @ (Position::Absent | Position::Refused(_)) => {
