@@ -56,7 +56,9 @@ pub mod internal {
 
     /// Confirms the session of a hold, as the answer to a request that left at this time does.
     pub fn confirm(hold: &Hold, since: BootInstant) {
-        hold.session::<HoldSession>().into_iter().for_each(|held| held.lease.confirm(since));
+        if let Some(held) = hold.session::<HoldSession>() {
+            held.lease.confirm(since);
+        }
     }
 
     /// How many claims may have nodes, as far as this process knows.
