@@ -26,6 +26,7 @@ mod children;
 mod error;
 mod find;
 mod first_contact;
+mod hanging_file;
 mod host_name;
 pub mod lateness;
 mod log;
@@ -46,6 +47,7 @@ mod wait;
 
 pub use error::{Error, Result};
 pub use first_contact::{first_contact_table, first_contact_text, port_of_nobody, server_that_says};
+pub use hanging_file::HangingFile;
 pub use host_name::HostName;
 pub use log::Log;
 pub use loss::until_lost;

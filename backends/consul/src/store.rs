@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::detached;
+use dlock_contract::engine::{background, detached};
 use dlock_contract::{
     Address, Backend, Clock, Durability, Error, Fencing, Opener, Profile, Result, TtlRange, WakeStyle,
 };
@@ -68,7 +68,10 @@ impl Consul {
     }
 
     async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
-        let http = Arc::new(Http::new(Settings::of(address, environment::of_process)?, clock)?);
+        let (address, time) = (address.clone(), clock.clone());
+        // This reads files, and a disk may hang. A store that is opened at its first use is opened on our thread.
+        let connecting = move || Http::new(Settings::of(&address, environment::of_process)?, &time);
+        let http = Arc::new(background()?.run_blocking(connecting).await??);
         let (asked, time) = (http.clone(), clock.clone());
         let found = detached(async move {
             let end = time.now().after(REQUEST_TIMEOUT);

@@ -1,7 +1,7 @@
 //! The answer to one transaction, whether it went alone or with others.
 
 use dlock_contract::ErrorKind;
-use etcd_client::{GetResponse, KeyValue, TxnOpResponse, TxnResponse};
+use etcd_client::{GetResponse, KeyValue, ResponseHeader, TxnOpResponse, TxnResponse};
 
 use super::fault::Fault;
 
@@ -15,8 +15,23 @@ pub(super) struct TxnAnswers {
 }
 
 impl TxnAnswers {
+    /// The answer to a transaction that left by itself.
+    ///
+    /// Tokens are revisions, so one wrong byte must not become a token. The server tells the revision several times: of the
+    /// whole transaction, and after each of its parts.
+    pub(super) fn checked(answer: &TxnResponse) -> Result<Self, Fault> {
+        let revision = answer.header().map_or(0, ResponseHeader::revision);
+        let answers = Self::of(answer, revision);
+        match highest_revision(answers.answers.as_slice()) {
+            Some(highest) if highest != revision => {
+                Err(Fault::Broken("the answer to a transaction contradicts itself".into()))
+            }
+            _ => Ok(answers),
+        }
+    }
+
     /// The answer to a transaction that the store executed at this revision.
-    pub(super) fn of(answer: &TxnResponse, revision: i64) -> Self {
+    fn of(answer: &TxnResponse, revision: i64) -> Self {
         Self { succeeded: answer.succeeded(), revision, answers: answer.op_responses().into_iter() }
     }
 
@@ -49,4 +64,18 @@ impl TxnAnswers {
         let text = format!("the answer to a transaction misses the answer to one of its {what}");
         Fault::Refused(ErrorKind::Protocol, text)
     }
+}
+
+/// The highest revision of these parts of a transaction; `None` if none is told.
+fn highest_revision(parts: &[TxnOpResponse]) -> Option<i64> {
+    let revisions = parts.iter().filter_map(|part| {
+        let header = match part {
+            TxnOpResponse::Put(done) => done.header(),
+            TxnOpResponse::Get(done) => done.header(),
+            TxnOpResponse::Delete(done) => done.header(),
+            TxnOpResponse::Txn(inner) => return highest_revision(&inner.op_responses()),
+        };
+        header.map(ResponseHeader::revision)
+    });
+    revisions.max()
 }

@@ -97,6 +97,8 @@ impl Keeps for Etcd {
     fn keep<'a>(&'a self, hold: &'a Hold, time: Duration, _run: Option<RunEnd>) -> BoxFuture<'a, Result<Released>> {
         Box::pin(async move {
             let (place, revision) = held(hold)?;
+            // Also if the request never leaves, or its answer is lost.
+            place.state().kept_until = Some(self.connections.clock.now().after(time));
             // As in a release: from here on only the hold has the place.
             self.forget(place, hold.claim.owner);
             let connection = self.connections.get().await?;
@@ -107,7 +109,7 @@ impl Keeps for Etcd {
             let now = self.connections.clock.now();
             // Before the request leaves: if its answer is lost, the key may be kept already.
             place.number.keep_until(now.after(Duration::from_secs(ttl)).after(self.profile.takeover_delay));
-            let kept = match place.keep(&connection, revision, lease, now.after(time)).await {
+            let kept = match place.keep(&connection, revision, lease).await {
                 // If the lease of the kept key has ended, so has its time. On our own lease the key would stay for ever.
                 Err(Fault::LeaseGone) => place.release(&connection, revision).await?,
                 kept => kept?,

@@ -120,8 +120,7 @@ impl Combiner {
         let _under_way = UnderWay::new(&self.under_way);
         let answer = self.client.clone().txn(txn).await?;
         same_cluster(self.cluster, answer.header())?;
-        let revision = answer.header().map_or(0, |header| header.revision());
-        Ok(TxnAnswers::of(&answer, revision))
+        TxnAnswers::checked(&answer)
     }
 
     /// Puts a transaction into the next batch. Gives it back if it must not leave with one that is there.

@@ -32,14 +32,14 @@ pub(super) type Orphans = BTreeMap<(u8, Vec<u8>), Orphan>;
 pub(super) struct Orphan {
     pub(super) deletes: Vec<TxnOp>,
     /// The key is not deleted before this time, because `min_hold` may have kept it until then.
-    pub(super) due: BootInstant,
+    pub(super) due: Option<BootInstant>,
     pub(super) _number: Arc<KeyNumber>,
 }
 
 /// One lease in the store.
 pub(super) struct Lease {
     pub(super) id: i64,
-    /// The ttl that the server granted.
+    /// The ttl that the server granted, and no more than was requested.
     ttl: Duration,
     /// Whether several holds share it. A shared lease is never revoked for one of them.
     pub(super) shared: bool,
@@ -155,7 +155,7 @@ impl Lease {
     async fn sweep(&self, connection: &Connection, now: BootInstant) {
         let mut orphans = Orphans::new();
         let mut operations = 0;
-        for (name, orphan) in self.orphans().iter().filter(|(_, orphan)| orphan.due <= now) {
+        for (name, orphan) in self.orphans().iter().filter(|(_, orphan)| orphan.due.is_none_or(|due| due <= now)) {
             // Each deletion also changes an epoch key.
             operations += orphan.deletes.len() + 1;
             if operations > MAX_TXN_KEYS && !orphans.is_empty() {
@@ -274,7 +274,8 @@ impl Leases {
     async fn grant(&self, connection: &Connection, seconds: i64, shared: bool) -> Result<Arc<Lease>, Fault> {
         let sent = self.clock.now();
         let granted = connection.grant(seconds).await?;
-        let ttl = u64::try_from(granted.ttl()).unwrap_or(0);
+        // One wrong byte may read as a longer ttl. Holders believe in the requested one at most.
+        let ttl = u64::try_from(granted.ttl().min(seconds)).unwrap_or(0);
         if ttl == 0 || granted.id() == 0 {
             return Err(Fault::Refused(ErrorKind::Protocol, "etcd granted a lease without a time or an id".into()));
         }

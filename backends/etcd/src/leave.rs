@@ -1,6 +1,6 @@
 //! The transactions that take a claim's key out of the queue.
 
-use dlock_contract::{BootInstant, Mode, Released, Result};
+use dlock_contract::{Mode, Released, Result};
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
 use super::answers::TxnAnswers;
@@ -26,24 +26,16 @@ impl Place {
         }
     }
 
-    /// Moves the key to another lease if it still has the granted revision. Its position in the queue stays. If the answer
-    /// is lost, nothing deletes the key before `until`.
+    /// Moves the key to another lease if it still has the granted revision. Its position in the queue stays.
     ///
     /// [`Fault::LeaseGone`]: one of the two leases has ended, and nothing has changed.
-    pub(super) async fn keep(
-        &self,
-        connection: &Connection,
-        revision: i64,
-        lease: i64,
-        until: BootInstant,
-    ) -> Result<Released, Fault> {
+    pub(super) async fn keep(&self, connection: &Connection, revision: i64, lease: i64) -> Result<Released, Fault> {
         let on_lease = || Some(PutOptions::new().with_lease(lease));
         let mut then = vec![TxnOp::put(self.key.clone(), self.value.as_str(), on_lease())];
         if let (Mode::Permits(most), Some(slot)) = (self.mode, self.state().slot) {
             then.push(TxnOp::put(self.range.slot_key(most.get(), slot), self.mark(), on_lease()));
         }
-        let mut pending = PendingLeave::of(self);
-        pending.due = until;
+        let pending = PendingLeave::of(self);
         let answer = self.leave_queue(connection, revision, then, pending.in_doubt).await?;
         Ok(pending.confirmed_by(&answer))
     }
@@ -95,6 +87,16 @@ impl Place {
         Ok(())
     }
 
+    /// Makes the key an orphan: the next renewal of the lease deletes it.
+    pub(super) fn leave_behind(&self) {
+        // A lease of one hold ends by itself.
+        if self.lease.shared {
+            let deletes = [self.delete()].into_iter().chain(self.unmark()).collect();
+            let orphan = Orphan { deletes, due: self.state().kept_until, _number: self.number.clone() };
+            self.lease.orphans().insert((self.shard, self.key.clone()), orphan);
+        }
+    }
+
     fn scope(&self, bumps_epoch: bool) -> Scope {
         let scope = Scope::of(&self.range);
         if bumps_epoch { scope.and_epoch(self.lease.epoch_key(self.shard)) } else { scope }
@@ -120,8 +122,6 @@ pub(super) struct PendingLeave<'a> {
     in_doubt: bool,
     /// Whether an earlier such request was not confirmed.
     was_leaving: bool,
-    /// The key is not deleted before this time.
-    due: BootInstant,
     done: bool,
 }
 
@@ -129,13 +129,7 @@ impl<'a> PendingLeave<'a> {
     pub(super) fn of(place: &'a Place) -> Self {
         let mut state = place.state();
         let was_leaving = std::mem::replace(&mut state.leaving, true);
-        Self {
-            place,
-            in_doubt: state.entering || state.in_doubt,
-            was_leaving,
-            due: BootInstant::from_nanos(0),
-            done: false,
-        }
+        Self { place, in_doubt: state.entering || state.in_doubt, was_leaving, done: false }
     }
 
     fn confirmed_by(self, answer: &TxnAnswers) -> Released {
@@ -162,12 +156,8 @@ impl<'a> PendingLeave<'a> {
 
 impl Drop for PendingLeave<'_> {
     fn drop(&mut self) {
-        let Place { lease, shard, key, .. } = self.place;
-        // A lease of one hold ends by itself.
-        if !self.done && lease.shared {
-            let deletes = [self.place.delete()].into_iter().chain(self.place.unmark()).collect();
-            let orphan = Orphan { deletes, due: self.due, _number: self.place.number.clone() };
-            lease.orphans().insert((*shard, key.clone()), orphan);
+        if !self.done {
+            self.place.leave_behind();
         }
     }
 }

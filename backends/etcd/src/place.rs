@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dlock_contract::engine::is_forked;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result, Session};
 use etcd_client::{GetOptions, KeyValue, SortOrder, SortTarget, Txn, TxnOp};
 use futures::FutureExt;
@@ -62,6 +63,15 @@ pub(super) struct PlaceState {
     pub(super) slot: Option<u32>,
     /// The slots that a transaction has asked for. Each of them may have our mark.
     pub(super) tried: Vec<u32>,
+    /// Nothing deletes the key before this time, because `min_hold` keeps the lock.
+    pub(super) kept_until: Option<BootInstant>,
+}
+
+impl PlaceState {
+    /// Whether a request may have put the key.
+    fn may_have_key(&self) -> bool {
+        self.revision.is_some() || self.entering || self.in_doubt
+    }
 }
 
 /// The position of a place in the queue, as the store answered it.
@@ -141,8 +151,7 @@ impl Place {
 
     /// Whether no request can have put the key.
     pub(super) fn is_new(&self) -> bool {
-        let state = self.state();
-        state.revision.is_none() && !state.entering && !state.in_doubt
+        !self.state().may_have_key()
     }
 
     /// Whether this key of the store is ours. A key that `min_hold` keeps has our name, but another lease.
@@ -231,6 +240,16 @@ impl Place {
             }
         };
         Ok(Position::Behind(Blocked { blocker, revision }))
+    }
+}
+
+impl Drop for Place {
+    /// The engine gives some releases up before any request has left. Then nobody else knows the key.
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if state.may_have_key() && !is_forked() {
+            self.leave_behind();
+        }
     }
 }
 

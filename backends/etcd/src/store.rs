@@ -44,13 +44,14 @@ impl Etcd {
     }
 
     async fn connect(address: &Address, clock: &Clock) -> Result<Self> {
-        // Our thread ends the timeouts below, so it must run.
-        dlock_contract::engine::background()?;
+        let (named, background) = (address.clone(), dlock_contract::engine::background()?);
+        // This reads files, and a disk may hang. A store that is opened at its first use is opened on our thread.
+        let members = background.run_blocking(move || Members::of(&named)).await??;
         let layout = match address.option("keys") {
             Some(_) => Layout::Literal,
             None => Layout::Own,
         };
-        let connections = Arc::new(Connections::new(Members::of(address)?, clock));
+        let connections = Arc::new(Connections::new(members, clock));
         let connection = connections.get().await?;
         connections.check_clusters().await?;
         let end = clock.now().after(Duration::from_secs(5));
@@ -162,8 +163,7 @@ impl Etcd {
                 Ok(Attempt::Contended(wake::wake(connection, claim.clone(), place.clone(), ahead)))
             }
             Position::Behind(_) | Position::SlotFree(_) => {
-                place.leave(&connection).await?;
-                self.forget(place, claim.owner);
+                self.abandon_claim(claim.owner).await?;
                 Ok(Attempt::Contended(Wake::poll()))
             }
             refused @ (Position::Absent | Position::Refused(_)) => {

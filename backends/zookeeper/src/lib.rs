@@ -38,13 +38,31 @@ pub use crate::store::{OPENER, ZooKeeper};
 /// For our own tests; may change in any release.
 #[doc(hidden)]
 pub mod internal {
-    use dlock_contract::Hold;
+    use dlock_contract::{BootInstant, Hold};
     use zookeeper_client::SessionInfo;
 
     use crate::place::HoldSession;
+    use crate::store::ZooKeeper;
 
     /// The session of a hold. Another client can take it over.
     pub fn session_of(hold: &Hold) -> Option<SessionInfo> {
         hold.session::<HoldSession>()?.lease.session()
+    }
+
+    /// Whether the session of a hold lives.
+    pub fn lives(hold: &Hold) -> bool {
+        hold.session::<HoldSession>().is_some_and(|held| held.lease.lives())
+    }
+
+    /// Confirms the session of a hold, as the answer to a request that left at this time does.
+    pub fn confirm(hold: &Hold, since: BootInstant) {
+        if let Some(held) = hold.session::<HoldSession>() {
+            held.lease.confirm(since);
+        }
+    }
+
+    /// How many claims may have nodes, as far as this process knows.
+    pub fn places(store: &ZooKeeper) -> usize {
+        store.shared.places.count()
     }
 }

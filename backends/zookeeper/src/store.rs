@@ -42,8 +42,9 @@ impl ZooKeeper {
     }
 
     async fn open_at(address: &Address, clock: &Clock) -> Result<Self> {
-        background()?;
-        let cluster = Cluster::of(address)?;
+        let named = address.clone();
+        // This reads files, and a disk may hang. A store that is opened at its first use is opened on our thread.
+        let cluster = background()?.run_blocking(move || Cluster::of(&named)).await??;
         let (paths, layout, acls) = (Paths::of(&cluster), cluster.layout, cluster.acls());
         let (hosts, literal, clock) = (cluster.hosts().to_owned(), cluster.literal, clock.clone());
         detached(async move {

@@ -106,6 +106,11 @@ impl Background {
         self.handle.spawn(task)
     }
 
+    /// Runs what blocks, on a thread of its own, and gives the way to its output.
+    pub(crate) fn blocking_task<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        self.handle.spawn_blocking(work)
+    }
+
     /// Runs what blocks, on a thread of its own.
     pub fn block(&self, work: impl FnOnce() + Send + 'static) {
         self.handle.spawn_blocking(work);

@@ -87,9 +87,15 @@ impl Background {
     pub fn run<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> Run<T> {
         Run(self.task(task))
     }
+
+    /// Runs what may block for any time, such as the reading of a file, and gives its output. It has a thread of its own:
+    /// on our thread it would stop all renewals. Work that has begun goes on if the returned future is dropped.
+    pub fn run_blocking<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Run<T> {
+        Run(self.blocking_task(work))
+    }
 }
 
-/// A task on our thread whose output somebody awaits.
+/// A task of ours whose output somebody awaits.
 #[derive(Debug)]
 pub struct Run<T>(JoinHandle<T>);
 

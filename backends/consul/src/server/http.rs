@@ -143,10 +143,10 @@ impl Http {
             answer => return answer,
         };
         // A refused request has changed nothing, so it may be sent again with the new token.
-        if !self.settings.token.was_replaced(token.as_ref()) {
-            return Err(refused);
+        match self.clock.timeout_at(end, self.settings.token.replaced(token.as_ref())).await.flatten() {
+            Some(token) => self.ask(self.to_http(&request, Some(token))?, end).await,
+            None => Err(refused),
         }
-        self.ask(self.to_http(&request, self.settings.token.header())?, end).await
     }
 
     async fn ask(&self, request: Request<Full<Bytes>>, end: BootInstant) -> Result<ApiAnswer> {

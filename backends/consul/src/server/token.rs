@@ -3,16 +3,17 @@
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dlock_contract::engine::background;
 use dlock_contract::{Address, Error, Result, Secret};
 use http::header::HeaderValue;
 
 use crate::server::environment::Lookup;
 
 pub(crate) struct Token {
-    file: Option<File>,
-    present: Mutex<Option<Secret>>,
+    file: Option<Arc<File>>,
+    present: Arc<Mutex<Option<Secret>>>,
 }
 
 /// A file with a token.
@@ -20,6 +21,8 @@ struct File {
     /// The option or the variable that names it.
     named_by: &'static str,
     path: PathBuf,
+    /// The right to read it. One reader has it, so a file that hangs blocks one thread, however many requests are refused.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Token {
@@ -34,19 +37,19 @@ impl Token {
             (None, None) => match (lookup("CONSUL_HTTP_TOKEN"), lookup("CONSUL_HTTP_TOKEN_FILE")) {
                 (Some(token), _) => Self::fixed("CONSUL_HTTP_TOKEN", &token),
                 (None, Some(path)) => Self::in_file("CONSUL_HTTP_TOKEN_FILE", &path),
-                (None, None) => Ok(Self { file: None, present: Mutex::default() }),
+                (None, None) => Ok(Self { file: None, present: Arc::default() }),
             },
         }
     }
 
     fn fixed(field: &str, text: &str) -> Result<Self> {
-        Ok(Self { file: None, present: Mutex::new(Some(checked(field, text)?)) })
+        Ok(Self { file: None, present: Arc::new(Mutex::new(Some(checked(field, text)?))) })
     }
 
     fn in_file(named_by: &'static str, path: &str) -> Result<Self> {
-        let file = File { named_by, path: path.into() };
-        let present = Mutex::new(Some(file.read()?));
-        Ok(Self { file: Some(file), present })
+        let file = File { named_by, path: path.into(), turn: Arc::default() };
+        let present = Arc::new(Mutex::new(Some(file.read()?)));
+        Ok(Self { file: Some(Arc::new(file)), present })
     }
 
     /// The token, as a header that no log shows.
@@ -56,18 +59,34 @@ impl Token {
         Some(value)
     }
 
-    /// Whether there is another token than the refused one by now. Reads the file again.
-    pub(crate) fn was_replaced(&self, refused: Option<&HeaderValue>) -> bool {
-        // If the file is being written, the old token stays, and the next refusal reads the file again.
-        if let Some(token) = self.file.as_ref().and_then(|file| file.read().ok()) {
-            *self.present() = Some(token);
+    /// Waits until the file was read again, and gives its token. `None`: there is no other token than the refused one.
+    ///
+    /// The file may be on a disk that hangs, so the caller bounds the wait.
+    pub(crate) async fn replaced(&self, refused: Option<&HeaderValue>) -> Option<HeaderValue> {
+        let file = self.file.as_ref()?;
+        let turn = file.turn.clone().lock_owned().await;
+        // Another request may have read it meanwhile.
+        if self.header().as_ref() == refused {
+            let (file, present) = (file.clone(), self.present.clone());
+            let reading = move || {
+                let _turn = turn;
+                // If the file is being written, the old token stays, and the next refusal reads the file again.
+                if let Ok(token) = file.read() {
+                    *lock(&present) = Some(token);
+                }
+            };
+            background().ok()?.run_blocking(reading).await.ok()?;
         }
-        self.header().as_ref() != refused
+        self.header().filter(|token| Some(token) != refused)
     }
 
     fn present(&self) -> MutexGuard<'_, Option<Secret>> {
-        self.present.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.present)
     }
+}
+
+fn lock(token: &Mutex<Option<Secret>>) -> MutexGuard<'_, Option<Secret>> {
+    token.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl File {

@@ -1,15 +1,16 @@
 //! Tokens and their rights, on a server that refuses everybody else.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
-use dlock::ErrorKind;
+use dlock::{ErrorKind, Registry, Wait};
 use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{self, Instance};
-use dlock_testkit::text_of;
+use dlock_testkit::{HangingFile, text_of, wait_until};
 use serde_json::{Value, json};
 
-use crate::server::{LONG, Raw, fresh, open, renewal};
+use crate::server::{LONG, Raw, fresh, open, process, renewal};
 
 const MASTER: &str = "6f1f3c0e-6a0e-4a39-9b5d-5f0a4c8f2b11";
 
@@ -109,6 +110,57 @@ async fn a_token_that_was_replaced_in_its_file_is_used_without_a_restart() {
     std::fs::write(file.path(), &next).unwrap();
     assert!(matches!(renewal(&store, &hold).await.unwrap(), Standing::Renewed(_)));
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_token_file_that_hangs_holds_up_nothing_but_the_requests_that_need_it() {
+    let (server, raw) = &*SERVER;
+    let [first, next] = [token(*raw, ENOUGH), token(*raw, ENOUGH)];
+    let (folder, hangs) = (tempfile::tempdir().unwrap(), HangingFile::new().unwrap());
+    let file = folder.path().join("token");
+    std::fs::write(&file, &first).unwrap();
+    let host = server.url().replace("consul://", "");
+    let store = open(&format!("consul://{host}?lock_delay=0s&token_file={}", file.display())).await.unwrap();
+    let other = process("").await;
+    let held = take(&other, &claim(&fresh("beside"), LONG)).await;
+    let hold = take(&store, &claim(&fresh("hangs"), LONG)).await;
+    let accessor = raw.json(&format!("GET /v1/acl/token/self?token={first}"))["AccessorID"].clone();
+    raw.ask(&format!("DELETE /v1/acl/token/{}?token={MASTER}", accessor.as_str().unwrap())).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink(hangs.path(), &file).unwrap();
+    let refused = renewal(&store, &hold);
+    let beside = async {
+        loop {
+            let renewed = tokio::time::timeout(LONG, renewal(&other, &held)).await;
+            let renewed = renewed.expect("dlock's own thread reads the file");
+            assert!(matches!(renewed.unwrap(), Standing::Renewed(_)));
+        }
+    };
+    let error = tokio::select! {
+        biased;
+        refused = refused => refused.unwrap_err(),
+        () = beside => unreachable!(),
+    };
+    assert_eq!(*error.kind(), ErrorKind::PermissionDenied, "{error}");
+    // The reader waits for it still.
+    tokio::task::spawn_blocking(move || hangs.answer(&next)).await.unwrap().unwrap();
+    wait_until("the next token", async || matches!(renewal(&store, &hold).await, Ok(Standing::Renewed(_))))
+        .await
+        .unwrap();
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+#[tokio::test]
+async fn a_token_file_that_hangs_while_its_store_is_opened_holds_up_no_other_store() {
+    let file = HangingFile::new().unwrap();
+    let registry = Registry::new();
+    registry.connect_lazy("hangs", &format!("consul://127.0.0.1:1?token_file={}", file.path().display())).unwrap();
+    // It is opened on dlock's own thread, which also ends the wait of this call.
+    let asked = registry.lock("key").backend("hangs").ttl(Duration::from_secs(3)).wait(Wait::None).acquire();
+    let asked = tokio::spawn(asked);
+    let has_ended = async || asked.is_finished();
+    wait_until("the call to end, although its file hangs", has_ended).await.unwrap();
+    assert_eq!(*asked.await.unwrap().unwrap_err().kind(), ErrorKind::Outage);
 }
 
 #[tokio::test]

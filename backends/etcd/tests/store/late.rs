@@ -3,12 +3,14 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use dlock::Clock;
+use dlock::backends::etcd::Etcd;
 use dlock_contract::{Backend, Keeps, Mode, Queue, Released, Standing};
 use dlock_testkit::holds::claim_on;
-use dlock_testkit::wait_until;
+use dlock_testkit::{Proxy, wait_until};
 use tokio::time::timeout;
 
-use crate::server::{LONG, NEWS, ask, claim_for, line, lock, long_claim as claim, process, stand};
+use crate::server::{LONG, NEWS, ask, claim_for, line, lock, long_claim as claim, process, shared, stand};
 use crate::slow::Slow;
 
 /// Long enough for a request to leave.
@@ -129,4 +131,32 @@ fn a_claim_that_is_dropped_between_two_places_is_remembered() {
         let abandoned = timeout(MOMENT, it.process.abandon(&asks)).await;
         assert!(abandoned.is_err(), "nothing is known of what may still arrive");
     });
+}
+
+/// The engine gives some releases up. No other request would name their keys, and our lease would keep them alive.
+#[tokio::test]
+async fn the_key_of_a_release_that_never_left_and_was_given_up_is_deleted_later() {
+    let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
+    let process = Etcd::open(&url, &Clock::system()).await.unwrap();
+    let (given_up, kept) = (lock("given up"), lock("kept"));
+    let stays = ask(&process, &claim(&lock("stays"))).await.unwrap();
+    let (released, keeps) =
+        (ask(&process, &claim(&given_up)).await.unwrap(), ask(&process, &claim(&kept)).await.unwrap());
+    proxy.set(dlock_testkit::Mode::Refuse);
+    // From then on there is no connection, so nothing leaves.
+    wait_until("the end of the connection", async || {
+        let asked = process.try_acquire(&claim(&lock("asks")), Queue::Leave).await;
+        asked.is_err_and(|error| !error.may_have_left())
+    })
+    .await
+    .unwrap();
+    assert!(process.release(&released).await.is_err());
+    assert!(process.keep(&keeps, LONG * 10, None).await.is_err());
+    proxy.set(dlock_testkit::Mode::Pass);
+    let renewed = async || matches!(process.renew(&[&stays]).await.remove(0), Ok(Standing::Renewed(_)));
+    wait_until("the renewal", renewed).await.unwrap();
+    assert_eq!(line(&given_up).await.len(), 1, "the engine may still ask for this release");
+    drop((released, keeps));
+    wait_until("the key to be deleted", async || renewed().await && line(&given_up).await.is_empty()).await.unwrap();
+    assert_eq!(line(&kept).await.len(), 1, "`min_hold` keeps it");
 }

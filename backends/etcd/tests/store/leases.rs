@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use dlock::backends::etcd::client::GetOptions;
-use dlock::{Clock, ErrorKind, Key, LockKey, Registry, Wait};
+use dlock::{Clock, ErrorKind, Key, LockKey, Mode, Registry, Wait};
 use dlock_contract::{Backend, Hold, Released, Standing};
-use dlock_testkit::holds::confirm;
+use dlock_testkit::holds::{claim_on, confirm};
 use dlock_testkit::wait_until;
 
 use crate::server::{TTL, acquire, ask, claim, claim_for, held, line, lock, own, process, raw, shared, soon, url};
@@ -146,18 +146,24 @@ async fn an_unrenewed_hold_leaves_no_trace_of_its_lease() {
         raw.lease_client().leases().await.unwrap().leases().len() - 1
     };
     assert_eq!(count(&mut raw).await, 0, "the probe stayed");
-    let key = lock("trace");
-    let (mine, refused, waiting) =
-        (claim_for(&key, TTL, false), claim_for(&key, TTL, false), claim_for(&key, TTL, false));
-    let hold = ask(&process, &mine).await.unwrap();
-    assert!(ask(&process, &refused).await.is_none());
-    assert_eq!(count(&mut raw).await, 1, "a refused attempt left its lease");
-    assert!(held(process.try_acquire(&waiting, dlock_contract::Queue::until(soon())).await.unwrap()).is_none());
-    assert_eq!(count(&mut raw).await, 2);
-    process.abandon(&waiting).await.unwrap();
-    process.abandon(&waiting).await.unwrap();
-    process.release(&hold).await.unwrap();
-    assert_eq!(count(&mut raw).await, 0);
+    for mode in [Mode::Exclusive, Mode::Write, Mode::permits(1)] {
+        let key = lock("trace");
+        let unrenewed = || claim_on(&key, TTL, |claim| (claim.renewed, claim.mode) = (false, mode));
+        let (mine, refused, waiting) = (unrenewed(), unrenewed(), unrenewed());
+        let hold = ask(&process, &mine).await.unwrap();
+        assert!(ask(&process, &refused).await.is_none());
+        assert_eq!(count(&mut raw).await, 1, "a refused attempt left its lease: {mode:?}");
+        assert!(held(process.try_acquire(&waiting, dlock_contract::Queue::until(soon())).await.unwrap()).is_none());
+        assert_eq!(count(&mut raw).await, 2, "{mode:?}");
+        // Its key is in the queue. One that does not wait any more leaves.
+        assert!(ask(&process, &waiting).await.is_none());
+        assert_eq!(count(&mut raw).await, 1, "an attempt that left the queue left its lease: {mode:?}");
+        assert!(held(process.try_acquire(&waiting, dlock_contract::Queue::until(soon())).await.unwrap()).is_none());
+        process.abandon(&waiting).await.unwrap();
+        process.abandon(&waiting).await.unwrap();
+        process.release(&hold).await.unwrap();
+        assert_eq!(count(&mut raw).await, 0, "{mode:?}");
+    }
     let all = raw.get("", Some(GetOptions::new().with_all_keys())).await.unwrap();
     let keys: Vec<_> = all.kvs().iter().map(|entry| entry.key_str().unwrap()).collect();
     assert_eq!(keys, ["dl1-epoch/form/own"]);

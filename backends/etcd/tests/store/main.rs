@@ -18,6 +18,7 @@ mod outage;
 mod restored;
 mod server;
 mod slow;
+mod spoilt;
 mod strangers;
 mod streams;
 mod tls;

@@ -11,6 +11,7 @@ use dlock_testkit::holds::{claim_on, token};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use crate::names::EPOCHS;
 use crate::server::{LONG, NEWS, TTL, acquire, ask, claim, is_quiet, line, lock, process, raw, soon, stand};
 use crate::strangers::stand_as_go;
 
@@ -60,6 +61,21 @@ async fn readers_that_wait_behind_a_writer_come_in_together() {
         timeout(NEWS, signal).await.expect("no news").unwrap();
         assert!(stand(&other, waiter).await.is_ok());
     }
+}
+
+/// An abandon of this process changes the epoch. So the server refuses the attempt, and tells what it found.
+#[tokio::test]
+async fn a_reader_whose_epoch_has_changed_is_not_refused_by_another_reader() {
+    let (process, key) = (process().await, lock("epoch"));
+    let (first, second) = (claim_as(&key, Mode::Read), claim_as(&key, Mode::Read));
+    let hold = ask(&process, &first).await.unwrap();
+    let epoch = format!("{EPOCHS}{:016x}/{:02x}", hold.group().unwrap(), second.owner.as_bytes()[0]);
+    raw().await.put(epoch.as_str(), "", None).await.unwrap();
+    let beside = ask(&process, &second).await.expect("another reader was in the way");
+    for hold in [&hold, &beside] {
+        assert_eq!(process.release(hold).await.unwrap(), Released::Released);
+    }
+    raw().await.delete(epoch.as_str(), None).await.unwrap();
 }
 
 #[tokio::test]

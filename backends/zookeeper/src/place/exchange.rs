@@ -70,8 +70,11 @@ impl HoldSession {
             lease.while_connected(exchange).await
         };
         match exchanged.await {
-            // The next claim makes its own attempt, which knows what this one may have left.
-            Err(error) if error.is_retryable() && lease.has_ended().await => Ok((Released::NotOwner, None)),
+            // A node that the request may have made ends with its session. Nobody abandons the next claim after this answer.
+            Err(error) if error.is_retryable() && lease.has_ended().await => {
+                shared.places.forget_empty(next.owner, &place);
+                Ok((Released::NotOwner, None))
+            }
             exchanged => exchanged,
         }
     }

@@ -93,7 +93,10 @@ impl Lease {
 
     /// Records that a majority has confirmed a request that was sent at this time.
     pub(crate) fn confirm(&self, since: BootInstant) {
-        self.confirmed.fetch_max(since.as_nanos(), Ordering::AcqRel);
+        // An end is final. Otherwise a release that found the session ended would leave its node in a session that lives on.
+        if self.lives() {
+            self.confirmed.fetch_max(since.as_nanos(), Ordering::AcqRel);
+        }
     }
 
     /// Whether the next grant must be confirmed anew, so that most of its ttl remains.

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::zookeeper::ZooKeeper;
 use dlock::backends::zookeeper::client::Client;
-use dlock::backends::zookeeper::internal::session_of;
+use dlock::backends::zookeeper::internal::{self, session_of};
 use dlock::{Clock, ErrorKind};
+use dlock_contract::engine::background;
 use dlock_contract::{Attempt, Backend, Durability, Fencing, Hold, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
@@ -270,7 +271,32 @@ async fn a_release_after_another_client_ended_the_session_says_that_the_lock_was
                 }
             };
             assert_eq!(released.unwrap(), Released::NotOwner, "{way}");
-            one.abandon(&next).await.unwrap();
+            // No abandon follows: the answer says that nothing of the next claim is in the store.
+            assert_eq!(internal::places(&one), 0, "{way}");
         }
     }
+}
+
+/// A process that stood still for longer than the ttl finds the end of its session and a late confirmation at once.
+#[tokio::test]
+async fn a_session_whose_time_is_over_is_not_revived_by_a_late_confirmation() {
+    let clock = Clock::manual();
+    let store = ZooKeeper::open(&shared(), &clock).await.unwrap();
+    let hold = take(&store, &claim(&lock("late"))).await;
+    clock.advance(TTL * 7 / 10);
+    let asked = clock.now();
+    // The task that closes the session must not be quicker than this test.
+    let (stands, has_stopped) = std::sync::mpsc::channel();
+    let (goes_on, continues) = std::sync::mpsc::channel::<()>();
+    background().unwrap().spawn(async move {
+        stands.send(()).unwrap();
+        let _ = continues.recv();
+    });
+    has_stopped.recv().unwrap();
+    clock.advance(TTL * 4 / 10);
+    assert!(!internal::lives(&hold));
+    internal::confirm(&hold, asked);
+    let is_revived = internal::lives(&hold);
+    drop(goes_on);
+    assert!(!is_revived, "a release has said that the lock is lost, and its node would stay");
 }
