@@ -17,6 +17,7 @@ row_cases! {
     an_acquisition_that_arrives_after_its_abandon_takes_nothing
     an_acquisition_in_shedlock_s_table_that_arrives_after_its_abandon_takes_nothing
     an_acquisition_that_arrives_after_the_release_of_the_next_one_takes_nothing
+    an_acquisition_whose_caller_has_gone_takes_nothing_after_the_release_of_the_next_one
 }
 
 /// A store behind a proxy, with one connection, which has answered already.
@@ -154,9 +155,33 @@ async fn an_acquisition_that_arrives_after_the_release_of_the_next_one_takes_not
     };
     wait_until("the next attempt to take it", is_taken).await.unwrap();
     assert_eq!(store.release(&hold.unwrap()).await.unwrap(), Released::Released);
+    takes_nothing_late(&proxy, &store, &database).await;
+}
+
+/// With a ttl that is shorter than the limit of a statement, the engine asks again while the first statement is under way.
+async fn an_acquisition_whose_caller_has_gone_takes_nothing_after_the_release_of_the_next_one(database: Database) {
+    let proxy = Proxy::start(database.addr()).unwrap();
+    // The second attempt does not wait for the connection of the first one.
+    let store = try_open(&format!("{}?max_connections=2", database.url_at(proxy.port()))).await.unwrap();
+    // The row is there, so that one request is enough.
+    store.release(&take(&store, &database.claim("a", TTL)).await).await.unwrap();
+    proxy.keep();
+    let claim = database.claim("a", TTL);
+    let is_sent = wait_until("it is sent", async || proxy.kept().iter().any(|bytes| *bytes > 0));
+    tokio::select! {
+        answer = attempt(&store, &claim) => panic!("nothing was delivered: {answer:?}"),
+        sent = is_sent => sent.unwrap(),
+    }
+    let hold = take(&store, &claim).await;
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    takes_nothing_late(&proxy, &store, &database).await;
+}
+
+/// Delivers the request that is late. The row is free all the same.
+async fn takes_nothing_late(proxy: &Proxy, store: &Store, database: &Database) {
     proxy.deliver_all();
     // It arrives within a moment.
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    let next = take(&store, &database.claim("a", TTL)).await;
+    let next = take(store, &database.claim("a", TTL)).await;
     assert_eq!(store.release(&next).await.unwrap(), Released::Released);
 }
