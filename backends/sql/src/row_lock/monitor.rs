@@ -30,6 +30,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(400);
 /// How long one look may take, connecting included.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause before the end of a session is asked for again.
+const END_RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Knows the holds of a store, and watches them.
 pub(super) struct RowMonitor<D: RowDialect> {
@@ -169,6 +171,16 @@ impl<D: RowDialect> RowMonitor<D> {
             Box::pin(async move { dialect.end_marked(conn, &session).await })
         });
         killing.await.map(|(_, server)| *server == **of)
+    }
+
+    /// Ends a session that did not answer, and that may have a row locked. Asks until the server has heard of it, or until the
+    /// server ends the session by itself for its silence.
+    pub(super) async fn end_left(&self, session: &SessionMark, of: &Arc<str>, ttl: Duration) {
+        let clock = &self.context.clock;
+        let until = clock.now().after(ttl);
+        while self.kill(session, of).await.is_err() && clock.now() < until {
+            clock.sleep_until(clock.now().after(END_RETRY_PAUSE)).await;
+        }
     }
 
     /// Ends the session of a hold, if the server that is asked sees it live. The record's number alone says nothing: after a
