@@ -1,12 +1,13 @@
 //! Stores that are opened by more than a URL: a provider of credentials, and the settings of a pool.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
-use dlock_testkit::text_of;
+use dlock_testkit::{text_of, wait_until};
+use futures::future::join_all;
 
 use super::kit::{Builder, Database, Login, TTL};
 
@@ -15,6 +16,7 @@ row_cases! {
     a_provider_may_give_the_user_too
     a_provider_that_fails_or_hangs_is_an_outage_and_shows_nothing
     a_password_that_a_provider_gives_is_never_shown
+    a_job_of_a_connection_that_cannot_be_made_again_goes_over_an_idle_one
     the_settings_of_a_pool_open_a_store_of_each_way
     options_that_the_settings_of_a_pool_have_already_are_refused
 }
@@ -116,5 +118,44 @@ async fn options_that_the_settings_of_a_pool_have_already_are_refused(database: 
         let opened = async { Builder::settings(&database.settings(), options)?.open(&Clock::system()).await };
         let error = opened.await.map(drop).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{options}: {error}");
+    }
+}
+
+async fn a_job_of_a_connection_that_cannot_be_made_again_goes_over_an_idle_one(database: Database) {
+    let user = account(&database, "right").await;
+    let url = format!("{}&max_connections=2", url_of(&database, &user).await).replace("?&", "?");
+    // The pool asks first the connection that was used last. One of the two is that one.
+    for ended in [0, 1] {
+        let fails = Arc::new(AtomicBool::new(false));
+        let provide = {
+            let fails = fails.clone();
+            move || {
+                let login = if fails.load(Ordering::Relaxed) { Err(()) } else { Ok(Login::password("right")) };
+                async move { login }
+            }
+        };
+        let store = Builder::url(&url).unwrap().credentials(provide).open(&Clock::system()).await.unwrap();
+        let of_renewals = database.sessions().await;
+        let ask = |text: &str| {
+            let (store, claim) = (store.clone(), database.claim(text, TTL));
+            async move { store.try_acquire(&claim, Queue::Leave).await }
+        };
+        let mut idle = Vec::new();
+        wait_until("both connections are open", async || {
+            join_all(["a", "b", "c"].map(&ask)).await;
+            idle = database.sessions().await;
+            idle.retain(|session| !of_renewals.contains(session));
+            idle.len() == 2
+        })
+        .await
+        .unwrap();
+        fails.store(true, Ordering::Relaxed);
+        database.kill(idle[ended].parse().unwrap()).await;
+        database.until_ended(&idle[ended..=ended]).await;
+        // Longer than a connection is used without a question. Nothing happens meanwhile that could be waited for.
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        let answer = ask("d").await;
+        assert!(matches!(answer, Ok(Attempt::Acquired(_) | Attempt::Contended(_))), "{answer:?}");
+        store.close().await;
     }
 }
