@@ -11,6 +11,7 @@ use super::held::Held;
 use super::monitor::{LOOK_TIMEOUT, SessionMonitor, SessionMonitorConnection, on_our_thread};
 use super::requests::run;
 use crate::connection::misread::unless_misread;
+use crate::connection::session_mark::MarkedSession;
 use crate::dialect::Value;
 
 /// How often the server is asked whether a session that it should end has ended.
@@ -99,11 +100,17 @@ impl<D: NamedDialect> SessionMonitor<D> {
             let left = context.left_sessions.left();
             for session in &left {
                 let Some(mark) = &session.mark else { continue };
-                if context.dialect.end_marked(conn, mark).await? {
-                    session.note_left();
-                    were_left = true;
-                } else {
-                    context.left_sessions.remove(session);
+                match context.dialect.end_marked(conn, mark).await? {
+                    MarkedSession::Ends => {
+                        session.note_left();
+                        were_left = true;
+                    }
+                    MarkedSession::Gone => context.left_sessions.remove(session),
+                    // The server ends it some day, and no request may wait for that.
+                    MarkedSession::OfAnotherAccount => {
+                        context.collisions.note_of_another_account();
+                        context.left_sessions.remove(session);
+                    }
                 }
             }
             if left.is_empty() {

@@ -13,7 +13,7 @@ use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::{StoreContext, refused};
-use crate::connection::session_mark::SessionMark;
+use crate::connection::session_mark::{MarkedSession, SessionMark};
 use crate::dialect::Value;
 use crate::session_hold::watched_holds::WatchedHolds;
 use crate::tables::row_table::RowTable;
@@ -170,7 +170,16 @@ impl<D: RowDialect> RowMonitor<D> {
             let session = session.clone();
             Box::pin(async move { dialect.end_marked(conn, &session).await })
         });
-        killing.await.map(|(_, server)| *server == **of)
+        match killing.await? {
+            (MarkedSession::OfAnotherAccount, server) if *server == **of => {
+                self.context.collisions.note_of_another_account();
+                Err(Error::outage(
+                    "the session of the lock is of the account that the program had before, and this account may not end it: \
+                     the server ends it when it has been silent for the ttl",
+                ))
+            }
+            (_, server) => Ok(*server == **of),
+        }
     }
 
     /// Ends a session that did not answer, and that may have a row locked. Asks until the server has heard of it, or until the
