@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
+use dlock_testkit::holds::take;
 use dlock_testkit::{text_of, wait_until};
-use futures::future::join_all;
 
 use super::kit::{Builder, Database, Login, TTL};
+use crate::named::half_broken::HalfBroken;
 
 row_cases! {
     a_provider_is_asked_at_each_connect_and_a_rotated_password_is_used
@@ -123,39 +124,48 @@ async fn options_that_the_settings_of_a_pool_have_already_are_refused(database: 
 
 async fn a_job_of_a_connection_that_cannot_be_made_again_goes_over_an_idle_one(database: Database) {
     let user = account(&database, "right").await;
-    let url = format!("{}&max_connections=2", url_of(&database, &user).await).replace("?&", "?");
-    // The pool asks first the connection that was used last. One of the two is that one.
-    for ended in [0, 1] {
-        let fails = Arc::new(AtomicBool::new(false));
-        let provide = {
-            let fails = fails.clone();
-            move || {
-                let login = if fails.load(Ordering::Relaxed) { Err(()) } else { Ok(Login::password("right")) };
-                async move { login }
+    let fails = Arc::new(AtomicBool::new(false));
+    let provide = {
+        let fails = fails.clone();
+        move || {
+            let login = if fails.load(Ordering::Relaxed) { Err(()) } else { Ok(Login::user(user.clone(), "right")) };
+            async move { login }
+        }
+    };
+    let relay = HalfBroken::start(database.addr()).await;
+    let url = format!("{}?{}", database.url_at(relay.port), database.for_passwords().await);
+    let store = Builder::url(&url).unwrap().credentials(provide).open(&Clock::system()).await.unwrap();
+    let take = async |number: usize| take(&*store, &database.claim(&number.to_string(), TTL)).await;
+    let first = relay.lines();
+    take(0).await;
+    // One of the callers' connections is busy, so there is a second one.
+    let mut number = 0;
+    let waiting = loop {
+        (first..relay.lines()).for_each(|line| relay.keep(line));
+        number += 1;
+        let mut asked = Box::pin(take(number));
+        let is_sent = async || (first..relay.lines()).any(|line| relay.keeps_some(line));
+        tokio::select! {
+            // Over a new connection.
+            _ = &mut asked => {}
+            is_sent = wait_until("it is sent", is_sent) => {
+                is_sent.unwrap();
+                break asked;
             }
-        };
-        let store = Builder::url(&url).unwrap().credentials(provide).open(&Clock::system()).await.unwrap();
-        let of_renewals = database.sessions().await;
-        let ask = |text: &str| {
-            let (store, claim) = (store.clone(), database.claim(text, TTL));
-            async move { store.try_acquire(&claim, Queue::Leave).await }
-        };
-        let mut idle = Vec::new();
-        wait_until("both connections are open", async || {
-            join_all(["a", "b", "c"].map(&ask)).await;
-            idle = database.sessions().await;
-            idle.retain(|session| !of_renewals.contains(session));
-            idle.len() == 2
-        })
-        .await
-        .unwrap();
-        fails.store(true, Ordering::Relaxed);
-        database.kill(idle[ended].parse().unwrap()).await;
-        database.until_ended(&idle[ended..=ended]).await;
-        // Longer than a connection is used without a question. Nothing happens meanwhile that could be waited for.
-        tokio::time::sleep(Duration::from_millis(1100)).await;
-        let answer = ask("d").await;
-        assert!(matches!(answer, Ok(Attempt::Acquired(_) | Attempt::Contended(_))), "{answer:?}");
-        store.close().await;
+        }
+    };
+    let busy = (first..relay.lines()).find(|line| relay.keeps_some(*line)).unwrap();
+    for line in (first..relay.lines()).filter(|line| *line != busy) {
+        relay.keep(line);
+        relay.deliver(line).await;
     }
+    take(number + 1).await;
+    relay.deliver(busy).await;
+    waiting.await;
+    // It was used last, so it is asked first, and cannot be made again.
+    fails.store(true, Ordering::Relaxed);
+    relay.break_off(busy);
+    // Longer than a connection is used without a question. Nothing happens meanwhile that could be waited for.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    take(number + 2).await;
 }
