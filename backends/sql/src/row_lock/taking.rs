@@ -69,7 +69,7 @@ impl<D: RowDialect> RowShared<D> {
                 error = circle.closes() => Some(Err(error)),
                 () = tell.closed() => None,
             };
-            shared.end_asked(&session, claim.ttl).await;
+            shared.end_asked(&session, &claim);
             circle.end().await;
             if let Some(found) = found {
                 let _ = tell.send((found, pending_attempt));
@@ -204,11 +204,16 @@ impl<D: RowDialect> RowShared<D> {
     }
 
     /// Ends the session of a request that has ended without an answer. Its connection is closed, but a server that waits for a
-    /// row does not see that.
-    pub(super) async fn end_asked(&self, session: &AskedSession, ttl: Duration) {
-        if let Some((session, server)) = session.take() {
-            self.monitor.end_left(&session, &server, ttl).await;
-        }
+    /// row does not see that. The caller does not wait for it, because the server may be down.
+    pub(super) fn end_asked(&self, session: &AskedSession, claim: &Claim) {
+        let (Some((session, server)), Ok(background)) = (session.take(), background()) else { return };
+        // An abandon waits for it.
+        let pending_attempt = self.pending_attempts.begin(claim.owner);
+        let (monitor, ttl) = (self.monitor.clone(), claim.ttl);
+        background.spawn(async move {
+            monitor.end_left(&session, &server, ttl).await;
+            drop(pending_attempt);
+        });
     }
 
     /// Makes a row that is missing in dlock's table, in a transaction of its own: a request for a missing row keeps nobody out.
