@@ -45,7 +45,7 @@ impl Inspect for Memory {
                 broken.retain(|_, (_, until)| *until > now);
                 broken.insert(id, (record.clone(), end.max(now.after(SHORTEST_KEEP))));
             }
-            Ok(self.change(key, |lock, moment| lock.break_hold(id, moment)))
+            Ok(self.change(key, |lock, _| lock.break_hold(id)))
         })
     }
 

@@ -114,7 +114,8 @@ impl Memory {
         }
     }
 
-    /// Changes one lock, and forgets it if nobody holds or waits for it afterwards. Returns the notifications.
+    /// Changes one lock, and grants it to waiters for which there is room now. Forgets it if nobody holds or waits for it
+    /// afterwards. Returns the notifications.
     fn locked<T>(&self, key: &LockKey, change: impl FnOnce(&mut Lock, &mut Moment<'_>) -> T) -> (T, News) {
         let mut news = News::default();
         let mut locks = self.lock();
@@ -126,6 +127,7 @@ impl Memory {
         let mut moment = Moment { now: self.clock.now(), clock: &self.clock, token, runs, news: &mut news };
         entry.get_mut().settle(&mut moment);
         let output = change(entry.get_mut(), &mut moment);
+        entry.get_mut().settle(&mut moment);
         if entry.get().is_idle() {
             entry.remove();
         }

@@ -44,7 +44,14 @@ impl ActiveHold {
 #[derive(Debug)]
 struct Waiter {
     claim: Arc<Claim>,
-    news: oneshot::Sender<Hold>,
+    /// `None`: the waiter was told to ask again, and has not done so yet.
+    news: Option<oneshot::Sender<Hold>>,
+}
+
+impl Waiter {
+    fn is_gone(&self) -> bool {
+        self.news.as_ref().is_some_and(oneshot::Sender::is_closed)
+    }
 }
 
 /// The parts of the store that one change of a lock needs, and the notifications that it causes.
@@ -124,8 +131,8 @@ impl Lock {
         let (news, granted) = oneshot::channel();
         match self.waiters.iter_mut().find(|waiter| waiter.claim.owner == claim.owner) {
             // The waiter asks again and keeps its place.
-            Some(waiter) => moment.news.ended.push(std::mem::replace(&mut waiter.news, news)),
-            None => self.waiters.push_back(Waiter { claim: claim.clone(), news }),
+            Some(waiter) => moment.news.ended.extend(waiter.news.replace(news)),
+            None => self.waiters.push_back(Waiter { claim: claim.clone(), news: Some(news) }),
         }
         let wake = Wake::on(async move { Ok(granted.await.map_or(Signal::Ask, Signal::Granted)) });
         wake.ask_by(ends).lease_left(left).held_by(held_by)
@@ -135,9 +142,11 @@ impl Lock {
     pub(super) fn settle(&mut self, moment: &mut Moment<'_>) {
         self.holders.retain(|holder| holder.ends > moment.now);
         // A place of a waiter that is gone does not count: it would keep locks of other modes out.
-        self.waiters.retain(|waiter| !waiter.news.is_closed());
+        self.waiters.retain(|waiter| !waiter.is_gone());
         while self.waiters.front().is_some_and(|first| self.admits(first.claim.mode)) {
             let Some(Waiter { claim, news }) = self.waiters.pop_front() else { return };
+            // A waiter that cannot hear of a grant loses its place. It asks again.
+            let Some(news) = news else { continue };
             let granted = (!moment.is_over(&claim)).then(|| self.grant(&claim, moment));
             if let Some(Ok(hold)) = granted {
                 self.unseen(&claim.owner);
@@ -212,8 +221,7 @@ impl Lock {
         Ok(Reserved::Tokens { first: first + 1, validity })
     }
 
-    /// Ends this owner's hold and its place in the queue, and grants the lock to the next waiters. Returns whether
-    /// there was a hold.
+    /// Ends this owner's hold and its place in the queue. Returns whether there was a hold.
     pub(super) fn end(
         &mut self,
         claim: &Claim,
@@ -231,7 +239,10 @@ impl Lock {
         if run.is_some() {
             self.notify_over_runs(moment);
         }
-        self.settle(moment);
+        if keep.is_some() {
+            // Waiters sleep until the former end of the lease, which may be much later.
+            moment.news.ended.extend(self.waiters.iter_mut().filter_map(|waiter| waiter.news.take()));
+        }
         true
     }
 
@@ -240,7 +251,7 @@ impl Lock {
         let (over, others): (VecDeque<_>, _) =
             std::mem::take(&mut self.waiters).into_iter().partition(|waiter| moment.is_over(&waiter.claim));
         self.waiters = others;
-        moment.news.ended.extend(over.into_iter().map(|waiter| waiter.news));
+        moment.news.ended.extend(over.into_iter().filter_map(|waiter| waiter.news));
     }
 
     /// Ends an acquisition whose grant was not used.
@@ -256,7 +267,6 @@ impl Lock {
             moment.runs.give_back(&hold.claim);
             self.holders.retain(|holder| !untaken(holder));
         }
-        self.settle(moment);
     }
 
     /// Call `settle` before.
@@ -274,7 +284,7 @@ impl Lock {
 
     /// The notes of the first waiters.
     pub(super) fn waiting(&self, limit: usize) -> Vec<Note> {
-        let waiters = self.waiters.iter().filter(|waiter| !waiter.news.is_closed()).take(limit);
+        let waiters = self.waiters.iter().filter(|waiter| !waiter.is_gone()).take(limit);
         waiters.map(|waiter| waiter.claim.note.clone()).collect()
     }
 
@@ -288,10 +298,9 @@ impl Lock {
     }
 
     /// Ends the hold with this id as a release does. Call `settle` before. Returns whether there was such a hold.
-    pub(super) fn break_hold(&mut self, id: HoldId, moment: &mut Moment<'_>) -> bool {
+    pub(super) fn break_hold(&mut self, id: HoldId) -> bool {
         let Some(index) = self.holders.iter().position(|holder| holder.has_id(id)) else { return false };
         self.holders.remove(index);
-        self.settle(moment);
         true
     }
 
@@ -312,7 +321,7 @@ impl Lock {
 
     fn leave(&mut self, owner: &Owner, moment: &mut Moment<'_>) {
         if let Some(index) = self.waiters.iter().position(|waiter| waiter.claim.owner == *owner) {
-            moment.news.ended.extend(self.waiters.remove(index).map(|waiter| waiter.news));
+            moment.news.ended.extend(self.waiters.remove(index).and_then(|waiter| waiter.news));
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{Error, Health, Result};
 use futures::future::BoxFuture;
 
-use crate::connection::session_mark::SessionMark;
+use crate::connection::session_mark::{MarkedSession, SessionMark};
 use crate::session_hold::silence::SessionActivity;
 use crate::tables::queue_name::QueueName;
 use crate::tables::shedlock::ShedlockWords;
@@ -38,12 +38,12 @@ pub trait Dialect: fmt::Debug + Send + Sync + 'static {
     /// The proof for other sessions that it is this one. `None` if a connection is not a session, as behind some poolers.
     fn mark<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, sqlx::Result<Option<SessionMark>>>;
 
-    /// Ends another session of this account, if it lives and has its proof. False: there is no such session.
+    /// Ends another session, if it lives and has its proof.
     fn end_marked<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
         session: &'a SessionMark,
-    ) -> BoxFuture<'a, sqlx::Result<bool>>;
+    ) -> BoxFuture<'a, sqlx::Result<MarkedSession>>;
 
     /// The activity of a session, asked from another one; `None` if the server does not report it.
     fn activity<'a>(

@@ -32,7 +32,7 @@ pub use check::check;
 pub use connection::credentials::{Credentials, Login};
 pub use connection::hosts::Hosts;
 pub use connection::refused::not_connected;
-pub use connection::session_mark::SessionMark;
+pub use connection::session_mark::{MarkedSession, SessionMark};
 pub use connection::version::refuse_older;
 pub use dialect::{Answer, Cell, Dialect, Refusal, Value, WaitQueues};
 pub use lease::LeaseRow;

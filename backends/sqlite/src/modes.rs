@@ -27,7 +27,7 @@ pub(super) async fn acquire(
 ) -> Result<Attempt> {
     let waits = matches!(queue, Queue::Join { .. });
     let takes_turns = waits && claim.mode == Mode::Exclusive;
-    if takes_turns && context.wakes.gives_way(&claim.key, context.time.clock().now()) {
+    if takes_turns && context.wakes.gives_way(&claim.key, context.time.clock().now()).await {
         let soon = context.time.clock().now().after(GIVEN_WAY.mul_f64(0.5 + fastrand::f64()));
         return Ok(Attempt::Contended(Wake::poll().ask_by(soon)));
     }
@@ -42,7 +42,7 @@ pub(super) async fn acquire(
     }
     if takes_turns && !matches!(answer, Attempt::AlreadyRun) {
         let is_held = matches!(answer, Attempt::Acquired(_));
-        context.wakes.answered(&claim.key, is_held, context.time.clock().now());
+        context.wakes.answered(&claim.key, is_held, context.time.clock().now()).await;
     }
     match answer {
         Attempt::Contended(wake) => Ok(Attempt::Contended(wake_of(wake, news, queue, context.time.clock().now()))),

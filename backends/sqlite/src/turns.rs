@@ -5,10 +5,12 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, LockKey};
+use tokio::sync::oneshot;
 
 use crate::side_files::{Number, SideFiles, number_of};
 
@@ -42,15 +44,16 @@ struct Row {
 
 impl Turns {
     /// Whether the caller must leave the key, which may be free, to another process.
-    pub(crate) fn gives_way(&self, side_files: &SideFiles, key: &LockKey, now: BootInstant) -> bool {
-        let mut rows = lock(&self.rows);
-        let Some(row) = rows.get_mut(key) else { return false };
-        if row.holds < MOST_HOLDS || now.since(row.last) >= A_ROW {
+    pub(crate) async fn gives_way(&self, side_files: &Arc<SideFiles>, key: &LockKey, now: BootInstant) -> bool {
+        let is_long = |row: &Row| row.holds >= MOST_HOLDS && now.since(row.last) < A_ROW;
+        if !lock(&self.rows).get(key).is_some_and(is_long) {
             return false;
         }
         // A lock of this store's own would be in the way, of another key with this side file.
-        let number = number_of(key.as_str());
-        let is_waited_for = !lock(&self.waiting).contains_key(&number) && side_files.is_waited_for(key.as_str());
+        let is_own = lock(&self.waiting).contains_key(&number_of(key.as_str()));
+        let is_waited_for = !is_own && on_disk(side_files, key, SideFiles::is_waited_for).await.unwrap_or(false);
+        let mut rows = lock(&self.rows);
+        let Some(row) = rows.get_mut(key) else { return false };
         let since = *row.given_way.get_or_insert(now);
         let gives_way = is_waited_for && now.since(since) < TURN_TIME;
         if !gives_way {
@@ -73,19 +76,35 @@ impl Turns {
     }
 
     /// Notes that another process has the lock, and that a caller of this one waits.
-    pub(crate) fn refused(&self, side_files: &SideFiles, key: &LockKey) {
+    pub(crate) async fn refused(&self, side_files: &Arc<SideFiles>, key: &LockKey) {
         lock(&self.rows).remove(key);
-        let mut waiting = lock(&self.waiting);
-        if !waiting.contains_key(&number_of(key.as_str()))
-            && let Some(file) = side_files.wait_for(key.as_str())
+        let number = number_of(key.as_str());
+        if !lock(&self.waiting).contains_key(&number)
+            && let Some(file) = on_disk(side_files, key, SideFiles::wait_for).await.flatten()
         {
-            waiting.insert(number_of(key.as_str()), file);
+            lock(&self.waiting).insert(number, file);
         }
     }
 
     pub(crate) fn waits_no_more(&self, key: &LockKey) {
         lock(&self.waiting).remove(&number_of(key.as_str()));
     }
+}
+
+/// Asks the disk on a thread that may wait for it: a disk that hangs must stop neither our thread nor one of the callers.
+/// `None` if there is no such thread.
+async fn on_disk<T: Send + 'static>(
+    side_files: &Arc<SideFiles>,
+    key: &LockKey,
+    ask: fn(&SideFiles, &str) -> T,
+) -> Option<T> {
+    let (side_files, key) = (side_files.clone(), key.clone());
+    let (tell, told) = oneshot::channel();
+    background().ok()?.block(move || {
+        // The caller may be gone.
+        let _ = tell.send(ask(&side_files, key.as_str()));
+    });
+    told.await.ok()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

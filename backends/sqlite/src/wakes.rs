@@ -58,16 +58,16 @@ impl Wakes {
         Self { watches: Watches::new(side_files.clone(), clock.clone()), side_files, turns: Turns::default() }
     }
 
-    /// Whether a caller that waits must leave the key to another process. May block for as long as the disk hangs.
-    pub(super) fn gives_way(&self, key: &LockKey, now: BootInstant) -> bool {
-        self.turns.gives_way(&self.side_files, key, now)
+    /// Whether a caller that waits must leave the key to another process.
+    pub(super) async fn gives_way(&self, key: &LockKey, now: BootInstant) -> bool {
+        self.turns.gives_way(&self.side_files, key, now).await
     }
 
     /// Notes the answer to a caller that waits, for the turns of other processes.
-    pub(super) fn answered(&self, key: &LockKey, is_held: bool, now: BootInstant) {
+    pub(super) async fn answered(&self, key: &LockKey, is_held: bool, now: BootInstant) {
         match is_held {
             true => self.turns.held(key, now),
-            false => self.turns.refused(&self.side_files, key),
+            false => self.turns.refused(&self.side_files, key).await,
         }
     }
 
@@ -110,11 +110,11 @@ impl Wakes {
         Self {}
     }
 
-    pub(super) fn gives_way(&self, _: &LockKey, _: BootInstant) -> bool {
+    pub(super) async fn gives_way(&self, _: &LockKey, _: BootInstant) -> bool {
         false
     }
 
-    pub(super) fn answered(&self, _: &LockKey, _: bool, _: BootInstant) {}
+    pub(super) async fn answered(&self, _: &LockKey, _: bool, _: BootInstant) {}
 
     pub(super) fn waits_no_more(&self, _: &LockKey) {}
 

@@ -115,3 +115,48 @@ fn a_kept_permit_keeps_its_share_only() {
     clock.advance(SECOND / 2);
     assert_eq!(take(&store, &permit(2)).slot, Some(0));
 }
+
+#[test]
+fn waiters_hear_that_a_key_is_kept_for_less_than_the_lease_and_keep_their_places() {
+    let clock = Clock::manual();
+    let store = Memory::with_clock(&clock);
+    let hold = take(&store, &claim("k"));
+    let claims = [(); 2].map(|()| claim("k"));
+    let asks_again = |mut wake: Wake| matches!(wake.signal.as_mut().unwrap().now_or_never(), Some(Ok(Signal::Ask)));
+    let wakes = claims.each_ref().map(|claim| stand(&store, claim));
+    end(&store, &hold, Some(SECOND / 2), None);
+    // Another caller comes before they ask.
+    let mut third = stand(&store, &claim("k"));
+    assert!(wakes.into_iter().all(asks_again), "it sleeps until the former end of the lease");
+    let [second, first] = [1, 0].map(|place: usize| stand(&store, &claims[place]));
+    assert_eq!(first.ask_by, Some(clock.now().after(SECOND / 2)));
+    clock.advance(SECOND / 2);
+    for mut wake in [first, second] {
+        is_refused(&store, &claim("k"));
+        release(&store, &granted(&mut wake).expect("its place was lost"));
+    }
+    assert!(granted(&mut third).is_some());
+}
+
+#[test]
+fn a_waiter_that_never_asks_again_after_a_kept_key_keeps_nobody_out() {
+    let clock = Clock::manual();
+    let store = Memory::with_clock(&clock);
+    let hold = take(&store, &claim("k"));
+    let gone = stand(&store, &claim("k"));
+    end(&store, &hold, Some(SECOND / 2), None);
+    drop(gone);
+    clock.advance(SECOND / 2);
+    take(&store, &claim("k"));
+}
+
+#[test]
+fn a_writer_that_gives_up_lets_in_the_readers_behind_it() {
+    let store = Memory::with_clock(&Clock::manual());
+    take(&store, &of_mode(Mode::Read));
+    let writer = of_mode(Mode::Write);
+    let _wake = stand(&store, &writer);
+    let mut reader = stand(&store, &of_mode(Mode::Read));
+    futures::executor::block_on(store.abandon(&writer)).unwrap();
+    assert!(granted(&mut reader).is_some());
+}

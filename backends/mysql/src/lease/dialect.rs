@@ -2,8 +2,8 @@
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement, TableNames,
-    Value, WaitQueues, Words, check_tables, prepare_tables,
+    Answer, Cell, Dialect, MarkedSession, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords,
+    Statement, TableNames, Value, WaitQueues, Words, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -118,20 +118,19 @@ impl Dialect for MySql {
         &'a self,
         conn: &'a mut MySqlConnection,
         session: &'a SessionMark,
-    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+    ) -> BoxFuture<'a, sqlx::Result<MarkedSession>> {
         Box::pin(async {
             let sql = format!("SELECT CAST(IS_USED_LOCK('{}') AS SIGNED)", session.proof);
             let row = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_one(&mut *conn).await?;
             if row.try_get_unchecked::<Option<i64>, _>(0)? != Some(session.number) {
-                return Ok(false);
+                return Ok(MarkedSession::Gone);
             }
             match sqlx::raw_sql(AssertSqlSafe(format!("KILL {}", session.number))).execute(conn).await {
-                Ok(_) => Ok(true),
+                Ok(_) => Ok(MarkedSession::Ends),
                 Err(error) => match number(&error) {
                     // It has ended already.
-                    Some(1094) => Ok(true),
-                    // It is of a user that the program had before, and only the server can end it. Nobody waits for that.
-                    Some(1095) => Ok(false),
+                    Some(1094) => Ok(MarkedSession::Ends),
+                    Some(1095) => Ok(MarkedSession::OfAnotherAccount),
                     _ => Err(error),
                 },
             }

@@ -4,8 +4,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use dlock_contract::{Clock, Error, Health, Result};
 use dlock_sql::{
-    Answer, Cell, Dialect, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords, Statement, Value,
-    WaitQueues, Words, check_tables, prepare_tables,
+    Answer, Cell, Dialect, MarkedSession, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords,
+    Statement, Value, WaitQueues, Words, check_tables, prepare_tables,
 };
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
@@ -17,7 +17,7 @@ use crate::lease::pooler::{self, Path};
 use crate::lease::queue::AdvisoryLocks;
 use crate::lease::tables::{LEASES, Tables};
 use crate::lease::{shedlock, tables};
-use crate::server::fault::{fault, refusal};
+use crate::server::fault::{fault, refusal, state};
 use crate::server::{Server, writable_server};
 
 /// The time at which the statement began, which is the same everywhere in it. `now()` would be the start of the transaction.
@@ -168,12 +168,24 @@ impl Dialect for Postgres {
         &'a self,
         conn: &'a mut PgConnection,
         session: &'a SessionMark,
-    ) -> BoxFuture<'a, sqlx::Result<bool>> {
+    ) -> BoxFuture<'a, sqlx::Result<MarkedSession>> {
         Box::pin(async {
-            let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_get_activity($1::bigint::int) \
-                       WHERE extract(epoch FROM backend_start)::text = $2";
+            // Of sessions of other accounts, an account without rights sees the number alone.
+            let sql = "SELECT backend_start IS NULL, \
+                       CASE WHEN extract(epoch FROM backend_start)::text = $2 THEN pg_terminate_backend(pid) END IS NOT NULL \
+                       FROM pg_stat_get_activity($1::bigint::int)";
             let ending = sqlx::query(sql).bind(session.number).bind(&session.proof);
-            Ok(ending.fetch_optional(conn).await?.is_some())
+            let row = match ending.fetch_optional(conn).await {
+                Ok(row) => row,
+                Err(error) if state(&error).as_deref() == Some("42501") => return Ok(MarkedSession::OfAnotherAccount),
+                Err(error) => return Err(error),
+            };
+            let Some(row) = row else { return Ok(MarkedSession::Gone) };
+            Ok(match (row.try_get(0)?, row.try_get(1)?) {
+                (true, _) => MarkedSession::OfAnotherAccount,
+                (false, true) => MarkedSession::Ends,
+                (false, false) => MarkedSession::Gone,
+            })
         })
     }
 

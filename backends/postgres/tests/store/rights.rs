@@ -1,10 +1,13 @@
 //! Accounts, as PostgreSQL tells of them.
 
-use dlock::ErrorKind;
-use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, Listing, Mode, Released, Signal};
-use dlock_testkit::holds::{claim_on, confirm, stand, take};
+use std::sync::{Arc, Mutex};
 
-use crate::kit::{Database, TTL, try_open};
+use dlock::{Clock, ErrorKind};
+use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, Listing, Mode, Queue, Released, Signal};
+use dlock_testkit::holds::{claim_on, confirm, stand, take};
+use dlock_testkit::{Proxy, wait_until};
+
+use crate::kit::{Builder, Database, Login, TTL, try_open};
 use crate::named_kit::open_at;
 
 row_cases! {
@@ -12,6 +15,7 @@ row_cases! {
     an_account_that_may_make_tables_makes_them
     a_database_that_is_missing_is_told
     an_account_that_may_read_and_write_the_shipped_tables_takes_advisory_locks
+    a_session_of_a_former_account_is_ended_or_told
 }
 
 const ALL: [(&str, &str); 3] = [
@@ -78,4 +82,46 @@ async fn an_account_that_may_read_and_write_the_shipped_tables_takes_advisory_lo
     let reading = take(&store, &reader()).await;
     take(&other, &reader()).await;
     assert_eq!(store.release(&reading).await.unwrap(), Released::Released);
+}
+
+/// Its last statement has no answer. Without rights, the present account sees its number alone.
+async fn a_session_of_a_former_account_is_ended_or_told(database: Database) {
+    database.migrate().await;
+    for (rights, may_end) in
+        [(&[][..], false), (&["pg_read_all_stats"], false), (&["pg_read_all_stats", "pg_signal_backend"], true)]
+    {
+        let [former, present] = ["former", "present"].map(|name| format!("{name}_{:08x}", fastrand::u32(..)));
+        for account in [&former, &present] {
+            database.change(&format!("CREATE ROLE {account} LOGIN PASSWORD 'right'")).await;
+            for grant in &ALL {
+                database.grant(account, grant).await;
+            }
+        }
+        for right in rights {
+            database.change(&format!("GRANT {right} TO {present}")).await;
+        }
+        let account = Arc::new(Mutex::new(former));
+        let provide = {
+            let account = account.clone();
+            move || {
+                let login = Login::user(account.lock().unwrap().clone(), "right");
+                async move { Ok::<_, std::io::Error>(login) }
+            }
+        };
+        let proxy = Proxy::start(database.addr()).unwrap();
+        let builder = Builder::url(&database.url_at(proxy.port())).unwrap();
+        let store = builder.credentials(provide).open(&Clock::system()).await.unwrap();
+        // The row is there, so that one request is enough.
+        store.release(&take(&*store, &database.claim("a", TTL)).await).await.unwrap();
+        proxy.keep();
+        let late = database.claim("a", TTL);
+        store.try_acquire(&late, Queue::Leave).await.unwrap_err();
+        *account.lock().unwrap() = present;
+        wait_until("it is undone", async || store.abandon(&late).await.is_ok()).await.unwrap();
+        let health = store.ready().await.unwrap();
+        let is_told = health.findings.iter().any(|finding| finding.contains("the account that the program had before"));
+        assert_eq!(is_told, !may_end, "{rights:?}: {health}");
+        let hold = take(&*store, &database.claim("a", TTL)).await;
+        assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    }
 }

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use crate::connection::collisions::Collisions;
 use crate::connection::hosts::not_ready;
 use crate::connection::misread::unless_misread;
-use crate::connection::session_mark::{LeftSessions, SessionMark};
+use crate::connection::session_mark::{LeftSessions, MarkedSession, SessionMark};
 use crate::dialect::{Answer, Dialect, Refusal, Value};
 use crate::settings::Settings;
 use crate::tables::row::{RowName, row_name};
@@ -210,15 +210,20 @@ impl<D: Dialect> StatementSession<D> {
         let until = context.clock.now().after(PING_TIMEOUT);
         while let Some(left) = context.left_sessions.first() {
             let asked = left.clone();
-            if !self
-                .request(move |dialect, conn| Box::pin(async move { dialect.end_marked(conn, &asked).await }))
-                .await?
-            {
-                context.left_sessions.remove(&left);
-            } else if context.clock.now() >= until {
-                return Err(Error::outage("the server has not ended a session yet whose last statement had no answer"));
-            } else {
-                context.clock.sleep_until(context.clock.now().after(END_POLL_PAUSE)).await;
+            let ending =
+                self.request(move |dialect, conn| Box::pin(async move { dialect.end_marked(conn, &asked).await }));
+            match ending.await? {
+                MarkedSession::Gone => context.left_sessions.remove(&left),
+                // The server ends it some day, and no request may wait for that.
+                MarkedSession::OfAnotherAccount => {
+                    context.collisions.note_of_another_account();
+                    context.left_sessions.remove(&left);
+                }
+                MarkedSession::Ends if context.clock.now() >= until => {
+                    let text = "the server has not ended a session yet whose last statement had no answer";
+                    return Err(Error::outage(text));
+                }
+                MarkedSession::Ends => context.clock.sleep_until(context.clock.now().after(END_POLL_PAUSE)).await,
             }
         }
         Ok(())

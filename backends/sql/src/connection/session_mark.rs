@@ -13,6 +13,17 @@ pub struct SessionMark {
     pub proof: String,
 }
 
+/// A session, after it was told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkedSession {
+    /// There is no such session.
+    Gone,
+    /// It was there, and ends.
+    Ends,
+    /// It is of an account that the program had before, and this account may not see it or may not end it.
+    OfAnotherAccount,
+}
+
 /// Sessions whose last statement has no answer. It may still reach the server, at any time, unless the session is ended there.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LeftSessions(Arc<Mutex<Vec<SessionMark>>>);

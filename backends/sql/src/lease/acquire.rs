@@ -72,6 +72,7 @@ impl<D: Dialect> LeaseRow<D> {
 
     /// Asks for the row, without the turn.
     async fn ask_for_row(&self, claim: &Arc<Claim>, waiting: Option<(AttemptGuard, Arc<Place>)>) -> Result<Attempt> {
+        self.end_earlier_attempt(claim).await?;
         let (pending_attempt, ways) = (self.pending_attempts.begin(claim.owner), self.ways.clone());
         self.run_for(claim, move |session, claim| {
             Box::pin(async move {
@@ -95,6 +96,15 @@ impl<D: Dialect> LeaseRow<D> {
             })
         })
         .await
+    }
+
+    /// Ends an attempt of this owner whose caller has given it up. Its statement could take the row after the new attempt has
+    /// freed it.
+    async fn end_earlier_attempt(&self, claim: &Claim) -> Result<()> {
+        self.pending_attempts.give_up(&claim.owner);
+        let (clock, ending) = (&self.context.clock, self.pending_attempts.wait_for(&claim.owner));
+        let ended = clock.timeout_at(clock.now().after(ATTEMPT_TIMEOUT), ending).await;
+        ended.ok_or_else(|| Error::outage("an earlier attempt of this caller has no answer yet"))
     }
 
     /// Frees what a claim may have won, and ends its wait.

@@ -16,6 +16,7 @@ mod context;
 mod dialect;
 mod drive;
 mod driver;
+mod end_sessions;
 mod exchange;
 mod failure;
 mod grant;

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Mode, Owner, Result};
 use futures::future::join_all;
 
@@ -28,25 +29,24 @@ const MIN_HOLD_AGE: Duration = Duration::from_millis(100);
 /// The longest time from the end of a session until its holders hear of it, without the round trip.
 pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(300);
 /// How long one look may take, connecting included.
-const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often the server is asked whether a session that it should end has ended.
-const END_POLL_PAUSE: Duration = Duration::from_millis(5);
+pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most sessions that one look asks directly. It asks those whose state the monitor's own connection cannot tell.
 const MAX_SESSIONS_ASKED: usize = 256;
 
 /// Knows the owner of each hold and its session, and watches the sessions.
 pub(super) struct SessionMonitor<D: NamedDialect> {
-    context: Arc<NamedContext<D>>,
+    pub(super) context: Arc<NamedContext<D>>,
     holds: WatchedHolds<Held<D>>,
-    /// Kept here between two questions. A question takes it out, so a question that is dropped closes it.
-    connection: tokio::sync::Mutex<Option<SessionMonitorConnection<D>>>,
+    /// Kept here between two questions. A question takes it out, so a question that is dropped closes it. Our own thread alone
+    /// locks it: a caller that nobody polls would keep it locked.
+    pub(super) connection: tokio::sync::Mutex<Option<SessionMonitorConnection<D>>>,
 }
 
 /// The monitor's own connection.
-struct SessionMonitorConnection<D: NamedDialect> {
-    conn: D::Conn,
+pub(super) struct SessionMonitorConnection<D: NamedDialect> {
+    pub(super) conn: D::Conn,
     /// When the connection was opened. The server has not restarted since then.
-    opened: BootInstant,
+    pub(super) opened: BootInstant,
 }
 
 /// The monitor's knowledge of a hold.
@@ -170,111 +170,33 @@ impl<D: NamedDialect> SessionMonitor<D> {
     }
 
     /// Whether the session held this lock when this was called, or later.
-    pub(super) async fn sees(&self, held: &Held<D>) -> bool {
-        self.look(&[Watched::of(held)]).await == [HoldStatus::Holds]
+    pub(super) async fn sees(self: &Arc<Self>, held: &Held<D>) -> bool {
+        let (monitor, watched) = (self.clone(), [Watched::of(held)]);
+        let looking = on_our_thread(async move { Ok(monitor.look(&watched).await) });
+        looking.await.is_ok_and(|seen| seen == [HoldStatus::Holds])
     }
 
     /// When the session of a hold was last active, as the server reports it. `None` if the session does not have the
     /// hold. Also `None` if the monitor's connection is younger than the session's last answer to us: the server may
     /// have restarted in between.
-    pub(super) async fn hears(&self, held: &Held<D>) -> Option<BootInstant> {
-        let (clock, dialect, session) = (&self.context.clock, &self.context.dialect, held.session());
-        let asked = clock.now();
-        let asking = unless_misread(async {
-            let mut connection = self.connection.lock().await;
-            let Some(SessionMonitorConnection { mut conn, opened }) = connection.take() else { return Ok(None) };
-            let activity = dialect.activity(&mut conn, session.id().number).await?;
-            let holds = dialect.hold_all(&mut conn, &[(held.lock.clone(), session.id())]).await?;
-            *connection = Some(SessionMonitorConnection { conn, opened });
-            Ok::<_, sqlx::Error>(activity.filter(|_| holds == [true] && opened <= session.heard()))
-        });
-        let activity = clock.timeout_at(asked.after(LOOK_TIMEOUT), asking).await?.ok().flatten()?;
-        Some(session.heard_by_others(activity, asked))
-    }
-
-    /// Ends the server's session of a hold, unless the hold is over. True if the server had the hold until then.
-    ///
-    /// This is for a session that has ended on our side without an answer to the release. A network that swallows
-    /// answers may also swallow the end of the connection. The server would then keep the lock until the ttl is over.
-    pub(super) async fn end_session(&self, held: &Held<D>) -> Result<bool> {
-        self.ending(Some(held)).await
-    }
-
-    /// Ends the sessions that have ended only on our side, so that none of their requests arrives later.
-    pub(super) async fn end_left(&self) -> Result<()> {
-        if self.context.left_sessions.left().is_empty() {
-            return Ok(());
-        }
-        self.ending(None).await.map(drop)
-    }
-
-    /// Ends each such session as soon as there is one, for as long as the store lives.
-    pub(super) async fn end_each_left(self: Arc<Self>) {
-        loop {
-            self.context.left_sessions.wait().await;
-            while self.end_left().await.is_err() {
-                self.context.clock.sleep_until(self.context.clock.now().after(LOOK_TIMEOUT)).await;
-            }
-        }
-    }
-
-    /// Ends the session of this hold. Without a hold, ends the sessions that have ended only on our side. Uses the kept
-    /// connection, or a new one if that has ended.
-    async fn ending(&self, held: Option<&Held<D>>) -> Result<bool> {
-        let ending = unless_misread(async {
-            let mut connection = self.connection.lock().await;
-            if let Some(mut kept) = connection.take()
-                && let Ok(ended) = self.end_over(&mut kept.conn, held).await
-            {
-                *connection = Some(kept);
-                return Ok(ended);
-            }
-            let (mut conn, _) = self.context.dialect.connect_named().await?;
-            let opened = self.context.clock.now();
-            let ended = self.end_over(&mut conn, held).await.map_err(|error| self.context.dialect.fault(error))?;
-            *connection = Some(SessionMonitorConnection { conn, opened });
-            Ok(ended)
-        });
-        let clock = &self.context.clock;
-        let late = || Error::outage(format!("the server did not end a silent session within {LOOK_TIMEOUT:?}"));
-        clock.timeout_at(clock.now().after(LOOK_TIMEOUT), ending).await.ok_or_else(late)?
-    }
-
-    /// Looks at the row first. It names the hold, so a later session of the same number is not ended.
-    async fn end_over(&self, conn: &mut D::Conn, held: Option<&Held<D>>) -> sqlx::Result<bool> {
-        let Some(held) = held else { return self.end_left_over(conn).await };
-        let stands = &self.context.statements.holders(held.mode).stands;
-        let mut is_told = false;
-        for id in held.ids().map(|id| id.to_string()) {
-            while !run(&self.context, conn, stands, &[Value::Text(&held.row), Value::Text(&id)]).await?.rows.is_empty()
-            {
-                if !std::mem::replace(&mut is_told, true) {
-                    self.context.dialect.end_session(conn, held.session().id().number).await?;
-                }
-                self.context.clock.sleep_until(self.context.clock.now().after(END_POLL_PAUSE)).await;
-            }
-        }
-        Ok(is_told)
-    }
-
-    async fn end_left_over(&self, conn: &mut D::Conn) -> sqlx::Result<bool> {
-        let (context, mut were_left) = (&self.context, false);
-        loop {
-            let left = context.left_sessions.left();
-            for session in &left {
-                let Some(mark) = &session.mark else { continue };
-                if context.dialect.end_marked(conn, mark).await? {
-                    session.note_left();
-                    were_left = true;
-                } else {
-                    context.left_sessions.remove(session);
-                }
-            }
-            if left.is_empty() {
-                return Ok(were_left);
-            }
-            context.clock.sleep_until(context.clock.now().after(END_POLL_PAUSE)).await;
-        }
+    pub(super) async fn hears(self: &Arc<Self>, held: &Held<D>) -> Option<BootInstant> {
+        let (monitor, lock, session) = (self.clone(), held.lock.clone(), held.session().clone());
+        let asking = async move {
+            let (clock, dialect) = (&monitor.context.clock, &monitor.context.dialect);
+            let asked = clock.now();
+            let asking = unless_misread(async {
+                let mut connection = monitor.connection.lock().await;
+                let Some(SessionMonitorConnection { mut conn, opened }) = connection.take() else { return Ok(None) };
+                let activity = dialect.activity(&mut conn, session.id().number).await?;
+                let holds = dialect.hold_all(&mut conn, &[(lock, session.id())]).await?;
+                *connection = Some(SessionMonitorConnection { conn, opened });
+                Ok::<_, sqlx::Error>(activity.filter(|_| holds == [true] && opened <= session.heard()))
+            });
+            let activity = clock.timeout_at(asked.after(LOOK_TIMEOUT), asking).await;
+            let activity = activity.and_then(|activity| activity.ok().flatten());
+            Ok(activity.map(|activity| session.heard_by_others(activity, asked)))
+        };
+        on_our_thread(asking).await.ok().flatten()
     }
 
     async fn look(&self, watched: &[Watched]) -> Vec<HoldStatus> {
@@ -360,15 +282,24 @@ impl<D: NamedDialect> SessionMonitor<D> {
     }
 
     /// Ends the monitor's connection.
-    pub(super) async fn close(&self) {
-        let closing = async {
-            if let Some(connection) = self.connection.lock().await.take() {
-                self.context.dialect.close(connection.conn).await;
+    pub(super) async fn close(self: &Arc<Self>) {
+        let monitor = self.clone();
+        let closing = async move {
+            if let Some(connection) = monitor.connection.lock().await.take() {
+                monitor.context.dialect.close(connection.conn).await;
             }
+            Ok(())
         };
         let clock = &self.context.clock;
-        let _ = clock.timeout_at(clock.now().after(LOOK_TIMEOUT), closing).await;
+        let _ = clock.timeout_at(clock.now().after(LOOK_TIMEOUT), on_our_thread(closing)).await;
     }
+}
+
+/// Runs a request on our thread. It ends if its caller goes away.
+pub(super) async fn on_our_thread<T: Send + 'static>(
+    request: impl Future<Output = Result<T>> + Send + 'static,
+) -> Result<T> {
+    background()?.run(request).await?
 }
 
 impl<D: NamedDialect> std::fmt::Debug for SessionMonitor<D> {

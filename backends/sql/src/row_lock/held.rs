@@ -11,8 +11,10 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::dialect::{RowDialect, RowId};
+use super::monitor::RowMonitor;
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
+use super::shared::RowShared;
 use crate::connection::misread::unless_misread;
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::connection::session::refused;
@@ -61,6 +63,7 @@ pub struct HeldRow<D: RowDialect> {
     /// Whether a look has found the hold ended while the body used its connection.
     seems_ended: AtomicBool,
     pub(super) sessions: Arc<RowSessions<D>>,
+    monitor: Arc<RowMonitor<D>>,
     pending_attempts: Arc<PendingAttempts>,
 }
 
@@ -96,11 +99,7 @@ impl<D: RowDialect> dlock_contract::Session for HeldRow<D> {
 }
 
 impl<D: RowDialect> HeldRow<D> {
-    pub(super) fn new(
-        granted: RowGrant<D>,
-        sessions: &Arc<RowSessions<D>>,
-        pending_attempts: &Arc<PendingAttempts>,
-    ) -> Self {
+    pub(super) fn new(granted: RowGrant<D>, shared: &RowShared<D>) -> Self {
         let RowGrant { owner, id, record, row, token, since, open } = granted;
         Self {
             owner,
@@ -125,8 +124,9 @@ impl<D: RowDialect> HeldRow<D> {
             is_told: AtomicBool::new(false),
             looked: AtomicU64::new(since.as_nanos()),
             seems_ended: AtomicBool::new(false),
-            sessions: sessions.clone(),
-            pending_attempts: pending_attempts.clone(),
+            sessions: shared.sessions.clone(),
+            monitor: shared.monitor.clone(),
+            pending_attempts: shared.pending_attempts.clone(),
         }
     }
 
@@ -265,17 +265,18 @@ impl<D: RowDialect> Drop for HeldRow<D> {
     /// Rolls back in the background, so that the connection can be used again.
     fn drop(&mut self) {
         let Ok(background) = background() else { return };
-        let Some(mut open) = self.slot.clone().try_lock_owned().ok().and_then(|mut slot| slot.take()) else { return };
+        let Some(open) = self.slot.clone().try_lock_owned().ok().and_then(|mut slot| slot.take()) else { return };
         // A later abandon waits for this rollback.
-        let (pending_attempt, id, sessions) =
-            (self.pending_attempts.begin(self.owner), self.id.clone(), self.sessions.clone());
-        let has_work = self.has_worked();
+        let (pending_attempt, id, has_work) =
+            (self.pending_attempts.begin(self.owner), self.id.clone(), self.has_worked());
+        let (sessions, monitor, mark) = (self.sessions.clone(), self.monitor.clone(), self.mark.clone());
+        let (server, ttl) = (self.server.clone(), self.ttl);
         background.spawn(async move {
             let _pending_attempt: PendingAttempt = pending_attempt;
-            let clock = &sessions.context.clock;
-            let undoing = unless_misread(sessions.context.dialect.rollback(&mut open.conn, &id));
-            if let Some(Ok(())) = clock.timeout_at(clock.now().after(STATEMENT_TIMEOUT), undoing).await {
-                sessions.give_back(open, has_work);
+            if !sessions.roll_back(open, &id, has_work).await
+                && let Some(mark) = mark
+            {
+                monitor.end_left(&mark, &server, ttl).await;
             }
         });
     }

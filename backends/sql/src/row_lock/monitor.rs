@@ -13,7 +13,7 @@ use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::{StoreContext, refused};
-use crate::connection::session_mark::SessionMark;
+use crate::connection::session_mark::{MarkedSession, SessionMark};
 use crate::dialect::Value;
 use crate::session_hold::watched_holds::WatchedHolds;
 use crate::tables::row_table::RowTable;
@@ -30,6 +30,8 @@ const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
 pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(400);
 /// How long one look may take, connecting included.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The pause before the end of a session is asked for again.
+const END_RETRY_PAUSE: Duration = Duration::from_millis(250);
 
 /// Knows the holds of a store, and watches them.
 pub(super) struct RowMonitor<D: RowDialect> {
@@ -168,7 +170,26 @@ impl<D: RowDialect> RowMonitor<D> {
             let session = session.clone();
             Box::pin(async move { dialect.end_marked(conn, &session).await })
         });
-        killing.await.map(|(_, server)| *server == **of)
+        match killing.await? {
+            (MarkedSession::OfAnotherAccount, server) if *server == **of => {
+                self.context.collisions.note_of_another_account();
+                Err(Error::outage(
+                    "the session of the lock is of the account that the program had before, and this account may not end it: \
+                     the server ends it when it has been silent for the ttl",
+                ))
+            }
+            (_, server) => Ok(*server == **of),
+        }
+    }
+
+    /// Ends a session that did not answer, and that may have a row locked. Asks until the server has heard of it, or until the
+    /// server ends the session by itself for its silence.
+    pub(super) async fn end_left(&self, session: &SessionMark, of: &Arc<str>, ttl: Duration) {
+        let clock = &self.context.clock;
+        let until = clock.now().after(ttl);
+        while self.kill(session, of).await.is_err() && clock.now() < until {
+            clock.sleep_until(clock.now().after(END_RETRY_PAUSE)).await;
+        }
     }
 
     /// Ends the session of a hold, if the server that is asked sees it live. The record's number alone says nothing: after a

@@ -6,7 +6,8 @@ use std::time::Duration;
 use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Result};
 
-use super::dialect::RowDialect;
+use super::dialect::{RowDialect, RowId};
+use super::held::STATEMENT_TIMEOUT;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::StoreContext;
 use crate::connection::session_mark::SessionMark;
@@ -78,6 +79,18 @@ impl<D: RowDialect> RowSessions<D> {
         if idle.len() < MAX_IDLE_SESSIONS && self.is_fresh(&open) {
             idle.push(open);
         }
+    }
+
+    /// Rolls back, and keeps the session for the next hold. False if the server did not say that it is done.
+    pub(super) async fn roll_back(self: &Arc<Self>, mut open: RowSession<D>, id: &RowId, is_used: bool) -> bool {
+        let clock = &self.context.clock;
+        let undoing = unless_misread(self.context.dialect.rollback(&mut open.conn, id));
+        let undone = clock.timeout_at(clock.now().after(STATEMENT_TIMEOUT), undoing).await;
+        let is_undone = matches!(undone, Some(Ok(())));
+        if is_undone {
+            self.give_back(open, is_used);
+        }
+        is_undone
     }
 
     /// Keeps a session for the next hold, or replaces one that a body has used.

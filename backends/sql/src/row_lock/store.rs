@@ -126,11 +126,7 @@ impl<D: RowDialect> RowShared<D> {
         let asking = ask_aside(async move {
             let session = AskedSession::default();
             let found = shared.bounded(shared.take(&claim, None, &session)).await;
-            if found.is_err()
-                && let Some((session, server)) = session.take()
-            {
-                let _ = shared.monitor.kill(&session, &server).await;
-            }
+            shared.end_asked(&session, &claim);
             (found, pending_attempt)
         })?;
         let (found, _pending_attempt) = asking.await.map_err(|_| failed())?;

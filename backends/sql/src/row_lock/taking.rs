@@ -33,7 +33,7 @@ pub(super) enum Found<D: RowDialect> {
     Busy,
 }
 
-/// The session that is asked for a row now, and its server.
+/// The session that is asked for a row now, and its server. None once the row is a hold's, or is known not to be locked.
 #[derive(Default)]
 pub(super) struct AskedSession(Mutex<Option<(SessionMark, Arc<str>)>>);
 
@@ -42,7 +42,7 @@ impl AskedSession {
         *self.place() = session.map(|session| (session.clone(), server.clone()));
     }
 
-    pub(super) fn take(&self) -> Option<(SessionMark, Arc<str>)> {
+    fn take(&self) -> Option<(SessionMark, Arc<str>)> {
         self.place().take()
     }
 
@@ -64,15 +64,12 @@ impl<D: RowDialect> RowShared<D> {
         let pending_attempt = self.pending_attempts.begin(claim.owner);
         background()?.spawn(async move {
             let session = AskedSession::default();
-            let (found, waits) = tokio::select! {
-                found = unless_misread(shared.take(&claim, Some(until), &session)) => (Some(found), false),
-                error = circle.closes() => (Some(Err(error)), true),
-                () = tell.closed() => (None, true),
+            let found = tokio::select! {
+                found = unless_misread(shared.take(&claim, Some(until), &session)) => Some(found),
+                error = circle.closes() => Some(Err(error)),
+                () = tell.closed() => None,
             };
-            // Its connection is closed. A server that waits for a row does not see that.
-            if waits && let Some((session, server)) = session.take() {
-                let _ = shared.monitor.kill(&session, &server).await;
-            }
+            shared.end_asked(&session, &claim);
             circle.end().await;
             if let Some(found) = found {
                 let _ = tell.send((found, pending_attempt));
@@ -99,21 +96,20 @@ impl<D: RowDialect> RowShared<D> {
         loop {
             let wait = until.map(|until| until.since(self.context.clock.now()));
             let (open, since, taken) = self.lock((&row, &hold), claim, wait, session).await?;
-            session.take();
             let id = |transaction| RowId { session: open.number, transaction, hold: hold.clone() };
             match taken {
                 Taken::Row(transaction) => {
                     let id = id(transaction);
-                    return self.granted(claim, (open, since), record, row, id).await.map(Found::Held);
+                    return self.granted(claim, (open, since, session), record, row, id).await.map(Found::Held);
                 }
                 Taken::Busy => {
                     let id = id(0);
-                    self.give_up(open, &id).await;
+                    self.give_up(open, &id, session).await;
                     return Ok(Found::Busy);
                 }
                 Taken::Missing => {
                     let id = id(0);
-                    self.give_up(open, &id).await;
+                    self.give_up(open, &id, session).await;
                     if self.table.is_own || made >= INSERT_LIMIT {
                         return Err(self.missing(&row, claim));
                     }
@@ -175,7 +171,7 @@ impl<D: RowDialect> RowShared<D> {
     async fn granted(
         self: &Arc<Self>,
         claim: &Arc<Claim>,
-        (open, since): (RowSession<D>, BootInstant),
+        (open, since, session): (RowSession<D>, BootInstant, &AskedSession),
         record: Record,
         row: RowKey,
         id: RowId,
@@ -190,24 +186,34 @@ impl<D: RowDialect> RowShared<D> {
         let token = match writing.await {
             Ok(token) => token,
             Err(error) => {
-                self.give_up(open, &id).await;
+                self.give_up(open, &id, session).await;
                 return Err(error);
             }
         };
-        let held = Arc::new(HeldRow::new(
-            RowGrant { owner: claim.owner, id, record, row, token, since, open },
-            &self.sessions,
-            &self.pending_attempts,
-        ));
+        session.take();
+        let held = Arc::new(HeldRow::new(RowGrant { owner: claim.owner, id, record, row, token, since, open }, self));
         self.monitor.add(&held);
         Ok(held)
     }
 
     /// Rolls back a transaction that is no hold.
-    async fn give_up(&self, mut open: RowSession<D>, id: &RowId) {
-        if self.context.dialect.rollback(&mut open.conn, id).await.is_ok() {
-            self.sessions.put(open);
+    async fn give_up(&self, open: RowSession<D>, id: &RowId, session: &AskedSession) {
+        if self.sessions.roll_back(open, id, false).await {
+            session.take();
         }
+    }
+
+    /// Ends the session of a request that has ended without an answer. Its connection is closed, but a server that waits for a
+    /// row does not see that. The caller does not wait for it, because the server may be down.
+    pub(super) fn end_asked(&self, session: &AskedSession, claim: &Claim) {
+        let (Some((session, server)), Ok(background)) = (session.take(), background()) else { return };
+        // An abandon waits for it.
+        let pending_attempt = self.pending_attempts.begin(claim.owner);
+        let (monitor, ttl) = (self.monitor.clone(), claim.ttl);
+        background.spawn(async move {
+            monitor.end_left(&session, &server, ttl).await;
+            drop(pending_attempt);
+        });
     }
 
     /// Makes a row that is missing in dlock's table, in a transaction of its own: a request for a missing row keeps nobody out.

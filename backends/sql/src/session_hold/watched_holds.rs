@@ -83,3 +83,47 @@ impl<H> WatchedHolds<H> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Its end adds another hold, as a task of the client library may that is polled then.
+    struct Ends {
+        all: Weak<WatchedHolds<Ends>>,
+        adds: bool,
+    }
+
+    impl Drop for Ends {
+        fn drop(&mut self) {
+            if let Some(all) = self.all.upgrade().filter(|_| self.adds) {
+                let next = Arc::new(Self { all: Arc::downgrade(&all), adds: false });
+                all.add(Owner::fresh().unwrap(), &next);
+            }
+        }
+    }
+
+    fn ends_in(look: fn(&WatchedHolds<Ends>, &Mutex<Option<Arc<Ends>>>)) {
+        let (tell, told) = mpsc::channel();
+        std::thread::spawn(move || {
+            let all = Arc::new(WatchedHolds::new());
+            let hold = Arc::new(Ends { all: Arc::downgrade(&all), adds: true });
+            all.add(Owner::fresh().unwrap(), &hold);
+            look(&all, &Mutex::new(Some(hold)));
+            tell.send(()).unwrap();
+        });
+        told.recv_timeout(Duration::from_secs(30)).expect("the thread waits for itself");
+    }
+
+    #[test]
+    fn a_hold_that_ends_while_it_is_looked_at_may_add_another_one() {
+        ends_in(|all, hold| assert_eq!(all.find(|_| hold.lock().unwrap().take().is_none()).len(), 0));
+        ends_in(|all, hold| {
+            let next = all.next_look(|_| hold.lock().unwrap().take().is_none().then_some(BootInstant::NEVER));
+            assert_eq!(next, None);
+        });
+    }
+}

@@ -1,20 +1,23 @@
 //! Stores that are opened by more than a URL: a provider of credentials, and the settings of a pool.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
-use dlock_testkit::text_of;
+use dlock_testkit::holds::take;
+use dlock_testkit::{text_of, wait_until};
 
 use super::kit::{Builder, Database, Login, TTL};
+use crate::named::half_broken::HalfBroken;
 
 row_cases! {
     a_provider_is_asked_at_each_connect_and_a_rotated_password_is_used
     a_provider_may_give_the_user_too
     a_provider_that_fails_or_hangs_is_an_outage_and_shows_nothing
     a_password_that_a_provider_gives_is_never_shown
+    a_job_of_a_connection_that_cannot_be_made_again_goes_over_an_idle_one
     the_settings_of_a_pool_open_a_store_of_each_way
     options_that_the_settings_of_a_pool_have_already_are_refused
 }
@@ -117,4 +120,52 @@ async fn options_that_the_settings_of_a_pool_have_already_are_refused(database: 
         let error = opened.await.map(drop).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::ConfigInvalid { .. }), "{options}: {error}");
     }
+}
+
+async fn a_job_of_a_connection_that_cannot_be_made_again_goes_over_an_idle_one(database: Database) {
+    let user = account(&database, "right").await;
+    let fails = Arc::new(AtomicBool::new(false));
+    let provide = {
+        let fails = fails.clone();
+        move || {
+            let login = if fails.load(Ordering::Relaxed) { Err(()) } else { Ok(Login::user(user.clone(), "right")) };
+            async move { login }
+        }
+    };
+    let relay = HalfBroken::start(database.addr()).await;
+    let url = format!("{}?{}", database.url_at(relay.port), database.for_passwords().await);
+    let store = Builder::url(&url).unwrap().credentials(provide).open(&Clock::system()).await.unwrap();
+    let take = async |number: usize| take(&*store, &database.claim(&number.to_string(), TTL)).await;
+    let first = relay.lines();
+    take(0).await;
+    // One of the callers' connections is busy, so there is a second one.
+    let mut number = 0;
+    let waiting = loop {
+        (first..relay.lines()).for_each(|line| relay.keep(line));
+        number += 1;
+        let mut asked = Box::pin(take(number));
+        let is_sent = async || (first..relay.lines()).any(|line| relay.keeps_some(line));
+        tokio::select! {
+            // Over a new connection.
+            _ = &mut asked => {}
+            is_sent = wait_until("it is sent", is_sent) => {
+                is_sent.unwrap();
+                break asked;
+            }
+        }
+    };
+    let busy = (first..relay.lines()).find(|line| relay.keeps_some(*line)).unwrap();
+    for line in (first..relay.lines()).filter(|line| *line != busy) {
+        relay.keep(line);
+        relay.deliver(line).await;
+    }
+    take(number + 1).await;
+    relay.deliver(busy).await;
+    waiting.await;
+    // It was used last, so it is asked first, and cannot be made again.
+    fails.store(true, Ordering::Relaxed);
+    relay.break_off(busy);
+    // Longer than a connection is used without a question. Nothing happens meanwhile that could be waited for.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    take(number + 2).await;
 }

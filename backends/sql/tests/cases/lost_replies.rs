@@ -1,7 +1,9 @@
 //! Requests whose replies are lost: the server has done them, and the caller cannot know.
 
+use std::sync::Arc;
+
 use dlock::ErrorKind;
-use dlock_contract::{Backend, Keeps, Released, Standing};
+use dlock_contract::{Backend, Claim, Keeps, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
@@ -17,6 +19,7 @@ row_cases! {
     an_acquisition_that_arrives_after_its_abandon_takes_nothing
     an_acquisition_in_shedlock_s_table_that_arrives_after_its_abandon_takes_nothing
     an_acquisition_that_arrives_after_the_release_of_the_next_one_takes_nothing
+    an_acquisition_whose_caller_has_gone_takes_nothing_after_the_release_of_the_next_one
 }
 
 /// A store behind a proxy, with one connection, which has answered already.
@@ -147,9 +150,30 @@ async fn an_acquisition_that_arrives_after_the_release_of_the_next_one_takes_not
     proxy.keep();
     let claim = database.claim("a", TTL);
     attempt(&store, &claim).await.unwrap_err();
+    takes_nothing_late(&proxy, &store, &claim).await;
+}
+
+/// With a ttl that is shorter than the limit of a statement, the engine asks again while the first statement is under way.
+async fn an_acquisition_whose_caller_has_gone_takes_nothing_after_the_release_of_the_next_one(database: Database) {
+    let proxy = Proxy::start(database.addr()).unwrap();
+    // The second attempt does not wait for the connection of the first one.
+    let store = try_open(&format!("{}?max_connections=2", database.url_at(proxy.port()))).await.unwrap();
+    // The row is there, so that one request is enough.
+    store.release(&take(&store, &database.claim("a", TTL)).await).await.unwrap();
+    proxy.keep();
+    let claim = database.claim("a", TTL);
+    // It leaves within a moment.
+    let asked = tokio::time::timeout(std::time::Duration::from_millis(500), attempt(&store, &claim)).await;
+    assert!(asked.is_err() && proxy.kept().iter().any(|bytes| *bytes > 0), "{asked:?}");
+    takes_nothing_late(&proxy, &store, &claim).await;
+}
+
+/// The owner's next attempt takes the lock and frees it. Then the first one is delivered, and takes nothing.
+async fn takes_nothing_late(proxy: &Proxy, store: &Store, claim: &Arc<Claim>) {
     let mut hold = None;
+    // Other connections are silent too.
     let is_taken = async || {
-        hold = attempt(&store, &claim).await.ok().flatten();
+        hold = attempt(store, claim).await.ok().flatten();
         hold.is_some()
     };
     wait_until("the next attempt to take it", is_taken).await.unwrap();
@@ -157,6 +181,6 @@ async fn an_acquisition_that_arrives_after_the_release_of_the_next_one_takes_not
     proxy.deliver_all();
     // It arrives within a moment.
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
-    let next = take(&store, &database.claim("a", TTL)).await;
+    let next = take(store, &claim_on(&claim.key, TTL, |_| ())).await;
     assert_eq!(store.release(&next).await.unwrap(), Released::Released);
 }

@@ -1,18 +1,21 @@
-//! Dropped requests: nobody waits for their answers.
+//! Requests whose answers nobody waits for: they are dropped, or their callers are not polled.
 
 use std::time::Duration;
 
 use dlock::Clock;
-use dlock_contract::{Backend, Queue, Released, Standing};
-use dlock_testkit::drop_after;
+use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take};
+use dlock_testkit::{Mode, Proxy, drop_after, wait_until};
+use futures::future::join_all;
 
 use super::support::{take_soon, until};
-use crate::named_kit::{Database, TTL, open, session_of};
+use crate::named_kit::{Database, TTL, open, open_at, session_of};
 
 named_cases! {
     a_dropped_attempt_holds_nothing
     a_dropped_renewal_does_not_lose_the_lock
+    a_caller_that_is_not_polled_keeps_no_other_from_a_new_session
+    callers_that_are_not_polled_do_not_stop_the_monitor
 }
 
 async fn a_dropped_attempt_holds_nothing(database: Database) {
@@ -58,4 +61,47 @@ async fn a_dropped_renewal_does_not_lose_the_lock(database: Database) {
     }
     drop_after(1, Duration::ZERO, one.renew(&[&hold])).await;
     assert_eq!(one.release(&hold).await.unwrap(), Released::Released);
+}
+
+async fn a_caller_that_is_not_polled_keeps_no_other_from_a_new_session(database: Database) {
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let store = open_at(&url).await;
+    // The store knows the way of the namespace from here on.
+    let first = take(&store, &database.claim("a", TTL)).await;
+    store.release(&first).await.unwrap();
+    // No session has this ttl.
+    let [stopped, other] = ["b", "c"].map(|text| database.claim(text, TTL / 3));
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_millis(500) });
+    let before = proxy.connections();
+    let mut asking = store.try_acquire(&stopped, Queue::Leave);
+    let connects = wait_until("it connects", async || proxy.connections() > before);
+    tokio::select! {
+        answer = &mut asking => panic!("no reply has come: {answer:?}"),
+        connects = connects => connects.unwrap(),
+    }
+    proxy.set(Mode::Pass);
+    let answer = store.try_acquire(&other, Queue::Leave).await;
+    assert!(matches!(answer, Ok(Attempt::Acquired(_))), "{answer:?}");
+    drop(asking);
+}
+
+async fn callers_that_are_not_polled_do_not_stop_the_monitor(database: Database) {
+    let near = open(&database).await;
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let store = open_at(&url).await;
+    let mut holds = Vec::new();
+    for number in 0..8 {
+        holds.push(take(&store, &database.claim(&number.to_string(), TTL)).await);
+    }
+    let asked: Vec<_> = holds.iter().map(|hold| [hold]).collect();
+    // Their session is slow to answer, so they ask the monitor.
+    proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_secs(1) });
+    let mut renewals: Vec<_> = asked.iter().map(|hold| store.renew(hold)).collect();
+    let _ = tokio::time::timeout(Duration::from_millis(700), join_all(&mut renewals)).await;
+    proxy.set(Mode::Pass);
+    // The monitor alone finds that an operator breaks a hold.
+    let claim = &holds[0].claim;
+    let broken = near.break_hold(&claim.key, HoldId::of(&claim.owner), &BreakRecord::new("alice", 17, "test")).await;
+    assert!(matches!(broken, Ok(true)), "{broken:?}");
+    drop(renewals);
 }

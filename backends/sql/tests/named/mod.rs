@@ -4,7 +4,7 @@
 mod cycle;
 mod dropped;
 mod exchange;
-mod half_broken;
+pub(crate) mod half_broken;
 mod inspect;
 mod late;
 mod lost_releases;

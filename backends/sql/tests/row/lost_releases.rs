@@ -2,18 +2,21 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Backend, Hold, Released};
+use dlock_contract::{Attempt, Backend, Hold, Queue, Released};
 use dlock_testkit::holds::{claim_on, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
+use crate::named::half_broken::HalfBroken;
 use crate::named::support::in_time;
 use crate::named_kit::key;
-use crate::row_kit::{Database, Store, open, open_transactions, transaction_of};
+use crate::row_kit::{Database, Store, open, open_transactions, transaction_of, waiting_for};
 
 row_lock_cases! {
     a_swallowed_release_is_asked_for_again_until_the_row_is_free
     a_release_after_a_commit_that_was_swallowed_frees_the_row
     a_rollback_whose_answer_is_late_is_no_loss
+    a_hold_that_is_dropped_while_the_network_is_silent_frees_the_row
+    a_row_whose_record_cannot_be_written_is_free_although_its_session_is_silent
 }
 
 /// The server ends no session for its silence while a test runs.
@@ -77,4 +80,47 @@ async fn a_rollback_whose_answer_is_late_is_no_loss(database: Database) {
     if released.is_err() {
         release_again(&store, &hold, &database).await;
     }
+}
+
+/// Nobody releases it, so its session must be ended in the server without that.
+async fn a_hold_that_is_dropped_while_the_network_is_silent_frees_the_row(database: Database) {
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    let store = open(&url).await.unwrap();
+    let hold = take(&store, &claim_on(&key(&database, "a"), LONG, |_| ())).await;
+    // The server does not even hear of the connection's end.
+    proxy.set(Mode::BLACKHOLE);
+    drop(hold);
+    wait_until("the rollback is swallowed", async || proxy.swallowing() > 0).await.unwrap();
+    // The store gives the rollback up, and asks for the end of the session in vain.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(open_transactions(&database).await, 1, "the server has heard of the rollback: nothing is proven");
+    proxy.set(Mode::Pass);
+    take_soon(&database).await;
+}
+
+async fn a_row_whose_record_cannot_be_written_is_free_although_its_session_is_silent(database: Database) {
+    let relay = HalfBroken::start(database.addr()).await;
+    let store = open(&database.url_at(relay.port)).await.unwrap();
+    let claim = || claim_on(&key(&database, "a"), LONG, |_| ());
+    // Its connections and its record are there from here on.
+    store.release(&take(&store, &claim()).await).await.unwrap();
+    let mut somebody = database.connect().await;
+    sqlx::raw_sql("BEGIN; SELECT 1 FROM dlock_rows FOR UPDATE").fetch_all(&mut somebody).await.unwrap();
+    let late = claim();
+    let silences = async {
+        waiting_for(&database, "dlock_rows").await;
+        (0..relay.lines()).for_each(|line| relay.keep(line));
+    };
+    let (answer, ()) = tokio::join!(store.try_acquire(&late, Queue::Leave), silences);
+    answer.expect_err("its record could not be written");
+    drop(somebody);
+    take_soon(&database).await;
+}
+
+/// Somebody else takes the lock, long before the server ends a session for its silence.
+async fn take_soon(database: &Database) {
+    let store = open(&database.url()).await.unwrap();
+    let claim = claim_on(&key(database, "a"), LONG, |_| ());
+    let is_taken = async || matches!(store.try_acquire(&claim, Queue::Leave).await, Ok(Attempt::Acquired(_)));
+    wait_until("the row is free", is_taken).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Disks that are full or read-only, processes that are killed in the middle of a commit, and files that go away.
+//! Disks that are full, read-only or silent, processes that are killed in the middle of a commit, and files that go away.
 
 use std::env;
 use std::fs::{self, File};
@@ -11,7 +11,7 @@ use dlock::backends::sqlite::Sqlite;
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::child::Child;
-use dlock_testkit::holds::{claim, confirm, take, token};
+use dlock_testkit::holds::{claim, confirm, stand, take, token};
 
 use crate::store::{Store, TTL, url};
 
@@ -20,13 +20,23 @@ const FOLDER: &str = "DLOCK_TEST_FOLDER";
 /// In a child with a file system of its own. It needs no root where the kernel lets an ordinary user make one.
 #[test]
 fn a_full_disk_loses_nothing_and_a_read_only_one_is_refused() {
+    in_child("disks", r#"mount -t tmpfs -o size=1m,mode=700 tmpfs "$0" && exec "$@""#);
+}
+
+/// The thread of a caller may be the only one of its runtime.
+#[test]
+fn a_folder_of_wakes_whose_disk_is_silent_blocks_no_thread_of_the_callers() {
+    in_child("silent disk", r#"exec "$@""#);
+}
+
+/// Runs the child of this role, by this script.
+fn in_child(role: &str, script: &str) {
     let store = Store::on_real_time();
     let folder = store.folder.path();
     let mut command = Command::new("unshare");
-    command.args(["--user", "--map-current-user", "--keep-caps", "--mount", "sh", "-c"]);
-    command.arg(r#"mount -t tmpfs -o size=1m,mode=700 tmpfs "$0" && exec "$@""#).arg(folder);
+    command.args(["--user", "--map-current-user", "--keep-caps", "--mount", "sh", "-c", script]).arg(folder);
     command.arg(env::current_exe().unwrap()).args(["child_main", "--exact", "--nocapture", "--test-threads=2"]);
-    command.env(FOLDER, folder).env("DLOCK_CHILD", "disks");
+    command.env(FOLDER, folder).env("DLOCK_CHILD", role);
     let ended = Child::of(command).unwrap().wait_line("done", Duration::from_secs(60));
     ended.expect(
         "without unshare, or user name spaces: apt-get install util-linux, sysctl kernel.unprivileged_userns_clone=1",
@@ -51,6 +61,33 @@ pub(crate) async fn fill_the_disk() {
     let store = Sqlite::open(&url(&path), &Clock::system()).await.unwrap();
     take(&store, &claim("a", TTL)).await;
     println!("done");
+}
+
+/// The child's part.
+#[tokio::main(flavor = "current_thread")]
+pub(crate) async fn wait_beside_a_silent_disk() {
+    let folder = PathBuf::from(env::var(FOLDER).unwrap());
+    let path = folder.join("locks.db");
+    let open = async || Sqlite::open(&url(&path), &Clock::system()).await.unwrap();
+    let (one, other) = (open().await, open().await);
+    take(&one, &claim("a", TTL)).await;
+    // The kernel watches for this key from here on.
+    let waiter = claim("a", TTL);
+    drop(stand(&other, &waiter).await);
+    other.abandon(&waiter).await.unwrap();
+    // A file system that never answers, until this process ends.
+    let fuse = File::options().read(true).write(true).open("/dev/fuse").expect("it needs the kernel's module fuse");
+    let user = rustix::process::geteuid().as_raw();
+    let options = format!("fd=0,rootmode=40000,user_id={user},group_id=0");
+    let mut mount = Command::new("mount");
+    mount.args(["-i", "-t", "fuse", "-o", &options, "none"]).arg(folder.join("locks.db-dlock-wake"));
+    assert!(mount.stdin(fuse.try_clone().unwrap()).status().unwrap().success());
+    let asking = tokio::spawn(async move { stand(&other, &waiter).await });
+    // It reaches the folder within a moment.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!asking.is_finished(), "the disk has answered: nothing is proven");
+    println!("done");
+    std::process::exit(0);
 }
 
 async fn a_full_disk_is_told_and_loses_nothing(folder: &Path, path: &Path) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Backend, Queue};
+use dlock_contract::{Backend, Claim, Queue};
 use dlock_testkit::drop_after;
 use dlock_testkit::holds::{claim, take};
 
@@ -68,5 +68,29 @@ async fn an_abandon_from_elsewhere_comes_after_the_attempt_it_ends() {
         .join()
         .unwrap();
         assert_eq!(store.ask("SELECT count(*) FROM dlock_locks").await, 0);
+    }
+}
+
+/// As of a call that blocks its thread. An abandon over another connection could come before the attempt.
+#[tokio::test]
+async fn an_abandon_of_a_claim_without_an_origin_comes_after_the_attempt_it_ends() {
+    let store = Store::on_real_time();
+    let one = store.open().await;
+    take(&one, &claim("warm", TTL)).await;
+    let mut writer = store.connect().await;
+    for round in 0..20 {
+        let claim = Arc::new(Claim::clone(&claim("a", TTL)).with(|claim| claim.origin = None));
+        sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut writer).await.unwrap();
+        // It has begun when it is dropped, and waits for the other writer.
+        let begun = tokio::time::timeout(Duration::from_millis(20), one.try_acquire(&claim, Queue::Leave)).await;
+        begun.expect_err("it did not wait: nothing is proven");
+        let ends = async {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..20))).await;
+            sqlx::raw_sql("COMMIT").execute(&mut writer).await.unwrap();
+        };
+        let (abandoned, ()) = tokio::join!(one.abandon(&claim), ends);
+        abandoned.unwrap();
+        // After the attempt, on its connection.
+        assert!(!is_held(&one, "a").await, "round {round}: a dropped attempt still holds the lock");
     }
 }

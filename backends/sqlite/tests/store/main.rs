@@ -35,6 +35,8 @@ fn child_main() {
         #[cfg(target_os = "linux")]
         Some("disks") => disks::fill_the_disk(),
         #[cfg(target_os = "linux")]
+        Some("silent disk") => disks::wait_beside_a_silent_disk(),
+        #[cfg(target_os = "linux")]
         Some("commits") => disks::commit_for_ever(),
         #[cfg(target_os = "linux")]
         Some("new index") => index::hold_in_child(),
