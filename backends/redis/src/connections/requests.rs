@@ -112,8 +112,8 @@ impl Connections {
         }
     }
 
-    /// Discards the connection to a single server. A cluster's client repairs its connections by itself, and is
-    /// replaced if a server is silent.
+    /// Discards the connection to a single server. The connections to a cluster's servers are opened again one by one
+    /// (`cluster::nodes`).
     fn failed(&self, connection: &Arc<Connection>) {
         if matches!(connection.way, Way::Server(_)) {
             self.discard(connection);

@@ -20,7 +20,6 @@ use crate::layout::slots::{channel, slot_of};
 use crate::push::listener::Listener;
 use crate::push::state::{Opened, PushState, Slots, lock};
 use crate::queue::places::Places;
-use crate::reply::fault;
 
 /// How long an attempt waits for the connection to open.
 const OPEN_WAIT: Duration = Duration::from_millis(500);
@@ -89,16 +88,15 @@ impl Pushes {
     /// Subscribes in the lock's slot.
     async fn subscribe(&self, key: &LockKey) -> bool {
         let slot = slot_of(key);
-        let (client, opened) = (lock(&self.slots).client.clone(), self.opened());
-        let Some(mut client) = client else { return false };
-        if let Err(error) = client.ssubscribe(channel(&self.process, slot)).await {
-            let error = fault::client(&error);
+        let (nodes, opened) = (lock(&self.slots).nodes.clone(), self.opened());
+        let (Some(nodes), Some(servers)) = (nodes, self.connections.cluster()) else { return false };
+        if let Err(error) = servers.subscribe(&nodes, slot, &channel(&self.process, slot)).await {
             line(move || tracing::warn!(%error, "Redis pushes nothing for this slot, so waiters poll"));
             return false;
         }
         let mut slots = lock(&self.slots);
-        // The client may be another one by now.
-        let is_present = slots.client.is_some() && opened == self.opened();
+        // The connections may be other ones by now.
+        let is_present = slots.nodes.is_some() && opened == self.opened();
         if is_present {
             slots.subscribed.insert(slot);
         }

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod arrivals;
+mod black_hole;
 mod carried;
 mod cluster;
 mod eviction;
