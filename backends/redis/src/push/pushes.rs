@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::line;
-use dlock_contract::{LockKey, Result};
+use dlock_contract::{BootInstant, LockKey, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::connections::pool::Connections;
@@ -21,8 +21,14 @@ use crate::push::listener::Listener;
 use crate::push::state::{Opened, PushState, Slots, lock};
 use crate::queue::places::Places;
 
-/// How long an attempt waits for the connection to open.
-const OPEN_WAIT: Duration = Duration::from_millis(500);
+/// The longest time that an attempt waits for the connection to open.
+const LONGEST_OPEN_WAIT: Duration = Duration::from_millis(500);
+
+/// How long an attempt waits until the store can tell it of news, if its caller waits until then. The rest of the wait is for
+/// the answer: without it, a caller would hear of an outage although another owner holds the lock.
+pub(crate) fn open_wait(now: BootInstant, until: BootInstant) -> Duration {
+    (until.since(now) / 4).min(LONGEST_OPEN_WAIT)
+}
 
 /// The pushes of one store.
 pub(crate) struct Pushes {
@@ -67,8 +73,9 @@ impl Pushes {
             && (self.connections.cluster().is_none() || lock(&self.slots).subscribed.contains(&slot_of(key)))
     }
 
-    /// Lets pushes about this lock arrive; false if they cannot at present, and then waiting means polling.
-    pub(crate) async fn come_up(&self, key: &LockKey) -> bool {
+    /// Lets pushes about this lock arrive, for a caller that waits until then; false if they cannot at present, and then
+    /// waiting means polling.
+    pub(crate) async fn come_up(&self, key: &LockKey, until: BootInstant) -> bool {
         if self.start().is_err() {
             return false;
         }
@@ -76,9 +83,8 @@ impl Pushes {
         let opened = async {
             state.wait_for(|state| *state != PushState::Opening).await.is_ok_and(|state| *state == PushState::Up)
         };
-        // The caller has a deadline of its own, and polling meanwhile is better than waiting for the connection.
-        let limit = self.connections.clock.now().after(OPEN_WAIT);
         let clock = &self.connections.clock;
+        let limit = clock.now().after(open_wait(clock.now(), until));
         if !clock.timeout_at(limit, opened).await.unwrap_or(false) {
             return false;
         }
