@@ -162,7 +162,12 @@ impl Nodes {
 }
 
 impl Node {
-    fn is_connected(&self) -> bool {
+    /// Its address, as reports show it.
+    pub(crate) fn shown(&self) -> String {
+        format!("{}:{}", self.at.0, self.at.1)
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
         lock(&self.link).as_ref().and_then(Shared::peek).is_some_and(is_alive)
     }
 }

@@ -212,15 +212,16 @@ impl ClusterWay {
         join_all(sent).await
     }
 
-    /// Sends a command to all primaries. Returns the address and the answer of each.
-    pub(crate) async fn everywhere(&self, command: Cmd) -> Result<Vec<(String, Value)>> {
+    /// Sends commands without keys to all primaries. Returns the address and the answers of each.
+    pub(crate) async fn everywhere(&self, commands: &[Cmd]) -> Vec<(String, Result<Vec<Value>>)> {
         let ask = async |(node, _): (Arc<Node>, u16)| {
-            let sent = command.clone();
-            let request = |mut client: MultiplexedConnection| async move { client.send_packed_command(&sent).await };
-            let answer = self.servers.nodes.send(&node, request).await?;
-            Ok((format!("{}:{}", node.at.0, node.at.1), answer))
+            let mut all = ::redis::pipe();
+            for command in commands {
+                all.add_command(command.clone());
+            }
+            (node.shown(), self.pipeline(&node, all).await)
         };
-        join_all(self.servers.primaries().into_iter().map(ask)).await.into_iter().collect()
+        join_all(self.servers.primaries().into_iter().map(ask)).await
     }
 
     /// Runs a script by its digest, or by its text if the server does not know the digest. All keys that the script may

@@ -89,7 +89,7 @@ impl Connections {
             if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }) {
                 // The error of a script does not name the refused command. So ask for the missing rights.
                 let asked = self.bounded(opened.client.send_packed_command(&rights::question(false, false))).await?;
-                rights::judge(&asked.map_err(|error| opened.fault(&error))?)?;
+                rights::judge(&asked.map_err(|error| opened.fault(&error))?, true)?;
             }
             return Err(self.passing(error));
         }

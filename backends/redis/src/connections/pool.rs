@@ -9,6 +9,7 @@ use dlock_contract::{Clock, Origin, PerRuntime, Result};
 use tokio::sync::Notify;
 
 use crate::cluster::servers::Servers;
+use crate::connections::asked::Asked;
 use crate::connections::compare_and_delete::CompareAndDelete;
 use crate::connections::connection::Connection;
 use crate::connections::renewal_connection::RenewalConnection;
@@ -44,6 +45,8 @@ pub struct Connections {
     switched: Notify,
     /// The last address of the primary that the sentinels reported.
     pub(crate) primary: Mutex<Option<Address>>,
+    /// The servers of a cluster that were asked what the opening asks.
+    pub(crate) asked: Asked,
     /// The servers of a cluster.
     servers: Option<Arc<Servers>>,
 }
@@ -79,6 +82,7 @@ impl Connections {
             was_open: AtomicBool::new(false),
             switched: Notify::new(),
             primary: Mutex::default(),
+            asked: Asked::default(),
             servers,
         }
     }

@@ -119,22 +119,13 @@ impl Shards {
         state.owner(slot).is_some_and(|owner| is_current(owner) && !owner.evicts)
     }
 
-    /// One slot of each server that was not looked at yet.
-    pub(crate) fn unmet(&self) -> Vec<u16> {
-        self.first_slots(|server| server.life.is_none())
-    }
-
     /// One slot of each server that has slots.
     pub(crate) fn all(&self) -> Vec<u16> {
-        self.first_slots(|_| true)
-    }
-
-    fn first_slots(&self, of: impl Fn(&ShardServer) -> bool) -> Vec<u16> {
         let state = self.state();
         let mut first: HashMap<usize, u16> = HashMap::new();
         for (slot, owner) in (0..).zip(&state.owners) {
-            if let Some(at) = owner.filter(|at| state.servers.get(*at).is_some_and(&of)) {
-                first.entry(at).or_insert(slot);
+            if let Some(at) = owner {
+                first.entry(*at).or_insert(slot);
             }
         }
         first.into_values().collect()

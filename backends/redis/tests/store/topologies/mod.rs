@@ -20,6 +20,7 @@ mod sentinel;
 mod slots;
 mod storms;
 mod tls;
+mod unasked;
 mod unheard;
 
 use std::collections::HashSet;
