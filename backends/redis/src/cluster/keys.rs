@@ -1,6 +1,5 @@
-//! The keys of a command, and the server that they lead to in a cluster.
+//! The keys of a command, and the slot that they lead to in a cluster.
 
-use ::redis::cluster_routing::{Route, RoutingInfo, SingleNodeRoutingInfo, SlotAddr};
 use ::redis::{Arg, Cmd};
 use dlock_contract::{Error, ErrorKind, Result};
 
@@ -55,15 +54,6 @@ pub(crate) fn slot_of_command(command: &Cmd) -> Option<Slot> {
     let mut args = simple(command).into_iter();
     let is_script = args.next().is_some_and(|name| name.starts_with(b"EVAL"));
     args.nth(if is_script { 2 } else { 0 }).map(Slot::for_key)
-}
-
-/// The primary of the slot; any primary for a command without a key.
-pub(crate) fn routing_of(slot: Option<Slot>) -> RoutingInfo {
-    RoutingInfo::SingleNode(slot.map_or(SingleNodeRoutingInfo::RandomPrimary, primary_of))
-}
-
-pub(crate) fn primary_of(slot: Slot) -> SingleNodeRoutingInfo {
-    SingleNodeRoutingInfo::SpecificNode(Route::with_slot(slot, SlotAddr::Master))
 }
 
 pub(crate) fn simple(command: &Cmd) -> Arguments<'_> {

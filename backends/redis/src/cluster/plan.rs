@@ -1,34 +1,25 @@
-//! The servers of a cluster, and the client that finds all of them.
+//! The servers that a cluster's URL names, and the way to open a connection to any of its servers.
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
-use ::redis::aio::AsyncPushSender;
-use ::redis::cluster::{ClusterClient, ClusterClientBuilder};
-use ::redis::cluster_async::ClusterConnection;
-use ::redis::{ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
-use dlock_contract::engine::{Names, background};
-use dlock_contract::{Address, Clock, Error, Result, Secret};
+use ::redis::{IntoConnectionInfo, RedisConnectionInfo};
+use dlock_contract::engine::Names;
+use dlock_contract::{Address, Error, Result, Secret};
 
-use crate::cluster::client::Opening;
-use crate::reply::fault;
-use crate::socket::options::{OPEN_LIMIT, redis_settings, tcp, tcp_address};
-use crate::socket::resolver::Resolver;
+use crate::socket::options::{redis_settings, tcp, tcp_address};
+use crate::socket::server::Server;
 use crate::socket::tls::Tls;
 
 const DEFAULT_PORT: u16 = 6379;
 
-/// A server that takes longer is passed over when the client connects to all of them.
-const CONNECT_LIMIT: Duration = Duration::from_secs(1);
-
-/// A server that does not answer for this long counts as dead, and the way to its slots is found anew.
-const SILENCE_LIMIT: Duration = Duration::from_millis(1500);
+/// The host and the port of a server.
+pub(crate) type At = (String, u16);
 
 /// The servers that a URL names, of which one is enough to find all others.
 pub(crate) struct ClusterPlan {
-    nodes: Vec<ConnectionInfo>,
-    shown: String,
+    hosts: Vec<At>,
+    account: RedisConnectionInfo,
     names: Arc<Names>,
     tls: Option<Tls>,
 }
@@ -39,63 +30,27 @@ impl ClusterPlan {
         if !(address.path().is_empty() || address.path() == ["0"]) {
             return Err(address.wrong("a Redis Cluster has only the database 0; leave out what follows the hosts"));
         }
-        let hosts: Vec<_> = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect();
+        let hosts = address.hosts().iter().map(|host| host.or_port(DEFAULT_PORT)).collect();
         let account = redis_settings(address.user(), address.password().map(Secret::reveal), 0);
-        let shown: Vec<_> = hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
-        let node = |(host, port)| {
-            let place = tcp_address(host, port, tls.is_some());
-            let info = place.into_connection_info().map_err(|_| address.wrong("the client library refuses it"))?;
-            Ok(info.set_redis_settings(account.clone()).set_tcp_settings(tcp()))
-        };
-        let nodes = hosts.into_iter().map(node).collect::<Result<_>>()?;
-        let plan = Self { nodes, shown: shown.join(", "), names: names.clone(), tls };
-        // Files that are no certificates are found now.
-        plan.client(None::<fn(::redis::PushInfo) -> Result<(), ::redis::aio::SendError>>)?;
-        Ok(plan)
+        Ok(Self { hosts, account, names: names.clone(), tls })
     }
 
-    fn client(&self, pushes: Option<impl AsyncPushSender>) -> Result<ClusterClient> {
-        let mut builder = ClusterClientBuilder::new(self.nodes.clone())
-            .use_protocol(ProtocolVersion::RESP3)
-            .tcp_settings(tcp())
-            .async_dns_resolver(Resolver(self.names.clone()))
-            .connection_timeout(CONNECT_LIMIT)
-            .response_timeout(SILENCE_LIMIT)
-            // This limit would need a timer in the caller's runtime.
-            .overall_response_timeout(None)
-            .retries(0);
-        if let Some(pushes) = pushes {
-            builder = builder.push_sender(pushes);
-        }
-        #[cfg(feature = "tls")]
-        if let Some(tls) = &self.tls {
-            builder = builder.certs(tls.files());
-        }
-        let _ = &self.tls;
-        builder
-            .build()
-            .map_err(|_| Error::config("url", "the client library refuses the Redis URL, or its files for TLS"))
+    pub(crate) fn hosts(&self) -> impl Iterator<Item = &At> {
+        self.hosts.iter()
     }
 
-    /// Opens the client; on our own thread, which has the timers that it needs.
-    pub(crate) async fn open(&self, clock: &Clock, pushes: Option<impl AsyncPushSender>) -> Result<ClusterConnection> {
-        background()?.run(self.opening(clock, pushes)?).await?
-    }
-
-    /// The future that opens the client, for dlock's own thread.
-    pub(crate) fn opening(&self, clock: &Clock, pushes: Option<impl AsyncPushSender>) -> Result<Opening> {
-        let (client, clock, plan) = (self.client(pushes)?, clock.clone(), format!("{self:?}"));
-        Ok(Box::pin(async move {
-            match clock.timeout_at(clock.now().after(OPEN_LIMIT), client.get_async_connection()).await {
-                Some(opened) => opened.map_err(|error| fault::cluster(&error)),
-                None => Err(Error::outage(format!("no server of the {plan} answered within {OPEN_LIMIT:?}"))),
-            }
-        }))
+    /// The server at this address, which one of the others has named.
+    pub(crate) fn server(&self, (host, port): &At) -> Result<Server> {
+        let address = tcp_address(host.clone(), *port, self.tls.is_some());
+        let info = address.into_connection_info().map_err(|_| Error::config("url", "the Redis URL cannot be used"))?;
+        let info = info.set_redis_settings(self.account.clone()).set_tcp_settings(tcp());
+        Ok(Server::new(info, self.tls.clone(), &self.names))
     }
 }
 
 impl fmt::Debug for ClusterPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cluster of {}", self.shown)
+        let shown: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{host}:{port}")).collect();
+        write!(f, "cluster of {}", shown.join(", "))
     }
 }

@@ -1,23 +1,18 @@
-//! The way to the servers of a cluster. The client knows the server of each slot; redirections are followed here.
+//! The way to the servers of a cluster: sends requests to the server of their slot, and follows redirections.
 //!
-//! The client's own retries are off. It would also repeat a request whose connection broke, and a repeated release says
-//! that the lock was somebody else's.
+//! A request whose connection broke is not repeated here. A repeated release would say that the lock was another owner's.
 
-use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use ::redis::cluster_async::ClusterConnection;
-use ::redis::cluster_routing::{MultipleNodeRoutingInfo, RoutingInfo, SingleNodeRoutingInfo};
-use ::redis::{Cmd, Pipeline, RedisError, RedisResult, ServerErrorKind, Value};
-use dlock_contract::engine::background;
+use ::redis::aio::MultiplexedConnection;
+use ::redis::{Cmd, Pipeline, ServerErrorKind, Value};
 use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
 use futures::future::join_all;
-use tokio::sync::oneshot;
 
-use crate::cluster::client::Numbered;
-use crate::cluster::keys::{parts, primary_of, routing_of, simple, slot_of_command, spread};
+use crate::cluster::keys::{parts, simple, slot_of_command, spread};
+use crate::cluster::nodes::Node;
+use crate::cluster::servers::Servers;
 use crate::layout::slots::{Slot, fence, number_of};
 use crate::quarantine::server::Quarantine;
 use crate::quarantine::shards::Shards;
@@ -27,20 +22,15 @@ use crate::scripts::clock::CLOCK;
 use crate::scripts::exclusive::{ExclusiveScripts, SCRIPTS};
 use crate::scripts::lua::Lua;
 use crate::scripts::together::TOGETHER;
-use crate::socket::first_step::first_step;
 
 /// How long a request follows redirections.
 const FOLLOW_LIMIT: Duration = Duration::from_secs(3);
 
 /// The way to all servers of a cluster.
 pub(crate) struct ClusterWay {
-    client: ClusterConnection,
-    /// The client's number.
-    pub(crate) number: u64,
+    servers: Arc<Servers>,
     clock: Clock,
     quarantine: Arc<Quarantine>,
-    /// Set if a server is silent: then another client must be opened.
-    dead: Arc<AtomicBool>,
 }
 
 /// Takes a lock if it is free. Returns its token, or nothing.
@@ -82,14 +72,8 @@ static OWN: LazyLock<Own> = LazyLock::new(|| Own {
 });
 
 impl ClusterWay {
-    /// `dead` is the flag of the connection that this way belongs to.
-    pub(crate) fn new(
-        Numbered { client, number }: Numbered,
-        clock: Clock,
-        quarantine: Arc<Quarantine>,
-        dead: Arc<AtomicBool>,
-    ) -> Self {
-        Self { client, number, clock, quarantine, dead }
+    pub(crate) fn new(servers: Arc<Servers>, clock: Clock, quarantine: Arc<Quarantine>) -> Self {
+        Self { servers, clock, quarantine }
     }
 
     /// Sends a command to the server of its key, and follows redirections.
@@ -100,37 +84,30 @@ impl ClusterWay {
     /// `has_other_way`: the caller has another way than this command. Then this does not wait while a moving slot's
     /// keys are at two servers.
     async fn send(&self, command: &Cmd, has_other_way: bool) -> Result<Value> {
-        match self.follow(command, has_other_way).await {
-            Err(error) if has_other_way && is_torn(&Err(error.clone())) => {
-                error.try_into().map(Value::ServerError).map_err(|error| fault::cluster(&error))
-            }
-            answer => classified(answer),
+        match self.follow(command, has_other_way).await? {
+            answer if has_other_way && is_try_again(&answer) => Ok(answer),
+            answer => settled(answer),
         }
     }
 
-    async fn follow(&self, command: &Cmd, has_other_way: bool) -> RedisResult<Value> {
+    async fn follow(&self, command: &Cmd, has_other_way: bool) -> Result<Value> {
         let slot = slot_of_command(command);
-        let routing = routing_of(slot);
         let end = self.clock.now().after(FOLLOW_LIMIT);
         let mut pause = Duration::from_millis(5);
         loop {
-            let request_parts = (self.client.clone(), command.clone(), routing.clone());
-            let answer = self
-                .to_the_end(async move {
-                    let (mut client, command, routing) = request_parts;
-                    client.route_command(command, routing).await
-                })
-                .await;
-            self.heard(&answer, slot);
-            let answer = match asked_elsewhere(&answer) {
-                Some((host, port)) => self.ask_at(host, port, command).await,
+            let node = self.servers.of(slot)?;
+            let sent = command.clone();
+            let request = |mut client: MultiplexedConnection| async move { client.send_packed_command(&sent).await };
+            let answer = self.servers.nodes.send(&node, request).await;
+            let answer = self.heard(answer, slot, &node)?;
+            let answer = match self.asked_elsewhere(&answer, &node) {
+                Some(next) => self.ask_at(&next, command).await?,
                 None => answer,
             };
-            let gives_up = self.clock.now() >= end || has_other_way && is_torn(&answer);
+            let gives_up = self.clock.now() >= end || has_other_way && is_try_again(&answer);
             if gives_up || !is_on_the_move(&answer) {
-                return answer;
+                return Ok(answer);
             }
-            // The client has looked, or is looking, for the slot's new place.
             self.clock.sleep_until(self.clock.now().after(pause)).await;
             pause = (pause * 2).min(Duration::from_millis(100));
         }
@@ -142,63 +119,47 @@ impl ClusterWay {
         for command in commands {
             all.add_command(command);
         }
-        let answers = self.pipeline(all, primary_of(slot)).await;
-        self.heard(&answers, Some(slot));
-        answers
-            .map_err(|error| classified(Err(error)).map_or_else(|error| error, |refusal| fault::unexpected(&refusal)))
-    }
-
-    async fn pipeline(&self, commands: Pipeline, route: SingleNodeRoutingInfo) -> RedisResult<Vec<Value>> {
-        let (mut client, count) = (self.client.clone(), commands.len());
-        self.to_the_end(async move { client.route_pipeline(commands, 0, count, route).await }).await
-    }
-
-    /// Sends a request. A task waits for its answer or its time limit, even if the caller gives up earlier, as renewals
-    /// of short leases do. Otherwise the client would forget the request, and nobody would notice that its server is
-    /// silent.
-    async fn to_the_end<T: Send + 'static>(
-        &self,
-        request: impl Future<Output = RedisResult<T>> + Send + 'static,
-    ) -> RedisResult<T> {
-        let (sender, receiver) = oneshot::channel();
-        let dead = self.dead.clone();
-        let reading = async move {
-            let answer = request.await;
-            if answer.as_ref().is_err_and(RedisError::is_timeout) {
-                dead.store(true, Ordering::Relaxed);
-            }
-            // The caller may have given up its request.
-            let _ = sender.send(answer);
-        };
-        match background() {
-            Ok(background) => first_step(reading, |rest| background.spawn(rest)),
-            // A child after `fork` sends nothing.
-            Err(_) => drop(reading),
+        let node = self.servers.of(Some(slot))?;
+        let answers = self.pipeline(&node, all).await;
+        let answers = answers.inspect_err(|_| self.quarantine.shards.failed(number_of(slot)))?;
+        for answer in &answers {
+            self.note(answer, Some(slot), &node);
         }
-        receiver.await.unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::BrokenPipe).into()))
+        match answers.iter().find(|answer| is_on_the_move(answer)) {
+            Some(Value::ServerError(error)) => Err(moving(error.code())),
+            _ => Ok(answers),
+        }
     }
 
-    /// Notes errors after which another server may grant, or the same server may have lost its locks.
-    fn heard<T>(&self, answer: &RedisResult<T>, slot: Option<Slot>) {
-        use ::redis::ErrorKind::{ClusterConnectionNotFound, Io, Server};
-        use ServerErrorKind::{Moved, ReadOnly};
-        let Err(error) = answer else { return };
-        let shards = &self.quarantine.shards;
-        match (error.kind(), slot.map(number_of)) {
-            // Without a connection to the slot's server, the client asks another server, which answers MOVED to the
-            // known one. This says nothing about the other server's slots.
-            (Server(Moved), Some(slot)) if error.redirect_node().is_some_and(|(at, _)| shards.is_at(slot, at)) => {
-                shards.failed(slot);
-            }
-            (Io, Some(slot)) => shards.failed(slot),
-            (Io | ClusterConnectionNotFound | Server(Moved | ReadOnly), _) => shards.changed(),
-            _ => {}
+    async fn pipeline(&self, node: &Node, commands: Pipeline) -> Result<Vec<Value>> {
+        let count = commands.len();
+        let request =
+            |mut client: MultiplexedConnection| async move { client.send_packed_commands(&commands, 0, count).await };
+        self.servers.nodes.send(node, request).await
+    }
+
+    /// Notes a failure after which another server may grant, or the same server may have lost its locks.
+    fn heard(&self, answer: Result<Value>, slot: Option<Slot>, node: &Node) -> Result<Value> {
+        match (&answer, slot.map(number_of)) {
+            (Ok(answer), _) => self.note(answer, slot, node),
+            (Err(_), Some(slot)) => self.quarantine.shards.failed(slot),
+            (Err(_), None) => self.quarantine.shards.changed(),
         }
+        answer
+    }
+
+    /// Notes a refusal after which another server may grant.
+    fn note(&self, answer: &Value, slot: Option<Slot>, node: &Node) {
+        let Value::ServerError(error) = answer else { return };
+        if matches!(error.kind(), Some(ServerErrorKind::Moved | ServerErrorKind::ReadOnly)) {
+            self.quarantine.shards.changed();
+        }
+        self.servers.heard(slot, node, error);
     }
 
     /// Asks the server that a slot is moving to. `ASKING` and the command leave in one go. Otherwise a command of
     /// another task could come between them on the shared connection, and use up the permission.
-    async fn ask_at(&self, host: String, port: u16, command: &Cmd) -> RedisResult<Value> {
+    async fn ask_at(&self, node: &Node, command: &Cmd) -> Result<Value> {
         let mut all = ::redis::pipe();
         // The new server is also asked who it is, because it may have lost locks.
         let at = slot_of_command(command);
@@ -209,14 +170,24 @@ impl ClusterWay {
             });
         }
         all.cmd("ASKING").add_command(command.clone());
-        let answers = self.pipeline(all, SingleNodeRoutingInfo::ByAddress { host, port }).await;
-        self.heard(&answers, None);
-        let mut answers = answers?;
+        let answers = self.pipeline(node, all).await;
+        let mut answers = answers.inspect_err(|_| self.quarantine.shards.changed())?;
         let answer = answers.pop().unwrap_or(Value::Nil);
+        // The slot has its former server until it has moved.
+        self.note(&answer, None, node);
         if let (Some(slot), Some((_asking, about))) = (slot, answers.split_last()) {
             self.quarantine.shards.asked_beside(&self.quarantine.rules, number_of(slot), about, self.clock.now());
         }
         Ok(answer)
+    }
+
+    /// The server that an ASK redirection names.
+    fn asked_elsewhere(&self, answer: &Value, node: &Node) -> Option<Arc<Node>> {
+        let Value::ServerError(error) = answer else { return None };
+        if error.kind() != Some(ServerErrorKind::Ask) {
+            return None;
+        }
+        self.servers.redirected(node, error)
     }
 
     /// Sends each command to the server of its key, all at once.
@@ -233,27 +204,24 @@ impl ClusterWay {
     ) -> Vec<Result<Option<Value>>> {
         let sent = commands.into_iter().map(async |(command, by)| {
             match self.clock.timeout_at(by, self.follow(&command, true)).await {
-                Some(answer) if is_torn(&answer) => Ok(None),
-                Some(answer) => classified(answer).map(Some),
+                Some(Ok(answer)) if is_try_again(&answer) => Ok(None),
+                Some(answer) => answer.and_then(settled).map(Some),
                 None => Err(Error::outage("the slot's server did not answer in time")),
             }
         });
         join_all(sent).await
     }
 
-    /// Sends a command to all primaries. Returns the address and the answer of each.
-    pub(crate) async fn everywhere(&self, command: Cmd) -> Result<Vec<(String, Value)>> {
-        let routing = RoutingInfo::MultiNode((MultipleNodeRoutingInfo::AllMasters, None));
-        match self.client.clone().route_command(command, routing).await.map_err(|error| fault::cluster(&error))? {
-            Value::Map(answers) => Ok(answers
-                .into_iter()
-                .map(|(address, answer)| match address {
-                    Value::BulkString(address) => (String::from_utf8_lossy(&address).into_owned(), answer),
-                    _ => (String::new(), answer),
-                })
-                .collect()),
-            other => Err(fault::unexpected(&other)),
-        }
+    /// Sends commands without keys to all primaries. Returns the address and the answers of each.
+    pub(crate) async fn everywhere(&self, commands: &[Cmd]) -> Vec<(String, Result<Vec<Value>>)> {
+        let ask = async |(node, _): (Arc<Node>, u16)| {
+            let mut all = ::redis::pipe();
+            for command in commands {
+                all.add_command(command.clone());
+            }
+            (node.shown(), self.pipeline(&node, all).await)
+        };
+        join_all(self.servers.primaries().into_iter().map(ask)).await
     }
 
     /// Runs a script by its digest, or by its text if the server does not know the digest. All keys that the script may
@@ -335,33 +303,20 @@ impl ClusterWay {
 }
 
 /// Server errors are returned as values, except redirections.
-fn classified(answer: RedisResult<Value>) -> Result<Value> {
-    answer.or_else(|error| match error.clone().try_into() {
-        Ok(server) if !is_on_the_move(&Err(error)) => Ok(Value::ServerError(server)),
-        Ok(server) => Err(moving(server.code())),
-        Err(error) => Err(fault::cluster(&error)),
-    })
-}
-
-/// The address in an ASK redirection.
-fn asked_elsewhere(answer: &RedisResult<Value>) -> Option<(String, u16)> {
-    let error = answer.as_ref().err().filter(|error| error.kind() == ServerErrorKind::Ask.into())?;
-    let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    Some((host.to_owned(), port.parse().ok()?))
+fn settled(answer: Value) -> Result<Value> {
+    match answer {
+        Value::ServerError(error) if is_on_the_move(&Value::ServerError(error.clone())) => Err(moving(error.code())),
+        answer => Ok(answer),
+    }
 }
 
 /// Whether nothing was done because the slot is at another server or is moving.
-fn is_on_the_move(answer: &RedisResult<Value>) -> bool {
+fn is_on_the_move(answer: &Value) -> bool {
     use ServerErrorKind::{Ask, Moved, ReadOnly, TryAgain};
-    let kinds = [Ask, Moved, ReadOnly, TryAgain];
-    answer.as_ref().is_err_and(|error| kinds.iter().any(|kind| error.kind() == (*kind).into()))
+    matches!(answer, Value::ServerError(error) if matches!(error.kind(), Some(Ask | Moved | ReadOnly | TryAgain)))
 }
 
 /// Whether the server has only some of the keys.
-fn is_torn(answer: &RedisResult<Value>) -> bool {
-    answer.as_ref().is_err_and(|error| error.kind() == ServerErrorKind::TryAgain.into())
-}
-
 fn is_try_again(answer: &Value) -> bool {
     matches!(answer, Value::ServerError(error) if error.kind() == Some(ServerErrorKind::TryAgain))
 }

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use ::redis::{Cmd, Value};
 use dlock_contract::{Error, Hold, LockKey, Result};
+use futures::future::join_all;
 
+use crate::cluster::servers::Servers;
 use crate::cluster::way::ClusterWay;
+use crate::connections::check::check_later;
 use crate::connections::connection::Way;
 use crate::connections::pool::Connections;
 use crate::layout::slots::{Slot, fence, number_of, slot_of};
@@ -21,6 +24,9 @@ impl Connections {
     /// # Errors
     /// While the lock may be somebody's although it looks free; if the server does not answer.
     pub(crate) async fn admit(self: &Arc<Self>, key: &LockKey) -> Result<()> {
+        if self.is_unasked(key) {
+            Box::pin(check_later(self, slot_of(key))).await?;
+        }
         if self.cluster().is_some() && !self.quarantine.rules.are_off() {
             let slot = slot_of(key);
             if !self.quarantine.shards.knows(number_of(slot)) {
@@ -37,8 +43,15 @@ impl Connections {
         self.quarantine.check(|| self.clock.now())
     }
 
-    /// Like [`admit`](Self::admit), for the locks of every server of a cluster. A single server reports its state to a
-    /// probe anyway.
+    /// Whether the lock's server has not answered yet what the opening asks.
+    fn is_unasked(&self, key: &LockKey) -> bool {
+        let server = |servers: &Arc<Servers>| servers.of(Some(slot_of(key))).map(|node| node.shown());
+        !self.asked.are_all()
+            && self.cluster().is_some_and(|servers| server(servers).is_ok_and(|at| !self.asked.has(&at)))
+    }
+
+    /// Like [`admit`](Self::admit), for the locks of every server of a cluster that can be looked at. A single server
+    /// reports its state to a probe anyway.
     pub(crate) async fn admit_all(self: &Arc<Self>) -> Result<()> {
         if self.cluster().is_none() || self.quarantine.rules.are_off() {
             return Ok(());
@@ -48,7 +61,11 @@ impl Connections {
             if !shards.knows(slot)
                 && let Some(slot) = Slot::new(slot)
             {
-                Box::pin(self.look(slot)).await?;
+                match Box::pin(self.look(slot)).await {
+                    // The check has told of a server that does not answer, and that one grants nothing.
+                    Err(error) if error.is_retryable() => continue,
+                    looked => looked?,
+                }
             }
             shards.check(&self.quarantine.rules, slot, || self.clock.now())?;
         }
@@ -57,6 +74,9 @@ impl Connections {
 
     /// Whether the server may grant, without another look at it.
     pub(crate) fn admits(&self, key: &LockKey) -> bool {
+        if self.is_unasked(key) {
+            return false;
+        }
         if self.cluster().is_some() && !self.quarantine.rules.are_off() {
             let (shards, slot) = (&self.quarantine.shards, number_of(slot_of(key)));
             return shards.knows(slot) && shards.check(&self.quarantine.rules, slot, || self.clock.now()).is_ok();
@@ -74,17 +94,12 @@ impl Connections {
         believed
     }
 
-    /// Looks at all servers of a cluster, so that a later change of each is seen. One that does not answer stays unknown.
+    /// Looks at all servers of a cluster, so that a later change of each is seen. One that does not answer stays unknown, and
+    /// delays the looks at no other one.
     pub(crate) async fn meet_all(self: &Arc<Self>) {
-        if self.cluster().is_none() || self.quarantine.rules.are_off() {
-            return;
-        }
-        if let Some(any) = Slot::new(0) {
-            let _ = self.look(any).await;
-        }
-        for slot in self.quarantine.shards.unmet().into_iter().filter_map(Slot::new) {
-            let _ = self.look(slot).await;
-        }
+        let Some(servers) = self.cluster().filter(|_| !self.quarantine.rules.are_off()) else { return };
+        let slots = servers.primaries().into_iter().filter_map(|(_, number)| Slot::new(number));
+        join_all(slots.map(|slot| self.look(slot))).await;
     }
 
     async fn look(self: &Arc<Self>, slot: Slot) -> Result<()> {

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use ::redis::Value;
+use ::redis::{Cmd, Value};
 use dlock_contract::engine::line;
 use dlock_contract::{Health, Result};
 
 use crate::connections::pool::Connections;
 use crate::connections::rights;
+use crate::layout::slots::{Slot, number_of};
 use crate::quarantine::history::policy;
 use crate::reply::fault;
 use crate::reply::fault::evicts;
@@ -17,32 +18,76 @@ use crate::scripts::call::words;
 use crate::topology::target::Plan;
 use crate::url::settings::GuardTime;
 
-/// Refuses a server, or a cluster with one, on which locks would not be safe.
+/// Refuses a server, or a cluster with one, on which locks would not be safe. A server of a cluster that does not answer is
+/// a finding, if another one does. It is asked before its first grant.
 ///
 /// # Errors
 /// No answer, a replica, an old server, one that may evict locks, missing rights.
 pub(crate) async fn check(connections: &Arc<Connections>) -> Result<Health> {
     let shared = connections.here().await?;
-    let is_cluster = connections.cluster().is_some();
-    rights::judge(
-        &connections
-            .command(&shared, rights::question(is_cluster, connections.target.settings.wait_replicas > 0))
-            .await?,
-    )?;
-    let infos = connections.everywhere(&shared, ::redis::cmd("INFO")).await?;
-    connections.compare_and_delete.look_at(infos.iter().map(|(_, info)| info));
-    // Hosted servers block CONFIG, and an account may be without INFO. Each of them reports the settings.
-    let config = words(&["CONFIG", "GET", "maxmemory-policy", "appendonly"]);
-    let configs = connections.everywhere(&shared, config).await?;
+    let asked = connections.everywhere(&shared, questions(connections)).await;
+    // A server that does not answer may be without the command of the others.
+    let infos =
+        asked.iter().map(|(_, answers)| answers.as_ref().ok().and_then(|all| all.get(1)).unwrap_or(&Value::Nil));
+    connections.compare_and_delete.look_at(infos);
     let mut health = Health::new();
     if let Plan::Sentinel(sentinels) = &connections.target.plan {
         health.findings = sentinels.compare(&connections.clock).await?;
     }
-    for (server, info) in &infos {
-        let config = configs.iter().find(|(of, _)| of == server).map_or(&Value::Nil, |(_, config)| config);
-        health = with(health, connections, server, info, config)?;
+    let (mut failure, mut answered) = (None, false);
+    for (server, answers) in asked {
+        let silent = format!("{server}: the server does not answer, so it grants no lock");
+        // The servers of a cluster mostly have the same accounts, so one warning is enough.
+        match answers.and_then(|answers| judge(health.clone(), connections, &server, &answers, !answered)) {
+            Ok(judged) => {
+                (health, answered) = (judged, true);
+                connections.asked.note(server);
+            }
+            Err(error) if error.is_retryable() => {
+                health.findings.push(silent);
+                failure = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    match failure {
+        Some(error) if !answered => return Err(error),
+        Some(_) => {}
+        None => connections.asked.note_all(),
     }
     Ok(health)
+}
+
+/// Asks the server of this slot what the opening asks, if it has not answered yet.
+///
+/// # Errors
+/// Like [`check`].
+pub(crate) async fn check_later(connections: &Arc<Connections>, slot: Slot) -> Result<()> {
+    let Some(servers) = connections.cluster() else { return Ok(()) };
+    let server = servers.of(Some(slot))?.shown();
+    if connections.asked.has(&server) {
+        return Ok(());
+    }
+    let shared = connections.here().await?;
+    let answers = connections.at_slot(&shared, number_of(slot), questions(connections)).await?;
+    judge(Health::new(), connections, &server, &answers, true)?;
+    connections.asked.note(server);
+    Ok(())
+}
+
+/// The questions to one server: rights, version and role, settings. Hosted servers block `CONFIG`, and an account may be
+/// without `INFO`. Each of them reports the settings.
+fn questions(connections: &Connections) -> Vec<Cmd> {
+    let waits_for_replicas = connections.target.settings.wait_replicas > 0;
+    let rights = rights::question(connections.cluster().is_some(), waits_for_replicas);
+    vec![rights, ::redis::cmd("INFO"), words(&["CONFIG", "GET", "maxmemory-policy", "appendonly"])]
+}
+
+/// The health with the answers of one server, which may be refused.
+fn judge(health: Health, connections: &Connections, server: &str, answers: &[Value], warns: bool) -> Result<Health> {
+    let [rights, info, config] = answers else { return Err(fault::unexpected(&Value::Nil)) };
+    rights::judge(rights, warns)?;
+    with(health, connections, server, info, config)
 }
 
 /// Checks a store that is opened, and logs what makes its promises smaller.

@@ -55,7 +55,7 @@ impl Connection {
     }
 
     pub(crate) fn fell_silent(&self, since: BootInstant) {
-        // A cluster's servers are silent one by one. The client finds them by its own time limit (`cluster::way`).
+        // A cluster's servers are silent one by one. `cluster::nodes` finds them by its own time limit.
         if matches!(self.way, Way::Cluster(_)) {
             return;
         }

@@ -51,7 +51,12 @@ impl Connections {
         let note = call(&Lua::new(&[NOTE]).on(None), true, &|command: &mut Cmd| {
             command.arg(1).arg(FORMS).arg(form).arg(db);
         });
-        let Value::Array(found) = self.bounded(self.command(&shared, note)).await?? else { return Ok(Vec::new()) };
+        let found = match self.bounded(self.command(&shared, note)).await? {
+            Ok(Value::Array(found)) => found,
+            // The server of the note's slot is down. The next readiness probe notes the form.
+            Err(error) if error.is_retryable() && self.cluster().is_some() => return Ok(Vec::new()),
+            answer => return answer.map(|_| Vec::new()),
+        };
         let found = found.chunks_exact(2).filter_map(|pair| Some((text(&pair[0])?, text(&pair[1])?)));
         Ok(found
             .map(|(other, form)| match other == db.to_string() {

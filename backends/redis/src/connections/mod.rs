@@ -1,6 +1,7 @@
 //! The connections of one store: one for each runtime, and the requests that go over them.
 
 pub(crate) mod admission;
+pub(crate) mod asked;
 pub(crate) mod check;
 pub(crate) mod compare_and_delete;
 pub(crate) mod connection;

@@ -2,17 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
 
-use ::redis::aio::AsyncPushSender;
-use ::redis::cluster_async::ClusterConnection;
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, Value};
 use dlock_contract::engine::{CallerRuntime, line};
 use dlock_contract::{Error, ErrorKind, Result};
-use futures::TryFutureExt;
 
-use crate::cluster::client::Opening;
-use crate::cluster::plan::ClusterPlan;
+use crate::cluster::servers::Servers;
 use crate::cluster::way::ClusterWay;
 use crate::combine::combiner::Combiner;
 use crate::connections::connection::{Connection, Way};
@@ -30,21 +25,16 @@ use crate::socket::options::{OPEN_LIMIT, config};
 use crate::socket::server::Wire;
 use crate::topology::target::Plan;
 
-/// How long a request waits for a new client before it uses the present one.
-const REOPEN_LIMIT: Duration = Duration::from_millis(200);
-
 impl Connections {
-    async fn connect_cluster(&self, plan: &ClusterPlan) -> Result<Arc<Connection>> {
+    async fn connect_cluster(&self, servers: &Arc<Servers>) -> Result<Arc<Connection>> {
         let place = CallerRuntime::here()?;
-        let client = self.client.get(|| self.opening(plan)).await?;
-        let dead = Arc::new(AtomicBool::new(false));
-        let way =
-            Way::Cluster(Box::new(ClusterWay::new(client, self.clock.clone(), self.quarantine.clone(), dead.clone())));
+        servers.find().await?;
+        let way = ClusterWay::new(servers.clone(), self.clock.clone(), self.quarantine.clone());
         Ok(Arc::new(Connection {
             runtime: place.origin(),
-            way,
+            way: Way::Cluster(Box::new(way)),
             switches: 0,
-            dead,
+            dead: Arc::default(),
             silent_since: AtomicU64::new(0),
             looked: Looked::default(),
             named: Arc::default(),
@@ -52,33 +42,9 @@ impl Connections {
         }))
     }
 
-    fn opening(&self, plan: &ClusterPlan) -> Result<Opening> {
-        let (quarantine, ended, clock) = (self.quarantine.clone(), self.quarantine.clone(), self.clock.clone());
-        let pushes = move |push: PushInfo| {
-            if push.kind == PushKind::Disconnection {
-                ended.ended(clock.now());
-                ended.shards.changed();
-            }
-            Ok::<(), ::redis::aio::SendError>(())
-        };
-        let opening = plan.opening(&self.clock, Some(pushes))?;
-        Ok(Box::pin(opening.inspect_ok(move |_| quarantine.shards.changed())))
-    }
-
-    /// Whether a cluster's client still serves although one server is silent. Another client is opened now. Until it
-    /// takes over, the old one serves the other servers.
-    pub(crate) async fn serves_still(&self, connection: &Connection) -> bool {
-        let (Way::Cluster(way), Plan::Cluster(plan)) = (&connection.way, &self.target.plan) else { return false };
-        if self.client.is(way.number) {
-            let limit = self.clock.now().after(REOPEN_LIMIT);
-            let _ = self.clock.timeout_at(limit, self.client.replace(way.number, || self.opening(plan))).await;
-        }
-        self.client.is(way.number)
-    }
-
     pub(crate) async fn connect(&self) -> Result<Arc<Connection>> {
-        if let Plan::Cluster(plan) = &self.target.plan {
-            return self.connect_cluster(plan).await;
+        if let Some(servers) = self.cluster() {
+            return self.connect_cluster(servers).await;
         }
         let place = CallerRuntime::here()?;
         let switches = self.switches();
@@ -123,7 +89,7 @@ impl Connections {
             if matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }) {
                 // The error of a script does not name the refused command. So ask for the missing rights.
                 let asked = self.bounded(opened.client.send_packed_command(&rights::question(false, false))).await?;
-                rights::judge(&asked.map_err(|error| opened.fault(&error))?)?;
+                rights::judge(&asked.map_err(|error| opened.fault(&error))?, true)?;
             }
             return Err(self.passing(error));
         }
@@ -165,15 +131,6 @@ impl Connections {
             }
         };
         self.bounded(server.open(config)).await?
-    }
-
-    /// Opens a client of a cluster, on which pushes arrive.
-    pub(crate) async fn dial_cluster(
-        &self,
-        plan: &ClusterPlan,
-        pushes: impl AsyncPushSender,
-    ) -> Result<ClusterConnection> {
-        plan.open(&self.clock, Some(pushes)).await
     }
 
     /// Awaits a step of an opening, in bounded time.

@@ -8,10 +8,10 @@ use dlock_contract::engine::line;
 use dlock_contract::{Clock, Origin, PerRuntime, Result};
 use tokio::sync::Notify;
 
-use crate::cluster::client::SharedClient;
-use crate::cluster::plan::ClusterPlan;
+use crate::cluster::servers::Servers;
+use crate::connections::asked::Asked;
 use crate::connections::compare_and_delete::CompareAndDelete;
-use crate::connections::connection::{Connection, Way};
+use crate::connections::connection::Connection;
 use crate::connections::renewal_connection::RenewalConnection;
 use crate::connections::stale::StaleConnections;
 use crate::quarantine::server::Quarantine;
@@ -45,8 +45,10 @@ pub struct Connections {
     switched: Notify,
     /// The last address of the primary that the sentinels reported.
     pub(crate) primary: Mutex<Option<Address>>,
-    /// The client of a cluster.
-    pub(crate) client: Arc<SharedClient>,
+    /// The servers of a cluster that were asked what the opening asks.
+    pub(crate) asked: Asked,
+    /// The servers of a cluster.
+    servers: Option<Arc<Servers>>,
 }
 
 thread_local! {
@@ -60,9 +62,15 @@ impl Connections {
     pub fn new(target: Target, clock: Clock) -> Self {
         static STORES: AtomicU64 = AtomicU64::new(0);
         let store = STORES.fetch_add(1, Ordering::Relaxed);
+        let quarantine = Arc::new(Quarantine::new(&target.settings, format!("{target:?}")));
+        let ended = quarantine.clone();
+        let servers = match &target.plan {
+            Plan::Cluster(plan) => Some(Servers::new(plan, &clock, move || ended.shards.changed())),
+            Plan::Server(_) | Plan::Sentinel(_) => None,
+        };
         Self {
             store,
-            quarantine: Arc::new(Quarantine::new(&target.settings, format!("{target:?}"))),
+            quarantine,
             compare_and_delete: CompareAndDelete::default(),
             target,
             clock,
@@ -74,7 +82,8 @@ impl Connections {
             was_open: AtomicBool::new(false),
             switched: Notify::new(),
             primary: Mutex::default(),
-            client: Arc::default(),
+            asked: Asked::default(),
+            servers,
         }
     }
 
@@ -92,7 +101,7 @@ impl Connections {
             self.open.get(move || async move { all.connect().await })
         };
         let mut connection = open().await?.value;
-        if !self.is_usable(&connection) && !self.serves_still(&connection).await {
+        if !self.is_usable(&connection) {
             self.discard(&connection);
             connection = open().await?.value;
         }
@@ -120,8 +129,7 @@ impl Connections {
     }
 
     pub(crate) fn is_usable(&self, connection: &Connection) -> bool {
-        let is_left = matches!(&connection.way, Way::Cluster(way) if !self.client.is(way.number));
-        connection.switches == self.switches() && connection.is_usable(&self.clock) && !is_left
+        connection.switches == self.switches() && connection.is_usable(&self.clock)
     }
 
     pub(crate) fn discard(&self, connection: &Arc<Connection>) {
@@ -140,7 +148,9 @@ impl Connections {
     pub fn close(&self) {
         self.open.clear();
         self.renewal_connection.close();
-        self.client.close();
+        if let Some(servers) = &self.servers {
+            servers.close();
+        }
     }
 
     /// How many times another server became the primary.
@@ -180,12 +190,9 @@ impl Connections {
         }
     }
 
-    /// The plan of the cluster, if the store is one.
-    pub(crate) fn cluster(&self) -> Option<&ClusterPlan> {
-        match &self.target.plan {
-            Plan::Cluster(cluster) => Some(cluster),
-            _ => None,
-        }
+    /// The servers of the cluster, if the store is one.
+    pub(crate) fn cluster(&self) -> Option<&Arc<Servers>> {
+        self.servers.as_ref()
     }
 
     /// No token that was seen so far is above this one. In a cluster the counters of the slots run by the clocks of

@@ -36,7 +36,7 @@ fn answer_wait(ttl: Duration) -> Duration {
 impl Connections {
     /// The connection for renewals of holds, the shortest of which has this ttl.
     pub(crate) async fn for_renewals(self: &Arc<Self>, shortest: Duration) -> Result<Arc<Connection>> {
-        // All connections of a cluster lead to one client.
+        // All connections of a cluster share one connection to each server.
         if self.cluster().is_some() {
             return self.here().await;
         }

@@ -104,16 +104,23 @@ impl Connections {
         Box::pin(self.command(connection, call(lua, true, &build))).await
     }
 
-    /// Sends a command to the server, or to each primary of a cluster. Returns each answer with the server's address.
-    pub(crate) async fn everywhere(&self, connection: &Arc<Connection>, command: Cmd) -> Result<Vec<(String, Value)>> {
+    /// Sends commands without keys to the server, or to each primary of a cluster. Returns the answers of each server, with
+    /// its address.
+    pub(crate) async fn everywhere(
+        &self,
+        connection: &Arc<Connection>,
+        commands: Vec<Cmd>,
+    ) -> Vec<(String, Result<Vec<Value>>)> {
         match &connection.way {
-            Way::Cluster(way) => way.everywhere(command).await,
-            Way::Server(_) => Ok(vec![(String::new(), self.command(connection, command).await?)]),
+            Way::Cluster(way) => way.everywhere(&commands).await,
+            Way::Server(_) => {
+                vec![(String::new(), self.pipeline(connection, commands).await.map(Answers::into_vec))]
+            }
         }
     }
 
-    /// Discards the connection to a single server. A cluster's client repairs its connections by itself, and is
-    /// replaced if a server is silent.
+    /// Discards the connection to a single server. The connections to a cluster's servers are opened again one by one
+    /// (`cluster::nodes`).
     fn failed(&self, connection: &Arc<Connection>) {
         if matches!(connection.way, Way::Server(_)) {
             self.discard(connection);

@@ -7,7 +7,7 @@
 //! the beginning, and gives the same pair to nobody else.
 //!
 //! An account that may not run `CLIENT INFO` and `CLIENT KILL` does without. So do unix sockets, where no network is in
-//! between, and clusters, whose client opens its connections itself.
+//! between, and clusters.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};

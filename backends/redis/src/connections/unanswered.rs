@@ -1,7 +1,7 @@
 //! Notes requests that a connection leaves unanswered.
 //!
 //! Exists because a connection that was cut off without a word looks open for ten seconds, and one to a server that stands
-//! still looks open for ever. A cluster's client finds both by itself (`cluster/way`). For one server the limit is not one
+//! still looks open for ever. In a cluster `cluster/nodes` finds both. For one server the limit is not one
 //! for all: the renewal of a short lease must go another way before the lease ends.
 
 use std::sync::atomic::Ordering;

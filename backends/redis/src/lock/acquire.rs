@@ -25,16 +25,18 @@ impl Redis {
         if !is_plain(claim) {
             return Box::pin(self.attempt_with_options(claim, queue)).await;
         }
-        let joins_queue = matches!(queue, Queue::Join { .. });
+        let until = wait_end(queue);
         // Boxed, because the uncontended path does not need it. This keeps the future small.
         if self.places.has(&claim.owner) {
-            return Box::pin(self.ask_from_place(claim)).await;
+            return Box::pin(self.ask_from_place(claim, until)).await;
         }
-        let known = joins_queue && self.contended.is(&claim.key, self.clock.now());
+        let known = until.is_some() && self.contended.is(&claim.key, self.clock.now());
         if !known && let Some(hold) = self.ask_lock(&shared, claim).await? {
             return Ok(Attempt::Acquired(hold));
         }
-        if joins_queue && (self.pushes.is_up(&claim.key) || Box::pin(self.pushes.come_up(&claim.key)).await) {
+        if let Some(until) = until
+            && (self.pushes.is_up(&claim.key) || Box::pin(self.pushes.come_up(&claim.key, until)).await)
+        {
             return Box::pin(self.ask_queue(claim)).await;
         }
         if known {
@@ -120,9 +122,11 @@ impl Redis {
 
     /// Asks again for a claim that has a place in the wait queue. It keeps using that place, even without pushes: a lock that
     /// was won in another way would leave the place behind, and later pushes would look awaited.
-    pub(crate) async fn ask_from_place(&self, claim: &Arc<Claim>) -> Result<Attempt> {
-        if !self.pushes.is_up(&claim.key) {
-            self.pushes.come_up(&claim.key).await;
+    pub(crate) async fn ask_from_place(&self, claim: &Arc<Claim>, until: Option<BootInstant>) -> Result<Attempt> {
+        if let Some(until) = until
+            && !self.pushes.is_up(&claim.key)
+        {
+            self.pushes.come_up(&claim.key, until).await;
         }
         self.ask_queue(claim).await
     }
@@ -206,6 +210,14 @@ impl Redis {
 
     pub(crate) fn seat(&self, claim: &Claim) -> Arc<Seat> {
         Arc::new(Seat { places: self.places.clone(), owner: claim.owner })
+    }
+}
+
+/// The end of the caller's wait; `None` if it does not wait.
+pub(crate) fn wait_end(queue: Queue) -> Option<BootInstant> {
+    match queue {
+        Queue::Join { until, .. } => Some(until),
+        Queue::Leave => None,
     }
 }
 

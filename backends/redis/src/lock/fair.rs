@@ -9,6 +9,7 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Mode, Queue,
 use crate::layout::name::LockName;
 use crate::layout::units::millis;
 use crate::layout::value::LockValue;
+use crate::lock::acquire::wait_end;
 use crate::lock::store::Redis;
 use crate::queue::limits::poll;
 use crate::reply::fault;
@@ -28,11 +29,13 @@ impl Redis {
 
     /// Goes straight to the wait queue. After a holder's death the plain commands could overtake the queue once.
     async fn ask_in_order(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
-        let joins_queue = matches!(queue, Queue::Join { .. });
+        let until = wait_end(queue);
         if self.places.has(&claim.owner) {
-            return self.ask_from_place(claim).await;
+            return self.ask_from_place(claim, until).await;
         }
-        if joins_queue && (self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await) {
+        if let Some(until) = until
+            && (self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key, until).await)
+        {
             return self.ask_queue(claim).await;
         }
         let sent = self.clock.now();
@@ -47,7 +50,7 @@ impl Redis {
         let attempt = self.read_answer(claim, &answer, high, sent).await?;
         Ok(match attempt {
             // Without pushes the waiter does not hear of a release, so it asks often.
-            Attempt::Contended(wake) if joins_queue => Attempt::Contended(wake.ask_by(sent.after(poll()))),
+            Attempt::Contended(wake) if until.is_some() => Attempt::Contended(wake.ask_by(sent.after(poll()))),
             other => other,
         })
     }

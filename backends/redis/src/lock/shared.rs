@@ -10,6 +10,7 @@ use crate::connections::connection::Connection;
 use crate::layout::marker::Marker;
 use crate::layout::name::LockName;
 use crate::layout::units::millis;
+use crate::lock::acquire::wait_end;
 use crate::lock::store::Redis;
 use crate::queue::grant::{Anchor, with_slot};
 use crate::queue::limits::{SHARED_PLACE_LEASE, poll, slow_poll};
@@ -29,9 +30,9 @@ const fn letter(mode: Mode) -> &'static str {
 
 impl Redis {
     pub(crate) async fn ask_for_share(&self, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {
-        if queue == Queue::Leave {
+        let Some(until) = wait_end(queue) else {
             return self.ask_shares(claim, 0).await;
-        }
+        };
         let known = self.pushes.is_up(&claim.key) || self.places.has(&claim.owner);
         if !known {
             // The lock may be free, and then no push connection is needed.
@@ -41,7 +42,7 @@ impl Redis {
             }
         }
         // Without pushes the waiter joins the queue all the same, and polls.
-        let place = if self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key).await {
+        let place = if self.pushes.is_up(&claim.key) || self.pushes.come_up(&claim.key, until).await {
             SHARED_PLACE_LEASE
         } else {
             -SHARED_PLACE_LEASE

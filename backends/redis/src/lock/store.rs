@@ -11,6 +11,7 @@ use futures::FutureExt;
 use crate::connections::check;
 use crate::connections::pool::Connections;
 use crate::connections::watch::Watch;
+use crate::layout::slots::slot_of;
 use crate::layout::units::millis;
 use crate::layout::value::QueueEntry;
 use crate::lock::profile::profile;
@@ -110,7 +111,7 @@ impl Redis {
 
     /// Takes a lock that nobody else wants, and releases it: a server may answer, and refuse every lock.
     pub(crate) async fn probe(&self) -> Result<()> {
-        let claim = Arc::new(probe_claim(PROBE_TTL)?);
+        let claim = Arc::new(self.probe_claim()?);
         match self.guarded(&claim, Queue::Leave).await {
             Ok(Attempt::Acquired(hold)) => self.free(&hold).await.map(drop),
             Ok(other) => {
@@ -123,6 +124,19 @@ impl Redis {
                 Err(error)
             }
         }
+    }
+
+    /// A claim for a lock of a server that answers. The findings name the servers that do not.
+    fn probe_claim(&self) -> Result<Claim> {
+        let Some(servers) = self.connections.cluster() else { return probe_claim(PROBE_TTL) };
+        let mut claim = probe_claim(PROBE_TTL)?;
+        for _ in 0..PROBE_DRAWS {
+            if servers.of(Some(slot_of(&claim.key)))?.is_connected() {
+                break;
+            }
+            claim = probe_claim(PROBE_TTL)?;
+        }
+        Ok(claim)
     }
 
     /// Checks an attempt again: the server may be in quarantine by now, or replicas must have the lock too.
@@ -167,6 +181,9 @@ impl Redis {
 
 /// The ttl of the lock that a readiness probe takes.
 pub(crate) const PROBE_TTL: Duration = Duration::from_secs(1);
+
+/// How many names a probe draws until one of them lies at a server that answers.
+const PROBE_DRAWS: u32 = 1000;
 
 /// A claim for a lock that nobody else wants. Its name is one of dlock's under each layout: an account may be without rights
 /// on other names.

@@ -12,7 +12,8 @@ use dlock_contract::engine::line;
 use dlock_contract::{Error, ErrorKind, Result};
 use tokio::sync::{mpsc, watch};
 
-use crate::cluster::plan::ClusterPlan;
+use crate::cluster::nodes::NodeEvent;
+use crate::cluster::servers::Servers;
 use crate::connections::pool::Connections;
 use crate::layout::slots::channel;
 use crate::push::state::{Opened, PushState, Slots, lock};
@@ -47,8 +48,8 @@ pub(crate) struct Listener {
 
 impl Listener {
     pub(crate) async fn listen(&self) {
-        if let Some(plan) = self.connections.cluster() {
-            return self.listen_to_cluster(plan).await;
+        if let Some(servers) = self.connections.cluster() {
+            return self.listen_to_cluster(servers).await;
         }
         let mut pause = Duration::ZERO;
         loop {
@@ -114,54 +115,46 @@ impl Listener {
         }
     }
 
-    /// The client repairs its connections and its subscriptions by itself; what it may have missed meanwhile is asked
-    /// for. The client keeps a subscription at a server that has become a replica.
-    async fn listen_to_cluster(&self, plan: &ClusterPlan) {
-        let mut pause = SHORTEST_PAUSE;
+    /// Each waiter subscribes in its own slot, and opens the connection for that. If a connection ends, all waiters ask, and
+    /// subscribe again.
+    async fn listen_to_cluster(&self, servers: &Arc<Servers>) {
         loop {
             let (sender, mut events) = mpsc::unbounded_channel();
-            let places = self.places.clone();
-            let pushes = move |push: PushInfo| {
-                receive(&places, &sender, push);
-                Ok::<(), ::redis::aio::SendError>(())
+            let (places, servers_of_slots) = (self.places.clone(), servers.clone());
+            let nodes = servers.beside(move |event| match event {
+                NodeEvent::Push(push) => receive(&places, &sender, push),
+                NodeEvent::Unreachable => servers_of_slots.look_soon(),
+                NodeEvent::Ended => {
+                    servers_of_slots.look_soon();
+                    // Nobody receives any more: the store was closed.
+                    let _ = sender.send(Event::Disconnected);
+                }
+            });
+            let since = self.connections.clock.now();
+            let number = {
+                let mut slots = lock(&self.slots);
+                *slots = Slots { nodes: Some(Arc::new(nodes)), subscribed: HashSet::new() };
+                self.opened.next()
             };
-            match self.connections.dial_cluster(plan, pushes).await {
-                Ok(client) => {
-                    let since = self.connections.clock.now();
-                    let number = {
-                        let mut slots = lock(&self.slots);
-                        *slots = Slots { client: Some(client), subscribed: HashSet::new() };
-                        self.opened.next()
-                    };
-                    let unheard = self.come_up(number);
-                    // All other slots lose their pushes for a moment, so not too often.
-                    let wrong = async {
-                        unheard.await;
-                        self.connections.clock.sleep_until(since.after(GOOD_CONNECTION_TIME)).await;
-                    };
-                    let heard = async {
-                        while let Some(event) = events.recv().await {
-                            self.hear(event);
-                        }
-                    };
-                    tokio::select! {
-                        () = heard => {}
-                        () = wrong => {}
-                    }
-                    if self.connections.clock.now().since(since) >= GOOD_CONNECTION_TIME {
-                        pause = SHORTEST_PAUSE;
-                    }
-                }
-                Err(error) => {
-                    line(move || tracing::warn!(%error, "the cluster pushes nothing to this process, so waiters poll"));
-                }
-            }
-            self.state.send_replace(PushState::Down);
-            *lock(&self.slots) = Slots::default();
             // Pushes that came meanwhile are lost.
             self.places.wake_all();
-            self.connections.clock.sleep_until(self.connections.clock.now().after(pause)).await;
-            pause = (pause * 2).min(Duration::from_secs(2));
+            let unheard = self.come_up(number);
+            // A server pushes nothing although it has a subscription: it may be a replica by now. All other slots lose
+            // their pushes for a moment, so not too often.
+            let wrong = async {
+                unheard.await;
+                servers.look_soon();
+                self.connections.clock.sleep_until(since.after(GOOD_CONNECTION_TIME)).await;
+            };
+            let heard = async {
+                while let Some(event) = events.recv().await {
+                    self.hear(event);
+                }
+            };
+            tokio::select! {
+                () = heard => {}
+                () = wrong => {}
+            }
         }
     }
 

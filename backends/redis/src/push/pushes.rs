@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::engine::line;
-use dlock_contract::{LockKey, Result};
+use dlock_contract::{BootInstant, LockKey, Result};
 use tokio::sync::{oneshot, watch};
 
 use crate::connections::pool::Connections;
@@ -20,10 +20,15 @@ use crate::layout::slots::{channel, slot_of};
 use crate::push::listener::Listener;
 use crate::push::state::{Opened, PushState, Slots, lock};
 use crate::queue::places::Places;
-use crate::reply::fault;
 
-/// How long an attempt waits for the connection to open.
-const OPEN_WAIT: Duration = Duration::from_millis(500);
+/// The longest time that an attempt waits for the connection to open.
+const LONGEST_OPEN_WAIT: Duration = Duration::from_millis(500);
+
+/// How long an attempt waits until the store can tell it of news, if its caller waits until then. The rest of the wait is for
+/// the answer: without it, a caller would hear of an outage although another owner holds the lock.
+pub(crate) fn open_wait(now: BootInstant, until: BootInstant) -> Duration {
+    (until.since(now) / 4).min(LONGEST_OPEN_WAIT)
+}
 
 /// The pushes of one store.
 pub(crate) struct Pushes {
@@ -68,8 +73,9 @@ impl Pushes {
             && (self.connections.cluster().is_none() || lock(&self.slots).subscribed.contains(&slot_of(key)))
     }
 
-    /// Lets pushes about this lock arrive; false if they cannot at present, and then waiting means polling.
-    pub(crate) async fn come_up(&self, key: &LockKey) -> bool {
+    /// Lets pushes about this lock arrive, for a caller that waits until then; false if they cannot at present, and then
+    /// waiting means polling.
+    pub(crate) async fn come_up(&self, key: &LockKey, until: BootInstant) -> bool {
         if self.start().is_err() {
             return false;
         }
@@ -77,9 +83,8 @@ impl Pushes {
         let opened = async {
             state.wait_for(|state| *state != PushState::Opening).await.is_ok_and(|state| *state == PushState::Up)
         };
-        // The caller has a deadline of its own, and polling meanwhile is better than waiting for the connection.
-        let limit = self.connections.clock.now().after(OPEN_WAIT);
         let clock = &self.connections.clock;
+        let limit = clock.now().after(open_wait(clock.now(), until));
         if !clock.timeout_at(limit, opened).await.unwrap_or(false) {
             return false;
         }
@@ -89,16 +94,15 @@ impl Pushes {
     /// Subscribes in the lock's slot.
     async fn subscribe(&self, key: &LockKey) -> bool {
         let slot = slot_of(key);
-        let (client, opened) = (lock(&self.slots).client.clone(), self.opened());
-        let Some(mut client) = client else { return false };
-        if let Err(error) = client.ssubscribe(channel(&self.process, slot)).await {
-            let error = fault::client(&error);
+        let (nodes, opened) = (lock(&self.slots).nodes.clone(), self.opened());
+        let (Some(nodes), Some(servers)) = (nodes, self.connections.cluster()) else { return false };
+        if let Err(error) = servers.subscribe(&nodes, slot, &channel(&self.process, slot)).await {
             line(move || tracing::warn!(%error, "Redis pushes nothing for this slot, so waiters poll"));
             return false;
         }
         let mut slots = lock(&self.slots);
-        // The client may be another one by now.
-        let is_present = slots.client.is_some() && opened == self.opened();
+        // The connections may be other ones by now.
+        let is_present = slots.nodes.is_some() && opened == self.opened();
         if is_present {
             slots.subscribed.insert(slot);
         }

@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use ::redis::cluster_async::ClusterConnection;
 use tokio::sync::watch;
 
+use crate::cluster::nodes::Nodes;
 use crate::layout::slots::Slot;
 
 /// Numbers the connections on which pushes arrive.
@@ -23,10 +23,10 @@ impl Opened {
     }
 }
 
-/// The client of a cluster on which pushes arrive, and the slots from which they arrive.
+/// The connections to a cluster's servers on which pushes arrive, and the slots from which they arrive.
 #[derive(Default)]
 pub(crate) struct Slots {
-    pub(crate) client: Option<ClusterConnection>,
+    pub(crate) nodes: Option<Arc<Nodes>>,
     pub(crate) subscribed: HashSet<Slot>,
 }
 

@@ -1,11 +1,11 @@
-//! The quarantine of a cluster's servers. Exists because one client talks to all of them and opens its connections by
-//! itself: the quarantine of one server (`server`) hangs on a connection's first requests. If a server may have lost locks,
-//! only its own slots wait. To hold all slots back would save ten lines, and each failover of one server would stop all
+//! The quarantine of a cluster's servers. Exists because the quarantine of one server (`server`) hangs on a connection's
+//! first requests, and a slot may come to another server at any time. If a server may have lost locks, only its own slots
+//! wait. To hold all slots back would save ten lines, and each failover of one server would stop all
 //! locks for the longest ttl (ADR 0014).
 //!
 //! A server is looked at before its first grant after anything has happened to a connection or to the slots: the look
-//! asks for its identity and for the list of all slots' servers. A grant counts if nothing has happened meanwhile. The
-//! client does not say which server's connection has ended. If a request fails, only its own server is looked at again.
+//! asks for its identity and for the list of all slots' servers. A grant counts if nothing has happened meanwhile. If a
+//! connection ends, all servers are looked at again. If a request fails, only its own server is.
 //!
 //! The same server with another `run_id` was restarted, and with another history it was promoted. If a server loses its
 //! last slot, that counts as a failover. Any other slot that changes its server was moved there with its keys, and what
@@ -93,11 +93,6 @@ impl Shards {
         }
     }
 
-    /// Whether the slot's server has this address, by the last answer of the cluster.
-    pub(crate) fn is_at(&self, slot: u16, address: &str) -> bool {
-        self.state().owner(slot).is_some_and(|owner| owner.address == address)
-    }
-
     /// To be read before a look begins.
     pub(crate) fn changes(&self) -> u64 {
         self.state().changes
@@ -124,22 +119,13 @@ impl Shards {
         state.owner(slot).is_some_and(|owner| is_current(owner) && !owner.evicts)
     }
 
-    /// One slot of each server that was not looked at yet.
-    pub(crate) fn unmet(&self) -> Vec<u16> {
-        self.first_slots(|server| server.life.is_none())
-    }
-
     /// One slot of each server that has slots.
     pub(crate) fn all(&self) -> Vec<u16> {
-        self.first_slots(|_| true)
-    }
-
-    fn first_slots(&self, of: impl Fn(&ShardServer) -> bool) -> Vec<u16> {
         let state = self.state();
         let mut first: HashMap<usize, u16> = HashMap::new();
         for (slot, owner) in (0..).zip(&state.owners) {
-            if let Some(at) = owner.filter(|at| state.servers.get(*at).is_some_and(&of)) {
-                first.entry(at).or_insert(slot);
+            if let Some(at) = owner {
+                first.entry(*at).or_insert(slot);
             }
         }
         first.into_values().collect()
@@ -229,10 +215,10 @@ impl ShardsState {
     /// Notes which server has which slots now.
     fn share_out(&mut self, rules: &Rules, ranges: Vec<Range>, now: BootInstant) {
         let before = std::mem::replace(&mut self.owners, vec![None; SLOTS]);
-        for Range { slots: (first, last), primary, address } in ranges {
+        for Range { slots: (first, last), primary, address: (host, port) } in ranges {
             let at = self.place(primary);
             if let Some(server) = self.servers.get_mut(at) {
-                server.address = address;
+                server.address = format!("{host}:{port}");
             }
             if let Some(slots) = self.owners.get_mut(usize::from(first)..=usize::from(last)) {
                 slots.fill(Some(at));

@@ -9,7 +9,7 @@ use crate::reply::read::text;
 pub(crate) struct Range {
     pub(crate) slots: (u16, u16),
     pub(crate) primary: String,
-    pub(crate) address: String,
+    pub(crate) address: (String, u16),
 }
 
 /// The answer of one server.
@@ -25,12 +25,13 @@ impl View {
     /// not ask.
     pub(crate) fn read(answers: &[Value]) -> Option<Self> {
         let [Value::Array(slots), id, about @ ..] = answers else { return None };
-        Some(Self {
-            ranges: slots.iter().map(range).collect::<Option<_>>()?,
-            id: text(id)?.to_owned(),
-            seen: ServerDescription::read(about)?,
-        })
+        Some(Self { ranges: ranges(slots)?, id: text(id)?.to_owned(), seen: ServerDescription::read(about)? })
     }
+}
+
+/// Reads the answer to `CLUSTER SLOTS`.
+pub(crate) fn ranges(slots: &[Value]) -> Option<Vec<Range>> {
+    slots.iter().map(range).collect()
 }
 
 /// One entry of `CLUSTER SLOTS`: first, last, primary, replicas; of a server its host, its port, its id.
@@ -41,7 +42,7 @@ fn range(entry: &Value) -> Option<Range> {
     Some(Range {
         slots: (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?),
         primary: text(id)?.to_owned(),
-        address: format!("{}:{port}", text(host).unwrap_or_default()),
+        address: (text(host).unwrap_or_default().to_owned(), u16::try_from(*port).ok()?),
     })
 }
 

@@ -9,15 +9,13 @@ use std::time::Duration;
 use ::redis::aio::{MultiplexedConnection, SendError};
 use ::redis::{PushInfo, PushKind, RedisResult, Value};
 use dlock_contract::engine::{background, line};
-use dlock_contract::{Error, Owner, Result};
+use dlock_contract::{BootInstant, Error, Owner, Result};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::connections::pool::Connections;
+use crate::push::pushes::open_wait;
 use crate::reply::fault;
 use crate::socket::options::{OPEN_LIMIT, config};
-
-/// How long an attempt waits for a subscription.
-const SUBSCRIBE_WAIT: Duration = Duration::from_millis(500);
 
 /// The pause before a server that has closed the connection is asked again.
 const RETRY_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -74,12 +72,13 @@ impl Channels {
     }
 
     /// Listens to a channel for a waiter, until it is [dismissed](Self::dismiss); `None` if nothing is heard at
-    /// present.
-    pub(crate) async fn listen(&self, channel: &str, owner: Owner) -> Result<Option<Ear>> {
+    /// present. The caller waits until `until`.
+    pub(crate) async fn listen(&self, channel: &str, owner: Owner, until: BootInstant) -> Result<Option<Ear>> {
         let mut state = self.join(channel, owner)?;
         let known = async { state.wait_for(|state| state.is_up.is_some()).await.map(|state| *state).ok() };
-        let limit = self.connections.clock.now().after(SUBSCRIBE_WAIT);
-        let known = self.connections.clock.timeout_at(limit, known).await.flatten();
+        let clock = &self.connections.clock;
+        let limit = clock.now().after(open_wait(clock.now(), until));
+        let known = clock.timeout_at(limit, known).await.flatten();
         Ok(known.filter(|known| known.is_up == Some(true)).map(|known| Ear { state, seen: known.news }))
     }
 

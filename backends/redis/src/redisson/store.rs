@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use dlock_contract::{
-    Attempt, Claim, Clock, Error, ErrorKind, Hold, Holder, LockKey, Note, Owner, Profile, Queue, Released, Result,
-    Signal, Standing, Validity, Wake, WakeStyle,
+    Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, Holder, LockKey, Note, Owner, Profile, Queue, Released,
+    Result, Signal, Standing, Validity, Wake, WakeStyle,
 };
 
 use crate::connections::check;
@@ -90,7 +90,7 @@ impl Redisson {
         self.connections.admit(&name).await?;
         let attempt = match queue {
             Queue::Leave => self.ask(claim, &name).await?,
-            Queue::Join { .. } => self.ask_and_listen(claim, &name).await?,
+            Queue::Join { until, .. } => self.ask_and_listen(claim, &name, until).await?,
         };
         match (attempt, quarantine.check(|| self.clock.now())) {
             // If the lock is refused now, the engine releases it, as after every failure.
@@ -99,7 +99,7 @@ impl Redisson {
         }
     }
 
-    async fn ask_and_listen(&self, claim: &Arc<Claim>, name: &LockKey) -> Result<Attempt> {
+    async fn ask_and_listen(&self, claim: &Arc<Claim>, name: &LockKey, until: BootInstant) -> Result<Attempt> {
         let channel = channel(name);
         if !self.channels.has(&channel, &claim.owner) {
             // Nobody may be there, and then nothing needs to be opened.
@@ -108,7 +108,7 @@ impl Redisson {
                 return Ok(attempt);
             }
         }
-        let ear = self.channels.listen(&channel, claim.owner).await?;
+        let ear = self.channels.listen(&channel, claim.owner, until).await?;
         // Earlier messages are lost; later ones are not.
         Ok(match (self.ask(claim, name).await?, ear) {
             (Attempt::Contended(Wake { lease_left, .. }), ear) => {

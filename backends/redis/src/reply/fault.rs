@@ -246,22 +246,6 @@ pub fn conflict() -> Error {
     )
 }
 
-/// An error of a cluster's client.
-pub(crate) fn cluster(error: &RedisError) -> Error {
-    match error.kind() {
-        ::redis::ErrorKind::ClusterConnectionNotFound => Error::outage("no server of the cluster can be reached"),
-        // From the servers that were asked first. Their texts are not shown.
-        ::redis::ErrorKind::Io if error.code().is_none() && error.detail().is_some() => {
-            let detail = error.detail().unwrap_or_default();
-            if detail.contains("AuthenticationFailed") || detail.contains("NOAUTH") || detail.contains("WRONGPASS") {
-                return Error::new(ErrorKind::PermissionDenied, "the cluster refuses the user or the password");
-            }
-            Error::outage("no server of the cluster that the URL names can be reached")
-        }
-        _ => client(error),
-    }
-}
-
 /// An answer was too large, so its connection was ended.
 #[derive(Debug)]
 pub(crate) struct TooLarge;

@@ -4,6 +4,5 @@ pub(crate) mod bounded;
 pub(crate) mod ended;
 pub(crate) mod first_step;
 pub(crate) mod options;
-pub(crate) mod resolver;
 pub(crate) mod server;
 pub(crate) mod tls;

@@ -1,8 +1,7 @@
 //! Opens a connection to one server: host name, socket, TLS, and the limit on the size of its answers.
 //!
 //! The client crate could do all of this but the limit. It reads an answer of any size into memory, even before the
-//! login, and looks up a name for each connection. The client of a cluster opens its connections by itself, and uses
-//! only the `resolver`.
+//! login, and looks up a name for each connection.
 
 use std::io;
 use std::sync::Arc;
@@ -108,5 +107,54 @@ impl Wire {
     /// Why a request on it has failed. If the request ended with its connection, the client may not have reported it.
     pub(crate) fn fault(&self, error: &RedisError) -> Error {
         if self.was_too_large.load(Ordering::Acquire) { fault::too_large() } else { fault::client(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::lock::store::Redis;
+    use crate::topology::target::Target;
+    use crate::url::form::FORM;
+    use dlock_contract::{Address, Clock};
+
+    static BEGUN: AtomicUsize = AtomicUsize::new(0);
+
+    fn hangs(_: &str) -> io::Result<Vec<SocketAddr>> {
+        BEGUN.fetch_add(1, Ordering::SeqCst);
+        loop {
+            std::thread::park();
+        }
+    }
+
+    /// The application's threads stay free: its pool has one.
+    #[test]
+    fn a_look_up_that_hangs_is_begun_once_for_each_name_of_a_store() {
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+        for (url, names) in [
+            ("redis://name.invalid", 1),
+            ("redis-sentinel://a.invalid,b.invalid,c.invalid/main", 3),
+            ("redis-cluster://a.invalid,b.invalid", 2),
+        ] {
+            let before = BEGUN.load(Ordering::SeqCst);
+            let names_of_store = Arc::new(Names::by(hangs));
+            runtime.block_on(async {
+                let clock = Clock::system();
+                for _ in 0..20 {
+                    let target = Target::of(&Address::parse(url, &FORM).unwrap(), &names_of_store).unwrap();
+                    let end = clock.now().after(Duration::from_millis(20));
+                    assert!(clock.timeout_at(end, Redis::open(target, &clock)).await.is_none(), "{url}");
+                }
+                let free = tokio::task::spawn_blocking(|| 1);
+                let end = clock.now().after(Duration::from_secs(10));
+                clock.timeout_at(end, free).await.expect("the application's thread is taken").unwrap();
+            });
+            assert_eq!(BEGUN.load(Ordering::SeqCst) - before, names, "{url}");
+        }
     }
 }

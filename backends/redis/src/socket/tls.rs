@@ -4,8 +4,6 @@
 use std::sync::Arc;
 
 use ::redis::aio::AsyncStream;
-#[cfg(feature = "tls")]
-use ::redis::{ClientTlsConfig, TlsCertificates};
 use dlock_contract::{Address, Error, Result};
 #[cfg(feature = "tls")]
 use rustls::ClientConfig;
@@ -24,9 +22,6 @@ pub(crate) type Socket = Box<dyn AsyncStream + Send + Unpin>;
 /// The TLS settings of a store. The files are read once.
 #[derive(Clone)]
 pub(crate) struct Tls {
-    /// For the client of a cluster, which reads them by itself.
-    #[cfg(feature = "tls")]
-    files: TlsCertificates,
     #[cfg(feature = "tls")]
     config: Arc<ClientConfig>,
 }
@@ -43,10 +38,7 @@ impl Tls {
     /// For a file that cannot be read, or is no certificate; its path is not repeated.
     #[cfg(feature = "tls")]
     pub(crate) fn new(address: &Address) -> Result<Self> {
-        let tls = dlock_contract::Tls::verified(address)?;
-        let config = tls.client_config()?;
-        let client_tls = tls.identity.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
-        Ok(Self { files: TlsCertificates { client_tls, root_cert: tls.ca }, config })
+        Ok(Self { config: dlock_contract::Tls::verified(address)?.client_config()? })
     }
 
     /// Speaks TLS over a connection to this host.
@@ -67,11 +59,6 @@ impl Tls {
     #[cfg(not(feature = "tls"))]
     pub(crate) async fn over(&self, _: TcpStream, _: &str) -> Result<Socket> {
         Err(missing())
-    }
-
-    #[cfg(feature = "tls")]
-    pub(crate) fn files(&self) -> TlsCertificates {
-        self.files.clone()
     }
 }
 

@@ -21,7 +21,7 @@ const DEFAULT_PORT: u16 = 6379;
 pub(crate) enum Plan {
     Server(Server),
     Sentinel(Sentinels),
-    Cluster(ClusterPlan),
+    Cluster(Arc<ClusterPlan>),
 }
 
 /// The servers, and the parts that errors may show: host, port, database.
@@ -79,7 +79,7 @@ impl Target {
             }
             _ => {
                 let cluster = ClusterPlan::new(address, tls, names)?;
-                Ok(Self { place: format!("{cluster:?}"), db: 0, plan: Plan::Cluster(cluster), settings })
+                Ok(Self { place: format!("{cluster:?}"), db: 0, plan: Plan::Cluster(Arc::new(cluster)), settings })
             }
         }
     }

@@ -209,6 +209,56 @@ async fn a_waiter_that_cannot_subscribe_is_not_promised_a_notification() {
     told(wake).await;
 }
 
+/// Without this, the orders of many callers would pile up for as long as the server cannot be reached. Each of them would
+/// reach the server later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_that_left_while_nothing_could_be_opened_leave_no_orders_behind() {
+    let mut bench = Bench::new();
+    let server = dlock_testkit::servers::Instance::start(dlock_testkit::servers::Redis::default()).unwrap();
+    bench.url = server.url();
+    let (ours, mut java, mut raw) = (bench.redisson().await, RLock::new(&bench), bench.raw());
+    let other = Bench { url: server.url(), ..Bench::new() };
+    let mut elsewhere = RLock::new(&other);
+    assert_eq!((java.lock(10 * WATCHDOG_MS), elsewhere.lock(10 * WATCHDOG_MS)), (None, None));
+    let claim = bench.claim(LONG);
+    let wake = listen(&ours, &claim).await;
+    // The server accepts no more connections.
+    let () = redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1).query(&mut raw).unwrap();
+    java.cut_listeners();
+    told(wake).await;
+    while stand(&ours, &claim).await.signal.is_some() {
+        tokio::time::sleep(5 * MS).await;
+    }
+    ours.abandon(&claim).await.unwrap();
+    for _ in 0..20 {
+        let leaves = bench.claim(LONG);
+        drop(stand(&ours, &leaves).await);
+        ours.abandon(&leaves).await.unwrap();
+    }
+    let refused = |raw: &mut redis::Connection| count(raw, "stats", "rejected_connections:");
+    let before = refused(&mut raw);
+    // After the first refusal the orders are dropped, and the second one comes after that.
+    let again = async || refused(&mut raw) >= before + 2;
+    dlock_testkit::wait_until("the server has refused two connections", again).await.unwrap();
+    let () = redis::cmd("CONFIG").arg("SET").arg("maxclients").arg(1000).query(&mut raw).unwrap();
+    let waits = listen(&ours, &other.claim(LONG)).await;
+    // Now that the connection is open, an order comes after all earlier ones.
+    let third = Bench { url: server.url(), ..Bench::new() };
+    assert_eq!(RLock::new(&third).lock(10 * WATCHDOG_MS), None);
+    let last = listen(&ours, &third.claim(LONG)).await;
+    assert_eq!(count(&mut raw, "commandstats", "cmdstat_unsubscribe:calls="), 0);
+    assert_eq!(elsewhere.unlock(), Some(1));
+    told(waits).await;
+    drop(last);
+}
+
+/// A number in the server's report; 0 if it is not there.
+fn count(raw: &mut redis::Connection, section: &str, name: &str) -> u64 {
+    let report: String = redis::cmd("INFO").arg(section).query(raw).unwrap();
+    let digits = report.split_once(name).map(|(_, rest)| rest.split(|c: char| !c.is_ascii_digit()).next().unwrap());
+    digits.map_or(0, |digits| digits.parse().unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_value_that_is_no_lock_of_redissons_is_a_conflict_and_stays() {
     let bench = Bench::new();

@@ -16,6 +16,7 @@ mod let_in;
 mod line;
 mod missed;
 mod server;
+mod short_waits;
 mod silent;
 mod tokens;
 mod told;

@@ -13,7 +13,7 @@ use dlock_testkit::wait_until;
 use super::{MS, SECOND, attempt, blocking, handed, name, open, refusal, refuses, standing_soon, take_soon};
 use crate::names::{self, FENCE};
 
-const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn cluster(primaries: usize, replicas: usize) -> Arc<RedisCluster> {
     Arc::new(blocking(move || RedisCluster::start(primaries, replicas, false, &[])).await.unwrap())

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod arrivals;
+mod black_hole;
 mod carried;
 mod cluster;
 mod eviction;
@@ -19,6 +20,7 @@ mod sentinel;
 mod slots;
 mod storms;
 mod tls;
+mod unasked;
 mod unheard;
 
 use std::collections::HashSet;

@@ -177,13 +177,15 @@ async fn a_node_that_is_down_costs_the_slots_of_others_no_check() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_client_that_is_opened_while_the_store_is_closed_is_not_kept() {
+async fn a_connection_that_is_opened_while_the_store_is_closed_is_not_kept() {
     let cluster = Arc::new(blocking(|| RedisCluster::start(3, 0, true, &[]).unwrap()).await);
     let redis = Arc::new(open(&cluster.url()).await);
     let hold = take(&*redis, &claim(&key_at(&cluster, 0), LIMIT)).await;
-    let before = connections(&cluster, 1);
-    // Its server is silent, so another client is opened; which has to wait for that server too.
-    cluster.proxies[0].set(Mode::BLACKHOLE);
+    let before = connections(&cluster, 0);
+    assert!(!before.is_empty());
+    // The next connection is opened slowly.
+    cluster.proxies[0].set(Mode::Delay { to_server: Duration::ZERO, to_client: SECOND });
+    cluster.proxies[0].cut();
     let asking = tokio::spawn({
         let redis = redis.clone();
         async move {
@@ -192,10 +194,11 @@ async fn a_client_that_is_opened_while_the_store_is_closed_is_not_kept() {
             }
         }
     });
-    wait_until("another client is opened", async || !connections(&cluster, 1).is_subset(&before)).await.unwrap();
-    // Nobody asks any more, and so nobody else has the client.
+    let is_opening = async || !connections(&cluster, 0).is_subset(&before);
+    wait_until("another connection is opened", is_opening).await.unwrap();
+    // Nobody asks any more, and so nobody else has the connection.
     asking.abort();
     assert!(asking.await.unwrap_err().is_cancelled());
     redis.close().await;
-    wait_until("the client is gone", async || connections(&cluster, 1).is_empty()).await.unwrap();
+    wait_until("the connection is gone", async || connections(&cluster, 0).is_empty()).await.unwrap();
 }
