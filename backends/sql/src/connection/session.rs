@@ -204,15 +204,22 @@ impl<D: Dialect> StatementSession<D> {
         }
     }
 
-    /// Ends the sessions in the server that were left in the middle of a statement, so that nothing of them comes later.
+    /// Ends the sessions in the server that were left in the middle of a statement, so that nothing of them comes later. If the
+    /// server has ended this session since its last answer, a new one takes its place.
     pub(crate) async fn end_left(&mut self) -> Result<()> {
         let context = self.context.clone();
         let until = context.clock.now().after(PING_TIMEOUT);
+        let mut is_new = self.is_bound;
         while let Some(left) = context.left_sessions.first() {
             let asked = left.clone();
-            let ending =
-                self.request(move |dialect, conn| Box::pin(async move { dialect.end_marked(conn, &asked).await }));
-            match ending.await? {
+            let ending = self
+                .request(move |dialect, conn| Box::pin(async move { dialect.end_marked(conn, &asked).await }))
+                .await;
+            if ending.is_err() && self.broken && !std::mem::replace(&mut is_new, true) {
+                *self = Self::open(&context).await?;
+                continue;
+            }
+            match ending? {
                 MarkedSession::Gone => context.left_sessions.remove(&left),
                 // The server ends it some day, and no request may wait for that.
                 MarkedSession::OfAnotherAccount => {

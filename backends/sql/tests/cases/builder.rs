@@ -1,5 +1,6 @@
 //! Stores that are opened by more than a URL: a provider of credentials, and the settings of a pool.
 
+use std::future::{Ready, ready};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use dlock::{Clock, ErrorKind};
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::take;
-use dlock_testkit::{text_of, wait_until};
+use dlock_testkit::{Proxy, text_of, wait_until};
 
 use super::kit::{Builder, Database, Login, TTL};
 use crate::named::half_broken::HalfBroken;
@@ -18,6 +19,7 @@ row_cases! {
     a_provider_that_fails_or_hangs_is_an_outage_and_shows_nothing
     a_password_that_a_provider_gives_is_never_shown
     a_job_of_a_connection_that_cannot_be_made_again_goes_over_an_idle_one
+    a_connection_that_the_server_has_ended_costs_no_attempt_after_one_without_an_answer
     the_settings_of_a_pool_open_a_store_of_each_way
     options_that_the_settings_of_a_pool_have_already_are_refused
 }
@@ -32,6 +34,15 @@ async fn account(database: &Database, password: &str) -> String {
 /// A URL with this user and no password.
 async fn url_of(database: &Database, user: &str) -> String {
     format!("{}?{}", database.url_of(user), database.for_passwords().await)
+}
+
+/// A provider of this account, which fails while the flag is set.
+fn unless_failing(
+    fails: &Arc<AtomicBool>,
+    user: String,
+) -> impl Fn() -> Ready<Result<Login, ()>> + Send + Sync + 'static {
+    let fails = fails.clone();
+    move || ready(if fails.load(Ordering::Relaxed) { Err(()) } else { Ok(Login::user(user.clone(), "right")) })
 }
 
 async fn cycle(store: &dyn Backend, database: &Database) {
@@ -125,13 +136,7 @@ async fn options_that_the_settings_of_a_pool_have_already_are_refused(database: 
 async fn a_job_of_a_connection_that_cannot_be_made_again_goes_over_an_idle_one(database: Database) {
     let user = account(&database, "right").await;
     let fails = Arc::new(AtomicBool::new(false));
-    let provide = {
-        let fails = fails.clone();
-        move || {
-            let login = if fails.load(Ordering::Relaxed) { Err(()) } else { Ok(Login::user(user.clone(), "right")) };
-            async move { login }
-        }
-    };
+    let provide = unless_failing(&fails, user);
     let relay = HalfBroken::start(database.addr()).await;
     let url = format!("{}?{}", database.url_at(relay.port), database.for_passwords().await);
     let store = Builder::url(&url).unwrap().credentials(provide).open(&Clock::system()).await.unwrap();
@@ -168,4 +173,33 @@ async fn a_job_of_a_connection_that_cannot_be_made_again_goes_over_an_idle_one(d
     // Longer than a connection is used without a question. Nothing happens meanwhile that could be waited for.
     tokio::time::sleep(Duration::from_millis(1100)).await;
     take(number + 2).await;
+}
+
+async fn a_connection_that_the_server_has_ended_costs_no_attempt_after_one_without_an_answer(database: Database) {
+    let user = account(&database, "right").await;
+    let fails = Arc::new(AtomicBool::new(false));
+    let provide = unless_failing(&fails, user);
+    let proxy = Proxy::start(database.addr()).unwrap();
+    let url = format!("{}?{}", database.url_at(proxy.port()), database.for_passwords().await);
+    let store = Builder::url(&url).unwrap().credentials(provide).open(&Clock::system()).await.unwrap();
+    take(&*store, &database.claim("a", TTL)).await;
+    proxy.keep();
+    let late = database.claim("b", TTL);
+    let ends = async {
+        wait_until("it is sent", async || proxy.kept().iter().any(|bytes| *bytes > 0)).await.unwrap();
+        // Over a connection that is not kept.
+        wait_until("it goes over another one", async || {
+            let claim = database.claim("c", TTL);
+            store.try_acquire(&claim, Queue::Leave).await.is_ok()
+        })
+        .await
+        .unwrap();
+        fails.store(true, Ordering::Relaxed);
+        database.end_sessions().await;
+    };
+    let (answer, ()) = tokio::join!(store.try_acquire(&late, Queue::Leave), ends);
+    answer.expect_err("it had no answer");
+    fails.store(false, Ordering::Relaxed);
+    // At once, so that its connection is not asked first whether it still lives.
+    take(&*store, &database.claim("d", TTL)).await;
 }
