@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use dlock::{Error, ErrorKind, Registry, Wait};
-use dlock_testkit::servers::shared;
-use dlock_testkit::{Mode, Proxy};
+use dlock_testkit::servers::{Certificates, shared};
+use dlock_testkit::{HangingFile, Mode, Proxy, wait_until};
 use futures::executor::block_on;
 
 /// Long enough for all that should happen soon, also on a busy machine.
@@ -167,4 +167,27 @@ fn the_stores_of_a_pair_are_opened_with_it() {
         assert_eq!(*busy.kind(), ErrorKind::Busy, "{member}");
     }
     block_on(guard.release()).unwrap();
+}
+
+/// A store is opened on dlock's own thread at its first use. There one file that hangs would hold up all stores.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_on_a_disk_that_hangs_ends_the_call_in_time() {
+    let certificates = Certificates::make().unwrap();
+    for url in
+        ["rediss://127.0.0.1:1/?", "mysql://a@127.0.0.1:1/d?tls=verify&", "postgres://a@127.0.0.1:1/d?tls=verify&"]
+    {
+        let (folder, hanging) = (tempfile::tempdir().unwrap(), HangingFile::new().unwrap());
+        let ca = folder.path().join("ca.pem");
+        std::fs::copy(certificates.file("ca.pem"), &ca).unwrap();
+        let registry = Registry::new();
+        // This reads it too, and tells of a wrong one.
+        registry.connect_lazy("store", &format!("{url}ca={}", ca.display())).unwrap();
+        std::fs::rename(hanging.path(), &ca).unwrap();
+        let lock = registry.lock("job").backend("store").ttl(Duration::from_secs(3)).wait(Wait::None);
+        let asked = tokio::spawn(lock.acquire());
+        let has_ended = async || asked.is_finished();
+        wait_until("the call to end, although its file hangs", has_ended).await.unwrap();
+        let error = asked.await.unwrap().unwrap_err();
+        assert!(is_outage(&error), "{url}: {error}");
+    }
 }

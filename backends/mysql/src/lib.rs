@@ -15,6 +15,7 @@ pub mod versioned;
 
 use std::sync::Arc;
 
+use dlock_contract::engine::background;
 use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
 pub use dlock_sql::Login;
 use dlock_sql::{Product, Source, Way};
@@ -25,7 +26,12 @@ use self::server::Server;
 
 /// Opens a store by its URL.
 pub const OPENER: Opener = Opener::new(&server::FORM, |address, clock| {
-    Box::pin(async move { open_any(Server::of(&address)?, &address, clock).await })
+    Box::pin(async move {
+        let named = address.clone();
+        // This reads files, and a disk may hang. A store that is opened at its first use is opened on our thread.
+        let server = background()?.run_blocking(move || Server::of(&named)).await??;
+        open_any(server, &address, clock).await
+    })
 })
 .checked_by(|address| dlock_sql::check(address, &Server::of(address)?.tables));
 

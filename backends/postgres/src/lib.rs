@@ -18,6 +18,7 @@ pub mod versioned;
 
 use std::sync::Arc;
 
+use dlock_contract::engine::background;
 use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
 use dlock_sql::{LeaseRow, Product, Settings, ShedlockTable, Source, Way};
 use futures::future::BoxFuture;
@@ -31,7 +32,12 @@ use self::server::{FORM, Server};
 
 /// Opens a store by its URL.
 pub const OPENER: Opener = Opener::new(&FORM, |address, clock| {
-    Box::pin(async move { open_any(Server::of(&address)?, &address, clock).await })
+    Box::pin(async move {
+        let named = address.clone();
+        // This reads files, and a disk may hang. A store that is opened at its first use is opened on our thread.
+        let server = background()?.run_blocking(move || Server::of(&named)).await??;
+        open_any(server, &address, clock).await
+    })
 })
 .checked_by(|address| dlock_sql::check(address, &Server::of(address)?.tables));
 

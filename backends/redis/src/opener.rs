@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use dlock_contract::engine::background;
 use dlock_contract::{Address, Backend, Clock, Opener, Result};
 
 use crate::literal::store::Literal;
@@ -17,7 +18,8 @@ pub const OPENER: Opener = Opener::new(&FORM, |address, clock| Box::pin(open(add
     .checked_by(|address| Target::of(address, &Arc::default()).map(drop));
 
 async fn open(address: Address, clock: &Clock) -> Result<Arc<dyn Backend>> {
-    let target = Target::of(&address, &Arc::default())?;
+    // This reads files, and a disk may hang. A store that is opened at its first use is opened on our thread.
+    let target = background()?.run_blocking(move || Target::of(&address, &Arc::default())).await??;
     Ok(match target.settings.layout {
         Layout::Own => Arc::new(Redis::open(target, clock).await?),
         Layout::Literal => Arc::new(Literal::open(target, clock).await?),
