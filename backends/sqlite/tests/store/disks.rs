@@ -23,10 +23,13 @@ fn a_full_disk_loses_nothing_and_a_read_only_one_is_refused() {
     in_child("disks", r#"mount -t tmpfs -o size=1m,mode=700 tmpfs "$0" && exec "$@""#);
 }
 
-/// The thread of a caller may be the only one of its runtime.
-#[test]
-fn a_folder_of_wakes_whose_disk_is_silent_blocks_no_thread_of_the_callers() {
-    in_child("silent disk", r#"exec "$@""#);
+/// It mounts a file system of FUSE, which not every container lets a user do.
+mod thorough {
+    /// The thread of a caller may be the only one of its runtime.
+    #[test]
+    fn a_folder_of_wakes_whose_disk_is_silent_blocks_no_thread_of_the_callers() {
+        super::in_child("silent disk", r#"exec "$@""#);
+    }
 }
 
 /// Runs the child of this role, by this script.
