@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, LockKey};
-use tokio::sync::oneshot;
 
 use crate::side_files::{Number, SideFiles, number_of};
 
@@ -99,12 +98,7 @@ async fn on_disk<T: Send + 'static>(
     ask: fn(&SideFiles, &str) -> T,
 ) -> Option<T> {
     let (side_files, key) = (side_files.clone(), key.clone());
-    let (tell, told) = oneshot::channel();
-    background().ok()?.block(move || {
-        // The caller may be gone.
-        let _ = tell.send(ask(&side_files, key.as_str()));
-    });
-    told.await.ok()
+    background().ok()?.run_blocking(move || ask(&side_files, key.as_str())).await.ok()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -165,8 +165,9 @@ fn base_options(options: PgConnectOptions) -> PgConnectOptions {
     options.extra_float_digits(None).disable_statement_logging()
 }
 
-/// The server's id, if the server is writable and not too old: a lock on a standby would exclude nobody on the primary. The first part of the id
-/// belongs to the database's files, which a standby shares. The second part is the timeline, which each promotion raises.
+/// The server's id, if the server is not too old, and writable: a lock on a standby would exclude nobody on the primary. The
+/// first part of the id belongs to the database's files, which a standby shares. The second part is the timeline, which each
+/// promotion raises.
 pub(crate) async fn writable_server(conn: &mut PgConnection) -> Result<String> {
     const WRITABLE: &str = "SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off', \
          current_setting('server_version')";
