@@ -1,13 +1,10 @@
 //! TLS: which certificates are accepted, and an account that is the client's certificate.
 
-use std::time::Duration;
-
 use dlock::backends::etcd::Etcd;
 use dlock::backends::etcd::client::{Client, Permission, PermissionType};
-use dlock::{Clock, ErrorKind, Registry, Wait};
+use dlock::{Clock, ErrorKind};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::servers::EtcdTls;
-use dlock_testkit::{HangingFile, wait_until};
 
 use crate::names::{EPOCHS, LOCKS};
 use crate::server::{ask, claim, lock};
@@ -65,18 +62,4 @@ async fn the_name_in_a_clients_certificate_is_its_account() {
     let epochs = Permission::new(PermissionType::Readwrite, EPOCHS).with_prefix();
     root.role_grant_permission("locks", epochs).await.unwrap();
     cycle(&it.url()).await;
-}
-
-#[tokio::test]
-async fn a_file_that_hangs_holds_up_no_other_store() {
-    let file = HangingFile::new().unwrap();
-    let registry = Registry::new();
-    let url = format!("etcd://127.0.0.1:1?tls=verify&ca={}", file.path().display());
-    registry.connect_lazy("hangs", &url).unwrap();
-    // It is opened on dlock's own thread, which also ends the wait of this call.
-    let asked = registry.lock("key").backend("hangs").ttl(Duration::from_secs(3)).wait(Wait::None).acquire();
-    let asked = tokio::spawn(asked);
-    let has_ended = async || asked.is_finished();
-    wait_until("the call to end, although its file hangs", has_ended).await.unwrap();
-    assert_eq!(*asked.await.unwrap().unwrap_err().kind(), ErrorKind::Outage);
 }

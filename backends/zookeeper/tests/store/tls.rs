@@ -1,13 +1,11 @@
 //! TLS with an authority and a client's certificate.
 
 use std::fs;
-use std::time::Duration;
 
-use dlock::{Registry, Wait};
 use dlock_contract::{Backend, ErrorKind, Health};
 use dlock_testkit::holds::take;
 use dlock_testkit::servers::{self, Certificates, Instance, free_port};
-use dlock_testkit::{HangingFile, text_of, wait_until};
+use dlock_testkit::text_of;
 use futures::future::join_all;
 
 use crate::kit::{claim, lock, open, opened};
@@ -69,18 +67,4 @@ async fn a_server_with_tls_is_known_by_its_authority_and_knows_its_client() {
     .await;
     let error = open(&format!("zk://a..b:{port}?tls=verify&ca={ca}")).await.unwrap_err();
     assert!(matches!(error.kind(), dlock::ErrorKind::ConfigInvalid { .. }), "{error}");
-}
-
-#[tokio::test]
-async fn a_file_that_hangs_holds_up_no_other_store() {
-    let file = HangingFile::new().unwrap();
-    let registry = Registry::new();
-    let url = format!("zk://127.0.0.1:1?tls=verify&ca={}", file.path().display());
-    registry.connect_lazy("hangs", &url).unwrap();
-    // It is opened on dlock's own thread, which also ends the wait of this call.
-    let asked = registry.lock("key").backend("hangs").ttl(Duration::from_secs(3)).wait(Wait::None).acquire();
-    let asked = tokio::spawn(asked);
-    let has_ended = async || asked.is_finished();
-    wait_until("the call to end, although its file hangs", has_ended).await.unwrap();
-    assert_eq!(*asked.await.unwrap().unwrap_err().kind(), ErrorKind::Outage);
 }
