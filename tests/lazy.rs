@@ -173,9 +173,13 @@ fn the_stores_of_a_pair_are_opened_with_it() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_on_a_disk_that_hangs_ends_the_call_in_time() {
     let certificates = Certificates::make().unwrap();
-    for url in
-        ["rediss://127.0.0.1:1/?", "mysql://a@127.0.0.1:1/d?tls=verify&", "postgres://a@127.0.0.1:1/d?tls=verify&"]
-    {
+    for url in [
+        "rediss://127.0.0.1:1/?",
+        "mysql://a@127.0.0.1:1/d?tls=verify&",
+        "postgres://a@127.0.0.1:1/d?tls=verify&",
+        "etcd://127.0.0.1:1?tls=verify&",
+        "zk://127.0.0.1:1?tls=verify&",
+    ] {
         let (folder, hanging) = (tempfile::tempdir().unwrap(), HangingFile::new().unwrap());
         let ca = folder.path().join("ca.pem");
         std::fs::copy(certificates.file("ca.pem"), &ca).unwrap();
