@@ -15,9 +15,11 @@ use crate::server::{ask, claim_for, lock, long_claim, own, soon};
 /// Forwards everything, and makes one number of an answer higher.
 struct Spoiler {
     address: SocketAddr,
-    /// The bytes of an answer, and which of them is spoilt. They are spoilt once.
-    spoils: Arc<Mutex<Option<(Vec<u8>, usize)>>>,
+    spoils: Arc<Mutex<Spoilt>>,
 }
+
+/// The bytes of an answer, and which of them is spoilt. They are spoilt once.
+type Spoilt = Option<(Vec<u8>, usize)>;
 
 impl Spoiler {
     fn before(server: SocketAddr) -> Self {
@@ -74,7 +76,7 @@ fn forward(mut from: TcpStream, mut to: TcpStream, change: impl Fn(&mut [u8])) {
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
-fn spoil(bytes: &mut [u8], spoils: &Mutex<Option<(Vec<u8>, usize)>>) {
+fn spoil(bytes: &mut [u8], spoils: &Mutex<Spoilt>) {
     let mut spoils = spoils.lock().unwrap();
     let Some((wanted, spoilt)) = spoils.as_ref() else { return };
     if let Some(at) = bytes.windows(wanted.len()).position(|part| part == wanted) {
