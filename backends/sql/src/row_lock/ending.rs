@@ -8,9 +8,9 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::aside::ask_aside;
 use super::dialect::RowDialect;
-use super::held::{HeldRow, ReleaseStatus, STATEMENT_TIMEOUT};
+use super::held::{HeldRow, ReleaseStatus};
 use super::monitor::TransactionStatus;
-use super::sessions::RowSession;
+use super::sessions::{RowSession, STATEMENT_TIMEOUT};
 use super::settle::refusal;
 use super::shared::RowShared;
 use crate::connection::misread::unless_misread;
@@ -64,7 +64,8 @@ impl<D: RowDialect> RowShared<D> {
     /// server ends it after a silence, even if other sessions ask about it.
     async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
         let (clock, session, before) = (&self.context.clock, held.id.session, held.heard_after());
-        if let Ok((Some(activity), server)) = self.monitor.ask(move |of, conn, _| of.activity(conn, session)).await
+        if let Ok((Some(activity), server)) =
+            self.monitor.connection.ask(move |of, conn, _| of.activity(conn, session)).await
             && server == *held.server
         {
             held.note_activity(activity, from);
@@ -173,7 +174,7 @@ impl<D: RowDialect> RowShared<D> {
         let clock = &self.context.clock;
         let until = clock.now().after(KILL_TIMEOUT);
         if let Some(session) = &held.mark
-            && !self.monitor.kill(session, &held.server).await?
+            && !self.monitor.connection.kill(session, &held.server).await?
         {
             return Ok(KilledSession::OfAnotherServer);
         }

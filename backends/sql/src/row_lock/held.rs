@@ -11,10 +11,9 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::dialect::{RowDialect, RowId};
-use super::monitor::RowMonitor;
+use super::monitor_connection::MonitorConnection;
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
-use super::shared::RowShared;
 use crate::connection::misread::unless_misread;
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::connection::session::refused;
@@ -23,9 +22,6 @@ use crate::dialect::Refusal;
 use crate::session_hold::silence::{LastHeard, SessionActivity};
 use crate::tables::row_table::RowKey;
 
-/// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
-/// statement with it.
-pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(250);
 /// The session of a hold. `None` once the transaction has ended.
 pub(super) type Slot<D> = Arc<Mutex<Option<RowSession<D>>>>;
 
@@ -63,7 +59,7 @@ pub struct HeldRow<D: RowDialect> {
     /// Whether a look has found the hold ended while the body used its connection.
     seems_ended: AtomicBool,
     pub(super) sessions: Arc<RowSessions<D>>,
-    monitor: Arc<RowMonitor<D>>,
+    monitor_connection: Arc<MonitorConnection<D>>,
     pending_attempts: Arc<PendingAttempts>,
 }
 
@@ -99,7 +95,12 @@ impl<D: RowDialect> dlock_contract::Session for HeldRow<D> {
 }
 
 impl<D: RowDialect> HeldRow<D> {
-    pub(super) fn new(granted: RowGrant<D>, shared: &RowShared<D>) -> Self {
+    pub(super) fn new(
+        granted: RowGrant<D>,
+        sessions: &Arc<RowSessions<D>>,
+        monitor_connection: &Arc<MonitorConnection<D>>,
+        pending_attempts: &Arc<PendingAttempts>,
+    ) -> Self {
         let RowGrant { owner, id, record, row, token, since, open } = granted;
         Self {
             owner,
@@ -124,9 +125,9 @@ impl<D: RowDialect> HeldRow<D> {
             is_told: AtomicBool::new(false),
             looked: AtomicU64::new(since.as_nanos()),
             seems_ended: AtomicBool::new(false),
-            sessions: shared.sessions.clone(),
-            monitor: shared.monitor.clone(),
-            pending_attempts: shared.pending_attempts.clone(),
+            sessions: sessions.clone(),
+            monitor_connection: monitor_connection.clone(),
+            pending_attempts: pending_attempts.clone(),
         }
     }
 
@@ -269,14 +270,14 @@ impl<D: RowDialect> Drop for HeldRow<D> {
         // A later abandon waits for this rollback.
         let (pending_attempt, id, has_work) =
             (self.pending_attempts.begin(self.owner), self.id.clone(), self.has_worked());
-        let (sessions, monitor, mark) = (self.sessions.clone(), self.monitor.clone(), self.mark.clone());
+        let (sessions, connection, mark) = (self.sessions.clone(), self.monitor_connection.clone(), self.mark.clone());
         let (server, ttl) = (self.server.clone(), self.ttl);
         background.spawn(async move {
             let _pending_attempt: PendingAttempt = pending_attempt;
             if !sessions.roll_back(open, &id, has_work).await
                 && let Some(mark) = mark
             {
-                monitor.end_left(&mark, &server, ttl).await;
+                connection.end_left(&mark, &server, ttl).await;
             }
         });
     }

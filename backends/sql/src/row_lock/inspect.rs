@@ -88,7 +88,7 @@ impl<D: RowDialect> RowShared<D> {
         if self.statement(|all| &all.leave_record, left).await?.changed == 0 {
             return Ok(false);
         }
-        if let Err(error) = self.monitor.kill_holder(&self.statements.look, &name, &id.to_string()).await {
+        if let Err(error) = self.monitor.connection.kill_holder(&self.statements.look, &name, &id.to_string()).await {
             let _ = self.statement(|all| &all.take_back, hold()).await;
             return Err(error);
         }

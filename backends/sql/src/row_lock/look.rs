@@ -27,7 +27,7 @@ impl<D: RowDialect> RowShared<D> {
     /// The monitor asks: a hold must not be lost because others have all connections of the pool.
     pub(super) async fn is_overtaken(&self, held: &HeldRow<D>) -> Result<bool> {
         let (look, name) = (self.statements.look.clone(), held.record.name.clone());
-        let asked = self.monitor.ask(move |dialect, conn, _| {
+        let asked = self.monitor.connection.ask(move |dialect, conn, _| {
             let (look, name) = (look.clone(), name.clone());
             Box::pin(async move { dialect.run(conn, &look, &[Value::Text(&name)]).await })
         });

@@ -20,6 +20,7 @@ mod held;
 mod inspect;
 mod look;
 mod monitor;
+mod monitor_connection;
 mod record;
 mod sessions;
 mod settle;

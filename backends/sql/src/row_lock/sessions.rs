@@ -7,11 +7,13 @@ use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Result};
 
 use super::dialect::{RowDialect, RowId};
-use super::held::STATEMENT_TIMEOUT;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::StoreContext;
 use crate::connection::session_mark::SessionMark;
 
+/// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
+/// statement with it.
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_millis(250);
 /// The most sessions without a hold that are kept.
 const MAX_IDLE_SESSIONS: usize = 16;
 /// How long a goodbye may take.

@@ -128,7 +128,7 @@ impl<D: RowDialect> RowShared<D> {
     /// Whether the transaction was committed; `None` if the server does not know, or not yet.
     async fn outcome(&self, held: &HeldRow<D>) -> Result<Option<bool>> {
         let id = held.id.clone();
-        let asked = self.monitor.ask(move |dialect, conn, _| {
+        let asked = self.monitor.connection.ask(move |dialect, conn, _| {
             let id = id.clone();
             Box::pin(async move { dialect.was_committed(conn, &id).await })
         });

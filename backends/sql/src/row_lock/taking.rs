@@ -191,7 +191,12 @@ impl<D: RowDialect> RowShared<D> {
             }
         };
         session.take();
-        let held = Arc::new(HeldRow::new(RowGrant { owner: claim.owner, id, record, row, token, since, open }, self));
+        let held = Arc::new(HeldRow::new(
+            RowGrant { owner: claim.owner, id, record, row, token, since, open },
+            &self.sessions,
+            &self.monitor.connection,
+            &self.pending_attempts,
+        ));
         self.monitor.add(&held);
         Ok(held)
     }
@@ -209,9 +214,9 @@ impl<D: RowDialect> RowShared<D> {
         let (Some((session, server)), Ok(background)) = (session.take(), background()) else { return };
         // An abandon waits for it.
         let pending_attempt = self.pending_attempts.begin(claim.owner);
-        let (monitor, ttl) = (self.monitor.clone(), claim.ttl);
+        let (connection, ttl) = (self.monitor.connection.clone(), claim.ttl);
         background.spawn(async move {
-            monitor.end_left(&session, &server, ttl).await;
+            connection.end_left(&session, &server, ttl).await;
             drop(pending_attempt);
         });
     }
