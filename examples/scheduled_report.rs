@@ -22,7 +22,8 @@ use tokio_cron_scheduler::{Job as CronJob, JobScheduler};
 const PERIOD: Duration = Duration::from_secs(4);
 const AT_LEAST: Duration = Duration::from_secs(3);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-const TTL: Duration = Duration::from_secs(1);
+/// How long a dead node's tasks stay locked; much longer than a machine that is busy with others pauses.
+const TTL: Duration = Duration::from_secs(3);
 
 /// As people who come from ShedLock write it: one node runs it, the others skip, and `at_least` keeps the lock until the
 /// slowest clock has had its turn. So it must be longer than clocks differ, and shorter than the period.
@@ -113,29 +114,45 @@ impl Fate {
     }
 }
 
-/// A node whose schedule comes round ten times a second, until a while after the bills were written; each time both
-/// daily tasks are due. It says how that goes, when that is something new.
+/// A node whose schedules come round ten times a second, until a while after the bills were written; each time its daily
+/// task is due. Each task has a schedule of its own: the one comes round while the other works.
 async fn daily(fate: Fate) -> Result<(), Failure> {
-    let (mut said, mut done) = ([String::new(), String::new()], None::<Instant>);
-    while done.is_none_or(|done| done.elapsed() < 2 * TTL) {
-        let (settled, billed) = tokio::join!(settle(fate), bill(fate));
-        if matches!(billed, Outcome::Ran(())) {
-            done = Some(Instant::now());
+    let settles = async {
+        let mut said = String::new();
+        loop {
+            tell("settle", &settle(fate).await, &mut said);
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        for (said, (task, outcome)) in said.iter_mut().zip([("settle", settled), ("bill", billed)]) {
-            let new = match outcome {
-                Outcome::Ran(()) => format!("{task} ran"),
-                Outcome::Busy(error) if *error.kind() == ErrorKind::AlreadyRun => format!("{task} was already run"),
-                other => format!("{task}: {other:?}"),
-            };
-            if *said != new {
-                say(&new);
-                *said = new;
+    };
+    let bills = async {
+        let (mut said, mut done) = (String::new(), None::<Instant>);
+        while done.is_none_or(|done| done.elapsed() < 2 * TTL) {
+            let outcome = bill(fate).await;
+            if matches!(outcome, Outcome::Ran(())) {
+                done = Some(Instant::now());
             }
+            tell("bill", &outcome, &mut said);
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    tokio::select! {
+        () = settles => {}
+        () = bills => {}
     }
     Ok(())
+}
+
+/// Says how it went, when that is something new.
+fn tell(task: &str, outcome: &Outcome<()>, said: &mut String) {
+    let new = match outcome {
+        Outcome::Ran(()) => format!("{task} ran"),
+        Outcome::Busy(error) if *error.kind() == ErrorKind::AlreadyRun => format!("{task} was already run"),
+        other => format!("{task}: {other:?}"),
+    };
+    if *said != new {
+        say(&new);
+        *said = new;
+    }
 }
 
 async fn worker(job: &mut Job) -> Result<(), Failure> {
@@ -228,8 +245,13 @@ async fn a_node_dies(stage: &Stage) -> Result<(), Failure> {
         tokio::time::sleep(Duration::from_millis(left.unsigned_abs())).await;
     }
     let mut killed = stage.start(&[&"killed"])?;
-    killed.hear("in").await?;
-    killed.hear("in").await?;
+    let (mut settles, mut bills) = (false, false);
+    while !(settles && bills) {
+        let line = killed.line().await?;
+        // If the answer to a start was lost, the run counts as begun.
+        settles |= line == "in settle" || line == "settle was already run";
+        bills |= line == "in bill";
+    }
     let mut heir = stage.start(&[&"lives"])?;
     killed.kill().await?;
     let dead = Instant::now();

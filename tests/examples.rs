@@ -32,8 +32,9 @@ fn run(name: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).output().expect("the example starts")
 }
 
+/// All that it printed, the reason of a failure first.
 fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr[..]].concat()).into_owned()
+    String::from_utf8_lossy(&[&output.stderr[..], &output.stdout[..]].concat()).into_owned()
 }
 
 /// The two figures in a line of the table: without and with the lock.

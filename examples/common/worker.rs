@@ -7,8 +7,12 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
 
 use super::{Failure, Stage, job};
+
+/// Longer than any worker is silent when its parent waits for a line, also on a machine that is busy with others.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A worker process; killed when dropped.
 #[derive(Debug)]
@@ -18,6 +22,7 @@ pub(crate) struct Worker {
     /// Open as long as we live: its end tells the worker that we are gone.
     orders: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
+    last_line: String,
 }
 
 impl Stage {
@@ -39,7 +44,7 @@ impl Stage {
         let (Some(orders), Some(output)) = (process.stdin.take(), process.stdout.take()) else {
             return Err("a worker has no pipes".into());
         };
-        Ok(Worker { name, process, orders, lines: BufReader::new(output).lines() })
+        Ok(Worker { name, process, orders, lines: BufReader::new(output).lines(), last_line: String::new() })
     }
 
     /// Starts so many workers; the first word of each is its number, from one.
@@ -51,9 +56,14 @@ impl Stage {
 impl Worker {
     /// The next line that it says.
     pub(crate) async fn line(&mut self) -> Result<String, Failure> {
-        match self.lines.next_line().await? {
-            Some(line) => Ok(line),
-            None => Err(format!("worker {} ended with {}", self.name, self.process.wait().await?).into()),
+        match timeout(PATIENCE, self.lines.next_line()).await {
+            Ok(Ok(Some(line))) => {
+                self.last_line.clone_from(&line);
+                Ok(line)
+            }
+            Ok(Ok(None)) => Err(format!("worker {} ended with {}", self.name, self.process.wait().await?).into()),
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => Err(format!("worker {} says no more than {:?}", self.name, self.last_line).into()),
         }
     }
 

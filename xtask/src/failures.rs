@@ -128,6 +128,8 @@ impl fmt::Display for Failure {
 #[derive(Default)]
 struct Reader {
     tests: Vec<Failure>,
+    /// The lines before the panic of the last test's own thread.
+    others: Vec<String>,
     inside: bool,
     started: usize,
     ended: usize,
@@ -145,9 +147,12 @@ impl Reader {
         } else if let Some(name) = line.strip_prefix("---- ").and_then(|line| line.strip_suffix(" ----")) {
             self.tests.push(Failure { name: name.trim_end_matches(" stdout").to_owned(), lines: Vec::new() });
         } else if let Some(test) = self.tests.last_mut() {
-            // Other threads may have panicked before, as in a client library, and the test goes on.
+            // Other threads may have panicked before, as in a client library, and the test goes on. But if the test waited
+            // for them, its own panic says no more than that.
             if line.starts_with(&format!("thread '{}'", test.name)) {
-                test.lines.clear();
+                self.others = std::mem::take(&mut test.lines);
+            } else if line == "a scoped thread panicked" {
+                test.lines.clone_from(&self.others);
             }
             if test.lines.len() < LINES {
                 test.lines.push(line.chars().take(WIDTH).collect());
@@ -224,6 +229,8 @@ mod tests {
             let is_late = |output: &str| run(&mut printing(output, 101), |_| {}).unwrap().unwrap().is_late();
             assert_eq!(is_late(&output), late, "{said}");
             assert!(!is_late(&format!("{output}running 1 test\n")), "a signal ended the last target");
+            let in_a_scope = OUTPUT.replace("0 is not 1", said).replace("1 is not 2", "a scoped thread panicked");
+            assert_eq!(is_late(&in_a_scope), late, "{said}");
         }
     }
 }
