@@ -95,6 +95,25 @@ impl Shared {
         session::create(&self.http, &NewSession { name, ttl, lock_delay, behavior }).await
     }
 
+    /// The id of the claim's session, with at least two thirds of its time left. `None`: its session has ended.
+    pub(crate) async fn live_session_id(
+        &self,
+        claim: &Claim,
+        session: &mut Option<ClaimSession>,
+        is_held: bool,
+    ) -> Result<Option<String>> {
+        let Some(present) = session else {
+            return Ok(Some(session.insert(self.new_session(claim).await?).id.clone()));
+        };
+        // The grant must be valid from now on, so renew a session that is stale, and one that may hold the lock already.
+        let is_fresh = self.http.clock().now() < present.confirmed.after(claim.ttl / 3);
+        if (is_fresh && !is_held) || self.keep(present).await? {
+            return Ok(Some(present.id.clone()));
+        }
+        *session = None;
+        Ok(None)
+    }
+
     /// Keeps a session alive. False: it has ended.
     pub(crate) async fn keep(&self, session: &mut ClaimSession) -> Result<bool> {
         let since = session::renew(&self.http, &session.id).await?;
