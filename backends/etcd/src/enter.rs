@@ -10,7 +10,8 @@ use super::connection::Connection;
 use super::fault::Fault;
 use super::key_range::KeyRange;
 use super::names::note_of;
-use super::place::{Place, Position, check_has_lease};
+use super::place::Place;
+use super::position::{Position, check_has_lease};
 
 /// How often an attempt reads the epoch again if other tasks of this process changed it meanwhile.
 pub(super) const EPOCH_READS: usize = 8;

@@ -10,7 +10,8 @@ use super::combine::Scope;
 use super::connection::Connection;
 use super::fault::Fault;
 use super::leave::PendingLeave;
-use super::place::{Place, Position};
+use super::place::Place;
+use super::position::Position;
 use super::store::{Etcd, held};
 
 impl Exchange for Etcd {

@@ -52,8 +52,7 @@ pub(super) struct Lease {
     epochs: [AtomicI64; 256],
     /// Keys whose deletion was not confirmed. The renewals of the lease would keep them alive, so they are deleted again.
     orphans: Mutex<Orphans>,
-    /// By the prefix of a lock's keys.
-    key_numbers: Mutex<HashMap<Vec<u8>, KeyNumbers>>,
+    pub(super) key_numbers: Arc<KeyNumbers>,
     connections: Arc<Connections>,
 }
 
@@ -68,7 +67,7 @@ impl Lease {
             epoch_prefix: format!("{EPOCHS}{id:016x}/"),
             epochs: [const { AtomicI64::new(0) }; 256],
             orphans: Mutex::default(),
-            key_numbers: Mutex::default(),
+            key_numbers: Arc::default(),
             connections: connections.clone(),
         }
     }
@@ -141,10 +140,6 @@ impl Lease {
             }
         }
         Ok(false)
-    }
-
-    pub(super) fn key_numbers(&self) -> MutexGuard<'_, HashMap<Vec<u8>, KeyNumbers>> {
-        self.key_numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn orphans(&self) -> MutexGuard<'_, Orphans> {
@@ -248,7 +243,7 @@ impl Leases {
         match connection.keep_alive(lease.id).await {
             Ok(()) => {
                 lease.confirmed.fetch_max(sent.as_nanos(), Ordering::AcqRel);
-                lease.key_numbers().retain(|_, key_numbers| key_numbers.is_taken(sent));
+                lease.key_numbers.free_ended(sent);
                 lease.sweep(connection, sent).await;
                 Ok(true)
             }

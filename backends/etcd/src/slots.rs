@@ -3,64 +3,19 @@
 //! A contender that holds a permit takes the lowest slot without a mark. Its transaction compares that the mark has not
 //! changed. A mark whose contender has no key counts as free, because an operator may have deleted that key alone.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
-use dlock_contract::{ErrorKind, Mode, Result};
-use etcd_client::{Compare, CompareOp, KeyValue, PutOptions, Txn, TxnOp};
+use dlock_contract::{ErrorKind, Mode};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp};
 
 use super::combine::Scope;
 use super::connection::Connection;
 use super::fault::Fault;
-use super::names::KeyKind;
-use super::place::{Place, Position};
+use super::place::Place;
+use super::position::Position;
 
 /// How often a contender tries again after another one has taken its slot.
 const MAX_TRIES: usize = 64;
-
-/// A slot that a contender may take.
-#[derive(Debug)]
-pub(super) struct FreeSlot {
-    slot: u32,
-    /// The revision at which the contender's key was last changed.
-    changed: i64,
-    /// The mark of a contender that has no key any more.
-    stale: Option<Stale>,
-}
-
-#[derive(Debug)]
-struct Stale {
-    changed: i64,
-    key: Vec<u8>,
-}
-
-/// The position of a contender that holds a permit: it has a slot, or may take one. `places` are the keys of all
-/// contenders, of which the first `before` are older.
-pub(super) fn find(place: &Place, changed: i64, places: &[KeyValue], before: usize, marks: &[KeyValue]) -> Position {
-    let name = |key: &KeyValue| place.range.read(key.key()).1.as_bytes().to_vec();
-    let present: HashSet<_> = places.iter().map(name).collect();
-    let (mut taken, mut stale) = (HashMap::new(), HashMap::new());
-    for mark in marks {
-        let KeyKind::Slot(slot) = place.range.read(mark.key()).0 else { continue };
-        if mark.value() == place.mark().as_bytes() {
-            let mut state = place.state();
-            state.slot = Some(slot);
-            state.tried.push(slot);
-            return Position::First;
-        }
-        let whose = mark.value().split(|byte| *byte == b' ').next().unwrap_or_default();
-        if present.contains(whose) {
-            taken.insert(slot, whose);
-        } else {
-            let key = String::from_utf8_lossy(whose);
-            stale.insert(slot, Stale { changed: mark.mod_revision(), key: place.range.key(place.mode, &key) });
-        }
-    }
-    // Leave one of the lowest slots to each older contender that has none yet.
-    let marked: HashSet<_> = taken.values().copied().collect();
-    let unmarked = places.iter().take(before).filter(|key| !marked.contains(name(key).as_slice())).count();
-    let slot = (0..).filter(|slot| !taken.contains_key(slot)).nth(unmarked).unwrap_or_default();
-    Position::SlotFree(FreeSlot { slot, changed, stale: stale.remove(&slot) })
-}
 
 impl Place {
     /// Takes the free slot of the position, if it has one. Returns the position after that.

@@ -16,7 +16,8 @@ use super::fault::{FIRST_CONTACT, Fault};
 use super::lease::{Lease, Leases};
 use super::members::{FORM, Members};
 use super::names::Layout;
-use super::place::{Place, Position};
+use super::place::Place;
+use super::position::Position;
 use super::{forms, rights, wake};
 
 /// Locks in etcd.

@@ -10,7 +10,8 @@ use super::connection::Connection;
 use super::enter::{EPOCH_READS, mode_conflict, oldest};
 use super::fault::Fault;
 use super::names::KeyKind;
-use super::place::{Place, check_has_lease};
+use super::place::Place;
+use super::position::check_has_lease;
 use super::store::{Etcd, can_be_batched};
 
 /// The most locks of one request. If it is refused, each lock needs three reads, and the server's bound is 128.

@@ -11,7 +11,8 @@ use dlock_contract::{Claim, Error, Mode, Result, Signal, Wake};
 use etcd_client::WatchResponse;
 
 use super::connection::Connection;
-use super::place::{Blocked, Blocker, Place, Position};
+use super::place::Place;
+use super::position::{Blocked, Blocker, Position};
 
 /// Ends with the lock once enough older keys are deleted. If our own key is deleted, it ends with [`Signal::Ask`].
 pub(super) fn wake(connection: Connection, claim: Arc<Claim>, place: Arc<Place>, blocked: Blocked) -> Wake {
