@@ -1,19 +1,9 @@
 //! Listing the locks, and breaking a hold.
 
-use std::collections::HashMap;
-use std::time::Duration;
-
-use dlock_contract::{BootInstant, BreakRecord, Cursor, Hold, HoldId, Inspect, Listing, LockKey, Note, Page, Result};
+use dlock_contract::{BreakRecord, Cursor, Hold, HoldId, Inspect, Listing, LockKey, Note, Page, Result};
 use futures::future::BoxFuture;
 
 use super::Memory;
-
-/// The shortest time for which a record is kept.
-const SHORTEST_KEEP: Duration = Duration::from_secs(60);
-
-/// The records of broken holds, and until when each is kept.
-#[derive(Debug, Default)]
-pub(super) struct Broken(HashMap<HoldId, (BreakRecord, BootInstant)>);
 
 impl Inspect for Memory {
     /// The table has no order, so each page looks for the lowest names above its cursor. It is a table in memory.
@@ -40,11 +30,7 @@ impl Inspect for Memory {
             // Before the hold ends: its holder may hear of that at once.
             let end = self.lock().by_key.get(key).and_then(|lock| lock.end_of(id));
             let Some(end) = end else { return Ok(false) };
-            {
-                let broken = &mut self.lock().broken.0;
-                broken.retain(|_, (_, until)| *until > now);
-                broken.insert(id, (record.clone(), end.max(now.after(SHORTEST_KEEP))));
-            }
+            self.lock().broken.keep(id, record, end, now);
             Ok(self.change(key, |lock, _| lock.break_hold(id)))
         })
     }
@@ -56,7 +42,7 @@ impl Inspect for Memory {
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
         Box::pin(async move {
             let id = HoldId::of(&hold.claim.owner);
-            Ok(self.lock().broken.0.get(&id).map(|(record, _)| record.clone()))
+            Ok(self.lock().broken.record_of(&id))
         })
     }
 }

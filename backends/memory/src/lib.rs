@@ -8,6 +8,7 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
+mod broken;
 mod inspect;
 mod lock;
 mod runs;
@@ -26,7 +27,7 @@ use dlock_contract::{
 };
 use futures::future::BoxFuture;
 
-use inspect::Broken;
+use broken::Broken;
 use lock::{Lock, Moment, News};
 use runs::Runs;
 

@@ -36,7 +36,7 @@ pub(crate) struct InOrder {
     pub(crate) clock: Clock,
     pub(crate) kind: PairKind,
     /// Present if a first store that is down is bypassed.
-    bypass: Option<Bypass>,
+    bypass: Option<Arc<Bypass>>,
     admissions: Admissions,
     undo_limits: UndoLimits,
     closed: AtomicBool,
@@ -114,7 +114,7 @@ impl InOrder {
 
     /// Bypasses the first store while it is down.
     pub(crate) fn with_bypass(mut self) -> Self {
-        self.bypass = Some(Bypass::default());
+        self.bypass = Some(Bypass::new(self.first.clone(), &self.clock));
         self
     }
 
@@ -126,8 +126,23 @@ impl InOrder {
         claim.clone()
     }
 
+    /// Whether the first store is down and bypassed.
+    fn is_first_bypassed(&self) -> bool {
+        self.bypass.as_ref().is_some_and(|bypass| bypass.is_down())
+    }
+
+    /// Bypasses the first store from now on, if this pair bypasses it at all.
+    fn mark_first_down(&self) {
+        if let Some(bypass) = &self.bypass {
+            bypass.mark_down();
+        }
+    }
+
     pub(crate) async fn close(&self) {
         self.closed.store(true, std::sync::atomic::Ordering::Release);
+        if let Some(bypass) = &self.bypass {
+            bypass.close();
+        }
         if self.closes_members {
             self.first.close().await;
             self.second.close().await;

@@ -4,13 +4,13 @@
 //! the tokens of the whole batch; otherwise each acquisition would send one more command.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ::redis::{Cmd, Pipeline, Value};
 use dlock_contract::Result;
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::combine::combiner::Answers;
-use crate::combine::joined::UnderWay;
 use crate::combine::releases::Releases;
 use crate::layout::token::FENCE;
 use crate::reply::read::each;
@@ -48,6 +48,25 @@ pub(crate) enum Wants {
     Draw(i64),
     /// The outcome of its release.
     Release,
+}
+
+/// The answers to one request, seldom more than two.
+pub(crate) type Answers = SmallVec<[Value; 2]>;
+
+/// A request on its way, or a batch. Drop takes it off the count.
+pub(crate) struct UnderWay(Arc<AtomicUsize>);
+
+impl UnderWay {
+    pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count.clone())
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Batch {

@@ -14,11 +14,9 @@ use dlock_contract::engine::{CallerRuntime, background};
 use dlock_contract::{Claim, Error, Result};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
-use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
-use crate::combine::batch::{Batch, BatchedRequest, Wants, add, draw};
-use crate::combine::joined::{Began, Joined, UnderWay};
+use crate::combine::batch::{Answers, Batch, BatchedRequest, UnderWay, Wants, add, draw};
 use crate::layout::name::LockName;
 use crate::layout::value::LockValue;
 use crate::reply::fault;
@@ -39,7 +37,7 @@ pub(crate) struct Combiner {
     wire: Wire,
     ended: Arc<Ended>,
     runtime: CallerRuntime,
-    pub(crate) under_way: AtomicUsize,
+    under_way: Arc<AtomicUsize>,
     next: Mutex<Batch>,
     /// Batches leave one after the other, while the next one already gathers.
     leaving: Mutex<()>,
@@ -51,9 +49,6 @@ pub(crate) struct Ahead {
     pub(crate) command: Cmd,
     pub(crate) then: Box<dyn FnOnce(Option<Value>) + Send>,
 }
-
-/// The answers to one request, seldom more than two.
-pub(crate) type Answers = SmallVec<[Value; 2]>;
 
 impl Combiner {
     pub(crate) fn new(wire: Wire, ended: Arc<Ended>, runtime: CallerRuntime) -> Self {
@@ -74,7 +69,7 @@ impl Combiner {
         if let Some(ahead) = ahead {
             return Either::Right(self.behind(ahead, [command]).map(only).boxed());
         }
-        let (under_way, mut wire) = (UnderWay::new(self), self.wire.clone());
+        let (under_way, mut wire) = (UnderWay::new(&self.under_way), self.wire.clone());
         let ended = self.ended.clone();
         Either::Right(Box::pin(async move {
             let answer = ended.or(wire.client.send_packed_command(&command)).await;
@@ -141,7 +136,7 @@ impl Combiner {
     }
 
     fn alone(self: &Arc<Self>, pipeline: Pipeline) -> BoxFuture<'static, Result<Answers>> {
-        let (under_way, mut wire) = (UnderWay::new(self), self.wire.clone());
+        let (under_way, mut wire) = (UnderWay::new(&self.under_way), self.wire.clone());
         let ended = self.ended.clone();
         Box::pin(async move {
             let answers = ended.or(wire.client.send_packed_commands(&pipeline, 0, pipeline.len())).await;
@@ -198,7 +193,7 @@ impl Combiner {
         let mut next = self.lock();
         let wants = put(&mut next);
         next.requests.push(BatchedRequest { wants, reply });
-        next.under_way.get_or_insert_with(|| UnderWay::new(self));
+        next.under_way.get_or_insert_with(|| UnderWay::new(&self.under_way));
         if next.requests.len() == MOST_REQUESTS {
             self.leave(next);
             return Joined { began: None, answers };
@@ -237,7 +232,7 @@ impl Combiner {
 
     /// Sends the batch. As a task of its own: the caller that began it may be cancelled, and the others want their
     /// answers.
-    pub(crate) fn leave(&self, mut next: MutexGuard<'_, Batch>) {
+    fn leave(&self, mut next: MutexGuard<'_, Batch>) {
         let following = Batch::after(&next);
         let batch = std::mem::replace(&mut *next, following);
         // Taken before the other is let go, so that batches keep their order.
@@ -251,8 +246,43 @@ impl Combiner {
         first_step(request, |rest| self.runtime.spawn(rest));
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Batch> {
+    fn lock(&self) -> MutexGuard<'_, Batch> {
         self.next.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request in a batch. It does not keep the request's commands: they would make the future large.
+struct Joined {
+    /// Present if the request has begun its batch.
+    began: Option<Began>,
+    answers: oneshot::Receiver<Result<Answers>>,
+}
+
+impl Joined {
+    async fn answers(self) -> Result<Answers> {
+        let Self { began, answers } = self;
+        if let Some(began) = began {
+            // Other tasks that are ready to run can join the batch first.
+            tokio::task::yield_now().await;
+            drop(began);
+        }
+        answers.await.unwrap_or_else(|_| Err(Error::outage("the connection to Redis has ended")))
+    }
+}
+
+/// Lets the batch leave when it is dropped: the caller that begins a batch may be cancelled before the batch leaves, and the
+/// other requests would wait for the next look of dlock's own thread.
+struct Began {
+    combiner: Arc<Combiner>,
+    number: u64,
+}
+
+impl Drop for Began {
+    fn drop(&mut self) {
+        let next = self.combiner.lock();
+        if next.number == self.number {
+            self.combiner.leave(next);
+        }
     }
 }
 

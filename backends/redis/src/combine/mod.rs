@@ -5,5 +5,4 @@
 
 pub(crate) mod batch;
 pub(crate) mod combiner;
-pub(crate) mod joined;
 pub(crate) mod releases;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ::redis::{Cmd, ServerErrorKind, Value};
 use dlock_contract::{BootInstant, Claim, Error, LockKey, Result};
 
-use crate::combine::combiner::{Ahead, Answers};
+use crate::combine::batch::Answers;
+use crate::combine::combiner::Ahead;
 use crate::connections::connection::{Connection, Way};
 use crate::connections::looks;
 use crate::connections::pool::Connections;
