@@ -14,9 +14,10 @@ use std::time::Duration;
 
 use dlock_conformance::{Report, Store, run};
 use dlock_contract::{
-    Attempt, Backend, BootInstant, Claim, Clock, Fencing, Health, Hold, Holder, LockKey, LockState, Note, Owner,
-    Profile, Queue, Released, Result, Standing, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, BootInstant, Claim, Fencing, Health, Hold, Holder, LockKey, LockState, Note, Owner, Profile,
+    Queue, Released, Result, Standing, TtlRange, Validity, Wake, WakeStyle,
 };
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 
 /// The record of one held lock. `ends` is by the store's clock.

@@ -27,8 +27,8 @@ pub mod versioned {
 
 // For users of locks.
 pub use dlock_contract::{
-    Backoff, Clock, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess,
-    LockKey, LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
+    Backoff, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess, LockKey,
+    LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
 };
 #[cfg(feature = "macros")]
 pub use dlock_macros::{distributed_lock, optimistic, scheduled_lock};
@@ -43,6 +43,7 @@ pub use dlock_runtime::{
     is_locked, key_of, key_of_blocking, keys_of, last_success, lock, lock_all, locks, observe, ready, set_default,
     shutdown, sites, verify, waited_for,
 };
+pub use dlock_store::Clock;
 pub use openers::{backends, fenced};
 pub use registry::Registry;
 

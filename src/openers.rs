@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Address, Backend, Clock, Error, Opener, Result, UrlForm};
+use dlock_contract::{Backend, Error, Result};
 use dlock_runtime::Registry;
+use dlock_store::{Address, Clock, Opener, UrlForm};
 use futures::future::BoxFuture;
 
 /// Writes from one row for each store what the facade has of it: its opener, its schemes, and its modules. The schemes are

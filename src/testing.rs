@@ -9,10 +9,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, Health, Hold, Inspect, Keeps, LastSuccess, LockKey,
-    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Session, Signal, Standing,
-    Together, Tokens, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Error, Health, Hold, Inspect, Keeps, LastSuccess, LockKey, LockState,
+    Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Session, Signal, Standing, Together,
+    Tokens, Wake,
 };
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 
 use dlock_memory::Memory;

@@ -3,7 +3,8 @@
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Result as Answered};
+use dlock_contract::{Backend, Result as Answered};
+use dlock_store::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -56,7 +57,7 @@ impl Case {
     pub async fn run(&self, store: &dyn Store, closed: &Arc<dyn Backend>) -> Outcome {
         // dlock's own thread ends sleeps on the machine's clock. Without an engine, nobody else has started this
         // thread.
-        if let Err(error) = dlock_contract::engine::background() {
+        if let Err(error) = dlock_store::background() {
             return Outcome::Failed(error.to_string());
         }
         // A busy machine can be too slow for a short lease. Such a run proves nothing, so it is repeated with longer

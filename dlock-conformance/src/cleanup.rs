@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{Attempt, Claim, Queue, Standing};
+use dlock_store::background;
 use futures::future::try_join_all;
 
 use crate::case::Case;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, ErrorKind, Exchange, Hold, HoldId, Identity, Keeps,
-    LockKey, Periods, Queue, Released, RunEnd, Settle, Signal, Standing, Together, Tokens, Validity, Wake,
+    Attempt, Backend, Batch, BootInstant, Claim, Error, ErrorKind, Exchange, Hold, HoldId, Identity, Keeps, LockKey,
+    Periods, Queue, Released, RunEnd, Settle, Signal, Standing, Together, Tokens, Validity, Wake,
 };
+use dlock_store::Clock;
 use futures::future::Either;
 
 use crate::fixture::{SLACK, Stop, Tested, ensure, pause};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Clock, Error, ErrorKind, Queue, Released, Result, Standing};
+use dlock_contract::{Attempt, Error, ErrorKind, Queue, Released, Result, Standing};
+use dlock_store::Clock;
 use futures::future::join_all;
 
 use crate::case::Case;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
 use dlock_contract::{
-    Backend, BootInstant, Claim, Clock, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Profile, Validity,
+    Backend, BootInstant, Claim, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Profile, Validity,
 };
+use dlock_store::Clock;
 
 use crate::client::Client;
 use crate::store::{Outage, Store};

@@ -1,7 +1,6 @@
 //! Keys that stay taken for some time after their hold has ended.
 
-use dlock_contract::engine::margin;
-use dlock_contract::{Attempt, Queue, Released};
+use dlock_contract::{Attempt, Queue, Released, Validity};
 
 use crate::case::Case;
 use crate::fixture::{Fixture, SLACK, Tested, case, ensure, pause};
@@ -19,7 +18,7 @@ async fn for_its_time(fixture: &Fixture<'_>) -> Tested {
     let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let hold = one.take(&fixture.claim(&key, fixture.long())?).await?;
     let keep = fixture.short();
-    let until = fixture.clock.now().after(keep.saturating_sub(margin(keep)));
+    let until = fixture.clock.now().after(keep.saturating_sub(Validity::margin(keep)));
     one.end(&hold, Some(keep), None).await?;
     let next = fixture.claim(&key, fixture.long())?;
     while fixture.clock.now() < until {

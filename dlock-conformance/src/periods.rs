@@ -2,7 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use dlock_contract::{Attempt, Clock, OncePer, Queue, RunEnd};
+use dlock_contract::{Attempt, OncePer, Queue, RunEnd};
+use dlock_store::Clock;
 
 use crate::case::Case;
 use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Claim, Clock, OncePer, Queue, RunEnd};
+use dlock_contract::{Attempt, Claim, OncePer, Queue, RunEnd};
+use dlock_store::Clock;
 use futures::future::{join, join_all};
 
 use crate::case::Case;

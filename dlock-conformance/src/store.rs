@@ -3,7 +3,8 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Hold, LockKey, Result};
+use dlock_contract::{Backend, Hold, LockKey, Result};
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 
 /// A store under test: opens it as another process would, and reads and changes it without the backend.

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 
-use crate::clock::instant::BootInstant;
 use crate::error::Result;
 use crate::hold::{Hold, Validity};
+use crate::instant::BootInstant;
 use crate::note::Note;
 
 /// Whether a contended attempt may join the wait queue of the store.

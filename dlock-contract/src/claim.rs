@@ -1,16 +1,16 @@
 //! A claim: the request for one lock.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::Result;
-use crate::inspect::HoldId;
+use crate::hold_id::HoldId;
 use crate::key::LockKey;
 use crate::mode::Mode;
 use crate::note::Note;
 use crate::once_per::OncePer;
+use crate::origin::Origin;
 use crate::owner::Owner;
-use crate::thread::origin::Origin;
 
 /// The request of one acquisition. Built once, unchanged through all of its attempts.
 #[derive(Clone, Debug)]
@@ -66,7 +66,9 @@ impl Claim {
     /// # Errors
     /// When the operating system gives no random bytes.
     pub fn new(key: LockKey, ttl: Duration, site: &str) -> Result<Self> {
-        let note = Note::new(std::process::id(), site, crate::clock::Clock::system().wall_ms(), None);
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let wall_ms = u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX);
+        let note = Note::new(std::process::id(), site, wall_ms, None);
         Ok(Self { origin: Origin::here(), ..Self::plain(key, Owner::fresh()?, ttl, note) })
     }
 

@@ -5,10 +5,10 @@ use std::hash::{Hash, Hasher};
 use std::num::NonZeroU64;
 use std::sync::OnceLock;
 
+use crate::error::panics::caught;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
 use crate::key::sensitive::key_hash;
-use crate::thread::foreign::caught;
 
 /// A fencing token, with the lock that it belongs to. It rises with every grant; the protected resource refuses a
 /// lower one than it has seen. Only that excludes a holder that was paused and does not know it yet.
@@ -60,6 +60,32 @@ impl Fence {
     #[must_use]
     pub const fn key(&self) -> &LockKey {
         &self.key
+    }
+
+    /// Checks a write to a resource that has last seen the lock `key` with the token `seen`; for a store's fenced writes.
+    ///
+    /// # Errors
+    /// [`ErrorKind::FenceStale`] if `seen` is higher, and [`ErrorKind::FenceInvalid`] if `key` is another lock.
+    pub fn check(&self, key: &[u8], seen: u64) -> Result<()> {
+        if key != self.key.as_str().as_bytes() {
+            let text = "the resource belongs to another lock: tokens of different locks cannot be compared";
+            return Err(self.named(Error::new(ErrorKind::FenceInvalid, text)));
+        }
+        if seen > self.get() {
+            return Err(Error::fence_stale(self, seen));
+        }
+        Ok(())
+    }
+
+    /// Checks the name of a fenced resource: 1 to 512 bytes in all databases, so that a program can move.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`].
+    pub fn check_resource(resource: &str) -> Result<()> {
+        if resource.is_empty() || resource.len() > 512 {
+            return Err(Error::config("resource", "the name of a fenced resource has 1 to 512 bytes"));
+        }
+        Ok(())
     }
 
     /// Adds the lock to an error of a fenced write.
@@ -127,24 +153,4 @@ static REFUSAL_LISTENER: OnceLock<fn()> = OnceLock::new();
 /// counts.
 pub fn listen_to_refused_writes(told: fn()) {
     let _ = REFUSAL_LISTENER.set(told);
-}
-
-/// Whether a write with `fence` may go ahead where the lock `key` was last seen with the token `seen`.
-pub fn judge(fence: &Fence, key: &[u8], seen: u64) -> Result<()> {
-    if key != fence.key().as_str().as_bytes() {
-        let text = "the resource belongs to another lock: tokens of different locks cannot be compared";
-        return Err(fence.named(Error::new(ErrorKind::FenceInvalid, text)));
-    }
-    if seen > fence.get() {
-        return Err(Error::fence_stale(fence, seen));
-    }
-    Ok(())
-}
-
-/// The same bound for all databases, so that a program can move.
-pub fn check_resource(resource: &str) -> Result<()> {
-    if resource.is_empty() || resource.len() > 512 {
-        return Err(Error::config("resource", "the name of a fenced resource has 1 to 512 bytes"));
-    }
-    Ok(())
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::claim::Claim;
-use crate::clock::instant::BootInstant;
 use crate::error::{Error, ErrorKind, Result};
+use crate::instant::BootInstant;
 use crate::session::Session;
 
 /// One won lock. Immutable and shared: the guard releases it while our thread may be renewing it, and both are safe
@@ -117,13 +117,14 @@ impl Validity {
     /// grant ends, for clocks that drift.
     #[must_use]
     pub fn deadline(self) -> BootInstant {
-        self.from.after(self.granted.saturating_sub(margin(self.granted)))
+        self.from.after(self.granted.saturating_sub(Self::margin(self.granted)))
     }
-}
 
-/// How much of a ttl is left for clocks that drift.
-pub fn margin(ttl: Duration) -> Duration {
-    ttl / 100 + Duration::from_millis(2)
+    /// The part of a ttl that is left out for clocks that drift.
+    #[must_use]
+    pub fn margin(ttl: Duration) -> Duration {
+        ttl / 100 + Duration::from_millis(2)
+    }
 }
 
 #[cfg(test)]

@@ -1,57 +1,15 @@
 //! Inspection: who holds a lock, which locks are held, and ending a hold from outside.
 
 use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hold::Hold;
-use crate::key::{LockKey, check_namespace};
+use crate::hold_id::HoldId;
+use crate::key::LockKey;
 use crate::note::{Note, plain_line};
-use crate::owner::Owner;
-
-/// Names one hold without the power to end it: the first 8 bytes of the SHA-256 of its owner, as 16 hexadecimal digits.
-///
-/// The owner itself is a secret, since it is enough to release the lock. A fencing token cannot name a hold: some
-/// stores have none, and Redis keeps none beside the lock.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct HoldId([u8; 8]);
-
-impl HoldId {
-    /// The id of this owner's hold.
-    #[must_use]
-    pub fn of(owner: &Owner) -> Self {
-        let mut id = [0; 8];
-        id.copy_from_slice(&Sha256::digest(owner.as_bytes())[..8]);
-        Self(id)
-    }
-}
-
-impl fmt::Display for HoldId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", u64::from_be_bytes(self.0))
-    }
-}
-
-impl fmt::Debug for HoldId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HoldId({self})")
-    }
-}
-
-impl FromStr for HoldId {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        let is_id = text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let id = u64::from_str_radix(text, 16).ok().filter(|_| is_id);
-        let id = id.ok_or_else(|| Error::config("hold_id", "a hold id is 16 hexadecimal digits"))?;
-        Ok(Self(id.to_be_bytes()))
-    }
-}
 
 /// One holder of a lock, as the store reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -151,7 +109,7 @@ impl Listing {
     /// # Errors
     /// For a namespace that cannot be.
     pub fn name_prefix(&self) -> Result<String> {
-        check_namespace(&self.namespace)?;
+        LockKey::check_namespace(&self.namespace)?;
         Ok(format!("dl1:{}:{}", self.namespace, self.prefix))
     }
 
@@ -277,18 +235,6 @@ pub trait Inspect: Send + Sync {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_hold_id_is_frozen_short_and_no_owner() {
-        let owner = Owner::from_bytes([7; 16]);
-        let id = HoldId::of(&owner);
-        assert_eq!(id.to_string(), "d761d406af2a4a5a");
-        assert_eq!(id.to_string().parse::<HoldId>().unwrap(), id);
-        assert!(!owner.to_hex().contains(&id.to_string()));
-        for wrong in ["", "1", "+123456789abcdef", "123456789abcdefg", "00123456789abcdef"] {
-            assert!(wrong.parse::<HoldId>().is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn a_record_is_read_back_and_stays_short() {

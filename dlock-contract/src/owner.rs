@@ -20,8 +20,9 @@ impl Owner {
 
     /// As [`fresh`](Self::fresh), for a caller that has just asked for the process's id.
     pub fn fresh_in(pid: u32) -> Result<Self, crate::Error> {
-        if let Some(owner) = crate::thread::simulation::owner() {
-            return Ok(owner);
+        #[cfg(feature = "simulation")]
+        if FOLLOWS_SEED.get() {
+            return Ok(Self(fastrand::u128(..).to_le_bytes()));
         }
         // One system call for many owners: it costs as much as all else of an uncontended acquisition.
         thread_local!(static POOL: std::cell::RefCell<RandomPool> = const { std::cell::RefCell::new(RandomPool::new()) });
@@ -55,6 +56,16 @@ impl Owner {
         }
         hex
     }
+}
+
+#[cfg(feature = "simulation")]
+thread_local!(static FOLLOWS_SEED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+
+/// For the simulation: whether the owners of this thread follow the seed of its generator from now on. Returns what was so
+/// before.
+#[cfg(feature = "simulation")]
+pub fn follow_seed(follows: bool) -> bool {
+    FOLLOWS_SEED.replace(follows)
 }
 
 impl fmt::Debug for Owner {

@@ -8,9 +8,9 @@ use futures::future::BoxFuture;
 
 use crate::answer::{Attempt, Released};
 use crate::claim::Claim;
-use crate::clock::instant::BootInstant;
 use crate::error::Result;
 use crate::hold::{Hold, Validity};
+use crate::instant::BootInstant;
 use crate::key::LockKey;
 use crate::note::Note;
 

@@ -22,9 +22,10 @@ pub use api::outcome::{CarriesError, LockReturn, Outcome, SkipReturn, Skipped};
 pub use api::registry::{Registry, ShutdownReport};
 pub use api::waited::WaitedLock;
 pub use dlock_contract::{
-    Backoff, Clock, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess,
-    LockKey, LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
+    Backoff, Cursor, Error, ErrorKind, Fence, Health, HoldId, Holder, Key, KeyPart, KeyWriter, LastSuccess, LockKey,
+    LockState, LossCause, MAX_KEY_BYTES, Mode, Note, OncePer, Result,
 };
+pub use dlock_store::Clock;
 pub use events::event::{Event, GrantWay};
 pub use events::observe::Observer;
 pub use events::store_event::{Operation, RequestOutcome, StoreEvent};

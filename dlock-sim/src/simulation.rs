@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::{SimulatedThread, plant};
 use dlock_runtime::Registry;
+use dlock_store::engine::{simulation::SimulatedThread, simulation::plant};
 use fastrand::Rng;
 
 use crate::backend::Model;

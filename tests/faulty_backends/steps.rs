@@ -222,6 +222,6 @@ impl Session for Lease {
 /// Runs a request as a task of dlock's own thread. A task that this thread spawns itself comes before those of others.
 pub(super) async fn on_our_thread<T: Send + 'static>(request: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, told) = tokio::sync::oneshot::channel();
-    dlock_contract::engine::background().unwrap().spawn(async move { drop(tell.send(request())) });
+    dlock_store::background().unwrap().spawn(async move { drop(tell.send(request())) });
     told.await.unwrap()
 }

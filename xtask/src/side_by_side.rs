@@ -222,7 +222,7 @@ fn targets() -> Result<Vec<Target>> {
 }
 
 /// The crate below all stores. If it is built twice, so are they, and often tokio too: a cold build takes a tenth longer.
-const BUILT_ONCE: &str = "dlock_contract";
+const BUILT_ONCE: &str = "dlock_store";
 
 /// Fails if all stores are built twice.
 fn built_once(messages: &[Value]) -> std::result::Result<(), String> {
@@ -271,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_second_build_of_the_stores_is_named() {
-        let built = |is_test: bool| json!({ "target": { "name": "dlock_contract" }, "profile": { "test": is_test } });
+        let built = |is_test: bool| json!({ "target": { "name": "dlock_store" }, "profile": { "test": is_test } });
         assert!(built_once(&[built(false), built(true)]).is_ok());
         assert!(built_once(&[built(false), built(false)]).unwrap_err().contains("built 2 times"));
     }

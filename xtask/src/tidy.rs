@@ -24,34 +24,35 @@ const RULES: [fn(&Source) -> Vec<Finding>; 11] =
 const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
 
 /// The only files that start tasks and threads. Each task must end with its owner, and these files take care of that.
-const TASK_FILES: [&str; 2] = ["dlock-contract/src/thread/background.rs", "dlock-runtime/src/events/observe.rs"];
+const TASK_FILES: [&str; 2] = ["dlock-store/src/thread/background.rs", "dlock-runtime/src/events/observe.rs"];
 
 /// The code that may run on the thread `dlock`.
-const LIBRARY_CODE: [&str; 4] = ["dlock-contract/src/", "dlock-runtime/src/", "backends/", "src/"];
+const LIBRARY_CODE: [&str; 5] = ["dlock-contract/src/", "dlock-store/src/", "dlock-runtime/src/", "backends/", "src/"];
 
 /// The only files that use `tracing` as they like: one is never on the thread `dlock`, and the other keeps its layers away.
 const LOG_FILES: [&str; 3] = [
     "dlock-runtime/src/events/lines.rs",
     "dlock-runtime/src/events/spans.rs",
-    "dlock-contract/src/thread/library_lines.rs",
+    "dlock-store/src/thread/library_lines.rs",
 ];
 
 /// The crates of ours that each layer may use. Cargo refuses circles, but not a store that uses the engine. Stores may also use
 /// what several of them share.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("dlock-contract/", &[]),
-    ("dlock-conformance/", &["dlock-contract"]),
+    ("dlock-store/", &["dlock-contract"]),
+    ("dlock-conformance/", &["dlock-contract", "dlock-store"]),
     ("dlock-console/", &["dlock-rs"]),
     ("dlock-values/", &[]),
     ("dlock-macros/", &["dlock-values"]),
-    ("dlock-runtime/", &["dlock-contract", "dlock-values"]),
-    ("dlock-sim/", &["dlock-contract", "dlock-runtime"]),
-    ("backends/redlock/", &["dlock-contract", "dlock-redis"]),
-    (BACKENDS, &["dlock-contract"]),
+    ("dlock-runtime/", &["dlock-contract", "dlock-store", "dlock-values"]),
+    ("dlock-sim/", &["dlock-contract", "dlock-runtime", "dlock-store"]),
+    ("backends/redlock/", &["dlock-contract", "dlock-store", "dlock-redis"]),
+    (BACKENDS, &["dlock-contract", "dlock-store"]),
 ];
 
 /// The crates that know no store, and so no client library of one.
-const WITHOUT_CLIENTS: [&str; 3] = ["dlock-contract/", "dlock-conformance/", "dlock-runtime/"];
+const WITHOUT_CLIENTS: [&str; 4] = ["dlock-contract/", "dlock-store/", "dlock-conformance/", "dlock-runtime/"];
 
 /// All libraries of the crates that know no store. None of them is the client of one.
 const LIBRARIES: [&str; 26] = [

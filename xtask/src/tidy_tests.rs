@@ -50,7 +50,7 @@ fn tasks_start_in_two_files() {
     let text =
         "use a;\ntokio::spawn(x);\n    std::thread::Builder::new()\n\n#[cfg(test)]\nmod tests { thread::spawn(y) }";
     assert_eq!(lines(tasks, "dlock-runtime/src/api/run.rs", text), [2, 3]);
-    assert_eq!(lines(tasks, "dlock-contract/src/thread/background.rs", text), NONE);
+    assert_eq!(lines(tasks, "dlock-store/src/thread/background.rs", text), NONE);
     assert_eq!(lines(tasks, "backends/redis/src/lib.rs", text), [2, 3]);
     assert_eq!(lines(tasks, "backends/redis/tests/all.rs", text), NONE);
     assert_eq!(lines(tasks, "testkit/src/proxy.rs", text), NONE);

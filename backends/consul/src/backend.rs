@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dlock_contract::engine::detached;
 use dlock_contract::{
     Attempt, Backend, BreakRecord, Claim, Health, Hold, HoldId, Identity, Inspect, Listing, LockKey, LockState, Page,
     Profile, Queue, Released, Result, Standing,
 };
+use dlock_store::detached;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 

@@ -24,8 +24,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dlock_contract::engine::detached;
-use dlock_contract::{Address, Clock, Error, Fence, Result};
+use dlock_contract::{Error, Fence, Result};
+use dlock_store::{Address, Clock, detached};
 
 use crate::api::kv;
 use crate::api::txn::{self, Op, TxnOutcome, operation};

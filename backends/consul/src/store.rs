@@ -4,10 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{background, detached};
-use dlock_contract::{
-    Address, Backend, Clock, Durability, Error, Fencing, Opener, Profile, Result, TtlRange, WakeStyle,
-};
+use dlock_contract::{Backend, Durability, Error, Fencing, Profile, Result, TtlRange, WakeStyle};
+use dlock_store::{Address, Clock, Opener, background, detached};
 
 use crate::lock::shared::Shared;
 use crate::lock::turns::MOST_HOLDS;

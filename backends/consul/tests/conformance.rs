@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use dlock_conformance::{Outage, Store};
 use dlock_consul::Consul;
-use dlock_contract::{Backend, Clock, Error, LockKey, Result};
+use dlock_contract::{Backend, Error, LockKey, Result};
+use dlock_store::Clock;
 use dlock_testkit::Proxy;
 use dlock_testkit::conformance::{self, Start, blocking, cut_off};
 use dlock_testkit::servers::{self, Instance};

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::engine::CallerRuntime;
+use dlock_store::CallerRuntime;
 use etcd_client::{KvClient, Txn, TxnOp};
 use futures::future::join_all;
 use tokio::sync::oneshot;

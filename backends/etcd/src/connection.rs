@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_contract::engine::{CallerRuntime, EndsTask, Names};
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Opened, PerRuntime, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+use dlock_store::{CallerRuntime, Clock, EndsTask, Names, Opened, PerRuntime};
 use etcd_client::{
     Client, ConnectOptions, GetOptions, GetResponse, LeaseGrantResponse, ResponseHeader, Txn, WatchClient,
     WatchFilterType, WatchOptions, WatchStream,

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, ErrorKind, Result, Validity};
+use dlock_contract::{BootInstant, ErrorKind, Result, Validity};
+use dlock_store::Clock;
 use etcd_client::{PutOptions, Txn, TxnOp};
 
 use super::connection::{Connection, Connections};

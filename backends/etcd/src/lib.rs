@@ -49,7 +49,8 @@ pub use ::etcd_client as client;
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Opener, Result};
+use dlock_contract::{Backend, Result};
+use dlock_store::{Address, Clock, Opener};
 
 pub use self::store::Etcd;
 

@@ -1,6 +1,7 @@
 //! The cluster's members and the account, as the URL names them.
 
-use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::{Address, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm};
 use etcd_client::ConnectOptions;
 #[cfg(feature = "tls")]
 use etcd_client::{Certificate, Identity, TlsOptions};

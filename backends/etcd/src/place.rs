@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::engine::is_forked;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Session};
+use dlock_store::is_forked;
 use etcd_client::KeyValue;
 use futures::FutureExt;
 use futures::future::BoxFuture;

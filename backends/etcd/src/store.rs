@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Address, Attempt, Claim, Clock, Durability, Error, ErrorKind, Fencing, Hold, Mode, Owner, Profile, Queue, Released,
-    Result, TtlRange, Wake, WakeStyle,
+    Attempt, Claim, Durability, Error, ErrorKind, Fencing, Hold, Mode, Owner, Profile, Queue, Released, Result,
+    TtlRange, Wake, WakeStyle,
 };
+use dlock_store::{Address, Clock};
 
 use super::connection::{Connection, Connections};
 use super::fault::{FIRST_CONTACT, Fault};
@@ -45,7 +46,7 @@ impl Etcd {
     }
 
     async fn connect(address: &Address, clock: &Clock) -> Result<Self> {
-        let (named, background) = (address.clone(), dlock_contract::engine::background()?);
+        let (named, background) = (address.clone(), dlock_store::background()?);
         // This reads files, and a disk may hang. A store that is opened at its first use is opened on our thread.
         let members = background.run_blocking(move || Members::of(&named)).await??;
         let layout = match address.option("keys") {

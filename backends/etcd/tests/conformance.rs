@@ -5,8 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, Error, LockKey, Result};
+use dlock_contract::{Backend, Error, LockKey, Result};
 use dlock_etcd::Etcd;
+use dlock_store::Clock;
 use dlock_testkit::Proxy;
 use dlock_testkit::conformance::{self, Served, blocking, cut_off};
 use dlock_testkit::servers::{self, EtcdCluster};

@@ -21,10 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, Exchange, Fencing, Health, Hold, Inspect, Keeps, LastSuccess,
-    LockKey, LockState, Opener, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing,
-    Together, Tokens, TtlRange, UrlBody, UrlForm, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, Claim, Exchange, Fencing, Health, Hold, Inspect, Keeps, LastSuccess, LockKey,
+    LockState, Periods, Profile, Queue, Released, Reservation, Reserved, Result, RunEnd, Standing, Together, Tokens,
+    TtlRange, WakeStyle,
 };
+use dlock_store::{Clock, Opener, UrlBody, UrlForm};
 use futures::future::BoxFuture;
 
 use broken::Broken;

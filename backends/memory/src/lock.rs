@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, HoldId, Holder, LockState, Mode, Note, Owner, Queue,
+    Attempt, BootInstant, Claim, Error, ErrorKind, Hold, HoldId, Holder, LockState, Mode, Note, Owner, Queue,
     Reservation, Reserved, Result, RunEnd, Signal, Validity, Wake,
 };
+use dlock_store::Clock;
 use tokio::sync::oneshot;
 
 use super::runs::Runs;

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, UNIX_EPOCH};
 
-use dlock_contract::{BootInstant, Claim, Clock, LastSuccess, LockKey, OncePer, Owner, RunEnd};
+use dlock_contract::{BootInstant, Claim, LastSuccess, LockKey, OncePer, Owner, RunEnd};
+use dlock_store::Clock;
 
 /// One entry for each key that ever had a run. It stays, because only the user knows when its last success is useless.
 #[derive(Debug, Default)]

@@ -15,7 +15,6 @@
 //! # Ok(()) }
 //! ```
 
-use dlock_contract::engine::judge;
 use dlock_contract::{Error, ErrorKind, Fence, Result};
 use sqlx::Row;
 use sqlx::mysql::MySqlConnection;
@@ -56,7 +55,7 @@ pub async fn prepare(conn: &mut MySqlConnection) -> Result<()> {
 /// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if a higher token was seen,
 /// [`FenceInvalid`](dlock_contract::ErrorKind::FenceInvalid) if the resource belongs to another lock. Roll back then.
 pub async fn admit(conn: &mut MySqlConnection, fence: &Fence, resource: &str) -> Result<()> {
-    dlock_contract::engine::check_resource(resource)?;
+    Fence::check_resource(resource)?;
     sqlx::query(RAISE)
         .bind(resource.as_bytes())
         .bind(fence.key().as_str().as_bytes())
@@ -67,7 +66,7 @@ pub async fn admit(conn: &mut MySqlConnection, fence: &Fence, resource: &str) ->
     // Always read: the count of changed rows depends on the flags of the caller's connection, so it proves nothing.
     let row = sqlx::query(SEEN).bind(resource.as_bytes()).fetch_one(conn).await.map_err(fault)?;
     let key: Vec<u8> = row.try_get(0).map_err(fault)?;
-    judge(fence, &key, row.try_get(1).map_err(fault)?)
+    fence.check(&key, row.try_get(1).map_err(fault)?)
 }
 
 fn unprepared(error: sqlx::Error) -> Error {

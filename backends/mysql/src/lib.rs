@@ -15,10 +15,10 @@ pub mod versioned;
 
 use std::sync::Arc;
 
-use dlock_contract::engine::background;
-use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
+use dlock_contract::{Backend, Result};
 pub use dlock_sql::Login;
 use dlock_sql::{Product, Source, Way};
+use dlock_store::{Address, Clock, Opener, UrlForm, background};
 use futures::future::BoxFuture;
 use sqlx::mysql::MySqlConnectOptions;
 

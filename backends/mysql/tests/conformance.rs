@@ -8,8 +8,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_contract::{Backend, LockKey, Result};
 use dlock_mysql::{lease, named};
+use dlock_store::Clock;
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::{MariaDb, MySql, as_shipped};
 use futures::future::BoxFuture;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Error, OptionRow, Result, UrlBody, UrlForm};
+use dlock_contract::{Backend, Error, Result};
+use dlock_store::{Address, Clock, OptionRow, UrlBody, UrlForm};
 use futures::future::BoxFuture;
 
 use crate::migrating::{Migrating, Numbers};

@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_contract::{Backend, LockKey, Result};
 use dlock_paired::{GateDown, Migrating, Paired};
+use dlock_store::Clock;
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::Redis;
 use dlock_testkit::{Mode, Proxy};

@@ -15,7 +15,6 @@
 //! # Ok(()) }
 //! ```
 
-use dlock_contract::engine::judge;
 use dlock_contract::{Error, ErrorKind, Fence, Result};
 use sqlx::postgres::PgConnection;
 
@@ -54,12 +53,12 @@ pub async fn prepare(conn: &mut PgConnection) -> Result<()> {
 /// [`FenceStale`](dlock_contract::ErrorKind::FenceStale) if a higher token was seen,
 /// [`FenceInvalid`](dlock_contract::ErrorKind::FenceInvalid) if the resource belongs to another lock. Roll back then.
 pub async fn admit(conn: &mut PgConnection, fence: &Fence, resource: &str) -> Result<()> {
-    dlock_contract::engine::check_resource(resource)?;
+    Fence::check_resource(resource)?;
     // A token is below 2^53.
     let token = i64::try_from(fence.get()).unwrap_or(i64::MAX);
     let raise = sqlx::query_as(RAISE).bind(resource).bind(fence.key().as_str()).bind(token);
     let (key, seen): (String, i64) = raise.fetch_one(conn).await.map_err(unprepared)?;
-    judge(fence, key.as_bytes(), u64::try_from(seen).unwrap_or_default())
+    fence.check(key.as_bytes(), u64::try_from(seen).unwrap_or_default())
 }
 
 fn unprepared(error: sqlx::Error) -> Error {

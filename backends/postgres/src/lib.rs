@@ -18,9 +18,9 @@ pub mod versioned;
 
 use std::sync::Arc;
 
-use dlock_contract::engine::background;
-use dlock_contract::{Address, Backend, Clock, Opener, Result, UrlForm};
+use dlock_contract::{Backend, Result};
 use dlock_sql::{LeaseRow, Product, Settings, ShedlockTable, Source, Way};
+use dlock_store::{Address, Clock, Opener, UrlForm, background};
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnectOptions;
 

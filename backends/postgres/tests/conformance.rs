@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_contract::{Backend, LockKey, Result};
+use dlock_store::Clock;
 use dlock_testkit::conformance::{self, Served};
 use dlock_testkit::servers::PostgresRelease::{self, Eighteen, Fifteen};
 use dlock_testkit::servers::{Postgres, as_shipped};

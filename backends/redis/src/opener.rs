@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dlock_contract::engine::background;
-use dlock_contract::{Address, Backend, Clock, Opener, Result};
+use dlock_contract::{Backend, Result};
+use dlock_store::{Address, Clock, Opener, background};
 
 use crate::literal::store::Literal;
 use crate::lock::store::Redis;

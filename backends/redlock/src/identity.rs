@@ -5,8 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ::redis::{ServerErrorKind, Value};
-use dlock_contract::engine::margin;
-use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+
+use dlock_contract::{BootInstant, Error, ErrorKind, Result, Validity};
 
 use dlock_redis::internal::check::{field, is_forbidden, settings, text, uptime};
 use dlock_redis::internal::fault;
@@ -76,7 +76,7 @@ impl Roster {
     /// No lease lasts longer than `max_ttl`, so after that time a server has none to remember from before its start.
     pub(super) fn new(nodes: usize, max_ttl: Duration) -> Self {
         let runs = Mutex::new((0..nodes).map(|_| None).collect());
-        Self { guard: max_ttl + margin(max_ttl), runs }
+        Self { guard: max_ttl + Validity::margin(max_ttl), runs }
     }
 
     /// Notes who answers as this node at `now`, and gives the instant from which it has a vote. The node's run before

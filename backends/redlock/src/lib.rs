@@ -39,7 +39,8 @@ mod tally;
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Opener, Result};
+use dlock_contract::{Backend, Result};
+use dlock_store::{Address, Clock, Opener};
 
 use dlock_redis::internal::millis;
 use node::{Link, Node};

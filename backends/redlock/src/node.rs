@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::{Cmd, Value};
-use dlock_contract::engine::CallerRuntime;
-use dlock_contract::{BootInstant, Clock, Error, Origin, PerRuntime, Result};
+use dlock_contract::{BootInstant, Error, Origin, Result};
+use dlock_store::{CallerRuntime, Clock, PerRuntime};
 use futures::FutureExt;
 use futures::future::Shared;
 use tokio::sync::oneshot;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Address, Error, OptionRow, Result, UrlBody, UrlForm};
+use dlock_contract::{Error, Result};
 use dlock_redis::internal::Target;
+use dlock_store::{Address, OptionRow, UrlBody, UrlForm};
 
 /// For this ttl a node is waited for 5 ms. In less time a busy machine may not be able to answer.
 pub(super) const MIN_TTL: Duration = Duration::from_secs(1);

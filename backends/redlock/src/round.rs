@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
+use dlock_store::CallerRuntime;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -188,7 +188,7 @@ impl<T: Send + 'static> Answers<T> {
     /// The next answer, if it comes in time.
     pub(super) async fn next_until(
         &mut self,
-        clock: &dlock_contract::Clock,
+        clock: &dlock_store::Clock,
         until: BootInstant,
     ) -> Option<(usize, Answer<T>)> {
         clock.timeout_at(until, self.answers.next()).await.flatten()

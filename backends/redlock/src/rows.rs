@@ -93,7 +93,8 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
-    use dlock_contract::{Clock, Key};
+    use dlock_contract::Key;
+    use dlock_store::Clock;
 
     use super::*;
 

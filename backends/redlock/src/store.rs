@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::cmd;
-use dlock_contract::engine::line;
 use dlock_contract::{
-    Address, Attempt, Clock, Durability, Error, ErrorKind, Fencing, Health, LockKey, Owner, Profile, Queue, Result,
-    TtlRange, WakeStyle,
+    Attempt, Durability, Error, ErrorKind, Fencing, Health, LockKey, Owner, Profile, Queue, Result, TtlRange, WakeStyle,
 };
+use dlock_store::{Address, Clock, line};
 
 use dlock_redis::internal::probe_claim;
 
@@ -54,7 +53,7 @@ impl Redlock {
     pub(super) async fn connect_to(address: &Address, clock: &Clock) -> Result<Self> {
         let Nodes { targets, max_ttl, is_literal } = Nodes::of(address)?;
         // Our thread runs the timers that bound what follows.
-        dlock_contract::engine::background()?;
+        dlock_store::background()?;
         let roster = Arc::new(Roster::new(targets.len(), max_ttl));
         let node = |(number, target)| Arc::new(Node::new(number, target, clock, &roster));
         let nodes = targets.into_iter().enumerate().map(node).collect();
@@ -76,7 +75,7 @@ impl Redlock {
             while answers.next().await.is_some() {}
             Ok(())
         };
-        dlock_contract::engine::background()?.run(open).await?
+        dlock_store::background()?.run(open).await?
     }
 
     /// The key under which the nodes keep this one.

@@ -6,8 +6,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_contract::{Backend, LockKey, Result};
 use dlock_redlock::Redlock;
+use dlock_store::Clock;
 use dlock_testkit::Proxy;
 use dlock_testkit::conformance::{self, blocking, cut_off};
 use dlock_testkit::holds::name_in_redis;

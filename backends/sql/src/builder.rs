@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Result, UrlForm};
+use dlock_contract::{Backend, Result};
+use dlock_store::{Address, Clock, UrlForm};
 use futures::future::BoxFuture;
 
 use crate::connection::credentials::{Credentials, Login};

@@ -1,6 +1,7 @@
 //! Finds the mistakes of an address by its own text, for a store that is opened later.
 
-use dlock_contract::{Address, Result};
+use dlock_contract::Result;
+use dlock_store::Address;
 
 use crate::settings::Settings;
 use crate::tables::row_table::RowTable;

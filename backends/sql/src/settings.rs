@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Address, OptionRow, Result};
+use dlock_contract::Result;
+use dlock_store::{Address, OptionRow};
 
 /// How many connections a store has, how long it keeps them, and how long it keeps rows.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@
 use std::collections::HashSet;
 use std::sync::{PoisonError, RwLock};
 
-use dlock_contract::{Address, Error, ErrorKind, LockKey, Result};
+use dlock_contract::{Error, ErrorKind, LockKey, Result};
+use dlock_store::Address;
 use sha2::{Digest, Sha256};
 
 use crate::connection::session::StatementSession;

@@ -126,7 +126,8 @@ fn released(freed: bool) -> Released {
 
 #[cfg(test)]
 mod tests {
-    use dlock_contract::{Clock, Key};
+    use dlock_contract::Key;
+    use dlock_store::Clock;
 
     use super::*;
 

@@ -15,7 +15,6 @@
 //! # Ok(()) }
 //! ```
 
-use dlock_contract::engine::judge;
 use dlock_contract::{Error, ErrorKind, Fence, Result};
 use sqlx::sqlite::SqliteConnection;
 
@@ -53,7 +52,7 @@ pub async fn prepare(conn: &mut SqliteConnection) -> Result<()> {
 /// [`FenceInvalid`](dlock_contract::ErrorKind::FenceInvalid) if the resource belongs to another lock. Roll back then.
 /// [`Outage`](dlock_contract::ErrorKind::Outage) if another transaction was faster; `BEGIN IMMEDIATE` spares you that.
 pub async fn admit(conn: &mut SqliteConnection, fence: &Fence, resource: &str) -> Result<()> {
-    dlock_contract::engine::check_resource(resource)?;
+    Fence::check_resource(resource)?;
     let token = i64::try_from(fence.get()).map_err(|_| {
         fence.named(Error::new(ErrorKind::FenceInvalid, "the token is larger than any token that was granted"))
     })?;
@@ -71,7 +70,7 @@ pub async fn admit(conn: &mut SqliteConnection, fence: &Fence, resource: &str) -
     let Some((key, seen)) = seen.first() else {
         return Err(Error::new(ErrorKind::CorruptState, "a fenced resource vanished in the middle of a transaction"));
     };
-    judge(fence, key.as_bytes(), u64::try_from(*seen).unwrap_or(u64::MAX))
+    fence.check(key.as_bytes(), u64::try_from(*seen).unwrap_or(u64::MAX))
 }
 
 fn unprepared(error: sqlx::Error) -> Error {

@@ -4,7 +4,8 @@ use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use dlock_contract::{Address, Error, ErrorKind, OptionRow, Result, UrlBody, UrlForm};
+use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::{Address, OptionRow, UrlBody, UrlForm};
 
 use super::filesystem::not_local;
 

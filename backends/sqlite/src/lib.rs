@@ -60,7 +60,8 @@ mod worker;
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Backend, Clock, Opener, Result};
+use dlock_contract::{Backend, Result};
+use dlock_store::{Address, Clock, Opener};
 
 pub(crate) use self::fault::fault;
 pub use self::store::Sqlite;

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::engine::aside;
 use dlock_contract::{Error, Result};
+use dlock_store::aside;
 use tokio::sync::oneshot;
 
 /// One check at a time: a disk that hangs keeps one thread, however many callers wait for it.

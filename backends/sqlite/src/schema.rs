@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Clock, Error, ErrorKind, Health, Result};
+use dlock_contract::{Error, ErrorKind, Health, Result};
+use dlock_store::Clock;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection, SqliteSynchronous};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 

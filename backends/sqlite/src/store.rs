@@ -3,10 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{self, background};
-use dlock_contract::{
-    Address, Claim, Clock, Durability, Error, Fencing, Hold, Origin, PerRuntime, Profile, Result, Standing, TtlRange,
-};
+use dlock_contract::{Claim, Durability, Error, Fencing, Hold, Origin, Profile, Result, Standing, TtlRange};
+use dlock_store::{Address, CallerRuntime, Clock, PerRuntime, background};
 use futures::future::BoxFuture;
 
 use crate::connection::FileConnection;
@@ -56,7 +54,7 @@ impl Sqlite {
         let context = self.context.clone();
         let open = || async move {
             let worker = Worker::new(context);
-            engine::CallerRuntime::here()?.spawn(worker.task());
+            CallerRuntime::here()?.spawn(worker.task());
             Ok(Arc::new(worker))
         };
         Ok(self.workers.get(open).await?.value)

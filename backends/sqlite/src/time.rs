@@ -1,6 +1,7 @@
 //! The clock that the processes of one host share.
 
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+use dlock_store::Clock;
 
 /// The current time, on the process's clock and as the file stores it.
 #[derive(Clone, Copy, Debug)]

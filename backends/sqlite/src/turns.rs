@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, LockKey};
+use dlock_store::background;
 
 use crate::side_files::{Number, SideFiles, number_of};
 

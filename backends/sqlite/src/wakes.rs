@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, LockKey, Queue, Result, Signal, Wake, WakeStyle};
+use dlock_contract::{BootInstant, LockKey, Queue, Result, Signal, Wake, WakeStyle};
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 
 use crate::file::DatabaseFile;

@@ -8,8 +8,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::{Run, aside, background};
-use dlock_contract::{BootInstant, Clock};
+use dlock_contract::BootInstant;
+use dlock_store::{Clock, Run, aside, background};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::Interest;
@@ -245,7 +245,7 @@ fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
 mod tests {
     use std::path::PathBuf;
 
-    use dlock_contract::Address;
+    use dlock_store::Address;
 
     use super::*;
     use crate::file::{DatabaseFile, FORM};

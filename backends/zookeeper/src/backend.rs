@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use dlock_contract::engine::detached;
 use dlock_contract::{
     Attempt, Backend, BootInstant, Claim, Exchange, Health, Hold, Identity, Inspect, LockKey, LockState, Profile,
     Queue, Released, Result, Standing,
 };
+use dlock_store::detached;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use zookeeper_client::{Error as ClientError, MultiWriteError};

@@ -1,10 +1,10 @@
 //! Inspection: the holders of a lock, listings of held locks, and breaking a hold.
 
-use dlock_contract::engine::detached;
 use dlock_contract::{
     BreakRecord, Cursor, Error, ErrorKind, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page,
     Result,
 };
+use dlock_store::detached;
 use futures::future::{BoxFuture, join_all};
 use zookeeper_client::{Client, Error as ClientError, Stat};
 

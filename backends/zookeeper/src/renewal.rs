@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dlock_contract::engine::detached;
 use dlock_contract::{Error, ErrorKind, Hold, Result, Standing, Validity};
+use dlock_store::detached;
 use futures::future::{join, join_all, try_join_all};
 use zookeeper_client::Client;
 

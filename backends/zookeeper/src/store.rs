@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{background, detached};
-use dlock_contract::{Address, Backend, Clock, Durability, ErrorKind, Fencing, Opener, Profile, Result, WakeStyle};
+use dlock_contract::{Backend, Durability, ErrorKind, Fencing, Profile, Result, WakeStyle};
+use dlock_store::{Address, Clock, Opener, background, detached};
 use zookeeper_client::{Client, CreateMode, Error as ClientError};
 
 use crate::forms;

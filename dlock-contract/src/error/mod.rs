@@ -1,6 +1,7 @@
 //! Errors as values: the kind, the key, the backend, and whether a retry can help.
 
 pub(crate) mod kind;
+pub(crate) mod panics;
 #[cfg(any(feature = "axum", feature = "tonic"))]
 pub(crate) mod web;
 
@@ -10,8 +11,6 @@ use std::fmt;
 use std::time::Duration;
 
 pub use crate::error::kind::{ErrorKind, LossCause};
-use crate::key::sensitive::is_in_chain;
-use crate::note::Note;
 
 /// The longest time that [`Error::retry_after`] gives.
 const MOST_RETRY_AFTER: Duration = Duration::from_secs(5);
@@ -117,10 +116,10 @@ impl Error {
         self
     }
 
-    /// Adds the trace id of the holder, if its note has one.
+    /// Adds the trace id of the holder: that of its [note](crate::Note::trace), if it has one.
     #[must_use]
-    pub fn with_holder(mut self, holder: Option<&Note>) -> Self {
-        self.0.holder_trace = holder.and_then(Note::trace).map(Into::into);
+    pub fn with_holder_trace(mut self, trace: Option<&str>) -> Self {
+        self.0.holder_trace = trace.map(Into::into);
         self
     }
 
@@ -273,6 +272,12 @@ impl Error {
     pub fn is_lost(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Lost(_))
     }
+}
+
+/// Whether the error, one of its causes, or their `Debug` contains a text for which `has_it` is true.
+fn is_in_chain(error: &(dyn StdError + 'static), has_it: &impl Fn(&str) -> bool) -> bool {
+    let chain = std::iter::successors(Some(error), |&error| error.source());
+    chain.into_iter().any(|error| has_it(&error.to_string()) || has_it(&format!("{error:?}")))
 }
 
 /// Cuts at 128 bytes. A key is printable ASCII already, so no character is split and nothing needs escaping.

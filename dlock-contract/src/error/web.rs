@@ -13,8 +13,8 @@
 //! error for an internal error, else at the level debug. A lost lock and a failing store have lines of their own
 //! already, so their answers are logged at the level debug too.
 
+use crate::error::panics::caught;
 use crate::error::{Error, ErrorKind, LossCause};
-use crate::thread::log::line;
 
 /// The failures that a client of a service can tell apart. Each has its own text.
 enum Failure {
@@ -49,7 +49,8 @@ impl Failure {
             _ => matches!(failure, Self::Fault),
         };
         let error = error.to_string();
-        line(move || match is_news {
+        // At once: a handler of the service answers, and no thread of ours.
+        caught(|| match is_news {
             true => tracing::error!(target: "dlock", error, "a request is answered with an internal error"),
             false => tracing::debug!(target: "dlock", error, "a request is answered with an error of a lock"),
         });

@@ -5,9 +5,9 @@
 
 use std::borrow::Cow;
 
-use crate::address::percent::decode;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::LockKey;
+use crate::key::percent::decode;
 
 /// The separators. A value has none of them, and between two values there is at least one.
 const SEPARATORS: [char; 8] = [':', '/', '|', '#', ',', ';', '{', '}'];

@@ -6,6 +6,7 @@
 
 pub(crate) mod literal;
 pub(crate) mod part;
+pub(crate) mod percent;
 pub(crate) mod sensitive;
 pub(crate) mod template;
 
@@ -221,13 +222,28 @@ impl From<Key> for KeyBuf {
 pub struct LockKey(pub Arc<str>);
 
 impl LockKey {
+    /// Checks the first part of every key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::ConfigInvalid`].
+    pub fn check_namespace(namespace: &str) -> Result<(), Error> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        if namespace.is_empty() || namespace.len() > 64 || !namespace.bytes().all(plain) {
+            return Err(Error::config(
+                "namespace",
+                "a namespace has 1 to 64 ASCII letters, digits, dots, underscores and hyphens",
+            ));
+        }
+        Ok(())
+    }
+
     /// The full name of `key` in `namespace`.
     ///
     /// # Errors
     /// [`ErrorKind::KeyTooLong`] above [`MAX_KEY_BYTES`]; [`ErrorKind::ConfigInvalid`] for a namespace that is empty,
     /// longer than 64 bytes or has anything but ASCII letters, digits, `.`, `_` and `-`.
     pub fn new(namespace: &str, key: impl Into<KeyBuf>) -> Result<Self, Error> {
-        check_namespace(namespace)?;
+        Self::check_namespace(namespace)?;
         Self::within(namespace, &key.into())
     }
 
@@ -254,7 +270,7 @@ impl LockKey {
     pub fn from_stored(text: &str) -> Option<Self> {
         let (namespace, key) = text.strip_prefix("dl1:")?.split_once(':')?;
         let is_name = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
-        let fits = text.len() <= MAX_KEY_BYTES && key.bytes().all(is_name) && check_namespace(namespace).is_ok();
+        let fits = text.len() <= MAX_KEY_BYTES && key.bytes().all(is_name) && Self::check_namespace(namespace).is_ok();
         fits.then(|| Self(text.into()))
     }
 
@@ -275,21 +291,6 @@ impl fmt::Debug for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LockKey({})", self.0)
     }
-}
-
-/// Checks the first part of every key.
-///
-/// # Errors
-/// [`ErrorKind::ConfigInvalid`].
-pub fn check_namespace(namespace: &str) -> Result<(), Error> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    if namespace.is_empty() || namespace.len() > 64 || !namespace.bytes().all(plain) {
-        return Err(Error::config(
-            "namespace",
-            "a namespace has 1 to 64 ASCII letters, digits, dots, underscores and hyphens",
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,12 +1,10 @@
 //! Keys that nobody may read: in errors and in the log, a hash takes the place of the key.
 
-use std::error::Error as StdError;
-
 use sha2::{Digest, Sha256};
 
-use crate::address::percent;
 use crate::error::Error;
 use crate::key::LockKey;
+use crate::key::percent;
 
 /// The text that is shown in the place of a sensitive key: `sha256:` and the first 8 bytes of the SHA-256 of the key without its
 /// namespace, as 16 hexadecimal digits. All processes show one key alike, so that an operator who knows the key finds its lines.
@@ -28,12 +26,6 @@ impl Error {
         let (hash, parts) = (key_hash(key), parts_of(key));
         self.without(&hash, |text| has_any(text, &parts), |text| hide(text, &parts, &hash))
     }
-}
-
-/// Whether the error, one of its causes, or their `Debug` contains a text for which `has_it` is true.
-pub(crate) fn is_in_chain(error: &(dyn StdError + 'static), has_it: &impl Fn(&str) -> bool) -> bool {
-    let chain = std::iter::successors(Some(error), |&error| error.source());
-    chain.into_iter().any(|error| has_it(&error.to_string()) || has_it(&format!("{error:?}")))
 }
 
 fn without_namespace(key: &str) -> &str {
@@ -90,6 +82,8 @@ fn find(text: &str, part: &str) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error as _;
+
     use super::*;
     use crate::error::ErrorKind;
     use crate::key::Key;

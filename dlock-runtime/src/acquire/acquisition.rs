@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::engine::{SoleThread, is_forked};
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey, OncePer, Result};
+use dlock_store::engine::SoleThread;
+use dlock_store::engine::simulation::planted;
+use dlock_store::is_forked;
 use dlock_values::LONGEST;
 
 use crate::acquire::request::Parked;

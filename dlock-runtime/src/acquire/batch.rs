@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::engine::simulation::planted;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, Mode, Result, Together};
+use dlock_store::engine::simulation::planted;
 
 use super::acquisition::Acquisition;
 use super::contend::may_pass;

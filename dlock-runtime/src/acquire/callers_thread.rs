@@ -11,7 +11,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 
 use dlock_contract::Origin;
-use dlock_contract::engine::{SoleThread, origin_and_sole_thread};
+use dlock_store::engine::{SoleThread, origin_and_sole_thread};
 use tokio::task;
 
 thread_local! {

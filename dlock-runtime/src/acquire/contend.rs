@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Queue, Result, Signal, Wake};
+use dlock_store::engine::simulation::planted;
 
 use super::acquisition::{Acquisition, SHORTEST_BOUND};
 use super::refused::{already_run, busy, timed_out};

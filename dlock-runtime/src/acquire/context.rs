@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use dlock_contract::engine::{caught, drop_elsewhere};
-use dlock_contract::{Backend, Clock, Error, ErrorKind, Result};
+use dlock_contract::engine::caught;
+use dlock_contract::{Backend, Error, ErrorKind, Result};
+use dlock_store::{Clock, drop_elsewhere};
 
 use crate::acquire::lazy::{Found, LazyStore, Open};
 use crate::events::shutdown::shut_down;

@@ -7,8 +7,9 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::{background, guarded, not_forked};
 use dlock_contract::{Backend, Error, Result};
+use dlock_store::background;
+use dlock_store::engine::{guarded, not_forked};
 use futures::FutureExt;
 use futures::future::{self, BoxFuture, Shared};
 

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use dlock_contract::Result;
-use dlock_contract::engine::is_forked;
+use dlock_store::is_forked;
 use futures::future::BoxFuture;
 
 /// A call that asks for locks. In a child after `fork` it is a copy, and dropping that does nothing: the parts of the call may

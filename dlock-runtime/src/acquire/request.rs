@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use dlock_contract::engine::SoleThread;
 use dlock_contract::{Error, ErrorKind};
+use dlock_store::engine::SoleThread;
 
 use crate::acquire::callers_thread;
 use crate::acquire::context::Context;

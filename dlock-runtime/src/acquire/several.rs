@@ -3,9 +3,10 @@
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
 
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::engine::{KeyBuf, guarded};
+use dlock_contract::engine::KeyBuf;
 use dlock_contract::{Error, LockKey, Result};
+use dlock_store::engine::guarded;
+use dlock_store::engine::simulation::planted;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 

@@ -3,9 +3,11 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::engine::{KeyBuf, background_of, guarded, is_ours};
+use dlock_contract::engine::KeyBuf;
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
+use dlock_store::engine::simulation::planted;
+use dlock_store::engine::{background_of, guarded};
+use dlock_store::is_ours;
 
 use super::acquisition::{Acquisition, Reported};
 use super::turn::Received;
@@ -245,7 +247,7 @@ mod tests {
 
     fn asks(options: Options) -> Acquisition {
         let call_site = CallSite::Builder(Named::new("", ""));
-        let request = Request::new(Context::with_clock(&dlock_contract::Clock::system()), call_site, options, None);
+        let request = Request::new(Context::with_clock(&dlock_store::Clock::system()), call_site, options, None);
         request.context.install("memory", Arc::new(dlock_memory::Memory::new())).unwrap();
         request.context.set_default("memory").unwrap();
         let key = crate::Key::text("k").into();

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::engine::simulation::planted;
+use dlock_store::background;
+use dlock_store::engine::simulation::planted;
 
 use crate::hold::abandon::abandon_later;
 use crate::hold::store::Store;

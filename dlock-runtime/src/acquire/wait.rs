@@ -3,8 +3,8 @@
 use std::future::poll_fn;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::{Backoff, BootInstant, Clock, Origin, Result, RunsOn, Signal, Wake, WakeStyle};
+use dlock_contract::{Backoff, BootInstant, Origin, Result, RunsOn, Signal, Wake, WakeStyle};
+use dlock_store::{Clock, background};
 
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::Store;

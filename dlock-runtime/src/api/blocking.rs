@@ -12,8 +12,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use dlock_contract::engine::{background, is_ours};
 use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::{background, is_ours};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task;
 

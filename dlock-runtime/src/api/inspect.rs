@@ -5,11 +5,12 @@ use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{key_hash, line};
+use dlock_contract::engine::key_hash;
 use dlock_contract::{
     Backend, BreakRecord, Cursor, Error, ErrorKind, HoldId, Inspect, LastSuccess, Listing, LockKey, LockState, Note,
     Result,
 };
+use dlock_store::line;
 use futures::future::{BoxFuture, join_all};
 
 use crate::api::lock::Lock;

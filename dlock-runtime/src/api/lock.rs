@@ -288,7 +288,7 @@ impl Lock {
         let named = |error: Error| error.with_key_or_hash(&key.0, sensitive).with_backend(&store.name);
         let (key, _) = store.identify(namespace, &key).map_err(named)?;
         let named = |error: Error| error.with_key_or_hash(key.as_str(), sensitive).with_backend(&store.name);
-        dlock_contract::engine::background().map_err(named)?;
+        dlock_store::background().map_err(named)?;
         let answer = store.ask(operation, bound, &key, request).await.map_err(named)?;
         Ok((answer, store))
     }

@@ -6,8 +6,8 @@ use std::error::Error as StdError;
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use dlock_contract::engine::is_forked;
 use dlock_contract::{Backoff, Error, ErrorKind};
+use dlock_store::is_forked;
 
 use crate::acquire::context::Context;
 use crate::hold::jitter::full_jitter;

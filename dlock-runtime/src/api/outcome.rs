@@ -1,7 +1,7 @@
 //! The return types of annotated functions: each must be able to say that the body did not run.
 
-use dlock_contract::engine::line;
 use dlock_contract::{Error, ErrorKind};
+use dlock_store::line;
 
 use crate::api::key_of;
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use dlock_contract::ErrorKind;
-use dlock_contract::engine::{background, is_forked, line};
-use dlock_contract::{Backend, Clock, Error, Health, Key, LockKey, LossCause, Result};
+use dlock_contract::{Backend, Error, Health, Key, LockKey, LossCause, Result};
+use dlock_store::{Clock, background, is_forked, line};
 use futures::FutureExt;
 
 use crate::acquire::context::Context;

@@ -8,8 +8,8 @@ use std::pin::Pin;
 use std::task::{self, Context, Poll};
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::engine::simulation::planted;
 use futures::future::BoxFuture;
 
 use crate::acquire::of_this_process::Acquiring;

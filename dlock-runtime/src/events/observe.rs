@@ -10,9 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use dlock_contract::engine::simulation::is_here as is_simulated;
-use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
-use dlock_contract::{BootInstant, Clock, ErrorKind};
+use dlock_contract::engine::caught;
+use dlock_contract::{BootInstant, ErrorKind};
+use dlock_store::Clock;
+use dlock_store::engine::simulation::is_here as is_simulated;
+use dlock_store::{drop_elsewhere, is_ours};
 
 use crate::events::event::Event;
 use crate::events::lines;

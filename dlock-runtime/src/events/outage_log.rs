@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::BootInstant;
-use dlock_contract::engine::line;
+use dlock_store::line;
 
 use crate::events::lines::short;
 use crate::site::StoreLabel;
@@ -195,7 +195,7 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
-    use dlock_contract::Clock;
+    use dlock_store::Clock;
 
     /// The lines that are logged.
     #[derive(Clone, Default)]

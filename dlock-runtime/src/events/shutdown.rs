@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use dlock_contract::{Clock, Error, ErrorKind};
+use dlock_contract::{Error, ErrorKind};
+use dlock_store::Clock;
 use tokio::sync::Notify;
 
 /// The error of calls after a shutdown.

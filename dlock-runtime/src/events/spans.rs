@@ -5,8 +5,9 @@
 
 use std::fmt;
 
-use dlock_contract::engine::{caught, drop_elsewhere, is_ours};
+use dlock_contract::engine::caught;
 use dlock_contract::{Error, Result};
+use dlock_store::{drop_elsewhere, is_ours};
 use tracing::Span;
 use tracing::field::Empty;
 use tracing::level_filters::LevelFilter;

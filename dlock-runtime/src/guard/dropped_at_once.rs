@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use dlock_contract::engine::line;
+use dlock_store::line;
 
 use crate::events::lines::line_of;
 use crate::site::Label;

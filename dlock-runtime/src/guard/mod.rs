@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use dlock_contract::engine::{guarded, not_forked, poll_guarded};
 use dlock_contract::{Error, ErrorKind, Fence, Key, LockKey, LossCause, Result, Session, Standing};
+use dlock_store::engine::{guarded, not_forked, poll_guarded};
 
 use crate::events::event::Event;
 use crate::events::spans::LockSpan;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::is_forked;
 use dlock_contract::{Claim, Result};
+use dlock_store::is_forked;
 use futures::future::BoxFuture;
 
 use crate::events::store_event::Operation;

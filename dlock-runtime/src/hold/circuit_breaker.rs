@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, Error, ErrorKind};
+use dlock_store::line;
 
 /// The failures in a row after which new requests are refused.
 const FAILURE_LIMIT: u32 = 5;

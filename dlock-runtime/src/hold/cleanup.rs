@@ -9,9 +9,9 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::{BootInstant, Clock, Result};
+use dlock_contract::{BootInstant, Result};
+use dlock_store::engine::simulation::planted;
+use dlock_store::{Clock, background};
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};

@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Hold, Reservation, Reserved, Validity};
+use dlock_store::engine::simulation::planted;
 
 use crate::events::store_event::Operation;
 use crate::hold::tenure::Tenure;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use dlock_contract::engine::wake;
+use dlock_store::engine::wake;
 
 /// The tasks that a loss wakes.
 #[derive(Debug, Default)]

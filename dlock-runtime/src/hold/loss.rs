@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::engine::{background, is_forked, lock_unless_forked};
 use dlock_contract::{Error, ErrorKind, LossCause, Result};
+use dlock_store::engine::lock_unless_forked;
+use dlock_store::engine::simulation::planted;
+use dlock_store::{background, is_forked};
 
 use crate::events::event::Event;
 use crate::hold::listeners::LossListeners;

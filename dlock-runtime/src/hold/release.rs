@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Error, Expiry, LossCause, Released, Result};
+use dlock_store::engine::simulation::planted;
 use futures::future::BoxFuture;
 
 use crate::events::event::Event;

@@ -7,9 +7,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::engine::{CallerRuntime, background};
 use dlock_contract::{Attempt, BootInstant, Claim, Error, Origin, Owner, Released, Result};
+use dlock_store::engine::simulation::planted;
+use dlock_store::{CallerRuntime, background};
 use tokio::sync::oneshot;
 
 use crate::events::shutdown::Job;

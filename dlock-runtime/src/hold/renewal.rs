@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result, Standing, Validity};
+use dlock_contract::{BootInstant, Error, ErrorKind, Result, Standing, Validity};
+use dlock_store::engine::simulation::planted;
+use dlock_store::{Clock, background};
 use futures::FutureExt;
 use futures::future::{join, join_all};
 use tokio::sync::oneshot;

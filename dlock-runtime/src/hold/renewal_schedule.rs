@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::is_here as is_simulated;
-use dlock_contract::{BootInstant, Clock};
+use dlock_contract::BootInstant;
+use dlock_store::Clock;
+use dlock_store::engine::simulation::is_here as is_simulated;
 use tokio::sync::Notify;
 
 use crate::hold::session_watch::{GroupWatches, SessionWatch};

@@ -6,9 +6,9 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::{Clock, Result};
+use dlock_contract::Result;
+use dlock_store::engine::simulation::planted;
+use dlock_store::{Clock, background};
 use futures::future::BoxFuture;
 
 use crate::hold::renewal::confirm;

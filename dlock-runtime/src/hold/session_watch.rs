@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use dlock_contract::engine::Run;
+use dlock_store::Run;
 
 use crate::hold::renewal_schedule::{Scheduled, number};
 

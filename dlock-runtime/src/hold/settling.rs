@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use dlock_contract::engine::simulation::planted;
 use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::engine::simulation::planted;
 
 use crate::events::store_event::Operation;
 use crate::hold::store::LONGEST_REQUEST;

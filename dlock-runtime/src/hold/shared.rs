@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock};
+use dlock_contract::BootInstant;
+use dlock_store::Clock;
 
 use crate::events::observe::Events;
 use crate::events::shutdown::{Jobs, ShutdownSignal};

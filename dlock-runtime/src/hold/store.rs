@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use dlock_contract::engine::{KeyBuf, background, guarded, not_forked};
-use dlock_contract::{Backend, Clock, Error, ErrorKind, Identity, LockKey, Origin, Result, RunsOn, WakeStyle};
+use dlock_contract::engine::KeyBuf;
+use dlock_contract::{Backend, Error, ErrorKind, Identity, LockKey, Origin, Result, RunsOn, WakeStyle};
+use dlock_store::engine::{guarded, not_forked};
+use dlock_store::{Clock, background};
 use futures::future::BoxFuture;
 
 use crate::events::shutdown::Jobs;

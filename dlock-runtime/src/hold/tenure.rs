@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::planted;
-use dlock_contract::engine::{SoleThread, line, lock_unless_forked, margin};
 use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
+use dlock_store::engine::simulation::planted;
+use dlock_store::engine::{SoleThread, lock_unless_forked};
+use dlock_store::line;
 use once_cell::race::OnceBox;
 
 use self::end_plan::EndPlan;
@@ -177,7 +178,7 @@ impl Tenure {
     pub(crate) fn validity(&self) -> Validity {
         let granted = Duration::from_nanos(self.granted.load(Ordering::Acquire));
         let until = BootInstant::from_nanos(self.confirmed_until.load(Ordering::Acquire));
-        Validity::new(until.before(granted.saturating_sub(margin(granted))), granted)
+        Validity::new(until.before(granted.saturating_sub(Validity::margin(granted))), granted)
     }
 
     /// The time when a fifth of the last grant is left.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Backoff, Error, Mode, OncePer, Result};
+use dlock_contract::{Backoff, Error, Mode, OncePer, Result, Validity};
 use dlock_values::{LONGEST, SHORTEST_INTERVAL};
 
 use crate::options::tunings::Tuning;
@@ -185,7 +185,7 @@ impl Options {
         }
         if let Some(timeout) = self.timeout {
             // A hold that nobody renews must outlast its body, with the margin that clocks need.
-            if resolved.cadence.is_none() && timeout.saturating_add(dlock_contract::engine::margin(ttl)) > ttl {
+            if resolved.cadence.is_none() && timeout.saturating_add(Validity::margin(ttl)) > ttl {
                 let text = format!("a hold of {ttl:?} without renewal does not cover a timeout of {timeout:?}");
                 return Err(Error::config("timeout", text));
             }

@@ -13,7 +13,7 @@ pub(crate) mod tunings;
 
 use std::time::Duration;
 
-use dlock_contract::{Backoff, Error, Result};
+use dlock_contract::{Backoff, Error, LockKey, Result};
 
 #[doc(inline)]
 pub use dlock_values::{Renew, Wait};
@@ -103,7 +103,7 @@ impl Default for Defaults {
 impl Defaults {
     /// Refuses defaults that no lock could use.
     pub(crate) fn check(&self) -> Result<()> {
-        dlock_contract::engine::check_namespace(&self.namespace)?;
+        LockKey::check_namespace(&self.namespace)?;
         Options::DEFAULT.resolve(self)?;
         if self.max_hold < self.ttl {
             return Err(Error::config(

@@ -6,8 +6,8 @@ use std::sync::{Arc, MutexGuard, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use dlock_contract::engine::{SoleThread, wake};
 use dlock_contract::{BootInstant, Claim, Error, LockKey, Mode};
+use dlock_store::engine::{SoleThread, wake};
 use smallvec::SmallVec;
 
 use super::handover::Handover;

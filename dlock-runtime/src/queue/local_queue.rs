@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::LockKey;
-use dlock_contract::engine::SoleThread;
+use dlock_store::engine::SoleThread;
 
 use super::key_queue::{KeyQueue, Waiter};
 

@@ -91,7 +91,7 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
 #[test]
 fn the_thread_of_a_hold_is_known_until_the_hold_is_gone() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let sole_thread = runtime.block_on(async { dlock_contract::engine::sole_thread() }).unwrap();
+    let sole_thread = runtime.block_on(async { dlock_store::engine::sole_thread() }).unwrap();
     let (queue, key) = (Arc::new(LocalQueue::default()), key("k"));
     let mut held = turn(&queue, &key);
     held.begin_hold(LocalHold { sole_thread: Some(sole_thread), serves: None, is_releasing: false });

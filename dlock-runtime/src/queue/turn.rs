@@ -3,8 +3,8 @@
 use std::sync::{Arc, MutexGuard};
 use std::task::Waker;
 
-use dlock_contract::engine::{SoleThread, wake};
 use dlock_contract::{BootInstant, Claim, Error, LockKey};
+use dlock_store::engine::{SoleThread, wake};
 
 use super::handover::Handover;
 use super::key_queue::{

@@ -5,8 +5,8 @@ use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 
-use dlock_contract::engine::is_forked;
 use dlock_contract::{Error, LockKey, Note};
+use dlock_store::is_forked;
 
 use super::key_queue::{KeyQueue, TurnRefusal, Waiter, call_next};
 use super::local_queue::{LocalQueue, Table};

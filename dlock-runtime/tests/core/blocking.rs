@@ -258,7 +258,7 @@ fn a_blocking_call_on_the_thread_of_dlock_fails_at_once() {
     let world = world();
     for way in blocking_ways(&world) {
         let (say, said) = std::sync::mpsc::channel();
-        dlock_contract::engine::background().unwrap().spawn(async move { say.send(way()).unwrap() });
+        dlock_store::background().unwrap().spawn(async move { say.send(way()).unwrap() });
         let told = said.recv_timeout(20 * SECOND).expect("the thread `dlock` hangs");
         assert_eq!(told.unwrap_err().kind(), &ErrorKind::WouldDeadlock);
     }

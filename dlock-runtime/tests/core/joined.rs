@@ -3,8 +3,8 @@
 use std::sync::mpsc::channel;
 use std::task::Poll;
 
-use dlock_contract::engine::background;
 use dlock_runtime::{ErrorKind, Event, Lock, Mode, OnLost, OncePer, Renew, current};
+use dlock_store::background;
 
 use crate::support::{LONG, Op, SECOND, World, freed, full, is_free, poll_once, test};
 

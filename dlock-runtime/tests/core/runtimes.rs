@@ -2,8 +2,8 @@
 
 use std::process::Command;
 
-use dlock_contract::PerRuntime;
 use dlock_runtime::{Clock, Wait};
+use dlock_store::PerRuntime;
 use futures::executor::block_on;
 
 use crate::support::{LONG, MS, Op, SECOND, Step, World, calm, full, test};

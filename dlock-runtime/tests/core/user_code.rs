@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use dlock_contract::engine::background;
 use dlock_contract::{Backend, RunsOn};
 use dlock_memory::Memory;
 use dlock_runtime::{Clock, Event, Guard, Held, Label, Observer, Registry};
+use dlock_store::background;
 use futures::FutureExt;
 
 use self::layer::{Does, Layer, Line};

@@ -9,10 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Batch, BootInstant, Claim, Clock, Error, ErrorKind, Exchange, Expiry, Fencing, Health, Hold,
-    Keeps, LockKey, LockState, OncePer, Periods, Profile, Queue, Released, Result, RunsOn, Settle, Signal, Standing,
-    Tokens, TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Backend, Batch, BootInstant, Claim, Error, ErrorKind, Exchange, Expiry, Fencing, Health, Hold, Keeps,
+    LockKey, LockState, OncePer, Periods, Profile, Queue, Released, Result, RunsOn, Settle, Signal, Standing, Tokens,
+    TtlRange, Validity, Wake, WakeStyle,
 };
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 

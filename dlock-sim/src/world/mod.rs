@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock};
+use dlock_contract::BootInstant;
+use dlock_store::Clock;
 use fastrand::Rng;
 
 use self::sessions::SessionNews;

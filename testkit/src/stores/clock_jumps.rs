@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use dlock_contract::{Attempt, Backend, Clock, Queue, Released, Standing};
+use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
+use dlock_store::Clock;
 
 use super::holds::{claim, confirm, take};
 use crate::servers::Instance;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Backend, Claim, Clock, Hold, Key, LockKey, Mode, Queue, Signal, Standing, Wake};
+use dlock_contract::{Attempt, Backend, Claim, Hold, Key, LockKey, Mode, Queue, Signal, Standing, Wake};
+use dlock_store::Clock;
 use tokio::task::JoinHandle;
 
 /// The site in the note of each claim of these tests.

@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Claim, Session, engine};
+use dlock_contract::{BootInstant, Claim, Session};
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 
@@ -27,7 +27,7 @@ pub(crate) struct ClaimState {
 }
 
 /// Access to the state of a claim.
-pub(crate) type StateAccess = engine::StateAccess<Option<ClaimSession>>;
+pub(crate) type StateAccess = dlock_store::StateAccess<Option<ClaimSession>>;
 
 impl ClaimState {
     pub(crate) fn new(name: Name, claim: &Claim) -> Self {
@@ -38,7 +38,7 @@ impl ClaimState {
     }
 
     pub(crate) async fn next_access(&self) -> StateAccess {
-        engine::next_access(&self.session).await
+        dlock_store::next_access(&self.session).await
     }
 
     pub(crate) fn free(&self) -> MutexGuard<'_, Option<Indexed<Option<Entry>>>> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use dlock_contract::engine::detached;
 use dlock_contract::{Claim, Error, Hold, Released, Result};
+use dlock_store::detached;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use tokio::sync::oneshot;

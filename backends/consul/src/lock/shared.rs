@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_contract::engine::ClaimStates;
 use dlock_contract::{Claim, LockKey, Result};
+use dlock_store::ClaimStates;
 use tokio::sync::Semaphore;
 
 use crate::api::session::{self, Behavior, NewSession};
@@ -124,7 +124,7 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use dlock_contract::{Address, Clock};
+    use dlock_store::{Address, Clock};
     use dlock_testkit::holds::claim;
 
     use super::*;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Note, Result, Signal, Wake};
+use dlock_store::background;
 use tokio::sync::oneshot;
 
 use crate::api::kv;

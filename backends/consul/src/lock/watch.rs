@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock};
+use dlock_contract::BootInstant;
+use dlock_store::{Clock, background};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use dlock_contract::engine::Names;
 use dlock_contract::{Error, Result};
+use dlock_store::Names;
 use futures::future::BoxFuture;
 use http::Uri;
 use hyper_util::rt::TokioIo;

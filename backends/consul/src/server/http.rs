@@ -4,7 +4,8 @@ use std::error::Error as StdError;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+use dlock_store::Clock;
 use futures::future::join;
 use http::header::HeaderValue;
 use http::{Method, Request, StatusCode};

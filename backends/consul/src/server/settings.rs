@@ -4,7 +4,8 @@ use std::fs;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use dlock_contract::{Address, Error, OptionRow, Result, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_contract::{Error, Result};
+use dlock_store::{Address, OptionRow, Tls, TlsMode, UrlBody, UrlForm};
 
 use crate::server::environment::{HttpAddress, Lookup, flag};
 use crate::server::token::Token;

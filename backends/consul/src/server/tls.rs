@@ -1,6 +1,7 @@
 //! TLS with rustls, or an error if the feature is off.
 
-use dlock_contract::{Error, Result, Tls};
+use dlock_contract::{Error, Result};
+use dlock_store::Tls;
 use tokio::net::TcpStream;
 
 use crate::server::socket::Socket;

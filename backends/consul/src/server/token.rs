@@ -5,8 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::engine::background;
-use dlock_contract::{Address, Error, Result, Secret};
+use dlock_contract::{Error, Result};
+use dlock_store::{Address, Secret, background};
 use http::header::HeaderValue;
 
 use crate::server::environment::Lookup;

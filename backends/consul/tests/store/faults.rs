@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::consul::Consul;
 use dlock::{Clock, ErrorKind};
-use dlock_contract::engine::background;
 use dlock_contract::{Backend, Queue, Released, Standing};
+use dlock_store::background;
 use dlock_testkit::holds::{self, claim, take, token, until};
 use dlock_testkit::servers::{self, Instance, shared};
 use dlock_testkit::{Mode, Proxy, lateness, text_of, wait_until};

@@ -109,7 +109,7 @@ fn a_waiter_that_is_gone_is_skipped() {
 
 #[test]
 fn a_memory_url_with_an_account_or_a_host_is_refused() {
-    let error = dlock_contract::Address::parse("memory://user:secret@host", &FORM).unwrap_err();
+    let error = dlock_store::Address::parse("memory://user:secret@host", &FORM).unwrap_err();
     assert!(!format!("{error} {error:?}").contains("secret"));
 }
 

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use dlock_conformance::Store;
-use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_contract::{Backend, LockKey, Result};
 use dlock_memory::Memory;
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 
 pub(crate) fn memory() -> Box<dyn Store> {

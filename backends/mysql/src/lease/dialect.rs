@@ -1,10 +1,11 @@
 //! How MySQL and MariaDB run the statements of a lease row.
 
-use dlock_contract::{Clock, Error, Health, Result};
+use dlock_contract::{Error, Health, Result};
 use dlock_sql::{
     Answer, Cell, Dialect, MarkedSession, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords,
     Statement, TableNames, Value, WaitQueues, Words, check_tables, prepare_tables,
 };
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::mysql::{MySqlArguments, MySqlConnection, MySqlRow};

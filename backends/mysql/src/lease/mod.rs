@@ -8,8 +8,9 @@ mod queue;
 mod shedlock;
 pub(crate) mod tables;
 
-use dlock_contract::{Address, Clock, Result};
+use dlock_contract::Result;
 use dlock_sql::{LeaseRow, Settings, ShedlockTable};
+use dlock_store::{Address, Clock};
 
 pub use self::dialect::MySql;
 use crate::server::{FORM, Server};

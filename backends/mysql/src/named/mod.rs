@@ -6,8 +6,9 @@
 mod dialect;
 
 pub(crate) use self::dialect::refuse_clusters;
-use dlock_contract::{Address, Clock, Result};
+use dlock_contract::Result;
 use dlock_sql::{NamedLock, Settings};
+use dlock_store::{Address, Clock};
 
 use crate::lease::MySql;
 use crate::server::{FORM, Server};

@@ -8,8 +8,9 @@ mod table;
 
 use std::sync::Arc;
 
-use dlock_contract::{Address, Clock, Result};
+use dlock_contract::Result;
 use dlock_sql::{HeldRow, RowLock, RowTable, Settings};
+use dlock_store::{Address, Clock};
 
 use crate::lease::MySql;
 use crate::server::{FORM, Server};

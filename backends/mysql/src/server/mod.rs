@@ -5,8 +5,9 @@ pub(crate) mod fault;
 
 use std::fmt;
 
-use dlock_contract::{Address, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_contract::{Error, ErrorKind, Result};
 use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, refuse_older};
+use dlock_store::{Address, Clock, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Row};
 

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::{Backend, Clock, Owner};
+use dlock_contract::{Backend, Owner};
+use dlock_store::{Clock, background};
 
 /// The pause between two probes of a store that is down.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);

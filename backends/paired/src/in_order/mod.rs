@@ -17,7 +17,8 @@ mod undo_limits;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use dlock_contract::{Backend, Claim, Clock, Error, Result};
+use dlock_contract::{Backend, Claim, Error, Result};
+use dlock_store::Clock;
 
 pub(crate) use first_hold::FirstHold;
 pub(crate) use hold::{HoldSession, Side};

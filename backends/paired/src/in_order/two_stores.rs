@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{Attempt, Backend, Claim, Expiry, Key, LockKey, Profile, Queue, Result, TtlRange};
+use dlock_store::background;
 
 use crate::in_order::{InOrder, Undo};
 

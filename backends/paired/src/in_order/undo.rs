@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{Backend, Claim, Hold, Result, Standing};
+use dlock_store::background;
 
 use crate::in_order::{FirstHold, HoldSession, InOrder};
 

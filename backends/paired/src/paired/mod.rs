@@ -6,7 +6,8 @@ mod powers;
 use std::fmt;
 use std::sync::Arc;
 
-use dlock_contract::{Backend, Clock, Profile, Result};
+use dlock_contract::{Backend, Profile, Result};
+use dlock_store::Clock;
 
 use crate::in_order::{InOrder, PairKind, common};
 

@@ -4,7 +4,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, LockKey, Result};
+use dlock_contract::{Backend, LockKey, Result};
+use dlock_store::Clock;
 use dlock_testkit::conformance::Served;
 use dlock_testkit::holds::name_in_redis;
 use dlock_testkit::servers::{MySql, Postgres, Redis};

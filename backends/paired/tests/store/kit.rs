@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Backend, Claim, Clock, Error, ErrorKind, Hold, HoldId, LockKey, Queue, Result};
+use dlock_contract::{Attempt, Backend, Claim, Error, ErrorKind, Hold, HoldId, LockKey, Queue, Result};
 use dlock_paired::{GateDown, Paired};
+use dlock_store::Clock;
 use dlock_testkit::servers::shared;
 use dlock_testkit::{Mode, Proxy};
 

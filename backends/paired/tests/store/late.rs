@@ -79,7 +79,7 @@ async fn a_silent_gate_is_not_asked_by_every_call() {
     let asked = kit.gate.proxy.sent() - asked;
     assert!(asked < 100, "200 calls asked a silent gate {asked} times");
     kit.gate.mend();
-    let clock = dlock_contract::Clock::system();
+    let clock = dlock_store::Clock::system();
     let end = clock.now().after(crate::kit::SOON);
     for call in 0.. {
         let claim = holds::claim(&format!("gate is back {call}"), TTL);

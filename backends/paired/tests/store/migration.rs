@@ -73,9 +73,9 @@ async fn if_either_is_down_nothing_is_granted_and_nothing_is_lost() {
         for member in [&kit.gate, &kit.authority] {
             member.until(&ours, Holder::Nobody).await;
         }
-        let end = dlock_contract::Clock::system().now().after(SOON);
+        let end = dlock_store::Clock::system().now().after(SOON);
         while !matches!(both.renew(&[&hold]).await.remove(0), Ok(Standing::Renewed(_))) {
-            assert!(dlock_contract::Clock::system().now() < end, "a hold was not renewed after an outage");
+            assert!(dlock_store::Clock::system().now() < end, "a hold was not renewed after an outage");
         }
         assert_eq!(both.release(&hold).await.unwrap(), Released::Released);
     }

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Clock, Error, ErrorKind, Fencing, Health, Hold, LockKey, LockState, Profile, Queue,
-    Released, Result, RunsOn, Settle, Standing,
+    Attempt, Backend, Claim, Error, ErrorKind, Fencing, Health, Hold, LockKey, LockState, Profile, Queue, Released,
+    Result, RunsOn, Settle, Standing,
 };
 use dlock_memory::Memory;
 use dlock_paired::{GateDown, Migrating, Paired};
+use dlock_store::Clock;
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::shared;
 use futures::future::BoxFuture;

@@ -173,7 +173,7 @@ fn released(answer: Result<Released>) -> &'static str {
 
 /// A hold that is left can be released, and then nothing of it is left.
 async fn end(pair: &Paired, kit: &Kit, claim: &Arc<Claim>, hold: &Hold) {
-    let clock = dlock_contract::Clock::system();
+    let clock = dlock_store::Clock::system();
     let end = clock.now().after(crate::kit::SOON);
     while let Err(error) = bounded(pair.release(hold)).await {
         assert!(clock.now() < end, "a hold cannot be released after an outage: {error}");

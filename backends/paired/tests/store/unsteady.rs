@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Clock, Error, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Signal,
+    Attempt, Backend, Claim, Error, Health, Hold, LockKey, LockState, Profile, Queue, Released, Result, Signal,
     Standing, Wake,
 };
 use dlock_memory::Memory;
 use dlock_paired::{GateDown, Migrating, Paired};
+use dlock_store::Clock;
 use dlock_testkit::holds::{claim, claim_on, stand, take, until};
 use futures::future::{BoxFuture, Either, select};
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Attempt, Backend, Clock, ErrorKind, Signal, Standing, Wake};
+use dlock_contract::{Attempt, Backend, ErrorKind, Signal, Standing, Wake};
 use dlock_paired::GateDown;
+use dlock_store::Clock;
 use dlock_testkit::Mode;
 use dlock_testkit::holds::{claim, confirm, stand, take, token, until};
 

@@ -2,11 +2,12 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{Clock, Error, Health, Result};
+use dlock_contract::{Error, Health, Result};
 use dlock_sql::{
     Answer, Cell, Dialect, MarkedSession, Refusal, SessionActivity, SessionMark, ShedlockTable, ShedlockWords,
     Statement, Value, WaitQueues, Words, check_tables, prepare_tables,
 };
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use sqlx::postgres::{PgArguments, PgConnection, PgRow};

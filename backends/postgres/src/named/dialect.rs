@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use dlock_contract::{Clock, Error, ErrorKind, Health, LockKey, Mode, Result};
+use dlock_contract::{Error, ErrorKind, Health, LockKey, Mode, Result};
 use dlock_sql::{
     Dialect, LockName, NamedAnswer, NamedDialect, NamedWait, NamedWords, ReadWriteWords, RowDialect, SequenceWords,
     SessionId, check_tables, prepare_tables,
 };
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 use sqlx::postgres::{PgArguments, PgConnection};
 use sqlx::query::Query;

@@ -6,8 +6,9 @@
 mod dialect;
 mod tokens;
 
-use dlock_contract::{Address, Clock, Result};
+use dlock_contract::Result;
 use dlock_sql::{NamedLock, Settings};
+use dlock_store::{Address, Clock};
 
 use crate::lease::dialect::Postgres;
 use crate::server::{FORM, Server};

@@ -5,11 +5,12 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Clock, Error, ErrorKind, Health, Result};
+use dlock_contract::{Error, ErrorKind, Health, Result};
 use dlock_sql::{
     Committed, Dialect, NamedDialect, QueueName, RowAsk, RowDialect, RowId, RowKey, RowKind, RowTable, RowWords, Taken,
     check_tables, hex, prepare_tables,
 };
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection, Row};

@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock};
+use dlock_contract::BootInstant;
+use dlock_store::Clock;
 use sqlx::AssertSqlSafe;
 use sqlx::postgres::{PgConnection, PgRow};
 

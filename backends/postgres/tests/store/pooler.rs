@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{
-    Attempt, Backend, Clock, Inspect, Listing, Periods, Queue, Released, RunEnd, Standing, WakeStyle,
-};
+use dlock_contract::{Attempt, Backend, Inspect, Listing, Periods, Queue, Released, RunEnd, Standing, WakeStyle};
+use dlock_store::Clock;
 use dlock_testkit::holds::{claim, claim_on, confirm, key, stand, take, token, wait};
 use dlock_testkit::servers::{Instance, PgBouncer, Postgres};
 use dlock_testkit::{Proxy, wait_until};

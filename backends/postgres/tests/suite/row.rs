@@ -4,8 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, Hold, LockKey, Result};
+use dlock_contract::{Backend, Hold, LockKey, Result};
 use dlock_postgres::row;
+use dlock_store::Clock;
 use dlock_testkit::conformance::Served;
 use futures::future::BoxFuture;
 

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ::redis::aio::{MultiplexedConnection, SendError};
 use ::redis::{PushInfo, PushKind, RedisResult};
-use dlock_contract::engine::background;
-use dlock_contract::{Clock, Error, ErrorKind, Result};
+use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::{Clock, background};
 use futures::FutureExt;
 use futures::future::Shared;
 use tokio::sync::oneshot;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ::redis::{IntoConnectionInfo, RedisConnectionInfo};
-use dlock_contract::engine::Names;
-use dlock_contract::{Address, Error, Result, Secret};
+use dlock_contract::{Error, Result};
+use dlock_store::{Address, Names, Secret};
 
 use crate::socket::options::{redis_settings, tcp, tcp_address};
 use crate::socket::server::Server;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{RedisError, ServerError, ServerErrorKind, Value};
-use dlock_contract::engine::background;
-use dlock_contract::{Clock, Error, Result};
+use dlock_contract::{Error, Result};
+use dlock_store::{Clock, background};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 

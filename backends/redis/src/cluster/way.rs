@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, Pipeline, ServerErrorKind, Value};
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+use dlock_store::Clock;
 use futures::future::join_all;
 
 use crate::cluster::keys::{parts, simple, slot_of_command, spread};

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::redis::{Cmd, Pipeline, Value};
-use dlock_contract::engine::{CallerRuntime, background};
 use dlock_contract::{Claim, Error, Result};
+use dlock_store::{CallerRuntime, background};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Either};
 use tokio::sync::oneshot;

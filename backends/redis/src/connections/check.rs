@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use ::redis::{Cmd, Value};
-use dlock_contract::engine::line;
 use dlock_contract::{Health, Result};
+use dlock_store::line;
 
 use crate::connections::pool::Connections;
 use crate::connections::rights;

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, Origin};
+use dlock_contract::{BootInstant, Origin};
+use dlock_store::Clock;
 
 use crate::cluster::way::ClusterWay;
 use crate::combine::combiner::Combiner;

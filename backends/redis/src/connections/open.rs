@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use ::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, ServerErrorKind, Value};
-use dlock_contract::engine::{CallerRuntime, line};
 use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::{CallerRuntime, line};
 
 use crate::cluster::servers::Servers;
 use crate::cluster::way::ClusterWay;

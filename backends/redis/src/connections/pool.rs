@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use dlock_contract::engine::line;
-use dlock_contract::{Clock, Origin, PerRuntime, Result};
+use dlock_contract::{Origin, Result};
+use dlock_store::{Clock, PerRuntime, line};
 use tokio::sync::Notify;
 
 use crate::cluster::servers::Servers;

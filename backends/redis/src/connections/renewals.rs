@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{Error, ErrorKind, Origin, Result};
+use dlock_store::background;
 use tokio::sync::oneshot;
 
 use crate::connections::connection::Connection;

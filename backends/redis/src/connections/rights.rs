@@ -2,8 +2,8 @@
 //! name the refused command.
 
 use ::redis::{Cmd, Value};
-use dlock_contract::engine::line;
 use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::line;
 
 use crate::reply::fault;
 use crate::scripts::call::call;

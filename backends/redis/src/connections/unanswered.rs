@@ -6,7 +6,8 @@
 
 use std::sync::atomic::Ordering;
 
-use dlock_contract::{BootInstant, Clock};
+use dlock_contract::BootInstant;
+use dlock_store::Clock;
 
 use crate::connections::connection::Connection;
 

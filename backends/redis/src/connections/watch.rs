@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ::redis::aio::SendError;
 use ::redis::{PushInfo, PushKind};
-use dlock_contract::engine::background;
 use dlock_contract::{Error, Result};
+use dlock_store::background;
 use tokio::sync::{oneshot, watch};
 
 use crate::connections::pool::Connections;

@@ -74,8 +74,7 @@ pub fn note_of(value: &[u8]) -> Option<Note> {
 mod tests {
     use super::*;
     use crate::layout::name::LockName;
-    use dlock_contract::Key;
-    use dlock_contract::LockKey;
+    use dlock_contract::{Key, LockKey};
     use std::time::Duration;
 
     #[test]

@@ -9,7 +9,8 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Attempt, Backend, Batch, Claim, Clock, Hold, Profile, Queue, Result, Standing, Together};
+use dlock_contract::{Attempt, Backend, Batch, Claim, Hold, Profile, Queue, Result, Standing, Together};
+use dlock_store::Clock;
 
 use crate::literal::translate::{all_inside, for_claim, under_its_name};
 use crate::lock::store::Redis;

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Claim, Clock, Error, ErrorKind, Key, LockKey, Mode, Owner, Profile, Queue, Result, Signal, Wake, WakeStyle,
+    Attempt, Claim, Error, ErrorKind, Key, LockKey, Mode, Owner, Profile, Queue, Result, Signal, Wake, WakeStyle,
 };
+use dlock_store::Clock;
 use futures::FutureExt;
 
 use crate::connections::check;
@@ -61,7 +62,7 @@ impl Redis {
 
     pub(crate) async fn open(target: Target, clock: &Clock) -> Result<Self> {
         // Our thread runs the timers that bound what follows.
-        dlock_contract::engine::background()?;
+        dlock_store::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check_and_warn(&connections).await?;
         connections.note_form().await?;

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ::redis::{Cmd, PushInfo, PushKind, Value};
-use dlock_contract::engine::line;
 use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::line;
 use tokio::sync::{mpsc, watch};
 
 use crate::cluster::nodes::NodeEvent;
@@ -218,7 +218,7 @@ impl Listener {
                 }
             };
         };
-        if let Ok(thread) = dlock_contract::engine::background() {
+        if let Ok(thread) = dlock_store::background() {
             thread.spawn(release);
         }
     }

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, LockKey, Result};
+use dlock_store::line;
 use tokio::sync::{oneshot, watch};
 
 use crate::connections::pool::Connections;
@@ -119,7 +119,7 @@ impl Pushes {
         if running.is_some() {
             return Ok(());
         }
-        let thread = dlock_contract::engine::background()?;
+        let thread = dlock_store::background()?;
         let (end, ended) = oneshot::channel();
         self.state.send_replace(PushState::Opening);
         let listener = Listener {

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_contract::engine::line;
+use dlock_store::line;
 
 /// Whether the log has the begin of a guard, and not its end yet.
 #[derive(Default)]

@@ -20,8 +20,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ::redis::Value;
-use dlock_contract::engine::line;
 use dlock_contract::{BootInstant, Result};
+use dlock_store::line;
 
 use crate::layout::slots::SLOTS;
 use crate::quarantine::announced::Announced;

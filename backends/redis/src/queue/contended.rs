@@ -45,7 +45,7 @@ const CONTENDED_MAX: usize = 4096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dlock_contract::Clock;
+    use dlock_store::Clock;
 
     #[test]
     fn contended_keys_are_bounded_and_forgotten() {

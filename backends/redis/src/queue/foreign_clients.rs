@@ -131,8 +131,8 @@ impl ForeignClients {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dlock_contract::Clock;
     use dlock_contract::Key;
+    use dlock_store::Clock;
 
     const MS: Duration = Duration::from_millis(1);
 

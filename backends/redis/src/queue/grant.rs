@@ -86,7 +86,7 @@ pub(crate) fn with_slot(hold: Hold, slot: u32) -> Hold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dlock_contract::Clock;
+    use dlock_store::Clock;
 
     const TOKEN: u64 = LEAST_TOKEN + 7;
 

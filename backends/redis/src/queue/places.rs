@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use dlock_contract::{Claim, Clock, Owner, Result, Session, Signal};
+use dlock_contract::{Claim, Owner, Result, Session, Signal};
+use dlock_store::Clock;
 use tokio::sync::Notify;
 
 use crate::queue::grant::{Anchor, Grant};

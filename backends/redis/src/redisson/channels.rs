@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ::redis::aio::{MultiplexedConnection, SendError};
 use ::redis::{PushInfo, PushKind, RedisResult, Value};
-use dlock_contract::engine::{background, line};
 use dlock_contract::{BootInstant, Error, Owner, Result};
+use dlock_store::{background, line};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::connections::pool::Connections;

@@ -13,9 +13,10 @@ use std::time::Duration;
 
 use ::redis::{Cmd, RedisWrite, ToRedisArgs, Value};
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Error, ErrorKind, Hold, Holder, LockKey, Note, Owner, Profile, Queue, Released,
+    Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Holder, LockKey, Note, Owner, Profile, Queue, Released,
     Result, Signal, Standing, Validity, Wake, WakeStyle,
 };
+use dlock_store::Clock;
 
 use crate::connections::check;
 use crate::connections::connection::Connection;
@@ -64,7 +65,7 @@ impl Redisson {
             return Err(Error::config("wait_replicas", "wait_replicas is not for locks in Redisson's layout"));
         }
         // Our thread runs the timers that bound what follows.
-        dlock_contract::engine::background()?;
+        dlock_store::background()?;
         let connections = Arc::new(Connections::new(target, clock.clone()));
         check::check_and_warn(&connections).await?;
         check_channel(&connections).await?;

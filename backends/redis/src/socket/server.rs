@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::redis::aio::MultiplexedConnection;
 use ::redis::io::tcp::socket2::SockRef;
 use ::redis::{AsyncConnectionConfig, ConnectionAddr, ConnectionInfo, RedisError};
-use dlock_contract::engine::{CallerRuntime, Names};
 use dlock_contract::{Error, Result};
+use dlock_store::{CallerRuntime, Names};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -120,7 +120,7 @@ mod tests {
     use crate::lock::store::Redis;
     use crate::topology::target::Target;
     use crate::url::form::FORM;
-    use dlock_contract::{Address, Clock};
+    use dlock_store::{Address, Clock};
 
     static BEGUN: AtomicUsize = AtomicUsize::new(0);
 

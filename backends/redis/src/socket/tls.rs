@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use ::redis::aio::AsyncStream;
-use dlock_contract::{Address, Error, Result};
+use dlock_contract::{Error, Result};
+use dlock_store::Address;
 #[cfg(feature = "tls")]
 use rustls::ClientConfig;
 #[cfg(feature = "tls")]
@@ -38,7 +39,7 @@ impl Tls {
     /// For a file that cannot be read, or is no certificate; its path is not repeated.
     #[cfg(feature = "tls")]
     pub(crate) fn new(address: &Address) -> Result<Self> {
-        Ok(Self { config: dlock_contract::Tls::verified(address)?.client_config()? })
+        Ok(Self { config: dlock_store::Tls::verified(address)?.client_config()? })
     }
 
     /// Speaks TLS over a connection to this host.

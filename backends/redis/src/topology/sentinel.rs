@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::redis::{IntoConnectionInfo, RedisConnectionInfo, Value};
-use dlock_contract::engine::Names;
-use dlock_contract::{Clock, Error, ErrorKind, Result, Secret};
+use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::{Clock, Names, Secret};
 use futures::StreamExt;
 use futures::future::join_all;
 use futures::stream::FuturesUnordered;
@@ -43,7 +43,7 @@ pub(crate) struct Sentinels {
 
 impl Sentinels {
     /// `host[:port],…/name[/db]`.
-    pub(crate) fn new(url: &dlock_contract::Address, tls: Option<Tls>, names: &Arc<Names>) -> Result<Self> {
+    pub(crate) fn new(url: &dlock_store::Address, tls: Option<Tls>, names: &Arc<Names>) -> Result<Self> {
         let (name, db) = match url.path() {
             // The `?` was forgotten. The name is shown in errors, and it may contain a password.
             [name, ..] if name.contains('=') => return Err(url.wrong("options come after a `?`")),

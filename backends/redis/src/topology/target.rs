@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use ::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
-use dlock_contract::engine::Names;
-use dlock_contract::{Address, Host, Result, Secret};
+use dlock_contract::Result;
+use dlock_store::{Address, Host, Names, Secret};
 
 use crate::cluster::plan::ClusterPlan;
 use crate::socket::options::{redis_settings, tcp, tcp_address};

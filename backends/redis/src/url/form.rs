@@ -1,6 +1,6 @@
 //! The form of a Redis URL: its schemes and the table of its options.
 
-use dlock_contract::{Address, OptionRow, UrlBody, UrlForm};
+use dlock_store::{Address, OptionRow, UrlBody, UrlForm};
 
 const TLS: &[&str] = &["rediss", "rediss-sentinel", "rediss-cluster"];
 const SENTINEL: &[&str] = &["redis-sentinel", "rediss-sentinel"];

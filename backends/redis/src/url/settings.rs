@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Address, Error, Result};
+use dlock_contract::{Error, Result};
+use dlock_store::Address;
 
 /// The settings of all topologies.
 #[derive(Clone, Debug, Default)]

@@ -5,8 +5,8 @@ use std::future::ready;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use dlock_contract::engine::{drop_elsewhere, foreign_thread, is_ours};
-use dlock_contract::{Error, Result, Secret};
+use dlock_contract::{Error, Result};
+use dlock_store::{Secret, drop_elsewhere, foreign_thread, is_ours};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
@@ -145,7 +145,7 @@ mod tests {
                 Ok::<_, ()>(Login::password("p"))
             }
         });
-        let ours = dlock_contract::engine::background().unwrap();
+        let ours = dlock_store::background().unwrap();
         ours.spawn(async move { credentials.get().await.map(drop).unwrap() });
         let hang = std::time::Duration::from_secs(20);
         let told: Vec<_> = std::iter::from_fn(|| told.recv_timeout(hang).ok()).collect();

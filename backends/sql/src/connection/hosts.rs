@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_contract::engine::Names;
-use dlock_contract::{Clock, Error, ErrorKind, Result};
+use dlock_contract::{Error, ErrorKind, Result};
+use dlock_store::{Clock, Names};
 use futures::future::BoxFuture;
 
 use crate::connection::misread::unless_misread;

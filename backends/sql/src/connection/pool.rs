@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{Error, Result};
+use dlock_store::CallerRuntime;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, Error, ErrorKind, Health, LockKey, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Health, LockKey, Result};
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 
 use crate::connection::collisions::Collisions;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{Run, background};
-use dlock_contract::{Claim, Clock, Durability, Fencing, PerRuntime, Profile, Result, TtlRange, WakeStyle};
+use dlock_contract::{Claim, Durability, Fencing, Profile, Result, TtlRange, WakeStyle};
+use dlock_store::{Clock, PerRuntime, Run, background};
 use futures::future::BoxFuture;
 
 use crate::connection::collisions::Collisions;

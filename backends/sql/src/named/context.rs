@@ -1,6 +1,7 @@
 //! The parts that all sessions of a store share.
 
-use dlock_contract::{Clock, LockKey, Result};
+use dlock_contract::{LockKey, Result};
+use dlock_store::Clock;
 
 use super::dialect::NamedDialect;
 use super::left_sessions::LeftSessions;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, BreakRecord, Clock, HoldId, Mode, Owner, Result};
+use dlock_contract::{BootInstant, BreakRecord, HoldId, Mode, Owner, Result};
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 

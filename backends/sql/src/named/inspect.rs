@@ -7,10 +7,10 @@
 use std::future::ready;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{
     BreakRecord, Cursor, Error, Health, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page, Result,
 };
+use dlock_store::background;
 use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Mode, Owner, Result};
+use dlock_store::background;
 use futures::future::join_all;
 
 use super::context::NamedContext;

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Clock, Error};
+use dlock_contract::{BootInstant, Error};
+use dlock_store::Clock;
 use tokio::sync::watch;
 
 use super::dialect::SessionId;

@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Result};
+use dlock_store::background;
 use tokio::sync::watch;
 
 use super::context::NamedContext;

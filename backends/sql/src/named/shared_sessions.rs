@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::Result;
-use dlock_contract::engine::background;
+use dlock_store::background;
 
 use super::context::NamedContext;
 use super::dialect::NamedDialect;

@@ -4,11 +4,11 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, BootInstant, Claim, Clock, Error, Expiry, Fencing, Hold, LockKey, Profile, Queue, Result, Signal,
-    TtlRange, Validity, Wake, WakeStyle,
+    Attempt, BootInstant, Claim, Error, Expiry, Fencing, Hold, LockKey, Profile, Queue, Result, Signal, TtlRange,
+    Validity, Wake, WakeStyle,
 };
+use dlock_store::{Clock, Run, background};
 use futures::future::BoxFuture;
 
 use super::context::{Lock, NamedContext};

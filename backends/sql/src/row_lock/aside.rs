@@ -1,7 +1,7 @@
 //! Work on our own thread, which runs to its end.
 
-use dlock_contract::engine::background;
 use dlock_contract::{Error, Result};
+use dlock_store::background;
 use tokio::sync::oneshot;
 
 /// Runs work on our thread to its end, whether anybody waits for it or not.

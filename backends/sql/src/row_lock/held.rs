@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Owner, Released, Result};
+use dlock_contract::{BootInstant, Owner, Released, Result};
+use dlock_store::{Clock, background};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 

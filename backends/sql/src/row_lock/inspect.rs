@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{
     BreakRecord, Cursor, Error, Health, Hold, HoldId, Inspect, Listing, LockKey, LockState, Page, Result,
 };
+use dlock_store::background;
 use futures::future::BoxFuture;
 
 use super::dialect::RowDialect;

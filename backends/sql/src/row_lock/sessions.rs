@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Error, Result};
+use dlock_store::background;
 
 use super::dialect::{RowDialect, RowId};
 use crate::connection::misread::unless_misread;

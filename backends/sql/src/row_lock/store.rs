@@ -3,11 +3,11 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, Claim, Clock, Error, ErrorKind, Expiry, Fencing, Hold, Profile, Queue, Released, Result, RunsOn, Signal,
+    Attempt, Claim, Error, ErrorKind, Expiry, Fencing, Hold, Profile, Queue, Released, Result, RunsOn, Signal,
     TtlRange, Validity, Wake, WakeStyle,
 };
+use dlock_store::{Clock, Run, background};
 
 use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;

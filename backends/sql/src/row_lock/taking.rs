@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result};
+use dlock_store::background;
 
 use tokio::sync::oneshot;
 

@@ -1,6 +1,7 @@
 //! Which row of which table is the lock of a key.
 
-use dlock_contract::{Address, Error, ErrorKind, LockKey, OptionRow, Result};
+use dlock_contract::{Error, ErrorKind, LockKey, Result};
+use dlock_store::{Address, OptionRow};
 
 use crate::tables::row::name_of;
 use crate::tables::table_names::{TableNames, is_name};
@@ -159,7 +160,8 @@ fn is_uuid(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use dlock_contract::{Key, UrlBody, UrlForm};
+    use dlock_contract::Key;
+    use dlock_store::{UrlBody, UrlForm};
 
     use super::*;
 

@@ -9,7 +9,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Address, Claim, Error, ErrorKind, Health, HoldId, Listing, LockKey, Note, Result, TtlRange};
+use dlock_contract::{Claim, Error, ErrorKind, Health, HoldId, Listing, LockKey, Note, Result, TtlRange};
+use dlock_store::Address;
 
 use crate::settings::is_identifier;
 use crate::tables::row::{RowName, end_of};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::engine::line;
-use dlock_contract::{Clock, ErrorKind, Result};
+use dlock_contract::{ErrorKind, Result};
+use dlock_store::{Clock, line};
 
 /// Waits until the next sweep. Processes that were started together do not sweep together.
 pub(crate) async fn until_next(clock: &Clock, every: Duration) {

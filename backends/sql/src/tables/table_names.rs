@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use dlock_contract::{Address, OptionRow, Result};
+use dlock_contract::Result;
+use dlock_store::{Address, OptionRow};
 
 use crate::settings::is_identifier;
 
@@ -86,7 +87,7 @@ pub(crate) fn is_name(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use dlock_contract::{UrlBody, UrlForm};
+    use dlock_store::{UrlBody, UrlForm};
 
     use super::*;
 

@@ -4,8 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{Backend, Queue, Standing};
+use dlock_store::background;
 use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::{Proxy, drop_after};
 use tokio::runtime::{Builder, Runtime};

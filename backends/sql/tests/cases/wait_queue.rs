@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use dlock_contract::engine::background;
 use dlock_contract::{Attempt, Backend, Claim, Exchange, Hold, Keeps, Periods, Queue, Released, RunEnd, Signal, Wake};
+use dlock_store::background;
 use dlock_testkit::holds::{claim_on, stand, take, token};
 use dlock_testkit::{Proxy, wait_until};
 use futures::StreamExt;

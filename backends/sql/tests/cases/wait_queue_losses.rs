@@ -4,8 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use dlock_contract::engine::background;
 use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Signal, Standing};
+use dlock_store::background;
 use dlock_testkit::holds::{confirm, stand, take, token, wait};
 use dlock_testkit::wait_until;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::Clock;
+use dlock_store::Clock;
 use dlock_testkit::holds::take;
 use dlock_testkit::{Proxy, wait_until};
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Backend, BootInstant, Clock, Hold, Released, Signal, Standing};
+use dlock_contract::{Backend, BootInstant, Hold, Released, Signal, Standing};
+use dlock_store::Clock;
 use dlock_testkit::holds::{confirm, stand, take};
 use dlock_testkit::{Mode, Proxy};
 use sqlx::Executor;

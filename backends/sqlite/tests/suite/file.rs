@@ -4,8 +4,9 @@ use std::any::Any;
 use std::sync::Arc;
 
 use dlock_conformance::{Outage, Store};
-use dlock_contract::{Backend, Clock, Error, LockKey, Result};
+use dlock_contract::{Backend, Error, LockKey, Result};
 use dlock_sqlite::Sqlite;
+use dlock_store::Clock;
 use futures::future::BoxFuture;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection, SqliteConnection};

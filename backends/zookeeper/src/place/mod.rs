@@ -13,7 +13,7 @@ mod wait;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use dlock_contract::{BootInstant, Session, engine};
+use dlock_contract::{BootInstant, Session};
 use futures::future::BoxFuture;
 use tokio::sync::Mutex;
 use zookeeper_client::Acls;
@@ -57,7 +57,7 @@ pub(crate) struct Node {
 }
 
 /// Access to the state of a place.
-pub(crate) type StateAccess = engine::StateAccess<PlaceState>;
+pub(crate) type StateAccess = dlock_store::StateAccess<PlaceState>;
 
 /// The session of a hold, and the hold's nodes.
 pub(crate) struct HoldSession {
@@ -87,7 +87,7 @@ impl Place {
     }
 
     pub(crate) async fn next_access(&self) -> StateAccess {
-        engine::next_access(&self.state).await
+        dlock_store::next_access(&self.state).await
     }
 
     fn child(&self, name: &str) -> String {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use dlock_contract::engine::ClaimStates;
 use dlock_contract::{Claim, Result};
+use dlock_store::ClaimStates;
 use zookeeper_client::{Acls, CreateMode, CreateOptions};
 
 use crate::place::Place;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use dlock_contract::engine::background;
 use dlock_contract::{Claim, Result, Signal, Wake};
+use dlock_store::background;
 use zookeeper_client::{Client, Error as ClientError, OneshotWatcher};
 
 use super::Place;

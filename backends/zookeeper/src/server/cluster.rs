@@ -3,10 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use dlock_contract::engine::Names;
-use dlock_contract::{
-    Address, BootInstant, Clock, Error, ErrorKind, OptionRow, Result, Secret, Tls, TlsMode, UrlBody, UrlForm,
-};
+use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+use dlock_store::{Address, Clock, Names, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm};
 use futures::future::join_all;
 use tokio::net::TcpStream;
 use zookeeper_client::{Acls, Client, Connector, Error as ClientError, SessionInfo};
@@ -118,8 +116,7 @@ impl Cluster {
         #[cfg(feature = "tls")]
         if cluster.tls.is_some() {
             // With such a name the client library would panic.
-            let named =
-                |host: &dlock_contract::Host| rustls::pki_types::ServerName::try_from(host.name.as_str()).is_ok();
+            let named = |host: &dlock_store::Host| rustls::pki_types::ServerName::try_from(host.name.as_str()).is_ok();
             if !address.hosts().iter().all(named) {
                 return Err(Error::config(
                     "url",

@@ -5,7 +5,8 @@
 
 use std::time::Duration;
 
-use dlock_contract::{Clock, Health};
+use dlock_contract::Health;
+use dlock_store::Clock;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

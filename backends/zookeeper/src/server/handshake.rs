@@ -2,7 +2,8 @@
 
 use std::io;
 
-use dlock_contract::{Error, Tls};
+use dlock_contract::Error;
+use dlock_store::Tls;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use rustls::pki_types::ServerName;

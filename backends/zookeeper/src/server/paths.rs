@@ -1,6 +1,5 @@
 //! The path of a lock: the node whose children are its queue.
 
-use dlock_contract::engine::check_namespace;
 use dlock_contract::{ErrorKind, HoldId, Identity, LockKey, Result};
 use sha2::{Digest, Sha256};
 
@@ -68,7 +67,7 @@ impl Paths {
 
     /// The key of the lock with this name in a bucket.
     pub(crate) fn key_of(namespace: &str, name: &str) -> Option<LockKey> {
-        check_namespace(namespace).ok()?;
+        LockKey::check_namespace(namespace).ok()?;
         let name = name.replace("%2F", "/").replace("%2E", ".");
         LockKey::from_stored(&format!("dl1:{namespace}:{name}"))
     }

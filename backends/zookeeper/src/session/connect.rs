@@ -5,7 +5,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Clock, Error, Result};
+use dlock_contract::{Error, Result};
+use dlock_store::Clock;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::Notify;

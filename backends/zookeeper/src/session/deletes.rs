@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dlock_contract::Result;
-use dlock_contract::engine::background;
+use dlock_store::background;
 use futures::future::join_all;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use zookeeper_client::{Client, Error as ClientError, MultiWriteError};

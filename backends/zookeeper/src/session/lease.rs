@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::{BootInstant, Clock, Error, Result};
+use dlock_contract::{BootInstant, Error, Result};
+use dlock_store::{Clock, background};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::watch;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::background;
-use dlock_contract::{Clock, Error, ErrorKind, Health, Result, TtlRange};
+use dlock_contract::{Error, ErrorKind, Health, Result, TtlRange};
+use dlock_store::{Clock, background};
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
 use zookeeper_client::{Client, Error as ClientError};

@@ -1,6 +1,7 @@
 //! A case that a test from outside cannot hit: a caller loses its turn between two steps of one poll.
 
-use dlock_contract::{Attempt, Clock};
+use dlock_contract::Attempt;
+use dlock_store::Clock;
 use futures::FutureExt;
 use futures::executor::block_on;
 

@@ -13,8 +13,8 @@ use std::time::Duration;
 
 #[cfg(doc)]
 use dlock_contract::ErrorKind;
-use dlock_contract::engine::check_namespace;
-use dlock_contract::{BootInstant, Error, Key, Result};
+
+use dlock_contract::{BootInstant, Error, Key, LockKey, Result};
 use dlock_values::LONGEST;
 
 pub use self::candidates::Candidates;
@@ -158,7 +158,7 @@ impl Election {
     /// The lock, for one request. A name that the store would have in another form is refused.
     fn checked(&self) -> Result<Lock> {
         if let Some(namespace) = &self.namespace {
-            check_namespace(namespace)?;
+            LockKey::check_namespace(namespace)?;
         }
         let as_it_is = |name: &String| {
             (1..=LONGEST_CANDIDATE).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())

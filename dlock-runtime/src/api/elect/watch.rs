@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use dlock_contract::engine::not_forked;
 use dlock_contract::{BootInstant, Error, ErrorKind, HoldId, Holder, Note, Result};
+use dlock_store::engine::not_forked;
 use dlock_values::LONGEST;
 use futures::Stream;
 use futures::stream::unfold;

@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use dlock_contract::engine::simulation::planted;
 use dlock_contract::{BootInstant, RunEnd};
+use dlock_store::engine::simulation::planted;
 
 /// The end of a hold for which the store must do more than free the lock.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use futures::executor::block_on;
 use super::*;
 use crate::options::{Cohort, Wait};
 use crate::{Guard, Registry};
-use dlock_contract::Clock;
 use dlock_memory::Memory;
+use dlock_store::Clock;
 
 /// The next caller's, which looks at the hold of this one.
 struct Looks {

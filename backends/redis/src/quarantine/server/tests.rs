@@ -1,4 +1,4 @@
-use dlock_contract::Clock;
+use dlock_store::Clock;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::*;

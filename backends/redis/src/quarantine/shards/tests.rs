@@ -1,6 +1,6 @@
 //! Servers of a cluster that restart, fail over, and give each other slots.
 
-use dlock_contract::Clock;
+use dlock_store::Clock;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::*;

@@ -9,8 +9,7 @@ use std::time::Instant;
 
 use dlock::backends::redis::Redis;
 use dlock::{Clock, ErrorKind};
-use dlock_contract::Backend;
-use dlock_contract::Queue;
+use dlock_contract::{Backend, Queue};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::{lateness, wait_until};
 

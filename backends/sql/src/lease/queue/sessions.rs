@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Error, Result};
+use dlock_store::CallerRuntime;
 
 use crate::connection::misread::unless_misread;
 use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::engine::line;
 use dlock_contract::{Attempt, BootInstant, ErrorKind, Result};
+use dlock_store::line;
 
 use crate::dialect::Dialect;
 use crate::lease::attempt::acquire;

@@ -3,7 +3,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Hold, Owner, PerRuntime, Queue, Result, Signal, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Hold, Owner, Queue, Result, Signal, Wake};
+use dlock_store::PerRuntime;
 
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::connection::session::{StatementSession, StoreContext};

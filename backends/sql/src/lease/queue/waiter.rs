@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::engine::CallerRuntime;
 use dlock_contract::{BootInstant, Claim, Hold, Note, Owner, Signal, Wake};
+use dlock_store::CallerRuntime;
 use tokio::sync::{Notify, OwnedMutexGuard, watch};
 
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};

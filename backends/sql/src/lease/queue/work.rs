@@ -7,7 +7,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
-use dlock_contract::engine::CallerRuntime;
+use dlock_store::CallerRuntime;
 use futures::future::BoxFuture;
 
 /// The work of one task; `None` once it is done or dropped.

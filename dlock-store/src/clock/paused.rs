@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::thread::origin::Origin;
+use dlock_contract::Origin;
 
 /// The clock of a tokio runtime that was paused: it goes on by itself only when all tasks wait.
 #[derive(Debug)]

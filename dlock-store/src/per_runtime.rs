@@ -6,15 +6,31 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+use dlock_contract::{Error, Origin, Result};
 use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use crate::error::{Error, Result};
 use crate::thread::background::{CallerRuntime, EndsTask};
-use crate::thread::origin::Origin;
 
 /// One value for each runtime that asks for it.
+///
+/// ```
+/// use dlock_store::PerRuntime;
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> dlock_contract::Result<()> {
+/// let connections = PerRuntime::new();
+/// // A client is bound to the runtime in which it was opened. The second caller gets that of the first one.
+/// let first = connections.get(|| async { Ok("a connection".to_owned()) }).await?;
+/// let again = connections.get(|| async { Ok("another one".to_owned()) }).await?;
+/// assert_eq!(first.value, again.value);
+/// // A connection that has failed is thrown away, and the next caller opens a new one.
+/// connections.discard(&first);
+/// assert_eq!(connections.get(|| async { Ok("another one".to_owned()) }).await?.value, "another one");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct PerRuntime<T> {
     entries: Arc<Mutex<HashMap<Origin, RuntimeEntry<T>>>>,
@@ -51,7 +67,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     /// a `select!` whose other branch is at work, keeps no other caller waiting.
     ///
     /// # Errors
-    /// The error of `open`, and [`ErrorKind::Internal`](crate::ErrorKind::Internal) outside of a runtime.
+    /// The error of `open`, and [`ErrorKind::Internal`](dlock_contract::ErrorKind::Internal) outside of a runtime.
     pub async fn get<F>(&self, open: impl FnOnce() -> F + Send + 'static) -> Result<Opened<T>>
     where
         F: Future<Output = Result<T>> + Send + 'static,
@@ -238,7 +254,7 @@ mod tests {
     fn a_table_that_is_dropped_leaves_no_task() {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let values = PerRuntime::<u32>::new();
-        runtime.block_on(values.get(|| async { Err(crate::Error::outage("down")) })).unwrap_err();
+        runtime.block_on(values.get(|| async { Err(dlock_contract::Error::outage("down")) })).unwrap_err();
         assert_eq!(runtime.metrics().num_alive_tasks(), 1);
         drop(values);
         runtime.block_on(tokio::task::yield_now());

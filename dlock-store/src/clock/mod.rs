@@ -5,27 +5,31 @@
 //! clock is `CLOCK_BOOTTIME`. A paused virtual machine is in no guest clock: only the fencing token helps there.
 
 pub(crate) mod alarm;
-pub(crate) mod instant;
 #[cfg(feature = "testing")]
 pub(crate) mod kit;
 #[cfg(feature = "testing")]
 pub(crate) mod paused;
 pub(crate) mod sleepers;
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::clock::instant::BootInstant;
+use dlock_contract::BootInstant;
+
 #[cfg(feature = "testing")]
 use crate::clock::paused::Paused;
 use crate::clock::sleepers::Sleepers;
-use crate::thread::foreign;
-use crate::thread::own_thread;
 
 /// A clock that counts suspend. Cloning gives another handle to the same clock.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// let clock = dlock_store::Clock::system();
+/// let deadline = clock.now().after(Duration::from_millis(5));
+/// let request = std::future::pending::<()>();
+/// assert_eq!(futures::executor::block_on(clock.timeout_at(deadline, request)), None);
+/// ```
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<ClockInner>);
 
@@ -63,7 +67,7 @@ impl Clock {
     #[must_use]
     pub fn manual() -> Self {
         // Not zero, so that a test may look a little into the past.
-        let now = Mutex::new(BootInstant(3_600_000_000_000));
+        let now = Mutex::new(BootInstant::from_nanos(3_600_000_000_000));
         let wall_ms = Self::system().wall_ms().saturating_sub(3_600_000);
         let source = Source::Manual {
             now,
@@ -74,21 +78,16 @@ impl Clock {
         Self::of(source, 0)
     }
 
-    /// The test kit's: it follows tokio's clock where that is paused.
+    /// A clock for the test kit, and whether tokio's clock, which is paused, moves it.
     #[cfg(feature = "testing")]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn of_kit() -> Self {
+    pub(crate) fn manual_of_kit() -> (Self, bool) {
         let mut clock = Self::manual();
         let paused = Paused::here();
         let follows = paused.is_some();
         if let Some(ClockInner { source: Source::Manual { kit, .. }, .. }) = Arc::get_mut(&mut clock.0) {
             *kit = Some(paused);
         }
-        if follows {
-            own_thread::follow(&clock);
-        }
-        clock
+        (clock, follows)
     }
 
     /// Whether it is the test kit's clock.
@@ -138,7 +137,7 @@ impl Clock {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
                 u64::try_from(now.as_millis()).unwrap_or(u64::MAX)
             }
-            Source::Manual { wall_ms, .. } => wall_ms.saturating_add(self.now().0 / 1_000_000),
+            Source::Manual { wall_ms, .. } => wall_ms.saturating_add(self.now().as_nanos() / 1_000_000),
         };
         wall.saturating_add_signed(self.0.wall_skew_ms)
     }
@@ -155,17 +154,6 @@ impl Clock {
         }
     }
 
-    /// Ends at `instant`, also after a suspend, on any executor.
-    #[must_use]
-    pub fn sleep_until(&self, instant: BootInstant) -> Sleep<'_> {
-        Sleep { clock: self, until: instant, entry: None }
-    }
-
-    /// Gives `future`'s output, or `None` if `deadline` comes first; the future is dropped then.
-    pub fn timeout_at<F: Future>(&self, deadline: BootInstant, future: F) -> TimeoutAt<'_, F> {
-        TimeoutAt { future, sleep: self.sleep_until(deadline) }
-    }
-
     /// Wakes all sleeps on this clock ahead of their time, because something has ended.
     #[doc(hidden)]
     pub fn wake_all(&self) {
@@ -180,6 +168,10 @@ impl Clock {
         self.0.sleepers.wake_due(self.now())
     }
 
+    pub(crate) fn is_system(&self) -> bool {
+        matches!(self.0.source, Source::System)
+    }
+
     pub(crate) fn sleepers(&self) -> &Arc<Sleepers> {
         &self.0.sleepers
     }
@@ -188,7 +180,7 @@ impl Clock {
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn system_now() -> BootInstant {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    BootInstant((now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64))
+    BootInstant::from_nanos((now.tv_sec as u64).saturating_mul(1_000_000_000).saturating_add(now.tv_nsec as u64))
 }
 
 /// Elsewhere: the larger of what the monotonic clock and the wall clock say has passed. A wall clock set forward ends
@@ -203,96 +195,12 @@ fn system_now() -> BootInstant {
     let (instant, wall) = *START.get_or_init(|| (Instant::now(), SystemTime::now()));
     let passed = instant.elapsed().max(wall.elapsed().unwrap_or_default());
     let nanos = u64::try_from(passed.as_nanos()).unwrap_or(u64::MAX);
-    BootInstant(LATEST.fetch_max(nanos, Ordering::Relaxed).max(nanos))
-}
-
-pin_project_lite::pin_project! {
-    /// A future with a deadline; made by [`Clock::timeout_at`]. By hand, since an `async fn` would keep the future twice.
-    #[derive(Debug)]
-    #[must_use = "a future does nothing until it is awaited"]
-    pub struct TimeoutAt<'a, F> {
-        #[pin]
-        future: F,
-        sleep: Sleep<'a>,
-    }
-}
-
-impl<F: Future> Future for TimeoutAt<'_, F> {
-    type Output = Option<F::Output>;
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
-        let this = self.project();
-        match this.future.poll(cx) {
-            Poll::Ready(output) => Poll::Ready(Some(output)),
-            Poll::Pending => Pin::new(this.sleep).poll(cx).map(|()| None),
-        }
-    }
-}
-
-/// A sleep on a [`Clock`]; made by [`Clock::sleep_until`]. Dropping it ends it.
-#[derive(Debug)]
-pub struct Sleep<'a> {
-    clock: &'a Clock,
-    until: BootInstant,
-    entry: Option<u64>,
-}
-
-impl Future for Sleep<'_> {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        if self.until == BootInstant::NEVER {
-            return Poll::Pending;
-        }
-        let first = self.entry.is_none();
-        let entry = foreign::poll_guarded(cx, |cx| self.clock.sleepers().set(self.until, self.entry, cx.waker()));
-        self.entry = Some(entry);
-        if first && matches!(self.clock.0.source, Source::System) {
-            // Our thread drives the sleeps; this may be the first thing that a process does with us. It looks at the
-            // clock by itself, also for a sleep that is over already.
-            own_thread::start();
-            return Poll::Pending;
-        }
-        // Checked after the entry was made, so that an advance in between is not missed.
-        if self.clock.now() >= self.until { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-impl Drop for Sleep<'_> {
-    fn drop(&mut self) {
-        if let Some(entry) = self.entry {
-            self.clock.sleepers().clear(self.until, entry);
-        }
-    }
+    BootInstant::from_nanos(LATEST.fetch_max(nanos, Ordering::Relaxed).max(nanos))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
-
-    #[test]
-    fn a_manual_clock_stands_still_until_it_is_advanced() {
-        let clock = Clock::manual();
-        let mut sleep = Box::pin(clock.sleep_until(clock.now().after(Duration::from_secs(5))));
-        assert!(sleep.as_mut().now_or_never().is_none());
-        let wall = clock.wall_ms();
-        clock.advance(Duration::from_secs(4));
-        assert!(sleep.as_mut().now_or_never().is_none());
-        clock.advance(Duration::from_secs(1));
-        assert!(sleep.as_mut().now_or_never().is_some());
-        assert_eq!(clock.wall_ms(), wall + 5000);
-    }
-
-    #[test]
-    fn a_dropped_sleep_leaves_no_entry() {
-        let clock = Clock::manual();
-        let mut sleep = Box::pin(clock.sleep_until(clock.now().after(Duration::from_secs(5))));
-        assert!(sleep.as_mut().now_or_never().is_none());
-        assert_eq!(clock.sleepers().len(), 1);
-        drop(sleep);
-        assert_eq!(clock.sleepers().len(), 0);
-    }
 
     #[test]
     fn the_system_clock_goes_on() {

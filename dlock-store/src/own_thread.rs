@@ -8,15 +8,15 @@ use std::pin::Pin;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll};
 
+use dlock_contract::{Error, ErrorKind, Result};
 use once_cell::sync::OnceCell;
 use tokio::task::JoinHandle;
 
 use crate::clock::Clock;
 use crate::clock::alarm::drive;
-use crate::error::{Error, ErrorKind, Result};
 #[cfg(feature = "testing")]
 use crate::thread::background::CallerRuntime;
-use crate::thread::background::{Background, becomes_ours, forked};
+use crate::thread::background::{Background, becomes_ours, forked, is_forked};
 use crate::thread::foreign;
 use crate::thread::library_lines;
 use crate::thread::simulation;
@@ -26,6 +26,12 @@ use crate::thread::simulation;
 /// # Errors
 /// When the operating system gives no thread, when the thread has died, and in a child after `fork`, which has none:
 /// there a lock could be taken but never renewed.
+///
+/// ```
+/// let run = dlock_store::background()?.run(async { std::thread::current().name().map(str::to_owned) });
+/// assert_eq!(futures::executor::block_on(run)?.as_deref(), Some("dlock"));
+/// # Ok::<(), dlock_contract::Error>(())
+/// ```
 pub fn background() -> Result<&'static Background> {
     background_of(std::process::id())
 }
@@ -49,12 +55,6 @@ pub fn background_of(pid: u32) -> Result<&'static Background> {
         Background::start("dlock", first, library_lines::keep_layers_away, async { drive(&Clock::system()).await })
     };
     THREAD.get_or_try_init(start)?.in_process(pid)
-}
-
-/// Is this a child after `fork`? Our thread, the connections and every hold stayed with the parent; a mutex may be locked
-/// for good, by a thread that the child does not have.
-pub fn is_forked() -> bool {
-    THREAD.get().is_some_and(|thread| thread.pid != std::process::id())
 }
 
 /// Locks a mutex of the engine. None in a child after `fork`, if a thread of the parent had locked it just then: nobody unlocks the
@@ -119,9 +119,23 @@ impl<T> Drop for Run<T> {
     }
 }
 
+#[cfg(feature = "testing")]
+impl Clock {
+    /// The test kit's: it follows tokio's clock where that is paused.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_kit() -> Self {
+        let (clock, follows) = Self::manual_of_kit();
+        if follows {
+            follow(&clock);
+        }
+        clock
+    }
+}
+
 /// Makes a clock go on with that of the present runtime, which is paused.
 #[cfg(feature = "testing")]
-pub(crate) fn follow(clock: &Clock) {
+fn follow(clock: &Clock) {
     let Ok(runtime) = CallerRuntime::here() else { return };
     let clock = clock.clone();
     runtime.spawn(async move {

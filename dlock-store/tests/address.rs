@@ -1,6 +1,6 @@
 //! No error and no `Debug` of an address shows a password, however its URL is misspelt.
 
-use dlock_contract::{Address, OptionRow, UrlBody, UrlForm};
+use dlock_store::{Address, OptionRow, UrlBody, UrlForm};
 use dlock_testkit::slips::{shows_secret, slips, spellings};
 use dlock_testkit::text_of;
 

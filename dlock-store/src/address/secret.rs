@@ -3,6 +3,12 @@
 use std::fmt;
 
 /// A password, or another text that no error and no log may show: `Debug` and `Display` show none of it.
+///
+/// ```
+/// let password = dlock_store::Secret::new("hunter2".to_owned());
+/// assert_eq!(format!("{password} {password:?}"), "… …");
+/// assert_eq!(password.reveal(), "hunter2");
+/// ```
 #[derive(Clone)]
 pub struct Secret(String);
 

@@ -11,13 +11,13 @@ use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use dlock_contract::{Error, Result};
 use futures::future::Shared;
 use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use tokio::sync::oneshot;
 
-use crate::error::{Error, Result};
-use crate::thread::own_thread::background;
+use crate::own_thread::background;
 
 /// A look-up by the system's resolver, which blocks.
 type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;
@@ -26,6 +26,15 @@ type LookUp = fn(&str) -> io::Result<Vec<SocketAddr>>;
 type Answer = Result<Arc<[SocketAddr]>, io::ErrorKind>;
 
 /// The host names of one store.
+///
+/// ```
+/// use dlock_store::Names;
+///
+/// let names = Names::default();
+/// let found = futures::executor::block_on(names.addresses("localhost", 6379))?;
+/// assert!(found.iter().all(|address| address.ip().is_loopback() && address.port() == 6379));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 pub struct Names {
     look_up: LookUp,
     under_way: Arc<Mutex<HashMap<String, Shared<oneshot::Receiver<Answer>>>>>,
@@ -179,7 +188,7 @@ mod tests {
             names.connect("the server", ("name.invalid", 9), silent_or)
         };
         assert_eq!(futures::executor::block_on(connect(|| Ok(7))).unwrap(), 7);
-        let refused = || Err(Error::new(crate::ErrorKind::PermissionDenied, "refused"));
+        let refused = || Err(Error::new(dlock_contract::ErrorKind::PermissionDenied, "refused"));
         assert_eq!(futures::executor::block_on(connect(refused)).unwrap_err().message(), "refused");
         // The silent address may still answer.
         assert!(connect(|| Err(Error::outage("down"))).now_or_never().is_none());

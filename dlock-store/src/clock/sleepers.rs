@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
-use crate::clock::instant::BootInstant;
-use crate::thread::foreign::caught;
-use crate::thread::own_thread::is_forked;
+use dlock_contract::BootInstant;
+use dlock_contract::engine::caught;
+
+use crate::thread::background::is_forked;
 
 /// The sleeping tasks, by the instant at which they wake. Our thread drives the system clock's sleepers; `advance`
 /// drives a manual clock's.

@@ -3,15 +3,30 @@
 use std::fmt;
 use std::sync::Arc;
 
+use dlock_contract::{Backend, Result};
 use futures::future::BoxFuture;
 
 use crate::address::Address;
 use crate::address::url_form::UrlForm;
-use crate::backend::Backend;
 use crate::clock::Clock;
-use crate::error::Result;
 
 /// Opens the stores behind URLs of some schemes.
+///
+/// ```
+/// use dlock_contract::Error;
+/// use dlock_store::{Opener, UrlBody, UrlForm};
+///
+/// const FORM: UrlForm = UrlForm::new("a Cupboard URL", "cupboard://host", &["cupboard"], UrlBody::Hosts);
+/// /// The facade asks for it by the scheme.
+/// const OPENER: Opener = Opener::new(&FORM, |address, _clock| {
+///     Box::pin(async move { Err(Error::outage(format!("nobody listens at {:?}", address.hosts()))) })
+/// })
+/// .checked_by(|address| match address.hosts() {
+///     [_] => Ok(()),
+///     _ => Err(address.wrong("names one host")),
+/// });
+/// # let _ = OPENER;
+/// ```
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct Opener {

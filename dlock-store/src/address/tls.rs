@@ -5,6 +5,7 @@ use std::net::IpAddr;
 #[cfg(feature = "rustls")]
 use std::sync::Arc;
 
+use dlock_contract::{Error, Result};
 #[cfg(feature = "rustls")]
 use rustls::pki_types::pem::PemObject;
 #[cfg(feature = "rustls")]
@@ -14,7 +15,6 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::address::Address;
 use crate::address::url_form::OptionRow;
-use crate::error::{Error, Result};
 
 /// The kind of content that a file must hold, and its first line.
 type Pem = (&'static str, &'static str);
@@ -23,6 +23,20 @@ const CERTIFICATE: Pem = ("certificate", "-----BEGIN CERTIFICATE-----");
 const PRIVATE_KEY: Pem = ("private key", "PRIVATE KEY-----");
 
 /// The TLS of an address. The files are read.
+///
+/// ```
+/// use dlock_store::{Address, OptionRow, Tls, TlsMode, UrlBody, UrlForm};
+///
+/// const FORM: UrlForm = UrlForm::new("a Cupboard URL", "cupboard://host", &["cupboard"], UrlBody::Hosts)
+///     .options(&[OptionRow::TLS, OptionRow::CA]);
+///
+/// let here = Address::parse("cupboard://127.0.0.1", &FORM)?;
+/// assert_eq!(Tls::by_option(&here, false)?.mode, TlsMode::Off);
+/// // There is no default for another machine.
+/// let elsewhere = Address::parse("cupboard://kitchen.example", &FORM)?;
+/// assert!(Tls::by_option(&elsewhere, false).is_err());
+/// # Ok::<(), dlock_contract::Error>(())
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Tls {
@@ -183,7 +197,7 @@ fn is_here(host: &str) -> bool {
 #[cfg(all(test, feature = "rustls"))]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
+    use dlock_contract::ErrorKind;
 
     #[test]
     fn a_file_with_a_certificate_that_cannot_be_read_is_refused() {

@@ -7,18 +7,27 @@ use std::future::{Future, ready};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 
+use dlock_contract::{Error, Owner, Result};
 use futures::future::BoxFuture;
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard, oneshot};
 
-use crate::error::{Error, Result};
-use crate::owner::Owner;
+use crate::own_thread::background;
 use crate::thread::foreign::guarded;
-use crate::thread::own_thread::background;
 
 /// Runs a request on our thread. It goes on if its caller is dropped or not polled, so an abandon can follow it in order.
 ///
 /// # Errors
 /// The error of the request; an outage if the request ended without an answer.
+///
+/// ```
+/// use std::sync::mpsc::channel;
+///
+/// let (sent, is_sent) = channel();
+/// let request = dlock_store::detached(async move { Ok(sent.send("released").is_ok()) });
+/// assert!(futures::executor::block_on(request)?);
+/// assert_eq!(is_sent.recv(), Ok("released"));
+/// # Ok::<(), dlock_contract::Error>(())
+/// ```
 pub fn detached<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> BoxFuture<'static, Result<T>> {
@@ -48,6 +57,17 @@ pub async fn next_access<T: Send + 'static>(state: &Arc<AsyncMutex<T>>) -> State
 }
 
 /// The state of each claim that may have something in the store.
+///
+/// ```
+/// use dlock_contract::Owner;
+/// use dlock_store::ClaimStates;
+///
+/// let (states, owner) = (ClaimStates::default(), Owner::fresh()?);
+/// let session = states.get_or_make(owner, || Ok("a session"))?;
+/// // The abandon of the claim finds the state of its attempt.
+/// assert_eq!(states.get(owner), Some(session));
+/// # Ok::<(), dlock_contract::Error>(())
+/// ```
 pub struct ClaimStates<S>(Mutex<HashMap<Owner, Arc<S>>>);
 
 impl<S> Default for ClaimStates<S> {

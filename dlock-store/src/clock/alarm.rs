@@ -1,7 +1,8 @@
 //! Ends the sleeps of the suspend-proof clock, on our thread.
 
+use dlock_contract::BootInstant;
+
 use crate::clock::Clock;
-use crate::clock::instant::BootInstant;
 
 /// Ends the sleeps of the suspend-proof clock when they are over.
 pub(crate) async fn drive(clock: &Clock) {

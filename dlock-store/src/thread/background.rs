@@ -5,15 +5,13 @@
 
 use std::cell::Cell;
 use std::future::Future;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::ThreadId;
 
+use dlock_contract::{Error, ErrorKind, Origin, Result};
 use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 use tokio::task::{AbortHandle, JoinHandle};
-
-use crate::error::{Error, ErrorKind, Result};
-use crate::thread::origin::Origin;
 
 /// A thread of ours with a runtime, which ends with the process.
 #[derive(Debug)]
@@ -33,6 +31,15 @@ pub fn is_ours() -> bool {
 /// From here on the present thread is our own one.
 pub(crate) fn becomes_ours() {
     IS_OURS.set(true);
+}
+
+/// The process that has started a thread of ours.
+static STARTED_IN: OnceLock<u32> = OnceLock::new();
+
+/// Whether this is a child after `fork`. Our thread, the connections and every hold stayed with the parent; a mutex may be locked
+/// for good, by a thread that the child does not have.
+pub fn is_forked() -> bool {
+    STARTED_IN.get().is_some_and(|pid| *pid != std::process::id())
 }
 
 pub(crate) fn forked() -> Error {
@@ -76,7 +83,9 @@ impl Background {
             })
             .map_err(fault)?;
         let handle = handle.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::BrokenPipe.into())).map_err(fault)?;
-        Ok(Self { handle, pid: std::process::id(), alive })
+        let pid = std::process::id();
+        STARTED_IN.get_or_init(|| pid);
+        Ok(Self { handle, pid, alive })
     }
 
     /// The thread of a simulated process, which the simulation drives.
@@ -121,6 +130,11 @@ impl Background {
 ///
 /// # Errors
 /// When the operating system gives no thread.
+///
+/// ```
+/// dlock_store::aside("my-store-file", || drop(std::fs::read("locks.db")))?;
+/// # Ok::<(), dlock_contract::Error>(())
+/// ```
 pub fn aside(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
     let thread = std::thread::Builder::new().name(name.into()).spawn(work);
     thread.map(drop).map_err(|error| Error::outage("the operating system gave no thread").because(error))
@@ -137,6 +151,18 @@ impl Drop for Ended {
 }
 
 /// A runtime of the caller's, to run tasks in from anywhere for as long as it lives.
+///
+/// ```
+/// use dlock_store::{CallerRuntime, EndsTask};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> dlock_contract::Result<()> {
+/// let runtime = CallerRuntime::here()?;
+/// // The task of a connection, which ends with the connection.
+/// let _task = EndsTask(runtime.spawn(std::future::pending()));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug)]
 pub struct CallerRuntime(Handle);
 
@@ -182,7 +208,7 @@ pub fn sole_thread() -> Option<SoleThread> {
     origin_and_sole_thread().1
 }
 
-/// [`Origin::here`](crate::Origin::here) and [`sole_thread`], with one look-up of the runtime.
+/// [`Origin::here`](dlock_contract::Origin::here) and [`sole_thread`], with one look-up of the runtime.
 pub fn origin_and_sole_thread() -> (Option<Origin>, Option<SoleThread>) {
     let Ok(handle) = Handle::try_current() else { return (None, None) };
     let alone = handle.runtime_flavor() == RuntimeFlavor::CurrentThread;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// An instant on the suspend-proof clock: nanoseconds since the machine (or, in a test, the clock) started.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BootInstant(pub(crate) u64);
+pub struct BootInstant(u64);
 
 impl BootInstant {
     /// An instant so far away that it never comes.

@@ -5,7 +5,6 @@
 
 pub(crate) mod names;
 pub(crate) mod opener;
-pub(crate) mod percent;
 pub(crate) mod secret;
 pub(crate) mod tls;
 pub(crate) mod url_form;
@@ -17,12 +16,27 @@ use std::fmt;
 
 use crate::address::secret::Secret;
 use crate::address::url_form::{OptionRow, UrlBody, UrlForm};
-use crate::error::{Error, Result};
+use dlock_contract::engine::percent_decode;
+use dlock_contract::{Error, Result};
 
 /// A URL that was read: `scheme://[user[:password]@]host[:port][,host…][/path][?option=value&…]`, or what the
 /// [`UrlForm`] of the store says instead.
 ///
 /// All parts are percent-decoded. Blanks at the end of a URL that names hosts do not count.
+///
+/// ```
+/// use dlock_store::{Address, OptionRow, UrlBody, UrlForm};
+///
+/// const FORM: UrlForm = UrlForm::new("a Cupboard URL", "cupboard://host[:port]/shelf", &["cupboard"], UrlBody::Hosts)
+///     .options(&[OptionRow::one_of("doors", &["open", "closed"])]);
+///
+/// let address = Address::parse("cupboard://ann:s%40cret@kitchen:7/top?doors=open", &FORM)?;
+/// assert_eq!((address.hosts()[0].name.as_str(), address.option("doors")), ("kitchen", Some("open")));
+/// assert_eq!(address.password().map(|password| password.reveal()), Some("s@cret"));
+/// // An error names the option and what it takes, and repeats nothing of the URL.
+/// assert!(Address::parse("cupboard://kitchen?doors=ajar", &FORM).is_err());
+/// # Ok::<(), dlock_contract::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Address {
     form: &'static UrlForm,
@@ -48,7 +62,7 @@ impl Address {
     /// Reads a URL of this form.
     ///
     /// # Errors
-    /// [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid): for the field `url`, or for the option whose value
+    /// [`ErrorKind::ConfigInvalid`](dlock_contract::ErrorKind::ConfigInvalid): for the field `url`, or for the option whose value
     /// cannot be. The text repeats no part of the URL.
     pub fn parse(url: &str, form: &'static UrlForm) -> Result<Self> {
         // A file may follow the scheme directly, as other programs write it.
@@ -217,7 +231,7 @@ impl Address {
     }
 
     fn decode(&self, text: &str) -> Result<String> {
-        let decoded = percent::decode(text).filter(|text| !text.contains('\0'));
+        let decoded = percent_decode(text).filter(|text| !text.contains('\0'));
         decoded.ok_or_else(|| {
             self.wrong("a `%` must be followed by two hexadecimal digits of UTF-8; write a `%` itself as %25")
         })
@@ -252,7 +266,7 @@ impl Host {
         let (name, rest) = match text.strip_prefix('[') {
             Some(text) => {
                 let (address, rest) = text.split_once(']').ok_or(NO_HOST)?;
-                (percent::decode(address).and_then(|address| v6(&address)), rest)
+                (percent_decode(address).and_then(|address| v6(&address)), rest)
             }
             None => {
                 let (name, rest) = text.find(':').map_or((text, ""), |at| text.split_at(at));

@@ -1,11 +1,11 @@
 //! The form of a store's URLs, as data: the part after the scheme, and a table of options.
 
-use crate::error::{Error, Result};
+use dlock_contract::{Error, Result};
 
 /// The form of a store's URLs.
 ///
 /// ```
-/// use dlock_contract::{OptionRow, UrlBody, UrlForm};
+/// use dlock_store::{OptionRow, UrlBody, UrlForm};
 ///
 /// const FORM: UrlForm = UrlForm::new(
 ///     "a Cupboard URL",

@@ -5,10 +5,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use dlock_contract::{Error, ErrorKind};
 use futures::future::BoxFuture;
 
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
 
 /// How long a call waits, in real time, for a clock that nobody moves.
 const REAL_WAIT: Duration = Duration::from_secs(5);

@@ -5,14 +5,14 @@
 //! tasks run where they are called: they block nothing.
 
 use std::future::{Future, poll_fn};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, RawWakerVTable, Wake, Waker};
 
+use dlock_contract::Result;
+use dlock_contract::engine::caught;
 use once_cell::sync::OnceCell;
 
-use crate::error::Result;
 use crate::thread::background::{Background, is_ours};
 
 /// The thread for code of the user's that would else run on our thread.
@@ -100,6 +100,12 @@ impl Drop for ForeignWaker {
 }
 
 /// Drops a value of the user's, but not on our thread.
+///
+/// ```
+/// // The future of a body: its drop may block for as long as it likes.
+/// let body = Box::pin(async { "done" });
+/// dlock_store::drop_elsewhere(body);
+/// ```
 pub fn drop_elsewhere<T: Send + 'static>(value: T) {
     if is_ours() {
         elsewhere(move || drop(value));
@@ -157,27 +163,13 @@ mod under_way {
     }
 }
 
-/// Runs the user's code, and gives `None` if it panics.
-pub fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
-        Ok(output) => Some(output),
-        Err(payload) => {
-            // The payload of the panic is a value of the user, and its drop may panic.
-            if let Err(another) = catch_unwind(AssertUnwindSafe(move || drop(payload))) {
-                std::mem::forget(another);
-            }
-            None
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::{Sender, channel};
     use std::time::Duration;
 
     use super::*;
-    use crate::thread::own_thread::background;
+    use crate::own_thread::background;
 
     const HANG: Duration = Duration::from_secs(20);
 
@@ -241,17 +233,5 @@ mod tests {
         let value = Tells(tell);
         background().unwrap().spawn(async move { drop_elsewhere(value) });
         assert_eq!(told.recv_timeout(HANG).unwrap(), ("dropped", false));
-    }
-
-    #[test]
-    fn a_panic_whose_payload_panics_comes_to_nobody() {
-        struct Bomb;
-        impl Drop for Bomb {
-            fn drop(&mut self) {
-                std::panic::panic_any(Self);
-            }
-        }
-        assert!(caught(|| std::panic::panic_any(Bomb)).is_none());
-        assert_eq!(caught(|| 1), Some(1));
     }
 }

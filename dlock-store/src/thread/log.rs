@@ -7,8 +7,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use dlock_contract::engine::caught;
+
 use crate::thread::background::{aside, is_ours};
-use crate::thread::foreign::caught;
 
 /// The most lines that wait for slow layers. Further ones are dropped and counted.
 const MOST_WAITING: usize = 1024;
@@ -22,6 +23,11 @@ static LINES: OnceLock<Option<SyncSender<Line>>> = OnceLock::new();
 static LEFT_OUT: AtomicU64 = AtomicU64::new(0);
 
 /// Writes a log line: `write` calls a macro of `tracing`.
+///
+/// ```
+/// let host = "10.0.0.7:6379".to_owned();
+/// dlock_store::line(move || tracing::warn!(target: "dlock", host, "the server evicts keys"));
+/// ```
 pub fn line(write: impl FnOnce() + Send + 'static) {
     if !is_ours() {
         caught(write);
@@ -56,7 +62,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::thread::own_thread::background;
+    use crate::own_thread::background;
 
     const HANG: Duration = Duration::from_secs(20);
 

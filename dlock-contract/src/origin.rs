@@ -15,7 +15,8 @@ impl Origin {
     }
 
     /// The runtime of this handle.
-    pub(crate) fn of(handle: &Handle) -> Self {
+    #[must_use]
+    pub fn of(handle: &Handle) -> Self {
         Self(handle.id())
     }
 }

@@ -167,7 +167,7 @@ fn the_place_has_hosts_and_ports_and_no_half_of_a_password() {
 #[test]
 fn an_option_that_cannot_be_is_named_with_what_it_takes() {
     let field = |url: &str| match read(url).unwrap_err().kind() {
-        crate::ErrorKind::ConfigInvalid { field } => field.clone(),
+        dlock_contract::ErrorKind::ConfigInvalid { field } => field.clone(),
         other => panic!("{other:?}"),
     };
     for (url, named) in [

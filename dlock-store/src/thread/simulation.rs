@@ -4,17 +4,16 @@
 //! Without the feature `simulation` each function here is a constant, and the line that asks it is nothing.
 
 #[cfg(feature = "simulation")]
-pub use with::{SimulatedThread, is_here, plant, planted};
+pub(crate) use with::own_thread;
 #[cfg(feature = "simulation")]
-pub(crate) use with::{own_thread, owner};
+pub use with::{SimulatedThread, is_here, plant, planted};
+#[cfg(not(feature = "simulation"))]
+pub(crate) use without::own_thread;
 #[cfg(not(feature = "simulation"))]
 pub use without::{is_here, planted};
-#[cfg(not(feature = "simulation"))]
-pub(crate) use without::{own_thread, owner};
 
 #[cfg(not(feature = "simulation"))]
 mod without {
-    use crate::owner::Owner;
     use crate::thread::background::Background;
 
     /// Whether this thread runs a simulated process now.
@@ -24,11 +23,6 @@ mod without {
 
     /// The thread `dlock` of the simulated process.
     pub(crate) const fn own_thread() -> Option<&'static Background> {
-        None
-    }
-
-    /// A random owner that follows the seed.
-    pub(crate) const fn owner() -> Option<Owner> {
         None
     }
 
@@ -44,9 +38,9 @@ mod with {
     use std::future::poll_fn;
     use std::task::{Poll, Waker};
 
+    use dlock_contract::engine::follow_seed;
     use tokio::runtime::{Builder, Handle, Runtime};
 
-    use crate::owner::Owner;
     use crate::thread::background::Background;
 
     thread_local! {
@@ -78,13 +72,14 @@ mod with {
 
         /// Does `work` as the code of this process.
         pub fn enter<T>(&'static self, work: impl FnOnce() -> T) -> T {
-            struct Before(Option<&'static Background>);
+            struct Before(Option<&'static Background>, bool);
             impl Drop for Before {
                 fn drop(&mut self) {
                     OWN_THREAD.set(self.0);
+                    follow_seed(self.1);
                 }
             }
-            let _before = Before(OWN_THREAD.replace(Some(&self.background)));
+            let _before = Before(OWN_THREAD.replace(Some(&self.background)), follow_seed(true));
             work()
         }
 
@@ -142,11 +137,6 @@ mod with {
     /// The thread `dlock` of the simulated process.
     pub(crate) fn own_thread() -> Option<&'static Background> {
         OWN_THREAD.get()
-    }
-
-    /// A random owner that follows the seed of this thread's generator.
-    pub(crate) fn owner() -> Option<Owner> {
-        is_here().then(|| Owner::from_bytes(fastrand::u128(..).to_le_bytes()))
     }
 
     /// Plants a fault in the code that this thread runs from now on; an empty name plants none.
