@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use dlock_contract::{Attempt, Claim, Hold, LockKey, Queue, Released, Wake};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::cleanup::{abandons, on_our_thread, polled, settled};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
+use crate::fixture::{Fixture, TRIES, slowly};
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 /// How many callers of one client may overtake other waiters, one after another.
 const MOST_PASSES: usize = 16;

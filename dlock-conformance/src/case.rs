@@ -8,9 +8,10 @@ use dlock_store::Clock;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 
-use crate::fixture::{Fixture, Stop, Tested};
+use crate::fixture::Fixture;
 use crate::report::Outcome;
 use crate::store::Store;
+use crate::tested::{Stop, Tested};
 
 /// Opens and closes a client of this store. It says which promises the store gives.
 ///
@@ -92,3 +93,22 @@ impl Case {
         }
     }
 }
+
+/// Names a case and its function.
+macro_rules! case {
+    ($name:literal, $when:ident, $test:ident) => {
+        $crate::case::case!($name, $when, $test, false)
+    };
+    ($name:literal, $when:ident, $test:ident, disturbs) => {
+        $crate::case::case!($name, $when, $test, true)
+    };
+    ($name:literal, $when:ident, $test:ident, $disturbs:literal) => {
+        $crate::case::Case {
+            name: $name,
+            disturbs: $disturbs,
+            when: $crate::when::$when,
+            test: |fixture| Box::pin($test(fixture)),
+        }
+    };
+}
+pub(crate) use case;

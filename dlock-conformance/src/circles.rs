@@ -5,9 +5,10 @@ use std::sync::Arc;
 use dlock_contract::{Claim, ErrorKind, Hold, HoldId, LockKey, Result, Signal};
 use futures::future::{BoxFuture, Either, select};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Stop, Tested, ensure};
 
 pub(crate) const CASES: &[Case] = &[
     case!("of two calls that wait for each other's locks one gives way and the other one goes on", circles, circle),

@@ -7,10 +7,11 @@ use dlock_contract::{Attempt, Claim, Queue, Standing};
 use dlock_store::background;
 use futures::future::try_join_all;
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, MOMENT, SLACK, Stop, TRIES, Tested, case, ensure, pause};
+use crate::fixture::{Fixture, MOMENT, TRIES};
 use crate::store::Outage;
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a release leaves nothing in the store", always, after_release),

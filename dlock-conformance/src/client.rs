@@ -10,7 +10,7 @@ use dlock_contract::{
 use dlock_store::Clock;
 use futures::future::Either;
 
-use crate::fixture::{SLACK, Stop, Tested, ensure, pause};
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 /// A client of the store, as one process would have it.
 #[derive(Clone)]

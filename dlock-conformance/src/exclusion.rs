@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use dlock_contract::{Claim, Error, Hold, Origin, Owner, Queue, Released};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, Stop, TRIES, Tested, case, ensure, pause};
+use crate::fixture::{Fixture, TRIES};
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("many owners at once never hold the lock together", always, all_at_once),
@@ -81,7 +82,7 @@ fn refused_for_good(error: Error) -> Tested<Error> {
 async fn in_turn(fixture: &Fixture<'_>, pairs: [(&Client, &Client); 2]) -> Tested {
     for (holder, asker) in pairs {
         let key = fixture.key()?;
-        let hold = holder.take_within(&fixture.claim(&key, fixture.long())?, super::fixture::SLACK).await?;
+        let hold = holder.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
         asker.refused(&fixture.claim(&key, fixture.long())?, Queue::Leave, hold.validity).await?;
         holder.give_back(&hold).await?;
     }
@@ -152,7 +153,7 @@ async fn asked_again(fixture: &Fixture<'_>) -> Tested {
     };
     one.give_back(&hold).await?;
     let next = fixture.claim(&key, fixture.long())?;
-    let next = other.take_within(&next, super::fixture::SLACK).await?;
+    let next = other.take_within(&next, SLACK).await?;
     other.give_back(&next).await?;
     Ok(())
 }
@@ -203,7 +204,7 @@ async fn release_frees(fixture: &Fixture<'_>) -> Tested {
 
 async fn late_release(fixture: &Fixture<'_>) -> Tested {
     let (one, other, former, holder) = displaced(fixture).await?;
-    let end = fixture.clock.now().after(super::fixture::SLACK);
+    let end = fixture.clock.now().after(SLACK);
     loop {
         match one.backend.release(&former).await {
             Ok(Released::NotOwner) => break,
@@ -230,7 +231,7 @@ async fn displaced(fixture: &Fixture<'_>) -> Tested<(Client, Client, Hold, Hold)
     let former = one.take(&fixture.claim(&key, fixture.long())?).await?;
     fixture.evict(&key).await?;
     let next = fixture.claim(&key, fixture.long())?;
-    let holder = other.take_within(&next, super::fixture::SLACK).await?;
+    let holder = other.take_within(&next, SLACK).await?;
     Ok((one, other, former, holder))
 }
 
@@ -295,6 +296,6 @@ async fn other_runtime(fixture: &Fixture<'_>) -> Tested {
         "after its runtime had ended, a hold was not renewed from another one: {answer:?}"
     );
     one.give_back(&hold).await?;
-    other.take_within(&fixture.claim(&key, fixture.long())?, super::fixture::SLACK).await?;
+    other.take_within(&fixture.claim(&key, fixture.long())?, SLACK).await?;
     Ok(())
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, Queue};
 
-use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
+use crate::case::{Case, case};
+use crate::fixture::{Fixture, TRIES, slowly};
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("no second owner comes in before the holder's lease has ended", always, not_earlier),

@@ -6,10 +6,11 @@ use dlock_contract::{Attempt, Error, ErrorKind, Queue, Released, Result, Standin
 use dlock_store::Clock;
 use futures::future::join_all;
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
+use crate::fixture::Fixture;
 use crate::store::Outage;
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a store that is down is an outage, not contention", always, down, disturbs),

@@ -6,9 +6,10 @@ use std::time::Duration;
 use dlock_contract::{Hold, LockKey, Queue};
 use futures::future::try_join_all;
 
-use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Tested, case, ensure, pause};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
 use crate::modes::all_modes;
+use crate::tested::{SLACK, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("the token rises over a release", fences, over_release),

@@ -5,72 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{
-    Backend, BootInstant, Claim, Error, ErrorKind, Hold, Key, LockKey, Mode, OncePer, Profile, Validity,
-};
+use dlock_contract::{Backend, BootInstant, Claim, Hold, Key, LockKey, Mode, OncePer, Profile, Validity};
 use dlock_store::Clock;
 
 use crate::client::Client;
 use crate::store::{Outage, Store};
-
-/// Added to every bound that a store declares, because the machine may be busy with something else.
-pub(crate) const SLACK: Duration = Duration::from_secs(5);
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 /// By then everything that was ended is gone from the store. Much shorter than [`Fixture::long`], after which it would end by itself.
 pub(crate) const MOMENT: Duration = Duration::from_secs(10);
-
-/// `Ok`: the promise was kept.
-pub(crate) type Tested<T = ()> = Result<T, Stop>;
-
-/// Why a case ended before its end.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    Failed(String),
-    Skipped(String),
-    NotApplicable(String),
-    /// A lease ended before the case could use it. Such a run proves nothing.
-    Late,
-    /// The store gave no answer for a while, or in the time that a short lease leaves it. Such a run proves nothing either.
-    Unanswered(Error),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        if *error.kind() == ErrorKind::Outage && error.is_retryable() {
-            return Self::Unanswered(error);
-        }
-        Self::Failed(format!("the backend failed: {error}"))
-    }
-}
-
-/// Fails the case unless the condition holds.
-macro_rules! ensure {
-    ($condition:expr, $($text:tt)+) => {
-        if !$condition {
-            return Err($crate::fixture::Stop::Failed(format!($($text)+)));
-        }
-    };
-}
-pub(crate) use ensure;
-
-/// Names a case and its function.
-macro_rules! case {
-    ($name:literal, $when:ident, $test:ident) => {
-        $crate::fixture::case!($name, $when, $test, false)
-    };
-    ($name:literal, $when:ident, $test:ident, disturbs) => {
-        $crate::fixture::case!($name, $when, $test, true)
-    };
-    ($name:literal, $when:ident, $test:ident, $disturbs:literal) => {
-        $crate::case::Case {
-            name: $name,
-            disturbs: $disturbs,
-            when: $crate::when::$when,
-            test: |fixture| Box::pin($test(fixture)),
-        }
-    };
-}
-pub(crate) use case;
 
 /// The store under test, for one run of one case.
 pub(crate) struct Fixture<'a> {
@@ -267,10 +210,6 @@ pub(crate) fn literal(text: &str) -> Tested<LockKey> {
 
 fn harness(what: &str, error: impl Display) -> Stop {
     Stop::Failed(format!("the Store {what}: {error}"))
-}
-
-pub(crate) async fn pause(milliseconds: u64) {
-    tokio::time::sleep(Duration::from_millis(milliseconds)).await;
 }
 
 /// A request and its reply can fall into one poll by chance, but not this many times.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use dlock_contract::{Claim, Hold, Queue, Signal, Wake};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, TRIES, Tested, case, ensure, pause, slowly};
+use crate::fixture::{Fixture, TRIES, slowly};
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a lock that was handed over has a higher token", grants, token_rises),

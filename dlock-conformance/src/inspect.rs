@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dlock_contract::{Attempt, Backend, BreakRecord, HoldId, Inspect, Listing, LockKey, Note, Queue};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, literal};
+use crate::fixture::{Fixture, literal};
+use crate::tested::{SLACK, Stop, Tested, ensure};
 
 pub(crate) const CASES: &[Case] = &[
     case!("look shows each holder with its hold id", always, holds_have_ids),

@@ -2,9 +2,10 @@
 
 use dlock_contract::{Attempt, Queue, Released, Validity};
 
-use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Tested, case, ensure, pause};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
 use crate::modes::permits;
+use crate::tested::{SLACK, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a kept key stays taken for its time", keeps, for_its_time),

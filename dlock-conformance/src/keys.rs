@@ -2,9 +2,10 @@
 
 use dlock_contract::{Error, ErrorKind, Hold, Key, LockKey, Queue, Standing};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, literal, pause};
+use crate::fixture::{Fixture, literal};
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("keys that differ by case are different locks", always, by_case),

@@ -44,6 +44,7 @@ mod runs;
 mod sessions;
 mod settled;
 mod store;
+mod tested;
 mod together;
 mod unpolled;
 mod waiting;

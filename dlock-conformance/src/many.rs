@@ -5,9 +5,10 @@ use std::time::Duration;
 use dlock_contract::{Attempt, Error, Hold, Queue, RunsOn, Standing};
 use futures::future::try_join_all;
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, pause};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Stop, Tested, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("many keys are as many locks, and all of them are held at once", always, at_once),

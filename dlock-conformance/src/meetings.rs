@@ -6,8 +6,9 @@ use std::time::Duration;
 use dlock_contract::{Error, Expiry, Hold, Standing};
 use futures::future::{try_join, try_join_all};
 
-use crate::case::Case;
-use crate::fixture::{Fixture, Stop, Tested, case, ensure};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
+use crate::tested::{Stop, Tested, ensure};
 
 pub(crate) const CASES: &[Case] =
     &[case!("a release that meets renewals and looks reports no loss and ends no other hold", always, releases)];

@@ -4,8 +4,9 @@ use std::num::NonZeroU32;
 
 use dlock_contract::{Hold, Mode, Queue};
 
-use crate::case::Case;
-use crate::fixture::{Fixture, Tested, case, ensure, pause};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a mode of another family is a conflict, and leaves nothing", modes, other_family),
@@ -77,7 +78,7 @@ async fn leaves_nothing(fixture: &Fixture<'_>) -> Tested {
             one.give_back(hold).await?;
         }
         // A closed connection may still be visible for a moment.
-        let end = fixture.clock.now().after(super::fixture::SLACK);
+        let end = fixture.clock.now().after(SLACK);
         while !fixture.leftovers(&key).await?.is_empty() && fixture.clock.now() < end {
             pause(50).await;
         }

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use dlock_contract::{Backend, Claim, MAX_NOTE_BYTES, Note, Owner, Queue};
 
-use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Tested, case, ensure, pause};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("the holder's note can be read by another client", always, readable),

@@ -7,11 +7,12 @@ use dlock_contract::{Attempt, BreakRecord, Claim, Hold, HoldId, Queue};
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::cleanup::abandons;
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Tested, case, ensure, pause};
+use crate::fixture::Fixture;
 use crate::inspect::inspect;
+use crate::tested::{SLACK, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a release that another one overtakes ends no later hold", always, release),

@@ -5,9 +5,10 @@ use std::time::{Duration, SystemTime};
 use dlock_contract::{Attempt, OncePer, Queue, RunEnd};
 use dlock_store::Clock;
 
-use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
 use crate::runs::{HOUR, SUCCEEDED, again, expect_already_run, long_period};
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("the next period has a start of its own", periods, next_period),

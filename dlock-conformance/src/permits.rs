@@ -3,9 +3,10 @@
 use dlock_contract::{Hold, Queue};
 use std::collections::BTreeSet;
 
-use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
 use crate::modes::permits;
+use crate::tested::{SLACK, Stop, Tested, ensure};
 
 pub(crate) const CASES: &[Case] = &[
     case!("the stated number of permits is granted, and not one more", permits, not_one_more),

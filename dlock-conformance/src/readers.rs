@@ -2,8 +2,9 @@
 
 use dlock_contract::{Attempt, Mode, Queue};
 
-use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Stop, Tested};
 
 pub(crate) const CASES: &[Case] = &[
     case!("readers hold a lock together", readers, together),

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use dlock_contract::{Hold, Queue, Reservation, Reserved, Validity};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, Stop, Tested, case, ensure};
+use crate::fixture::Fixture;
+use crate::tested::{Stop, Tested, ensure};
 
 pub(crate) const CASES: &[Case] = &[
     case!("reserved tokens are above the hold's token and below the next holder's", cohorts, above),

@@ -6,9 +6,10 @@ use dlock_contract::{Attempt, Claim, OncePer, Queue, RunEnd};
 use dlock_store::Clock;
 use futures::future::{join, join_all};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("a period has one start, however many callers ask", periods, one_start),

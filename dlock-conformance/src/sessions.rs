@@ -5,9 +5,10 @@ use std::time::Duration;
 use dlock_contract::{Expiry, Hold, LockKey, Queue, Released, Standing};
 use tokio::task::JoinHandle;
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, TRIES, Tested, case, ensure, pause};
+use crate::fixture::{Fixture, TRIES};
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("the end of a session lets the next owner in", sessions, session_ends),

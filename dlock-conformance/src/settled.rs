@@ -2,8 +2,9 @@
 
 use dlock_contract::{ErrorKind, Queue};
 
-use crate::case::Case;
-use crate::fixture::{Fixture, SLACK, Tested, case, ensure};
+use crate::case::{Case, case};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Tested, ensure};
 
 pub(crate) const CASES: &[Case] = &[
     case!("settled work is final", settles, settled),

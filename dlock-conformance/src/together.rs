@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use dlock_contract::{Claim, Hold, LockKey, Queue};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::cleanup::{abandons, on_our_thread, polled, settled};
 use crate::client::Client;
 use crate::fencing::risen;
-use crate::fixture::{Fixture, Stop, Tested, case, ensure, pause, slowly};
+use crate::fixture::{Fixture, slowly};
+use crate::tested::{Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("free locks that are asked for together are all granted", together, all),

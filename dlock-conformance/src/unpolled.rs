@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use dlock_contract::{Claim, Queue};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] =
     &[case!("a caller whose future is not polled delays no other caller", always, unpolled)];

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Queue, Wake};
 
-use crate::case::Case;
+use crate::case::{Case, case};
 use crate::client::Client;
-use crate::fixture::{Fixture, SLACK, Stop, Tested, case, ensure, pause};
+use crate::fixture::Fixture;
+use crate::tested::{SLACK, Stop, Tested, ensure, pause};
 
 pub(crate) const CASES: &[Case] = &[
     case!("waiters are served in the order in which they came", fair, in_order),

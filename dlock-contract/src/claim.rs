@@ -94,7 +94,6 @@ impl Claim {
     }
 
     /// An exclusive claim that asks for nothing special; the engine sets the other fields.
-    #[doc(hidden)]
     #[must_use]
     pub const fn plain(key: LockKey, owner: Owner, ttl: Duration, note: Note) -> Self {
         Self {

@@ -89,7 +89,6 @@ impl Fence {
     }
 
     /// Adds the lock to an error of a fenced write.
-    #[doc(hidden)]
     #[must_use]
     pub fn named(&self, error: Error) -> Error {
         error.with_key_or_hash(self.key.as_str(), self.is_sensitive)
@@ -136,7 +135,6 @@ impl Error {
     }
 
     /// Like [`fence_stale`](Self::fence_stale), with another text.
-    #[doc(hidden)]
     #[must_use]
     pub fn write_refused(given: &Fence, seen: u64, text: String) -> Self {
         if let Some(told) = REFUSAL_LISTENER.get() {

@@ -10,8 +10,8 @@ use syn::ext::IdentExt;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, FnArg, Ident, Pat, PatIdent, PatType, Receiver, ReceiverKind, Signature, Type};
 
+use crate::busy::Busy;
 use crate::item::Shape;
-use crate::model::Busy;
 use crate::table::Args;
 use crate::template::{self, Piece};
 

@@ -6,9 +6,10 @@ use syn::spanned::Spanned;
 use syn::visit_mut::{self, VisitMut};
 use syn::{Path, Type};
 
+use crate::busy::Busy;
 use crate::call::call;
 use crate::item::Shape;
-use crate::model::{Busy, Keys, LockedFn};
+use crate::model::{Keys, LockedFn};
 use crate::site::site;
 use crate::spans::{located_at, moved_to};
 use crate::tokens::option;

@@ -2,13 +2,14 @@
 //!
 //! Reading order: `table` (what can be written), `written`, `values`, `key_values` and `literals` (how it is read; the texts of
 //! values by the crate `dlock-values`), `template` (the small language in keys), `item` and `lazy` (the function), `arguments` (how its arguments come into the body), `names` (the names in a key), `expressions` (the names in
-//! an expression), `checks` (options that do not fit together), `model` (everything checked), `expand` with `site` and
+//! an expression), `checks` (options that do not fit together), `busy` (the option `on_busy`), `model` (everything checked), `expand` with `site` and
 //! `call` (tokens). `fallback` is for functions with mistakes, `optimistic` for the attribute that takes no lock.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
+mod busy;
 mod call;
 mod checks;
 mod expand;

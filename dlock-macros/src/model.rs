@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use proc_macro2::{Span, TokenStream};
-use quote::ToTokens;
-use syn::{Attribute, Expr, ExprPath, FnArg, Ident, LitStr, Meta, Pat, Path, Signature, Visibility};
+use syn::{Attribute, Expr, Ident, LitStr, Meta, Path, Signature, Visibility};
 
 use crate::arguments::{Arguments, Uses};
+use crate::busy::{Busy, busy};
 use crate::checks;
 use crate::expressions;
 use crate::item::{Function, Locked};
@@ -14,8 +14,8 @@ use crate::key_values::Key;
 use crate::names::{KeyPiece, Names, Template};
 use crate::reader::read;
 use crate::table::{Args, AttributeSpec};
-use crate::values::{Given, OnBusy, Wait};
-use crate::written::{Parsed, parsed};
+use crate::values::{Given, Wait};
+use crate::written::{Parsed, note_mistake, parsed, value};
 
 pub(crate) struct LockedFn {
     pub(crate) attrs: Vec<Attribute>,
@@ -35,13 +35,6 @@ pub(crate) enum Keys {
     One(LitStr, Vec<KeyPiece>),
     Several(Vec<(LitStr, Template)>),
     Computed(Box<Expr>),
-}
-
-/// The behaviour of a call while another owner holds the lock.
-pub(crate) enum Busy {
-    Error,
-    Skip,
-    Call { path: Box<ExprPath>, arguments: Vec<Ident> },
 }
 
 impl LockedFn {
@@ -110,14 +103,6 @@ impl LockedFn {
     }
 }
 
-pub(crate) fn value<T>(parsed: Option<Parsed<T>>) -> Option<T> {
-    parsed?.value
-}
-
-pub(crate) fn note_mistake<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Error>) -> Option<T> {
-    result.map_err(|mistake| mistakes.push(mistake)).ok()
-}
-
 fn keys(
     spec: &AttributeSpec,
     key: Option<Parsed<Key>>,
@@ -149,39 +134,6 @@ fn keys(
         },
     });
     one.or(several)
-}
-
-/// The function that is called instead is given what this one was given.
-fn busy(on_busy: Option<Parsed<OnBusy>>, sig: &Signature, mistakes: &mut Vec<syn::Error>) -> Busy {
-    let path = match value(on_busy) {
-        None | Some(OnBusy::Error) => return Busy::Error,
-        Some(OnBusy::Skip) => return Busy::Skip,
-        Some(OnBusy::Call(path)) => path,
-    };
-    let mut arguments = Vec::new();
-    for input in &sig.inputs {
-        match input {
-            FnArg::Receiver(receiver) => arguments.push(Ident::from(receiver.self_token)),
-            FnArg::Typed(typed) => match &*typed.pat {
-                Pat::Ident(name)
-                    if name.subpat.is_none()
-                        && name.by_ref.is_none()
-                        && typed.attrs.iter().all(|attr| !attr.path().is_ident("cfg")) =>
-                {
-                    arguments.push(name.ident.clone());
-                }
-                pattern => {
-                    let text = format!(
-                        "`on_busy`: `{}` is given the same arguments, so each needs one name: \
-                         write `name: Type` here, and take it apart in the body",
-                        path.to_token_stream().to_string().replace(' ', "")
-                    );
-                    mistakes.push(syn::Error::new_spanned(pattern, text));
-                }
-            },
-        }
-    }
-    Busy::Call { path, arguments }
 }
 
 /// A second lock on the same key would wait for the first one, which this call holds.

@@ -8,13 +8,13 @@ use syn::{Attribute, FnArg, Pat, Path, Signature, Visibility};
 use crate::expand::{self, has_run, output_as, return_type_hint, runtime_name};
 use crate::expressions;
 use crate::item::{Function, Locked, Shape};
-use crate::model::{note_mistake, value};
 use crate::names::Names;
 use crate::reader::read;
 use crate::spans::located_at;
 use crate::table::OPTIMISTIC;
 use crate::tokens::{duration, fixed_count};
 use crate::values::Given;
+use crate::written::{note_mistake, value};
 
 pub(crate) struct OptimisticFn {
     attrs: Vec<Attribute>,

@@ -4,7 +4,8 @@ use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 
-use crate::model::{Busy, Keys, LockedFn};
+use crate::busy::Busy;
+use crate::model::{Keys, LockedFn};
 use crate::table::LOCK;
 use crate::tokens::option;
 use crate::values::Given;

@@ -81,3 +81,11 @@ impl Location {
         syn::Error::new_spanned(&self.tokens, text)
     }
 }
+
+pub(crate) fn value<T>(parsed: Option<Parsed<T>>) -> Option<T> {
+    parsed?.value
+}
+
+pub(crate) fn note_mistake<T>(result: syn::Result<T>, mistakes: &mut Vec<syn::Error>) -> Option<T> {
+    result.map_err(|mistake| mistakes.push(mistake)).ok()
+}
