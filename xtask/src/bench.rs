@@ -4,7 +4,8 @@ use std::path::Path;
 
 use crate::parts::Parts;
 use crate::sh::{Result, cargo, run};
-use crate::test::{ETCD, with_servers};
+use crate::test::with_servers;
+use crate::workspace::ETCD;
 use crate::{chart, peers, servers};
 
 /// Builds it, starts the servers and hands the arguments on.

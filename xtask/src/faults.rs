@@ -2,7 +2,7 @@
 
 use crate::servers;
 use crate::sh::{Result, cargo, run};
-use crate::test::ETCD;
+use crate::workspace::ETCD;
 
 pub(crate) fn run_faults(words: &[&str]) -> Result {
     if let Some(["--store", store]) = words.chunks(2).find(|pair| pair[0] == "--store") {

@@ -4,7 +4,8 @@
 
 use crate::parts::Parts;
 use crate::sh::{Result, cargo, run};
-use crate::test::{ETCD, with_servers};
+use crate::test::with_servers;
+use crate::workspace::ETCD;
 use crate::{peers, servers};
 
 pub(crate) fn run_interop() -> Result {

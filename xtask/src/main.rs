@@ -25,6 +25,7 @@ mod sim;
 mod test;
 mod tidy;
 mod tidy_stores;
+mod tree;
 mod workspace;
 
 use std::env;

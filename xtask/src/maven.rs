@@ -7,8 +7,8 @@ use std::process::Command;
 
 use dlock_testkit::servers::{Pin, Tree};
 
-use crate::servers::put;
 use crate::sh::{Result, read};
+use crate::tree::put;
 
 /// It fetches a file without a project around it.
 const COPY: &str = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy";

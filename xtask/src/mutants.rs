@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use dlock_testkit::servers::{Tree, cache_folder};
 
 use crate::parts::Parts;
-use crate::servers::put;
 use crate::sh::{Result, cargo, read, run};
+use crate::tree::put;
 
 const TOOL: &str = "cargo-mutants";
 const VERSION: &str = "27.1.0";

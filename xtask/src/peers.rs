@@ -9,8 +9,8 @@ use std::process::Command;
 use dlock_testkit::servers::{Tree, cache_folder};
 
 use crate::go;
-use crate::servers::put;
 use crate::sh::{Result, read};
+use crate::tree::put;
 
 const PACKAGE: &str = "python-redis-lock";
 const VERSION: &str = "4.0.1";

@@ -13,8 +13,8 @@ use dlock_testkit::servers::{Tree, cache_folder};
 
 use crate::apt;
 use crate::parts::Parts;
-use crate::servers::put;
 use crate::sh::{Result, cargo, read, run};
+use crate::tree::put;
 use crate::workspace::{FACADE, Workspace};
 
 /// A compiler of Debian's, unpacked beside the servers.

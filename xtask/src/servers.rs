@@ -4,11 +4,11 @@ use std::fs;
 use std::process::Command;
 
 use dlock_testkit::servers::{How, PINS, Pin, Tree, cache_folder, find_program};
-use tempfile::TempDir;
 
 use crate::apt::{self, OtherSuite};
 use crate::maven;
 use crate::sh::{Result, read};
+use crate::tree::put;
 
 /// Says what is there, and installs what is missing.
 pub(crate) fn run() -> Result {
@@ -172,17 +172,6 @@ fn unpack(pin: &Pin, other: &OtherSuite, tree: &Tree, whole: bool) -> Result {
     let packages = if whole { other.closure(&wanted)? } else { vec![wanted] };
     other.unpack(&packages, draft.path())?;
     put(draft, tree, version)
-}
-
-/// Makes what was prepared in a draft the tree, in the place of an older one.
-pub(crate) fn put(draft: TempDir, tree: &Tree, version: &str) -> Result {
-    if tree.root().exists() {
-        fs::remove_dir_all(tree.root())?;
-    }
-    fs::rename(draft.keep(), tree.root())?;
-    // Last, so that half a tree is never taken for a whole one.
-    fs::write(tree.version_file(), version)?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -15,8 +15,7 @@ use crate::failures::{self, Failure, Failures};
 use crate::log::Log;
 use crate::matrix::Passed;
 use crate::sh::{Result, cargo, read, root};
-use crate::test::{ALL, ETCD, THOROUGH};
-use crate::workspace::FACADE;
+use crate::workspace::{ALL, ETCD, FACADE, THOROUGH};
 
 /// The number of targets that run at once. Each waits more than it works.
 const AT_ONCE: usize = 4;

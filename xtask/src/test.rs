@@ -11,17 +11,8 @@ use crate::parts::Parts;
 use crate::repeat::repeat;
 use crate::sh::{Result, cargo, root, run};
 use crate::side_by_side::{Verdict, side_by_side};
-use crate::workspace::Workspace;
+use crate::workspace::{ALL, ETCD, THOROUGH, Workspace};
 use crate::{package, servers};
-
-/// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
-pub(crate) const ETCD: &str = "dlock-rs/etcd-tls";
-
-/// Set for the tests by `--all`: `dlock_testkit` reads it.
-pub(crate) const ALL: &str = "DLOCK_TEST_ALL";
-
-/// A module of this name has tests that run with `--all` alone.
-pub(crate) const THOROUGH: &str = "thorough::";
 
 /// The arguments of `cargo xtask test`: which tests run, and how often.
 #[derive(Debug, Default, PartialEq, Eq)]

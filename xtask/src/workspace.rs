@@ -8,6 +8,15 @@ use serde_json::Value;
 
 use crate::sh::{Result, cargo, read};
 
+/// The one backend that a plain `cargo test` leaves out: its client needs `protoc`, which is there after `servers`.
+pub(crate) const ETCD: &str = "dlock-rs/etcd-tls";
+
+/// Set for the tests by `--all`: `dlock_testkit` reads it.
+pub(crate) const ALL: &str = "DLOCK_TEST_ALL";
+
+/// A module of this name has tests that run with `--all` alone.
+pub(crate) const THOROUGH: &str = "thorough::";
+
 /// The package of the facade.
 pub(crate) const FACADE: &str = "dlock-rs";
 

@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::sh::{Result, read, root};
-use crate::test::THOROUGH;
+use crate::workspace::THOROUGH;
 
 /// The faults and their tests. Its first lines say how it is written.
 const FAULTS: &str = include_str!("faults.txt");
