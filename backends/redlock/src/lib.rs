@@ -36,13 +36,14 @@ mod rows;
 mod scripts;
 mod store;
 mod tally;
+mod token;
+mod vote;
 
 use std::sync::Arc;
 
 use dlock_contract::{Address, Backend, Clock, Opener, Result};
 
 use dlock_redis::internal::millis;
-use node::{Link, Node};
 pub use store::Redlock;
 
 /// Opens a store by its URL.
