@@ -66,7 +66,10 @@ impl Redlock {
                     let wake = Wake::poll().lease_left(left);
                     Ok(wake.ask_by(if holder.is_some() { later.min(soon) } else { soon }))
                 }
-                Verdict::Split => Ok(Wake::poll()),
+                Verdict::Split => {
+                    self.rows.refused(&claim.key, None, waits, self.clock.now());
+                    Ok(Wake::poll())
+                }
                 Verdict::Short(short) => Err(short),
             };
             let silence = matches!(&outcome, Err(short) if short.by_silence);

@@ -101,26 +101,33 @@ impl Redlock {
                 }
             }
         };
-        let (mut tally, mut others_wait, mut by_script) = (Tally::new(self.nodes.len()), false, false);
+        let (mut tally, mut others_wait, mut by_script) = (Tally::new(self.nodes.len()), false, None);
         let mut answers = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
-        while let Some((node, answer)) = answers.next().await {
-            match answer {
-                Ok((Free::Voted(vote), others)) => {
+        loop {
+            let next = match by_script {
+                None => answers.next().await,
+                Some(until) => answers.next_until(&self.clock, until).await,
+            };
+            match next {
+                Some((node, Ok((Free::Voted(vote), others)))) => {
                     others_wait |= others;
                     tally.count(node, Ok(vote));
                 }
-                Ok((Free::AskByScript, _)) => by_script = true,
-                Err(why) => tally.count(node, Err(why)),
+                // The others have as long again, also those that are being connected to.
+                Some((_, Ok((Free::AskByScript, _)))) => {
+                    by_script.get_or_insert_with(|| self.clock.now().after(patience.answer));
+                }
+                Some((node, Err(why))) => tally.count(node, Err(why)),
+                None => break,
             }
             let pending = answers.pending();
-            if by_script && !tally.can_be_won(pending) {
-                return Ok(None);
-            }
-            if tally.is_won() || !by_script && tally.is_decided(pending) {
+            if tally.is_won()
+                || if by_script.is_some() { !tally.can_be_won(pending) } else { tally.is_decided(pending) }
+            {
                 break;
             }
         }
-        Ok(Some((tally, others_wait)))
+        Ok((by_script.is_none() || tally.is_won()).then_some((tally, others_wait)))
     }
 }
 
@@ -148,27 +155,7 @@ impl Asked {
 
     async fn by_commands(&self, node: &Node, link: &Link, commands: &[Cmd]) -> Result<(Free, bool)> {
         let answers = node.pipeline(link, commands.iter().cloned()).await?;
-        let counts = link.votes(self.round.sent);
-        match &answers[..] {
-            [Value::Okay, Value::Int(drawn), Value::BulkString(value), waiting @ ..] => {
-                if *value != self.round.value.as_bytes() {
-                    return Err(Error::outage("the lock was gone from a Redlock node before the node had answered"));
-                }
-                let others = matches!(waiting, [Value::Int(number)] if *number > 0);
-                Ok(match u64::try_from(*drawn) {
-                    Ok(drawn) if drawn >= LEAST_TOKEN => (Free::Voted(Vote::Granted { drawn, counts }), others),
-                    _ => (Free::AskByScript, others),
-                })
-            }
-            [Value::Nil, ..] => Ok((Free::AskByScript, false)),
-            [Value::Okay, Value::Int(_), Value::Nil, ..] => {
-                Err(Error::outage("the lock was gone from a Redlock node before the node had answered"))
-            }
-            [Value::Okay, Value::Int(_), other, ..] | [Value::Okay, other, ..] | [other, ..] => {
-                Err(fault::unexpected(other))
-            }
-            [] => Err(fault::unexpected(&Value::Nil)),
-        }
+        read_free(&answers, &self.round.value, link.votes(self.round.sent))
     }
 
     async fn by_script(&self, node: &Node, link: &Link) -> Result<Vote> {
@@ -182,6 +169,25 @@ impl Asked {
             link.raised();
         }
         Ok(vote)
+    }
+}
+
+/// The answers to the commands, and whether another process may wait.
+fn read_free(answers: &[Value], value: &str, counts: bool) -> Result<(Free, bool)> {
+    match answers {
+        [Value::Nil, ..] => Ok((Free::AskByScript, false)),
+        [Value::Okay, Value::Int(drawn), Value::BulkString(found), waiting @ ..] if found == value.as_bytes() => {
+            let others_wait = matches!(waiting, [Value::Int(1..)]);
+            let drawn = u64::try_from(*drawn).ok().filter(|drawn| *drawn >= LEAST_TOKEN);
+            Ok((drawn.map_or(Free::AskByScript, |drawn| Free::Voted(Vote::Granted { drawn, counts })), others_wait))
+        }
+        [Value::Okay, Value::Int(_), Value::BulkString(_) | Value::Nil, ..] => {
+            Err(Error::outage("a Redlock node had lost the lock before it drew a number for it"))
+        }
+        [Value::Okay, Value::Int(_), other, ..] | [Value::Okay, other, ..] | [other, ..] => {
+            Err(fault::unexpected(other))
+        }
+        [] => Err(fault::unexpected(&Value::Nil)),
     }
 }
 
@@ -203,5 +209,30 @@ fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
         // This is neither a vote nor another owner's lock: nobody waits for this answer any more.
         [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim reached the node first")),
         _ => Err(fault::unexpected(answer)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_counts_only_if_the_lock_was_ours_when_it_was_drawn() {
+        let drawn = i64::try_from(LEAST_TOKEN).unwrap();
+        let text = |text: &str| Value::BulkString(text.into());
+        let read = |answers: &[Value]| read_free(answers, "me @1", true);
+        let is_granted = |answers: &[Value], others: bool| matches!(read(answers), Ok((Free::Voted(Vote::Granted { drawn: LEAST_TOKEN, counts: true }), wait)) if wait == others);
+        assert!(is_granted(&[Value::Okay, Value::Int(drawn), text("me @1")], false));
+        assert!(is_granted(&[Value::Okay, Value::Int(drawn), text("me @1"), Value::Int(0)], false));
+        assert!(is_granted(&[Value::Okay, Value::Int(drawn), text("me @1"), Value::Int(1)], true));
+        for gone in [text("other @1"), text("me @2"), text(""), Value::Nil] {
+            assert_eq!(read(&[Value::Okay, Value::Int(drawn), gone]).err().unwrap().kind().as_str(), "outage");
+        }
+        for asked in
+            [[Value::Nil, Value::Int(drawn), text("me @1")], [Value::Okay, Value::Int(drawn - 1), text("me @1")]]
+        {
+            assert!(matches!(read(&asked), Ok((Free::AskByScript, false))));
+        }
+        assert!(read(&[Value::Okay]).is_err() && read(&[]).is_err());
     }
 }
