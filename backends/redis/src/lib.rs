@@ -67,7 +67,7 @@ pub mod internal {
         pub use crate::reply::fault::{conflict, is_wrong_type, no_cluster, unexpected};
     }
     pub mod layout {
-        pub use crate::layout::name::{LockName, in_redis};
+        pub use crate::layout::name::{LockName, beside, in_redis};
         pub use crate::layout::value::{is_ours, note_of};
     }
     pub mod literal {

@@ -1,4 +1,4 @@
-//! One attempt: the votes of the nodes, and the token. A failed attempt is released on every node.
+//! One attempt: votes, and the token. A failed attempt is released on every node.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use ::redis::Value;
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue, Result, Session, Validity, Wake};
 
+use super::Redlock;
+use super::node::{Link, Node};
 use super::round::{Patience, ask};
-use super::rows::WAITER_MEMORY;
 use super::scripts::SCRIPTS;
-use super::tally::{Count, Short, Tally, Verdict, Vote, majority, shortage};
-use super::{Redlock, millis};
-use dlock_redis::internal::connection::on;
+use super::tally::{Count, Short, Verdict, majority, shortage};
+use super::token::Token;
 use dlock_redis::internal::fault;
 use dlock_redis::internal::layout::LockName;
 use dlock_redis::internal::scripts::{FENCE, LEAST_TOKEN, TOKEN_END};
@@ -28,7 +28,7 @@ const AFTER_LEASE: u64 = 60;
 pub(super) struct Round {
     pub(super) value: String,
     /// All time from here on shortens the validity, also the time to connect.
-    sent: BootInstant,
+    pub(super) sent: BootInstant,
 }
 
 impl Session for Round {}
@@ -50,11 +50,11 @@ impl Redlock {
         let until = self.clock.now().after(patience.in_all);
         loop {
             let round = Round::begin(claim, self.clock.now());
-            let tally = self.vote(claim, &round, waits, patience).await?;
+            let (tally, others_wait) = self.vote(claim, &round, waits, patience).await?;
             let outcome = match tally.verdict() {
-                Verdict::Won(token) => match self.confirm(claim, &round, token, patience).await {
+                Verdict::Won(token) => match self.grant(claim, &round, &token, patience).await {
                     Ok(hold) => {
-                        self.rows.held(&claim.key, self.clock.now());
+                        self.rows.held(&claim.key, others_wait, self.clock.now());
                         return Ok(Attempt::Acquired(hold));
                     }
                     Err(short) => Err(short),
@@ -66,7 +66,10 @@ impl Redlock {
                     let wake = Wake::poll().lease_left(left);
                     Ok(wake.ask_by(if holder.is_some() { later.min(soon) } else { soon }))
                 }
-                Verdict::Split => Ok(Wake::poll()),
+                Verdict::Split => {
+                    self.rows.refused(&claim.key, None, waits, self.clock.now());
+                    Ok(Wake::poll())
+                }
                 Verdict::Short(short) => Err(short),
             };
             let silence = matches!(&outcome, Err(short) if short.by_silence);
@@ -88,68 +91,58 @@ impl Redlock {
         }
     }
 
-    async fn vote(&self, claim: &Arc<Claim>, round: &Arc<Round>, waits: bool, patience: Patience) -> Result<Tally> {
-        let (had_share, is_noted) = self.rows.state(&claim.key, self.clock.now());
-        // A caller that does not wait would hear that a free lock is taken.
-        let gives_way = waits && had_share;
-        let remembered = if waits { WAITER_MEMORY.as_micros() } else { 0 };
-        let request = {
-            let (claim, round, process) = (claim.clone(), round.clone(), self.process.clone());
-            move |node: Arc<super::Node>, link: Arc<super::Link>| {
-                let (claim, round, process) = (claim.clone(), round.clone(), process.clone());
-                async move {
-                    let take = node.script(&link, &SCRIPTS.take, |command| {
-                        on(command, LockName(&claim.key)).arg(&round.value).arg(millis(claim.ttl));
-                        command.arg(&*process).arg(remembered).arg(gives_way).arg(is_noted);
-                    });
-                    read_vote(&take.await?, link.votes(round.sent))
-                }
-            }
-        };
-        let mut tally = Tally::new(self.nodes.len());
-        let mut answers = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
-        while let Some((node, vote)) = answers.next().await {
-            tally.count(node, vote);
-            if tally.is_decided(answers.pending()) {
-                break;
-            }
-        }
-        Ok(tally)
-    }
-
-    /// Writes the token to a majority, where the lock is ours still: every later majority shares a node with this one,
-    /// and draws a higher token there.
-    async fn confirm(
+    async fn grant(
         &self,
         claim: &Arc<Claim>,
         round: &Arc<Round>,
-        token: u64,
+        token: &Token,
         patience: Patience,
     ) -> Result<Hold, Short> {
-        if token >= TOKEN_END {
+        if token.value >= TOKEN_END {
             return Err(Error::new(ErrorKind::FenceExhausted, "the fencing counter in Redis has left its range").into());
         }
-        if token < LEAST_TOKEN {
+        if token.value < LEAST_TOKEN {
             let text = "the fencing counter in Redis cannot be set: the server's clock is before 2005";
             return Err(Error::new(ErrorKind::FenceRegression, text).into());
         }
+        if !token.is_kept(self.nodes.len()) {
+            self.write_back(claim, round, token, patience).await?;
+        }
+        self.nodes.iter().for_each(|node| node.note(token.value));
+        let validity = Validity::new(round.sent, claim.ttl);
+        if validity.deadline() <= self.clock.now() {
+            return Err(
+                Error::outage("the Redlock nodes took longer than the ttl, so the grant has already expired").into()
+            );
+        }
+        Ok(Hold::new(claim.clone(), token.value, validity)?.with_session(round.clone()))
+    }
+
+    /// Writes the token to nodes that do not keep it, where the lock is ours still, until a majority keeps it.
+    async fn write_back(
+        &self,
+        claim: &Arc<Claim>,
+        round: &Arc<Round>,
+        token: &Token,
+        patience: Patience,
+    ) -> Result<(), Short> {
         let request = {
-            let (claim, round) = (claim.clone(), round.clone());
-            move |node: Arc<super::Node>, link: Arc<super::Link>| {
+            let (claim, round, token) = (claim.clone(), round.clone(), token.value);
+            move |node: Arc<Node>, link: Arc<Link>| {
                 let (claim, round) = (claim.clone(), round.clone());
                 async move {
                     let confirm = node.script(&link, &SCRIPTS.confirm, |command| {
                         command.arg(2).arg(LockName(&claim.key)).arg(FENCE).arg(&round.value).arg(token);
                     });
-                    let confirmed = is_one(&confirm.await?)?;
-                    node.note(token);
-                    Ok(confirmed)
+                    is_one(&confirm.await?)
                 }
             }
         };
-        let (mut count, mut unable) = (Count::default(), Vec::new());
-        let mut answers = ask(&self.nodes, 0..self.nodes.len(), patience, request)?;
-        while count.decision(self.nodes.len()).is_none()
+        let nodes = self.nodes.len();
+        let others = (0..nodes).filter(|node| !token.kept_by.contains(node));
+        let (mut count, mut unable) = (Count::of(token.kept_by.len()), Vec::new());
+        let mut answers = ask(&self.nodes, others, patience, request)?;
+        while count.decision(nodes).is_none()
             && let Some((_, confirmed)) = answers.next().await
         {
             match confirmed {
@@ -157,41 +150,13 @@ impl Redlock {
                 Err(why) => unable.push(why),
             }
         }
-        match count.decision(self.nodes.len()) {
-            Some(true) => {}
+        match count.decision(nodes) {
+            Some(true) => Ok(()),
             Some(false) => {
-                return Err(Error::outage("a majority of the Redlock nodes lost the lock before it was granted").into());
+                Err(Error::outage("a majority of the Redlock nodes lost the lock before it was granted").into())
             }
-            None => return Err(shortage(self.nodes.len(), &unable)),
+            None => Err(shortage(nodes, &unable)),
         }
-        let validity = Validity::new(round.sent, claim.ttl);
-        if validity.deadline() <= self.clock.now() {
-            return Err(
-                Error::outage("the Redlock nodes took longer than the ttl, so the grant has already expired").into()
-            );
-        }
-        Ok(Hold::new(claim.clone(), token, validity)?.with_session(round.clone()))
-    }
-}
-
-fn read_vote(answer: &Value, counts: bool) -> Result<Vote> {
-    let Value::Array(parts) = answer else { return Err(fault::unexpected(answer)) };
-    match &parts[..] {
-        [Value::Int(1), Value::Int(token), ..] => {
-            Ok(Vote::Granted { token: u64::try_from(*token).unwrap_or_default(), counts })
-        }
-        [Value::Int(0), Value::Int(left), _, Value::BulkString(by)] => Ok(Vote::Refused {
-            by: String::from_utf8_lossy(by).into_owned(),
-            left: Duration::from_millis(u64::try_from(*left).unwrap_or_default()),
-            counts,
-        }),
-        [Value::Int(2), ..] => Err(fault::conflict()),
-        [Value::Int(3), ..] => {
-            Err(Error::new(ErrorKind::CorruptState, "the lock in Redis has no lease, so it would never end"))
-        }
-        // This is neither a vote nor another owner's lock: nobody waits for this answer any more.
-        [Value::Int(4), ..] => Err(Error::outage("a later round of the same claim reached the node first")),
-        _ => Err(fault::unexpected(answer)),
     }
 }
 

@@ -36,6 +36,8 @@ mod rows;
 mod scripts;
 mod store;
 mod tally;
+mod token;
+mod vote;
 
 use std::sync::Arc;
 
@@ -43,7 +45,6 @@ use dlock_contract::{Backend, Result};
 use dlock_store::{Address, Clock, Opener};
 
 use dlock_redis::internal::millis;
-use node::{Link, Node};
 pub use store::Redlock;
 
 /// Opens a store by its URL.

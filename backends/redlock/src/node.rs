@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ::redis::{Cmd, Value};
@@ -35,6 +35,9 @@ pub(super) struct Node {
 pub(super) struct Link {
     connection: Arc<Connection>,
     votes_from: BootInstant,
+    /// Whether the node's counter was raised to its clock since it has a vote. Its restart may have taken tokens from
+    /// it that it kept.
+    is_above_clock: AtomicBool,
     announced: Arc<Announced>,
     node: Arc<str>,
 }
@@ -48,6 +51,20 @@ impl Link {
                 .announce_end(&self.node, "a Redlock node votes again: the locks that it may have lost have ended");
         }
         votes
+    }
+
+    pub(super) fn is_above_clock(&self) -> bool {
+        self.is_above_clock.load(Ordering::Relaxed)
+    }
+
+    /// Whether a request that is sent at `sent` must raise the node's counter.
+    pub(super) fn raises(&self, sent: BootInstant) -> bool {
+        !self.is_above_clock() && sent >= self.votes_from
+    }
+
+    /// Such a request was answered.
+    pub(super) fn raised(&self) {
+        self.is_above_clock.store(true, Ordering::Relaxed);
     }
 }
 
@@ -154,7 +171,8 @@ impl Node {
         if !wait.is_zero() {
             announced.begins(&node, wait, "a Redlock node may have lost locks; it has no vote until they have ended");
         }
-        Ok(Arc::new(Link { connection, votes_from, announced, node }))
+        let is_above_clock = AtomicBool::new(false);
+        Ok(Arc::new(Link { connection, votes_from, is_above_clock, announced, node }))
     }
 
     /// Runs a script.

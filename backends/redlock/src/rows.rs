@@ -33,28 +33,49 @@ struct Row {
     is_noted: bool,
     /// The holder that was seen last, and since when.
     holder: Option<(String, BootInstant)>,
+    /// Whether another process may have waited when this one got its last hold.
+    others_wait: bool,
     last: BootInstant,
+}
+
+/// What this process knows about a key before it asks.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// It has had its share of holds.
+    pub(super) had_share: bool,
+    /// With the next hold it has had its share.
+    pub(super) gets_share: bool,
+    /// The nodes may have noted that it waits.
+    pub(super) is_noted: bool,
+    /// Others had the lock or may have waited for it when the nodes answered last.
+    pub(super) others: bool,
 }
 
 impl Row {
     fn new(now: BootInstant) -> Self {
-        Self { holds: 0, is_noted: false, holder: None, last: now }
+        Self { holds: 0, is_noted: false, holder: None, others_wait: false, last: now }
     }
 }
 
 impl Rows {
-    /// Whether this process has had its share of holds, and whether the nodes may have noted that it waits.
-    pub(super) fn state(&self, key: &LockKey, now: BootInstant) -> (bool, bool) {
+    /// The row as it is before the next attempt.
+    pub(super) fn state(&self, key: &LockKey, now: BootInstant) -> State {
         let rows = self.rows();
-        rows.get(key)
-            .map_or((false, false), |row| (row.holds >= MOST_HOLDS && now.since(row.last) < A_ROW, row.is_noted))
+        let Some(row) = rows.get(key) else { return State::default() };
+        let holds = if now.since(row.last) < A_ROW { row.holds } else { 0 };
+        State {
+            had_share: holds >= MOST_HOLDS,
+            gets_share: holds + 1 >= MOST_HOLDS,
+            is_noted: row.is_noted,
+            others: row.holder.is_some() || row.others_wait,
+        }
     }
 
-    /// Notes a hold of this process.
-    pub(super) fn held(&self, key: &LockKey, now: BootInstant) {
+    /// Notes a hold of this process, and whether another process may have waited then.
+    pub(super) fn held(&self, key: &LockKey, others_wait: bool, now: BootInstant) {
         self.change(key, now, |row| {
             let holds = if now.since(row.last) < A_ROW { row.holds.saturating_add(1) } else { 1 };
-            *row = Row { holds, ..Row::new(now) };
+            *row = Row { holds, others_wait, ..Row::new(now) };
         });
     }
 
@@ -104,17 +125,21 @@ mod tests {
         let key = LockKey::new("t", Key::text("k")).unwrap();
         let at = |ms: u64| start.after(Duration::from_millis(ms));
         for hold in 0..8 {
-            assert!(!rows.state(&key, at(hold)).0);
-            rows.held(&key, at(hold));
+            let state = rows.state(&key, at(hold));
+            assert!(!state.had_share && state.gets_share == (hold == 7));
+            rows.held(&key, false, at(hold));
         }
-        assert!(rows.state(&key, at(8)).0 && !rows.state(&key, at(2000)).0);
+        assert!(rows.state(&key, at(8)).had_share && !rows.state(&key, at(2000)).had_share);
         // Nobody has it, but others wait.
         rows.refused(&key, None, true, at(9));
-        assert_eq!(rows.state(&key, at(10)), (true, true));
+        let state = State { had_share: true, gets_share: true, is_noted: true, others: false };
+        assert_eq!(rows.state(&key, at(10)), state);
         rows.refused(&key, Some("a"), true, at(10));
-        assert_eq!(rows.state(&key, at(11)), (false, true));
-        rows.held(&key, at(12));
-        assert_eq!(rows.state(&key, at(12)), (false, false));
+        assert_eq!(rows.state(&key, at(11)), State { is_noted: true, others: true, ..State::default() });
+        rows.held(&key, false, at(12));
+        assert_eq!(rows.state(&key, at(12)), State::default());
+        rows.held(&key, true, at(13));
+        assert_eq!(rows.state(&key, at(14)), State { others: true, ..State::default() });
     }
 
     #[test]
@@ -135,9 +160,9 @@ mod tests {
     fn the_keys_are_bounded_and_forgotten() {
         let (rows, start) = (Rows::default(), Clock::manual().now());
         let key = |n: u32| LockKey::new("t", Key::text("k:").value(&n)).unwrap();
-        (0..5000).for_each(|n| rows.held(&key(n), start));
+        (0..5000).for_each(|n| rows.held(&key(n), false, start));
         assert_eq!(rows.rows().len(), MOST_KEYS);
-        rows.held(&key(4999), start.after(WAITER_MEMORY));
+        rows.held(&key(4999), false, start.after(WAITER_MEMORY));
         assert_eq!(rows.rows().len(), 1);
     }
 }

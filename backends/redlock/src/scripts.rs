@@ -8,17 +8,12 @@ use std::sync::LazyLock;
 use dlock_redis::internal::LOOK;
 use dlock_redis::internal::scripts::{ADVANCE, BESIDE, CLOCK, Lua};
 
-/// With [`CLOCK`]: a token is never below this server's clock, so one that was restarted without its data soon counts
-/// above what it gave before, whatever the others' clocks say.
-const ABOVE_THE_CLOCK: &str = r"
-local draw=fence
-fence=function()
-  local f=draw()
-  if f<us then
-    f=us
-    redis.call('SET','dl1:fence',string.format('%.0f',f))
-  end
-  return f
+/// With [`CLOCK`]; as the seventh argument, whether this is the first request over its connection since the node has a
+/// vote. One that was restarted without its data then counts above what it gave before, whatever the others' clocks say.
+const RAISE: &str = r"
+if ARGV[7]=='1' then
+  local f=tonumber(redis.call('GET',F) or '0')
+  if f and f<us then redis.call('SET',F,string.format('%.0f',us)) end
 end
 ";
 
@@ -67,7 +62,7 @@ end
 if v then waits() elseif ARGV[6]=='1' then redis.pcall('ZREM',W,P) end
 ";
 
-/// Gives 1 and the token drawn; 0, the lease left, the time, and who has it without saying whose owner that is; 2 for a
+/// Gives 1 and the number drawn; 0, the lease left, the time, and who has it without saying whose owner that is; 2 for a
 /// foreign value without a lease, 3 for one of ours; and [`SAME_OWNER`]'s 4. [`OTHERS`]' 0 names nobody.
 const TAKE: &str = r"
 if v then return {0,left,us,redis.sha1hex(string.sub(v,1,32))} end
@@ -75,7 +70,7 @@ redis.call('SET',L,me,'PX',ttl)
 return {1,fence(),us}
 ";
 
-/// `l`, fence; value, token. The next majority shares a node with the one that acknowledges this, and draws more.
+/// `l`, fence; value, token. Only where the lock is ours still: whoever has it next there draws after this.
 const CONFIRM: &str = r"
 local v=redis.call('GET',KEYS[1])
 if v~=ARGV[1] and v~=ARGV[1]..' +line' then return 0 end
@@ -101,7 +96,7 @@ pub(super) struct Scripts {
 }
 
 pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
-    take: Lua::new(&["local L=KEYS[1]", CLOCK, ABOVE_THE_CLOCK, ANY_LEASE, SAME_OWNER, BESIDE, LOOK, OTHERS, TAKE]),
+    take: Lua::new(&["local L=KEYS[1]", CLOCK, RAISE, ANY_LEASE, SAME_OWNER, BESIDE, LOOK, OTHERS, TAKE]),
     confirm: Lua::new(&[CONFIRM]),
     abandon: Lua::new(&["local L=KEYS[1]", CLOCK, ADVANCE, ABANDON]),
 });
@@ -109,12 +104,11 @@ pub(super) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use dlock_redis::internal::scripts::{FENCE, MARK};
+    use dlock_redis::internal::scripts::MARK;
 
     #[test]
     fn the_constants_are_those_of_the_single_server() {
         assert!([SAME_OWNER, CONFIRM, ABANDON].iter().all(|text| text.contains(&format!("'{MARK}'"))));
         assert!(SAME_OWNER.contains(&format!("string.sub(old,-{})", MARK.len())));
-        assert!(ABOVE_THE_CLOCK.contains(&format!("'{FENCE}'")));
     }
 }

@@ -5,14 +5,15 @@ use std::time::Duration;
 use dlock_contract::{Error, Result};
 
 use super::round::{Answer, Unable};
+use super::token::Token;
 
 /// The vote of a node about a claim.
 #[derive(Clone, Debug)]
 pub(super) enum Vote {
-    /// The claim has the lock there; with the token that was drawn for it.
+    /// The claim has the lock there.
     Granted {
-        /// The token.
-        token: u64,
+        /// The number that was drawn from the node's counter then.
+        drawn: u64,
         /// Whether the node has a vote. A node that may have lost locks has none yet.
         counts: bool,
     },
@@ -30,8 +31,8 @@ pub(super) enum Vote {
 /// The result of the votes.
 #[derive(Debug)]
 pub(super) enum Verdict {
-    /// A majority has granted it; with the highest token that was drawn.
-    Won(u64),
+    /// A majority has granted it.
+    Won(Token),
     /// One other owner has the lock on a majority, at least for this time unless it is renewed. The owner has no name if the
     /// lock is free, and left to others.
     Held(String, Duration),
@@ -59,11 +60,11 @@ impl From<Error> for Short {
 #[derive(Debug)]
 pub(super) struct Tally {
     nodes: usize,
-    granted: usize,
+    /// The nodes that have granted it, and what each has drawn.
+    granted: Vec<(usize, u64)>,
     refused: usize,
     /// Nodes without a vote that have answered.
     resting: usize,
-    token: u64,
     refusals: Vec<(String, Duration)>,
     unable: Vec<Unable>,
     /// The nodes on which another owner has the lock. They have nothing of ours.
@@ -79,10 +80,9 @@ impl Tally {
     pub(super) fn new(nodes: usize) -> Self {
         Self {
             nodes,
-            granted: 0,
+            granted: Vec::new(),
             refused: 0,
             resting: 0,
-            token: 0,
             refusals: Vec::new(),
             unable: Vec::new(),
             refusing: Vec::new(),
@@ -91,10 +91,9 @@ impl Tally {
 
     pub(super) fn count(&mut self, node: usize, vote: Answer<Vote>) {
         match vote {
-            Ok(Vote::Granted { token, counts }) => {
-                self.token = self.token.max(token);
-                *(if counts { &mut self.granted } else { &mut self.resting }) += 1;
-            }
+            Ok(Vote::Granted { drawn, counts: true }) => self.granted.push((node, drawn)),
+            // It may have forgotten tokens too.
+            Ok(Vote::Granted { counts: false, .. }) => self.resting += 1,
             Ok(Vote::Refused { by, left, counts }) => {
                 self.refusing.push(node);
                 self.refusals.push((by, left));
@@ -106,13 +105,21 @@ impl Tally {
 
     /// Whether the missing answers can no longer change the result.
     pub(super) fn is_decided(&self, pending: usize) -> bool {
-        let majority = majority(self.nodes);
-        let cannot_be_won = self.granted + pending < majority;
-        self.granted >= majority
+        let heard = self.granted.len() + self.refused;
+        self.is_won()
             || self.is_short()
             // Whether it is contention or an outage must be sure too.
-            || (cannot_be_won && self.granted + self.refused >= majority)
+            || (!self.can_be_won(pending) && heard >= majority(self.nodes))
             || pending == 0
+    }
+
+    pub(super) fn is_won(&self) -> bool {
+        self.can_be_won(0)
+    }
+
+    /// Whether a majority has granted it if all missing answers are grants.
+    pub(super) fn can_be_won(&self, pending: usize) -> bool {
+        self.granted.len() + pending >= majority(self.nodes)
     }
 
     fn is_short(&self) -> bool {
@@ -121,8 +128,8 @@ impl Tally {
 
     pub(super) fn verdict(&self) -> Verdict {
         let majority = majority(self.nodes);
-        if self.granted >= majority {
-            return Verdict::Won(self.token);
+        if let Some(token) = Token::of(&self.granted, self.nodes) {
+            return Verdict::Won(token);
         }
         if self.is_short() {
             return Verdict::Short(self.shortage());
@@ -203,6 +210,11 @@ pub(super) struct Count {
 }
 
 impl Count {
+    /// So many nodes have said yes before.
+    pub(super) fn of(yes: usize) -> Self {
+        Self { yes, ..Self::default() }
+    }
+
     pub(super) fn add(&mut self, said: impl Into<Undone>) {
         *match said.into() {
             Undone::Yes => &mut self.yes,
@@ -240,8 +252,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn yes(token: u64) -> Answer<Vote> {
-        Ok(Vote::Granted { token, counts: true })
+    fn yes(drawn: u64) -> Answer<Vote> {
+        Ok(Vote::Granted { drawn, counts: true })
     }
 
     fn no(by: &str, left: u32) -> Answer<Vote> {
@@ -257,7 +269,7 @@ mod tests {
     }
 
     fn resting() -> Answer<Vote> {
-        Ok(Vote::Granted { token: 9, counts: false })
+        Ok(Vote::Granted { drawn: 9, counts: false })
     }
 
     fn foreign() -> Answer<Vote> {
@@ -278,9 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn a_majority_wins_with_the_highest_token() {
+    fn a_majority_wins() {
         let (taken, verdict) = count(&[yes(3), down(), yes(7), yes(5), down()]);
-        assert!(matches!((taken, verdict), (4, Verdict::Won(7))));
+        let kept_by = vec![2];
+        assert!(matches!((taken, verdict), (4, Verdict::Won(token)) if token == Token { value: 7, kept_by }));
     }
 
     #[test]
@@ -325,7 +338,7 @@ mod tests {
         };
         assert_eq!(kind(&[foreign(), foreign(), foreign()]), ErrorKind::KeyConflict);
         assert_eq!(kind(&[foreign(), down(), foreign()]), ErrorKind::Outage);
-        assert!(matches!(count(&[foreign(), foreign(), yes(1), yes(1), yes(1)]).1, Verdict::Won(1)));
+        assert!(matches!(count(&[foreign(), foreign(), yes(1), yes(1), yes(1)]).1, Verdict::Won(_)));
     }
 
     #[test]

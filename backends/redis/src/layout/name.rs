@@ -26,7 +26,8 @@ pub fn in_redis(key: &LockKey) -> String {
 }
 
 /// The name of a key that belongs to a lock, as the scripts make it.
-pub(crate) fn beside(name: &[u8], ending: &str) -> Vec<u8> {
+#[must_use]
+pub fn beside(name: &[u8], ending: &str) -> Vec<u8> {
     let (before, after): (&[u8], &[u8]) = match name {
         [b'd', b'l', b'1', b':', ..] => (b"", b""),
         name if name.contains(&b'{') => (b"dl1:t:", b""),

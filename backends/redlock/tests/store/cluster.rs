@@ -42,6 +42,12 @@ impl Cluster {
         Self::of(false, &[], query)
     }
 
+    /// The same, each with a wall clock of its own.
+    pub(crate) fn forgetful_with_clocks(query: &'static str) -> Self {
+        let clocks: Vec<_> = (0..5).map(|_| WallClock::new().unwrap()).collect();
+        Self::of(false, &clocks, query)
+    }
+
     fn of(aof_always: bool, clocks: &[WallClock], query: &'static str) -> Self {
         lateness::watch();
         let recipe = |node: usize| Redis { aof_always, clock: clocks.get(node).cloned(), ..Redis::default() };
@@ -113,8 +119,14 @@ impl Cluster {
 
     /// How many scripts this node was sent so far.
     pub(crate) fn scripts(&self, node: usize) -> u64 {
+        self.calls(node, "evalsha")
+    }
+
+    /// How often this node has run a command so far, in scripts too.
+    pub(crate) fn calls(&self, node: usize, command: &str) -> u64 {
         let stats = self.nodes[node].ask("INFO commandstats").unwrap();
-        let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap_or("0");
+        let of_command = format!("cmdstat_{command}:calls=");
+        let calls = stats.lines().find_map(|line| line.strip_prefix(&of_command)).unwrap_or("0");
         calls.split(',').next().unwrap().parse().unwrap()
     }
 

@@ -106,6 +106,26 @@ async fn a_forgetful_node_does_not_make_two_holders() {
     next.release().await.unwrap();
 }
 
+/// With clocks that differ by less than the longest ttl.
+#[tokio::test]
+async fn a_node_that_has_forgotten_counts_above_its_clock_when_it_votes_again() {
+    let cluster = Cluster::forgetful_with_clocks("?max_ttl=6s");
+    cluster.set_ahead([0], 4);
+    let one = cluster.open().await;
+    let warm = win(&one, &claim("k", MAX_TTL), GUARD + SLACK).await;
+    one.release(&warm).await.unwrap();
+    // The token is the highest number of these three.
+    cluster.kill([3, 4]);
+    let hold = win(&one, &claim("k", MAX_TTL), SLACK).await;
+    one.release(&hold).await.unwrap();
+    cluster.restart([1, 2, 3, 4]);
+    cluster.kill([0]);
+    // It opens the counters while the nodes have no vote, and has not seen that token.
+    let other = cluster.open().await;
+    let next = win(&other, &claim("k", MAX_TTL), GUARD + SLACK).await;
+    assert!(token(&next) > token(&hold), "{} after {}", token(&next), token(&hold));
+}
+
 /// One hold, as its holder saw it: since when, and the last instant at which it was certain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
