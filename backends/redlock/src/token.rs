@@ -115,15 +115,16 @@ mod tests {
             let node = random.usize(..nodes.len());
             nodes[node].forget(now);
         }
+        let is_kept = !is_old && token.is_kept(nodes.len());
         let (value, kept_by) = if is_old { (all, Vec::new()) } else { (token.value, token.kept_by) };
         let mut kept = kept_by.len();
-        if kept < most {
+        if !is_kept {
             for (_, node) in nodes.iter_mut().enumerate().filter(|(number, _)| !kept_by.contains(number)) {
                 node.counter += random.u64(..3);
                 kept += usize::from(random.u8(..8) > 0 && node.confirm(value));
             }
         }
-        (kept >= most).then_some(value)
+        (is_kept || kept >= most).then_some(value)
     }
 
     #[test]

@@ -12,6 +12,7 @@ use dlock_testkit::{Log, lateness, text_of};
 use fastrand::Rng;
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, seed, win};
+use crate::names::FENCE;
 
 /// The longest ttl, and what comes on top: the part for drift, and the whole seconds in which a server counts.
 const MAX_TTL: Duration = Duration::from_secs(6);
@@ -109,20 +110,23 @@ async fn a_forgetful_node_does_not_make_two_holders() {
 /// With clocks that differ by less than the longest ttl.
 #[tokio::test]
 async fn a_node_that_has_forgotten_counts_above_its_clock_when_it_votes_again() {
-    let cluster = Cluster::forgetful_with_clocks("?max_ttl=6s");
-    cluster.set_ahead([0], 4);
+    const MAX_TTL: Duration = Duration::from_secs(12);
+    let cluster = Cluster::forgetful_with_clocks("?max_ttl=12s");
+    // As if they had run for a minute, so that they vote at once.
+    cluster.set_ahead(1..5, 60);
+    cluster.set_ahead([0], 70);
     let one = cluster.open().await;
-    let warm = win(&one, &claim("k", MAX_TTL), GUARD + SLACK).await;
-    one.release(&warm).await.unwrap();
     // The token is the highest number of these three.
     cluster.kill([3, 4]);
     let hold = win(&one, &claim("k", MAX_TTL), SLACK).await;
     one.release(&hold).await.unwrap();
     cluster.restart([1, 2, 3, 4]);
     cluster.kill([0]);
-    // It opens the counters while the nodes have no vote, and has not seen that token.
+    // It meets the nodes while they have no vote, and has not seen that token.
     let other = cluster.open().await;
-    let next = win(&other, &claim("k", MAX_TTL), GUARD + SLACK).await;
+    let counter = |node: usize| cluster.nodes[node].ask(&format!("GET {FENCE}")).unwrap().parse::<u64>().unwrap();
+    assert!((1..5).all(|node| counter(node) < token(&hold)), "they restarted too slowly: nothing is proven");
+    let next = win(&other, &claim("k", MAX_TTL), MAX_TTL + SECOND * 2 + SLACK).await;
     assert!(token(&next) > token(&hold), "{} after {}", token(&next), token(&hold));
 }
 
