@@ -125,6 +125,7 @@ impl Metrics {
         Self { locks, names: Mutex::default(), stores: Chain::new(), elections: Elections::default() }
     }
 
+    #[inline]
     fn of_lock(&self, label: &Label) -> &OfLock {
         let name = label.name();
         let found = self.chain(name).find(|lock| lock.is_of(name, label));
@@ -132,6 +133,7 @@ impl Metrics {
     }
 
     /// By both ends of the name and its length: a hash of all of it would cost as much as the counts.
+    #[inline]
     fn chain(&self, name: &str) -> &Chain<OfLock> {
         let bytes = name.as_bytes();
         let ends = match (bytes.first_chunk(), bytes.last_chunk()) {
@@ -149,6 +151,11 @@ impl Metrics {
         let name = if *names < MOST_NAMES || is_known(label.name()) { label.name() } else { OTHER };
         *names += usize::from(!is_known(name));
         self.chain(name).find_or_add(|lock| lock.is_of(name, label), || OfLock::new(name, label))
+    }
+
+    #[cold]
+    fn add_store(&self, store: &StoreLabel) -> &OfStore {
+        self.stores.find_or_add(|of| of.label == *store, || OfStore::new(store))
     }
 }
 
@@ -211,7 +218,8 @@ impl Observer for Metrics {
     }
 
     fn on_store_event(&self, store: &StoreLabel, event: &StoreEvent) {
-        self.stores.find_or_add(|of| of.label == *store, || OfStore::new(store)).count(event);
+        let found = self.stores.find(|of| of.label == *store);
+        found.unwrap_or_else(|| self.add_store(store)).count(event);
     }
 
     fn on_dropped(&self, events: u64) {

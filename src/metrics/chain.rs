@@ -14,6 +14,7 @@ impl<T> Chain<T> {
         Self(OnceLock::new())
     }
 
+    #[inline]
     pub(super) fn find(&self, fits: impl Fn(&T) -> bool) -> Option<&T> {
         self.search(fits).ok()
     }

@@ -53,10 +53,13 @@ impl OfLock {
         }
     }
 
+    #[inline]
     pub(super) fn is_of(&self, name: &str, label: &Label) -> bool {
         self.mode == std::mem::discriminant(&label.mode()) && self.store == *label.store_label() && *self.name == *name
     }
 
+    /// Rare events have a function of their own, because this one then needs fewer instructions.
+    #[inline]
     pub(super) fn count(&self, event: &Event) {
         match event {
             Event::Asked { wait, max_hold, once_per } => {
@@ -73,28 +76,35 @@ impl OfLock {
                 self.acquired.increment(1);
                 self.acquisition.record(*waited);
                 if *way != GrantWay::Request {
-                    self.counter("dlock_handovers_total", "way", way.as_str()).increment(1);
+                    self.add_one("dlock_handovers_total", "way", way.as_str());
                 }
             }
+            Event::Released { held } => self.ended(*held),
+            _ => self.count_rare(event),
+        }
+    }
+
+    #[cold]
+    fn count_rare(&self, event: &Event) {
+        match event {
             Event::Busy { .. } => self.refused("busy"),
             Event::AlreadyRun { .. } => self.refused("already_run"),
             Event::TimedOut { .. } => self.refused("timed_out"),
             Event::GivenUp { .. } => self.refused("given_up"),
             Event::Failed { kind, .. } => self.refused(kind.as_str()),
-            Event::Released { held } => self.ended(*held),
             Event::Lost { cause, held, .. } => {
                 self.ended(*held);
-                self.counter("dlock_losses_total", "cause", cause.as_str()).increment(1);
+                self.add_one("dlock_losses_total", "cause", cause.as_str());
             }
             Event::NotSettled { kind, held } => {
                 self.ended(*held);
-                self.counter("dlock_unsettled_total", "kind", kind.as_str()).increment(1);
+                self.add_one("dlock_unsettled_total", "kind", kind.as_str());
             }
             Event::Renewed { remaining, ttl } => {
                 self.renewed.increment(1);
                 self.lease_left.record(remaining.div_duration_f64(*ttl));
             }
-            Event::RenewalFailed { .. } => self.counter("dlock_renewals_total", "outcome", "failed").increment(1),
+            Event::RenewalFailed { .. } => self.add_one("dlock_renewals_total", "outcome", "failed"),
             Event::ReleaseFailed { .. } => {
                 metrics::counter!("dlock_failed_releases_total", self.labels.clone()).increment(1);
             }
@@ -102,8 +112,8 @@ impl OfLock {
                 let at = Duration::from_millis(*at_ms).as_secs_f64();
                 metrics::gauge!("dlock_last_success_timestamp_seconds", self.labels.clone()).set(at);
             }
-            Event::Deadlock { kind } => self.counter("dlock_deadlocks_total", "kind", kind.as_str()).increment(1),
-            Event::OrderCycle { .. } => self.counter("dlock_deadlocks_total", "kind", "lock_order").increment(1),
+            Event::Deadlock { kind } => self.add_one("dlock_deadlocks_total", "kind", kind.as_str()),
+            Event::OrderCycle { .. } => self.add_one("dlock_deadlocks_total", "kind", "lock_order"),
             _ => {}
         }
     }
@@ -111,20 +121,23 @@ impl OfLock {
     /// The call has ended without the lock.
     fn refused(&self, outcome: &'static str) {
         self.waiting.decrement(1);
-        self.counter("dlock_acquisitions_total", "outcome", outcome).increment(1);
+        self.add_one("dlock_acquisitions_total", "outcome", outcome);
     }
 
+    #[inline]
     fn ended(&self, held: Duration) {
         self.held.decrement(1);
         self.hold.record(held);
     }
 
-    /// A counter of something rare.
-    fn counter(&self, name: &'static str, label: &'static str, value: &'static str) -> Counter {
-        metrics::counter!(name, with(&self.labels, label, value))
+    /// To a counter of something rare.
+    #[cold]
+    fn add_one(&self, name: &'static str, label: &'static str, value: &'static str) {
+        metrics::counter!(name, with(&self.labels, label, value)).increment(1);
     }
 
     /// For the alert on a task that has never succeeded since its process began.
+    #[cold]
     fn time_of_first_call(&self) {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         metrics::gauge!("dlock_once_per_asked_timestamp_seconds", self.labels.clone()).set(now.as_secs_f64());
@@ -142,12 +155,15 @@ struct Limit {
 
 impl Limit {
     /// True at the first value.
+    #[inline]
     fn set(&self, name: &'static str, of: &OfLock, limit: Option<Duration>) -> bool {
         let Some(limit) = limit else { return false };
         let nanos = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        if self.last.load(Ordering::Relaxed) == nanos {
-            return false;
-        }
+        self.last.load(Ordering::Relaxed) != nanos && self.write(name, of, limit, nanos)
+    }
+
+    #[cold]
+    fn write(&self, name: &'static str, of: &OfLock, limit: Duration, nanos: u64) -> bool {
         self.gauge.get_or_init(|| metrics::gauge!(name, of.labels.clone())).set(limit.as_secs_f64());
         self.last.swap(nanos, Ordering::Relaxed) == 0
     }

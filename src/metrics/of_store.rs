@@ -36,41 +36,77 @@ impl OfStore {
         Self { label: label.clone(), labels, requests: Chain::new(), up, guarded }
     }
 
+    #[inline]
     pub(super) fn count(&self, event: &StoreEvent) {
         match event {
             StoreEvent::Requested { operation, outcome, took } => self.requested(*operation, outcome, *took),
-            StoreEvent::BrokeHold => metrics::counter!("dlock_breaks_total", self.labels.to_vec()).increment(1),
+            StoreEvent::BrokeHold => self.broke_hold(),
             _ => {}
         }
     }
 
+    #[cold]
+    fn broke_hold(&self) {
+        metrics::counter!("dlock_breaks_total", self.labels.to_vec()).increment(1);
+    }
+
+    #[inline]
     fn requested(&self, operation: Operation, outcome: &RequestOutcome, took: Duration) {
-        let labels =
-            || [&self.labels[..], &[metrics::Label::from_static_parts("operation", operation.as_str())]].concat();
-        let counter = || {
-            let outcome = metrics::Label::from_static_parts("outcome", outcome.as_str());
-            metrics::counter!("dlock_store_requests_total", [labels(), vec![outcome]].concat())
-        };
-        let new = || {
-            let time = metrics::histogram!("dlock_store_request_seconds", labels());
-            (operation, Requests { answered: OnceLock::new(), time })
-        };
-        let (_, requests) = self.requests.find_or_add(|(of, _)| *of == operation, new);
+        let found = self.requests.find(|(of, _)| *of == operation);
+        let (_, requests) = found.unwrap_or_else(|| self.first(operation));
         requests.time.record(took);
-        match outcome {
-            RequestOutcome::Answered => requests.answered.get_or_init(counter).increment(1),
-            _ => counter().increment(1),
+        if !matches!(outcome, RequestOutcome::Answered) {
+            return self.not_answered(operation, outcome);
         }
+        let answered = requests.answered.get();
+        answered.unwrap_or_else(|| self.first_answer(requests, operation)).increment(1);
+        self.up.set(true, &self.labels);
+        if is_grant(operation) {
+            self.guarded.set(false, &self.labels);
+        }
+    }
+
+    #[cold]
+    fn not_answered(&self, operation: Operation, outcome: &RequestOutcome) {
+        self.counter(operation, outcome).increment(1);
         match outcome {
             RequestOutcome::GivenUp => return,
             RequestOutcome::Failed(ErrorKind::Outage) => return self.up.set(false, &self.labels),
             _ => self.up.set(true, &self.labels),
         }
-        // A guarded store answers all other requests.
-        if matches!(operation, Operation::Acquire | Operation::AcquireAll) {
+        if is_grant(operation) {
             self.guarded.set(*outcome == RequestOutcome::Guarded, &self.labels);
         }
     }
+
+    #[cold]
+    fn first(&self, operation: Operation) -> &(Operation, Requests) {
+        let new = || {
+            let time = metrics::histogram!("dlock_store_request_seconds", self.labels_of(operation));
+            (operation, Requests { answered: OnceLock::new(), time })
+        };
+        self.requests.find_or_add(|(of, _)| *of == operation, new)
+    }
+
+    #[cold]
+    fn first_answer<'a>(&self, requests: &'a Requests, operation: Operation) -> &'a Counter {
+        requests.answered.get_or_init(|| self.counter(operation, &RequestOutcome::Answered))
+    }
+
+    fn counter(&self, operation: Operation, outcome: &RequestOutcome) -> Counter {
+        let mut labels = self.labels_of(operation);
+        labels.push(metrics::Label::from_static_parts("outcome", outcome.as_str()));
+        metrics::counter!("dlock_store_requests_total", labels)
+    }
+
+    fn labels_of(&self, operation: Operation) -> Vec<metrics::Label> {
+        [&self.labels[..], &[metrics::Label::from_static_parts("operation", operation.as_str())]].concat()
+    }
+}
+
+/// A guarded store answers all other requests.
+const fn is_grant(operation: Operation) -> bool {
+    matches!(operation, Operation::Acquire | Operation::AcquireAll)
 }
 
 /// A gauge of 0 or 1, which is written when it changes.

@@ -124,15 +124,22 @@ impl Events {
     }
 
     /// Keeps an event for a caller that sleeps now, or hands an event of our own thread to the observers' thread.
+    #[inline]
     fn is_sent_elsewhere(self: &Arc<Self>, told: impl Fn() -> Told) -> bool {
-        if DEFERRED.try_with(|deferred| deferred.keep(self, told())).is_ok() {
-            return true;
-        }
+        // The work for a caller that sleeps is done on our thread too.
         let is_ours = is_ours();
         if is_ours {
-            self.put(told());
+            self.keep_or_put(told());
         }
         is_ours
+    }
+
+    #[cold]
+    fn keep_or_put(self: &Arc<Self>, told: Told) {
+        match DEFERRED.try_with(DeferredEvents::clone) {
+            Ok(deferred) => deferred.keep(self, told),
+            Err(_) => self.put(told),
+        }
     }
 
     fn tell_again(self: &Arc<Self>, told: &Told) {

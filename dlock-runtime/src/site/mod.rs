@@ -165,6 +165,11 @@ impl StoreLabel {
         &self.name
     }
 
+    #[cold]
+    fn has_equal_texts(&self, other: &Self) -> bool {
+        self.name == other.name && self.kind == other.kind
+    }
+
     /// The kind of the store in one word, such as `redis`. Empty if it could not be opened.
     #[must_use]
     pub const fn store(&self) -> &'static str {
@@ -183,8 +188,7 @@ impl PartialEq for StoreLabel {
     #[inline]
     fn eq(&self, other: &Self) -> bool {
         // By their addresses first: the labels of one installed store share their texts, and observers compare them often.
-        (Arc::ptr_eq(&self.name, &other.name) || self.name == other.name)
-            && (std::ptr::eq(self.kind, other.kind) || self.kind == other.kind)
+        Arc::ptr_eq(&self.name, &other.name) && std::ptr::eq(self.kind, other.kind) || self.has_equal_texts(other)
     }
 }
 
@@ -224,6 +228,7 @@ impl Named {
         Self { text: [name, template].concat().into(), template: name.len() }
     }
 
+    #[inline]
     fn name(&self) -> &str {
         &self.text[..self.template]
     }
