@@ -10,6 +10,7 @@ use dlock_contract::Owner;
 
 use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
+use super::life::Life;
 use super::monitor_connection::MonitorConnection;
 use crate::connection::session::StoreContext;
 use crate::session_hold::watched_holds::WatchedHolds;
@@ -70,7 +71,7 @@ impl<D: RowDialect> RowMonitor<D> {
     pub(super) async fn watch(self: Arc<Self>) {
         loop {
             let next = |held: &HeldRow<D>| {
-                held.looked().after(if held.seems_ended() { RECHECK_INTERVAL } else { MONITOR_INTERVAL })
+                held.looked().after(if held.life() == Life::SeemsEnded { RECHECK_INTERVAL } else { MONITOR_INTERVAL })
             };
             match self.holds.next_look(|held| held.is_watched().then(|| next(held))) {
                 Some(at) => {
@@ -97,7 +98,10 @@ impl<D: RowDialect> RowMonitor<D> {
         let seen = self.look(&asked).await;
         for (held, seen) in due.iter().zip(seen) {
             let held = held.upgrade().filter(|held| seen == TransactionStatus::Ended && held.is_watched());
-            if let Some(held) = held.filter(|held| held.note_seems_ended() || !held.is_in_use()) {
+            // While the body uses its session, the second look decides.
+            if let Some(held) =
+                held.filter(|held| held.advance(Life::SeemsEnded) == Life::SeemsEnded || !held.is_in_use())
+            {
                 held.end();
             }
         }

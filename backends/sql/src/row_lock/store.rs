@@ -12,6 +12,7 @@ use dlock_contract::{
 use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::held::HeldRow;
+use super::life::Life;
 use super::monitor::{LOSS_REPORT_LIMIT, RowMonitor};
 use super::record::{mixes, mode_number};
 use super::sessions::RowSessions;
@@ -174,7 +175,7 @@ impl<D: RowDialect> RowShared<D> {
         })?;
         let answer = self.bounded(async { undoing.await.unwrap_or_else(|_| Err(failed())) }).await;
         if answer.is_ok() {
-            held.note_told();
+            held.advance(Life::Told);
         }
         answer
     }
