@@ -2,8 +2,8 @@
 
 use dlock_contract::{Cursor, Listing, LockKey, Page, Result};
 
-use crate::connection::session::corrupt;
 use crate::dialect::Cell;
+use crate::tables::row::corrupt;
 use crate::tables::row::{end_of, head_of};
 
 /// The prefix of the names that a listing asks for, and the range of rows in which they are.

@@ -8,14 +8,14 @@ use futures::future::BoxFuture;
 
 use crate::connection::collisions::Collisions;
 use crate::connection::hosts::not_ready;
+use crate::connection::left_sessions::LeftSessions;
 use crate::connection::misread::unless_misread;
-use crate::connection::session_mark::{LeftSessions, MarkedSession, SessionMark};
-use crate::dialect::{Answer, Dialect, Refusal, Value};
+use crate::dialect::{Answer, Dialect, MarkedSession, Refusal, SessionMark, Value};
 use crate::settings::Settings;
 use crate::tables::row::{RowName, row_name};
 use crate::tables::shedlock;
 use crate::tables::statements::LeaseStatements;
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// How long the server may take for one statement.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -324,9 +324,4 @@ pub(crate) fn refused<D: Dialect>(dialect: &D, error: sqlx::Error) -> Error {
         .because(dialect.fault(error)),
         _ => dialect.fault(error),
     }
-}
-
-/// A row that dlock cannot have written.
-pub(crate) fn corrupt(what: &str) -> Error {
-    Error::new(ErrorKind::CorruptState, format!("a row of dlock's table is not dlock's: {what}; delete that row"))
 }

@@ -79,7 +79,7 @@ impl<D: Dialect> LeaseRow<D> {
                 let given_up = pending_attempt.given_up();
                 let asking = async {
                     if !ways.has(&claim.key) {
-                        ways.agree(session, &claim.key).await?;
+                        session.agree(&ways, &claim.key).await?;
                     }
                     attempt::acquire(session, claim).await
                 };

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, LockState, Note, Page, Result};
 
-use crate::connection::session::{StatementSession, corrupt};
+use crate::connection::session::StatementSession;
 use crate::dialect::{Dialect, Value};
 use crate::listing::{page_of, range_of};
 use crate::tables::numbers::micros;
+use crate::tables::row::corrupt;
 use crate::tables::shedlock;
 
 /// The shortest time for which the record of a broken hold is kept.

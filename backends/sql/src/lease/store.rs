@@ -9,10 +9,10 @@ use dlock_contract::{Claim, Clock, Durability, Fencing, PerRuntime, Profile, Res
 use futures::future::BoxFuture;
 
 use crate::connection::collisions::Collisions;
+use crate::connection::left_sessions::LeftSessions;
 use crate::connection::pending_attempts::PendingAttempts;
 use crate::connection::pool::Pool;
 use crate::connection::session::{StatementSession, StoreContext};
-use crate::connection::session_mark::LeftSessions;
 use crate::dialect::Dialect;
 use crate::lease::queue::{HOLDS_PER_TURN, WaitQueue};
 use crate::lease::sweep::sweep_for_ever;

@@ -11,7 +11,7 @@ use super::held::Held;
 use super::monitor::{LOOK_TIMEOUT, SessionMonitor, SessionMonitorConnection, on_our_thread};
 use super::requests::run;
 use crate::connection::misread::unless_misread;
-use crate::connection::session_mark::MarkedSession;
+use crate::dialect::MarkedSession;
 use crate::dialect::Value;
 
 /// How often the server is asked whether a session that it should end has ended.

@@ -14,7 +14,8 @@ use super::dialect::NamedDialect;
 use super::failure::Failure;
 use super::grant::{self, Exchanged};
 use super::held::Held;
-use super::store::{NamedLock, NamedShared, hold_of};
+use super::shared::{NamedShared, hold_of};
+use super::store::NamedLock;
 
 /// The answer: whether the lock was held, and the next caller's hold.
 type HandoverAnswer<D> = (bool, Option<Result<Arc<Held<D>>>>);

@@ -8,10 +8,10 @@ use super::context::{Lock, NamedContext};
 use super::dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWait, SessionId};
 use super::failure::{AfterRequest, Failure};
 use super::requests::{judged, run};
-use crate::connection::session::corrupt;
 use crate::dialect::{Answer, Cell, Refusal, Value};
 use crate::tables::numbers::MOST_TOKEN;
-use crate::words::Statement;
+use crate::tables::row::corrupt;
+use crate::tables::words::Statement;
 
 /// A token, and since when the lock is held; `None` if somebody else has it. A token may be none of ours.
 type Granted = Option<(Result<u64>, BootInstant)>;

@@ -15,13 +15,14 @@ use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
 use super::held::Held;
+use super::holder_statements::HolderStatements;
 use super::requests::run;
-use super::statements::HolderStatements;
-use super::store::{NamedLock, NamedShared};
-use crate::connection::session::corrupt;
+use super::shared::NamedShared;
+use super::store::NamedLock;
 use crate::dialect::{Answer, OwnedValue};
 use crate::listing::{page_of, range_of};
-use crate::words::Statement;
+use crate::tables::row::corrupt;
+use crate::tables::words::Statement;
 
 /// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.
 const BREAK_TIMEOUT: Duration = Duration::from_secs(2);

@@ -17,7 +17,7 @@ use super::shared_session::SharedSession;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::refused;
 use crate::dialect::{Answer, Refusal, Value};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// How often a statement is sent again that the server undid because of others beside it.
 const RETRY_LIMIT: u32 = 5;

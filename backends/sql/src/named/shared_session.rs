@@ -16,7 +16,7 @@ use super::drive::{SessionJob, SessionRequest, drive};
 use super::driver::{Driver, Jobs};
 use super::name::LockName;
 use super::session_status::SessionStatus;
-use crate::session_hold::silence::SessionActivity;
+use crate::dialect::SessionActivity;
 
 /// A session of the server, for up to 64 locks. It ends when nobody has it any more.
 pub(super) struct SharedSession<D: NamedDialect> {

@@ -11,12 +11,12 @@ use dlock_contract::Result;
 use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::requests::run;
-use super::store::NamedShared;
+use super::shared::NamedShared;
 use crate::dialect::{Answer, OwnedValue, Refusal, Value};
 use crate::tables::numbers::micros;
 use crate::tables::statements::PAGE_ROWS;
 use crate::tables::sweeps::{go_on, until_next};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// The pause between two pages.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);

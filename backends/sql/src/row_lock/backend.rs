@@ -79,7 +79,7 @@ impl<D: RowDialect> Backend for RowLock<D> {
     fn admits<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<()>> {
         let (ways, key) = (self.shared.ways.clone(), key.clone());
         let pool = &self.shared.pool;
-        Box::pin(pool.run(move |session| Box::pin(async move { ways.stands(session, &key).await.map(drop) })))
+        Box::pin(pool.run(move |session| Box::pin(async move { session.has_way(&ways, &key).await.map(drop) })))
     }
 
     fn settle(&self) -> Option<&dyn Settle> {

@@ -18,9 +18,10 @@ use super::sessions::{RowSession, RowSessions};
 use crate::connection::misread::unless_misread;
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::connection::session::refused;
-use crate::connection::session_mark::SessionMark;
 use crate::dialect::Refusal;
-use crate::session_hold::silence::{LastHeard, SessionActivity};
+use crate::dialect::SessionActivity;
+use crate::dialect::SessionMark;
+use crate::session_hold::silence::LastHeard;
 use crate::tables::row_table::RowKey;
 
 /// The session of a hold. `None` once the transaction has ended.

@@ -7,9 +7,9 @@ use super::held::HeldRow;
 use super::record::mode_number;
 use super::shared::RowShared;
 use super::statements::RowStatements;
-use crate::connection::session::corrupt;
 use crate::dialect::{Answer, OwnedValue, Value};
-use crate::words::Statement;
+use crate::tables::row::corrupt;
+use crate::tables::words::Statement;
 
 /// Which statement.
 pub(super) type RowStatementChoice = fn(&RowStatements) -> &Statement;

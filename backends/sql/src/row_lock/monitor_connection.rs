@@ -9,9 +9,9 @@ use futures::future::BoxFuture;
 use super::dialect::RowDialect;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::{StoreContext, refused};
-use crate::connection::session_mark::{MarkedSession, SessionMark};
 use crate::dialect::Value;
-use crate::words::Statement;
+use crate::dialect::{MarkedSession, SessionMark};
+use crate::tables::words::Statement;
 
 /// How long one question may take, connecting included.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(1);

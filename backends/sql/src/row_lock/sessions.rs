@@ -9,7 +9,7 @@ use dlock_contract::{BootInstant, Error, Result};
 use super::dialect::{RowDialect, RowId};
 use crate::connection::misread::unless_misread;
 use crate::connection::session::StoreContext;
-use crate::connection::session_mark::SessionMark;
+use crate::dialect::SessionMark;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.

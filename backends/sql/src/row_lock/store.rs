@@ -21,9 +21,9 @@ use super::statements::RowStatements;
 use super::sweep::sweep_for_ever;
 use super::taking::{AskedSession, Found};
 use crate::connection::collisions::Collisions;
+use crate::connection::left_sessions::LeftSessions;
 use crate::connection::pool::Pool;
 use crate::connection::session::{ANSWER_LIMIT, StoreContext};
-use crate::connection::session_mark::LeftSessions;
 use crate::dialect::Value;
 use crate::settings::Settings;
 use crate::tables::row_table::RowTable;
@@ -143,7 +143,7 @@ impl<D: RowDialect> RowShared<D> {
             return Ok(());
         }
         let (ways, claim) = (self.ways.clone(), claim.clone());
-        self.pool.run(move |session| Box::pin(async move { ways.agree(session, &claim.key).await })).await
+        self.pool.run(move |session| Box::pin(async move { session.agree(&ways, &claim.key).await })).await
     }
 
     /// The note of the first holder of a lock that was refused.

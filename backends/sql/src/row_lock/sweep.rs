@@ -17,7 +17,7 @@ use crate::dialect::{Answer, OwnedValue, Value};
 use crate::tables::numbers::micros;
 use crate::tables::statements::PAGE_ROWS;
 use crate::tables::sweeps::{go_on, until_next};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// The pause between two pages.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);

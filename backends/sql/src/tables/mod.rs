@@ -12,3 +12,4 @@ pub(crate) mod shedlock;
 pub(crate) mod statements;
 pub(crate) mod sweeps;
 pub(crate) mod table_names;
+pub(crate) mod words;
