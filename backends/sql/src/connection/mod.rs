@@ -1,6 +1,7 @@
 //! The connections of a store: where they lead, who logs in, what is asked on them.
 
 mod agreement;
+pub(crate) mod answer;
 pub(crate) mod builder;
 pub(crate) mod collisions;
 pub(crate) mod credentials;
@@ -11,4 +12,5 @@ pub(crate) mod pending_attempts;
 pub(crate) mod pool;
 pub(crate) mod refused;
 pub(crate) mod session;
+pub(crate) mod sweeps;
 pub(crate) mod version;

@@ -14,13 +14,11 @@ use super::drive::{SessionRequest, Tell};
 use super::failure::{AfterRequest, Failure};
 use super::name::LockName;
 use super::shared_session::SharedSession;
+use crate::connection::answer::Retries;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::refused;
 use crate::dialect::{Answer, Refusal, Value};
 use crate::tables::words::Statement;
-
-/// How often a statement is sent again that the server undid because of others beside it.
-const RETRY_LIMIT: u32 = 5;
 
 impl<D: NamedDialect> SharedSession<D> {
     /// Asks the server for something, and waits for the answer. A caller who goes away before the request has begun withdraws
@@ -266,16 +264,12 @@ pub(super) async fn run<D: NamedDialect>(
     statement: &Statement,
     values: &[Value<'_>],
 ) -> sqlx::Result<Answer> {
-    let mut left = RETRY_LIMIT;
+    let mut retries = Retries::new();
     loop {
         let answer = context.dialect.run(conn, statement, values).await;
         let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));
-        refusal.into_iter().for_each(|refusal| context.collisions.note(refusal));
-        if refusal != Some(Refusal::Undone) || left == 0 {
+        if !retries.again(&context.clock, &context.collisions, refusal).await {
             return answer;
         }
-        left -= 1;
-        let pause = Duration::from_micros(fastrand::u64(0..20_000));
-        context.clock.sleep_until(context.clock.now().after(pause)).await;
     }
 }

@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Error, Hold, LockKey, Queue, Result, Signal, Validity, Wake};
+use dlock_contract::{Attempt, BootInstant, Claim, Hold, LockKey, Queue, Result, Signal, Validity, Wake};
 use futures::future::BoxFuture;
 
 use super::context::{Lock, NamedContext};
@@ -16,8 +16,8 @@ use super::monitor::SessionMonitor;
 use super::requests::run;
 use super::shared_session::LockPlace;
 use super::shared_sessions::SharedSessions;
+use crate::connection::answer::answered;
 use crate::connection::pending_attempts::PendingAttempts;
-use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::{Refusal, Value};
 use crate::ways::{Ways, way_name};
 
@@ -38,9 +38,7 @@ pub(super) struct NamedShared<D: NamedDialect> {
 
 impl<D: NamedDialect> NamedShared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-        let clock = &self.context.clock;
-        clock.timeout_at(clock.now().after(ANSWER_LIMIT), work).await.ok_or_else(late)?
+        answered(&self.context.clock, work).await
     }
 
     pub(super) async fn attempt(self: &Arc<Self>, claim: &Arc<Claim>, queue: Queue) -> Result<Attempt> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
-use dlock_contract::{Clock, Error, Expiry, Fencing, Profile, Result, TtlRange, WakeStyle};
+use dlock_contract::{Clock, Expiry, Fencing, Profile, Result, TtlRange, WakeStyle};
 
 use super::context::NamedContext;
 use super::dialect::NamedDialect;
@@ -13,9 +13,10 @@ use super::monitor::{LOSS_REPORT_LIMIT, SessionMonitor};
 use super::shared::NamedShared;
 use super::shared_sessions::SharedSessions;
 use super::statements::NamedStatements;
-use super::sweep::sweep_for_ever;
+use super::sweep::sweep;
+use crate::connection::answer::answered;
 use crate::connection::collisions::Collisions;
-use crate::connection::session::ANSWER_LIMIT;
+use crate::connection::sweeps::sweep_for_ever;
 use crate::settings::Settings;
 use crate::ways::{Way, Ways};
 
@@ -48,20 +49,17 @@ impl<D: NamedDialect> NamedLock<D> {
             collisions: Collisions::default(),
             left_sessions: LeftSessions::default(),
         });
-        let preparing = {
-            let context = context.clone();
-            async move {
-                let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-                let preparing = async {
-                    let (mut conn, _) = context.dialect.connect_named().await?;
-                    context.dialect.prepare_named(&mut conn).await?;
-                    Ok(conn)
-                };
-                context.clock.timeout_at(context.clock.now().after(ANSWER_LIMIT), preparing).await.ok_or_else(late)?
-            }
-        };
+        let prepared = context.clone();
         // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.
-        let conn = background()?.run(preparing).await??;
+        let preparing = background()?.run(async move {
+            let preparing = async {
+                let (mut conn, _) = prepared.dialect.connect_named().await?;
+                prepared.dialect.prepare_named(&mut conn).await?;
+                Ok(conn)
+            };
+            answered(&prepared.clock, preparing).await
+        });
+        let conn = preparing.await??;
         let monitor = Arc::new(SessionMonitor::new(&context, conn));
         let shared = Arc::new(NamedShared {
             ways: Ways::new(Way::Named, if context.settings.is_literal { "literal" } else { "" }),
@@ -72,7 +70,8 @@ impl<D: NamedDialect> NamedLock<D> {
         });
         let watch = background()?.run(monitor.clone().watch());
         let end_left = background()?.run(monitor.end_each_left());
-        let sweep = background()?.run(sweep_for_ever(Arc::downgrade(&shared)));
+        let sweep_every = shared.context.settings.sweep_every;
+        let sweep = background()?.run(sweep_for_ever(clock.clone(), sweep_every, Arc::downgrade(&shared), sweep));
         Ok(Self { shared, profile, _tasks: [watch, end_left, sweep] })
     }
 }

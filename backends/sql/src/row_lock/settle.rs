@@ -11,8 +11,8 @@ use super::held::HeldRow;
 use super::life::{Life, Work};
 use super::shared::RowShared;
 use super::store::RowLock;
+use crate::connection::answer::ANSWER_LIMIT;
 use crate::connection::misread::unless_misread;
-use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::Refusal;
 
 /// How long dlock asks the server for the outcome of a commit, and the pause between two questions.

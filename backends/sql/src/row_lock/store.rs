@@ -18,12 +18,12 @@ use super::record::{mixes, mode_number};
 use super::sessions::RowSessions;
 use super::shared::RowShared;
 use super::statements::RowStatements;
-use super::sweep::sweep_for_ever;
+use super::sweep::sweep;
 use super::taking::{AskedSession, Found};
-use crate::connection::collisions::Collisions;
-use crate::connection::left_sessions::LeftSessions;
+use crate::connection::answer::answered;
 use crate::connection::pool::Pool;
-use crate::connection::session::{ANSWER_LIMIT, StoreContext};
+use crate::connection::session::StoreContext;
+use crate::connection::sweeps::sweep_for_ever;
 use crate::dialect::Value;
 use crate::settings::Settings;
 use crate::tables::row_table::RowTable;
@@ -51,30 +51,18 @@ impl<D: RowDialect> RowLock<D> {
             .with(|profile| profile.any_key = !table.is_own);
         let statements = Arc::new(RowStatements::new(&dialect));
         let common = crate::tables::statements::LeaseStatements::new(dialect.words());
-        let context = Arc::new(StoreContext {
-            dialect,
-            clock: clock.clone(),
-            settings,
-            statements: common,
-            collisions: Collisions::default(),
-            left_sessions: LeftSessions::default(),
-        });
-        let preparing = {
-            let (context, table) = (context.clone(), table.clone());
-            async move {
-                let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-                let preparing = async {
-                    let (mut conn, server) = context.dialect.connect().await?;
-                    let prepared = context.dialect.prepare_row(&mut conn, &table).await?;
-                    Ok((conn, server, prepared))
-                };
-                let until = context.clock.now().after(ANSWER_LIMIT);
-                let (conn, server, prepared) = context.clock.timeout_at(until, preparing).await.ok_or_else(late)??;
-                Ok::<_, Error>((conn, server, prepared, Pool::here(&context, context.settings.max_connections)?))
-            }
-        };
+        let context = StoreContext::new(dialect, common, settings, clock);
+        let (prepared, of) = (context.clone(), table.clone());
         // On our thread: all connections live there, and must not end with the caller's runtime.
-        let (conn, server, (kind, place), pool) = background()?.run(preparing).await??;
+        let preparing = background()?.run(async move {
+            let preparing = async {
+                let (mut conn, server) = prepared.dialect.connect().await?;
+                let found = prepared.dialect.prepare_row(&mut conn, &of).await?;
+                Ok((conn, server, found, Pool::here(&prepared, prepared.settings.max_connections)?))
+            };
+            answered(&prepared.clock, preparing).await
+        });
+        let (conn, server, (kind, place), pool) = preparing.await??;
         let monitor = Arc::new(RowMonitor::new(&context, &table, conn, server));
         let shared = Arc::new(RowShared {
             statements,
@@ -88,7 +76,8 @@ impl<D: RowDialect> RowLock<D> {
             context,
         });
         let watch = background()?.run(monitor.watch());
-        let sweep = background()?.run(sweep_for_ever(Arc::downgrade(&shared)));
+        let sweep_every = shared.context.settings.sweep_every;
+        let sweep = background()?.run(sweep_for_ever(clock.clone(), sweep_every, Arc::downgrade(&shared), sweep));
         let tidy = background()?.run(tidy_for_ever(Arc::downgrade(&shared)));
         Ok(Self { shared, profile, _tasks: [watch, sweep, tidy] })
     }
