@@ -3,8 +3,7 @@
 use dlock_contract::{Cursor, Listing, LockKey, Page, Result};
 
 use crate::dialect::Cell;
-use crate::tables::row::corrupt;
-use crate::tables::row::{end_of, head_of};
+use crate::tables::row::{corrupt, end_of, head_of};
 
 /// The prefix of the names that a listing asks for, and the range of rows in which they are.
 pub(crate) fn range_of(listing: &Listing) -> Result<(String, String, String)> {

@@ -10,8 +10,7 @@ use dlock_contract::{
 use crate::connection::session::{StatementSession, StoreContext};
 use crate::dialect::{Answer, Cell, Dialect, Value};
 use crate::tables::numbers::{MOST_TOKEN, micros};
-use crate::tables::row::RowName;
-use crate::tables::row::corrupt;
+use crate::tables::row::{RowName, corrupt};
 use crate::tables::shedlock;
 use crate::tables::statements::LeaseStatements;
 use crate::tables::words::Statement;

@@ -1,7 +1,6 @@
 //! One hold: a lock of a session.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -37,8 +36,6 @@ pub(super) struct Held<D: NamedDialect> {
     ending: watch::Sender<Ending>,
     /// The holder has asked for the record of the break, so it knows that the lock is lost.
     told: Notify,
-    /// When the monitor looked last.
-    looked: AtomicU64,
     pending_attempts: Arc<PendingAttempts>,
 }
 
@@ -102,21 +99,12 @@ impl<D: NamedDialect> Held<D> {
             heir: OnceLock::new(),
             ending: watch::Sender::new(Ending::Lives),
             told: Notify::new(),
-            looked: AtomicU64::new(since.as_nanos()),
             pending_attempts: pending_attempts.clone(),
         }
     }
 
     pub(super) fn session(&self) -> &Arc<SharedSession<D>> {
         &self.session
-    }
-
-    pub(super) fn looked(&self) -> BootInstant {
-        BootInstant::from_nanos(self.looked.load(Ordering::Acquire))
-    }
-
-    pub(super) fn set_looked(&self, now: BootInstant) {
-        self.looked.store(now.as_nanos(), Ordering::Release);
     }
 
     /// Whether an operator broke the hold, if it has surely ended.

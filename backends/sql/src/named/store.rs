@@ -1,10 +1,9 @@
 //! The store: how it is opened.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
-use dlock_contract::{Clock, Expiry, Fencing, Profile, Result, TtlRange, WakeStyle};
+use dlock_contract::{Clock, Profile, Result};
 
 use super::context::NamedContext;
 use super::dialect::NamedDialect;
@@ -17,6 +16,7 @@ use super::sweep::sweep;
 use crate::connection::answer::answered;
 use crate::connection::collisions::Collisions;
 use crate::connection::sweeps::sweep_for_ever;
+use crate::session_hold::profile::profile;
 use crate::settings::Settings;
 use crate::ways::{Way, Ways};
 
@@ -37,7 +37,7 @@ impl<D: NamedDialect> NamedLock<D> {
     pub async fn open(dialect: D, settings: Settings, clock: &Clock) -> Result<Self> {
         let statements = NamedStatements::new(&dialect);
         let common = crate::tables::statements::LeaseStatements::new(dialect.words());
-        let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl)
+        let profile = profile(dialect.words().kind, dialect.named_words().longest_ttl, LOSS_REPORT_LIMIT)
             .with(|profile| profile.any_key = !settings.is_literal)
             .with(|profile| profile.read_write = statements.read_write.is_some());
         let context = Arc::new(NamedContext {
@@ -74,18 +74,4 @@ impl<D: NamedDialect> NamedLock<D> {
         let sweep = background()?.run(sweep_for_ever(clock.clone(), sweep_every, Arc::downgrade(&shared), sweep));
         Ok(Self { shared, profile, _tasks: [watch, end_left, sweep] })
     }
-}
-
-/// The profile of named locks. After a failover to a replica that lags, tokens rise only if its clock is not behind.
-fn profile(kind: &'static str, longest: Duration) -> Profile {
-    let second = Duration::from_secs(1);
-    Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|named| {
-        named.expiry = Expiry::Session { told: LOSS_REPORT_LIMIT };
-        named.expires_alone = false;
-        named.fencing = Fencing::MonotonicUnlessFailover;
-        named.wake = WakeStyle::Grant;
-        named.takeover_delay = Duration::from_secs(1);
-        // The server serves its waiters first. One may be between two of its waits at that moment, but not again and again.
-        named.holds_in_a_row = Some(8);
-    })
 }

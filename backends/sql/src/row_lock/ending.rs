@@ -64,9 +64,9 @@ impl<D: RowDialect> RowShared<D> {
     /// The time from which the ttl of a hold counts while its session is in use. A living session proves nothing: the
     /// server ends it after a silence, even if other sessions ask about it.
     async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
-        let (clock, session, before) = (&self.context.clock, held.id.session, held.heard_after());
+        let (clock, before) = (&self.context.clock, held.heard_after());
         if let Ok((Some(activity), server)) =
-            self.monitor.connection.ask(move |of, conn, _| of.activity(conn, session)).await
+            self.monitor.connection.ask(&held.id, |dialect, conn, id| dialect.activity(conn, id.session)).await
             && server == *held.server
         {
             held.note_activity(activity, from);

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_contract::engine::background;
@@ -12,15 +11,13 @@ use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::dialect::{RowDialect, RowId};
 use super::life::{Life, Work};
-use super::monitor_connection::MonitorConnection;
+use super::monitor_connection::RowMonitorConnection;
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
 use crate::connection::misread::unless_misread;
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::connection::session::refused;
-use crate::dialect::Refusal;
-use crate::dialect::SessionActivity;
-use crate::dialect::SessionMark;
+use crate::dialect::{Refusal, SessionActivity, SessionMark};
 use crate::session_hold::silence::LastHeard;
 use crate::tables::row_table::RowKey;
 
@@ -46,9 +43,8 @@ pub struct HeldRow<D: RowDialect> {
     pub(super) handle: Arc<Mutex<()>>,
     /// The progress of the release. Only one release at a time asks the server.
     pub(super) release: Mutex<ReleaseStatus>,
-    looked: AtomicU64,
     pub(super) sessions: Arc<RowSessions<D>>,
-    monitor_connection: Arc<MonitorConnection<D>>,
+    monitor_connection: Arc<RowMonitorConnection<D>>,
     pending_attempts: Arc<PendingAttempts>,
 }
 
@@ -87,7 +83,7 @@ impl<D: RowDialect> HeldRow<D> {
     pub(super) fn new(
         granted: RowGrant<D>,
         sessions: &Arc<RowSessions<D>>,
-        monitor_connection: &Arc<MonitorConnection<D>>,
+        monitor_connection: &Arc<RowMonitorConnection<D>>,
         pending_attempts: &Arc<PendingAttempts>,
     ) -> Self {
         let RowGrant { owner, id, record, row, token, since, open } = granted;
@@ -107,7 +103,6 @@ impl<D: RowDialect> HeldRow<D> {
             work: std::sync::Mutex::new(Work::None),
             handle: Arc::default(),
             release: Mutex::new(ReleaseStatus::NotBegun),
-            looked: AtomicU64::new(since.as_nanos()),
             sessions: sessions.clone(),
             monitor_connection: monitor_connection.clone(),
             pending_attempts: pending_attempts.clone(),
@@ -152,14 +147,6 @@ impl<D: RowDialect> HeldRow<D> {
         let mut work = self.work.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         *work = after(*work);
         *work
-    }
-
-    pub(super) fn looked(&self) -> BootInstant {
-        BootInstant::from_nanos(self.looked.load(Ordering::Acquire))
-    }
-
-    pub(super) fn set_looked(&self, now: BootInstant) {
-        self.looked.store(now.as_nanos(), Ordering::Release);
     }
 
     /// Whether somebody uses its session now, such as a statement of the body.

@@ -26,10 +26,9 @@ impl<D: RowDialect> RowShared<D> {
     ///
     /// The monitor asks: a hold must not be lost because others have all connections of the pool.
     pub(super) async fn is_overtaken(&self, held: &HeldRow<D>) -> Result<bool> {
-        let (look, name) = (self.statements.look.clone(), held.record.name.clone());
-        let asked = self.monitor.connection.ask(move |dialect, conn, _| {
-            let (look, name) = (look.clone(), name.clone());
-            Box::pin(async move { dialect.run(conn, &look, &[Value::Text(&name)]).await })
+        let about = (&self.statements.look, &held.record.name);
+        let asked = self.monitor.connection.ask(&about, |dialect, conn, (look, name)| {
+            Box::pin(async move { dialect.run(conn, look, &[Value::Text(name)]).await })
         });
         let records = living_in(&asked.await?.0)?;
         let is_reader = |record: &Living| record.mode == mode_number(Mode::Read);

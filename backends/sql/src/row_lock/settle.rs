@@ -129,11 +129,7 @@ impl<D: RowDialect> RowShared<D> {
 
     /// Whether the transaction was committed; `None` if the server does not know, or not yet.
     async fn outcome(&self, held: &HeldRow<D>) -> Result<Option<bool>> {
-        let id = held.id.clone();
-        let asked = self.monitor.connection.ask(move |dialect, conn, _| {
-            let id = id.clone();
-            Box::pin(async move { dialect.was_committed(conn, &id).await })
-        });
+        let asked = self.monitor.connection.ask(&held.id, |dialect, conn, id| dialect.was_committed(conn, id));
         let (answer, server) = asked.await?;
         if server == *held.server { Ok(answer) } else { Err(unknown("another server answers by now")) }
     }

@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use dlock_contract::engine::{Run, background};
 use dlock_contract::{
-    Attempt, Claim, Clock, Error, ErrorKind, Expiry, Fencing, Hold, Profile, Queue, Released, Result, RunsOn, Signal,
-    TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Claim, Clock, Error, ErrorKind, Hold, Profile, Queue, Released, Result, RunsOn, Signal, Validity, Wake,
 };
 
 use super::aside::{ask_aside, failed};
@@ -25,6 +24,7 @@ use crate::connection::pool::Pool;
 use crate::connection::session::StoreContext;
 use crate::connection::sweeps::sweep_for_ever;
 use crate::dialect::Value;
+use crate::session_hold::profile::profile;
 use crate::settings::Settings;
 use crate::tables::row_table::RowTable;
 use crate::ways::{Way, Ways};
@@ -47,8 +47,11 @@ impl<D: RowDialect> RowLock<D> {
     /// # Errors
     /// If the dialect finds something wrong with the server, the account or the tables.
     pub async fn open(dialect: D, table: RowTable, settings: Settings, clock: &Clock) -> Result<Self> {
-        let profile = profile(dialect.words().kind, dialect.row_words().longest_ttl)
-            .with(|profile| profile.any_key = !table.is_own);
+        let profile = profile(dialect.words().kind, dialect.row_words().longest_ttl, LOSS_REPORT_LIMIT).with(|row| {
+            row.any_key = !table.is_own;
+            row.read_write = true;
+            row.runs_on = RunsOn::OwnThread;
+        });
         let statements = Arc::new(RowStatements::new(&dialect));
         let common = crate::tables::statements::LeaseStatements::new(dialect.words());
         let context = StoreContext::new(dialect, common, settings, clock);
@@ -195,20 +198,4 @@ async fn tidy_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
 
 fn hold_of<D: RowDialect>(held: Arc<HeldRow<D>>, claim: &Arc<Claim>) -> Result<Hold> {
     Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
-}
-
-/// The profile of row locks. After a failover to a replica that lags, tokens rise only if its clock is not behind.
-fn profile(kind: &'static str, longest: Duration) -> Profile {
-    let second = Duration::from_secs(1);
-    Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|row| {
-        row.expiry = Expiry::Session { told: LOSS_REPORT_LIMIT };
-        row.fencing = Fencing::MonotonicUnlessFailover;
-        row.read_write = true;
-        row.wake = WakeStyle::Grant;
-        row.runs_on = RunsOn::OwnThread;
-        row.expires_alone = false;
-        row.takeover_delay = second;
-        // The server wakes its waiters first. A newcomer may be quicker than one of them, but not again and again.
-        row.holds_in_a_row = Some(8);
-    })
 }
