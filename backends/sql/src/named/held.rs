@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
 use super::dialect::NamedDialect;
-use super::failure::Failure;
+use super::failure::Answered;
 use super::name::LockName;
 use super::shared_session::{LockPlace, SharedSession};
 use crate::connection::pending_attempts::PendingAttempts;
@@ -139,7 +139,7 @@ impl<D: NamedDialect> Held<D> {
     }
 
     /// Frees the lock; false if it was not held. `None` if that has begun before.
-    pub(super) fn free(&self) -> Option<impl Future<Output = std::result::Result<bool, Failure>> + use<D>> {
+    pub(super) fn free(&self) -> Option<impl Future<Output = Answered<bool>> + use<D>> {
         let (place, answer) = self.begin_release()?;
         let ended = self.has_ended();
         if ended {

@@ -9,7 +9,7 @@ use futures::future::BoxFuture;
 
 use super::context::{Lock, NamedContext};
 use super::dialect::NamedDialect;
-use super::failure::Failure;
+use super::failure::{Answered, Failure};
 use super::grant;
 use super::held::{Held, NamedGrant};
 use super::monitor::SessionMonitor;
@@ -112,7 +112,7 @@ impl<D: NamedDialect> NamedShared<D> {
         lock: Lock,
         claim: &Arc<Claim>,
         wait: Duration,
-    ) -> impl Future<Output = std::result::Result<Option<Arc<Held<D>>>, Failure>> + Send + use<D> {
+    ) -> impl Future<Output = Answered<Option<Arc<Held<D>>>>> + Send + use<D> {
         let (session, shared, claim) = (place.session().clone(), self.clone(), claim.clone());
         let pending_attempt = self.pending_attempts.begin(claim.owner);
         let asked = session.lock(wait, pending_attempt, move |context, conn| {
@@ -173,7 +173,7 @@ impl<D: NamedDialect> NamedShared<D> {
     pub(super) async fn ended_by<T>(
         &self,
         held: &Held<D>,
-        request: impl Future<Output = std::result::Result<T, Failure>>,
+        request: impl Future<Output = Answered<T>>,
     ) -> Result<Option<T>> {
         match self.bounded(async { Ok(request.await) }).await {
             Ok(Ok(answer)) => {

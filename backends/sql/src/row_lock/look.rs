@@ -1,6 +1,6 @@
 //! Reads and changes records of holds, by one statement each.
 
-use dlock_contract::{Holder, Mode, Note, Result};
+use dlock_contract::{Holder, Mode, Result};
 
 use super::dialect::RowDialect;
 use super::held::HeldRow;
@@ -8,6 +8,7 @@ use super::record::mode_number;
 use super::shared::RowShared;
 use super::statements::RowStatements;
 use crate::dialect::{Answer, OwnedValue, Value};
+use crate::listing::holder_of;
 use crate::tables::row::corrupt;
 use crate::tables::words::Statement;
 
@@ -62,11 +63,7 @@ fn living_in(answer: &Answer) -> Result<Vec<Living>> {
         let [note, hold, token, mode, ..] = &row[..] else {
             return Err(corrupt("it has too few columns"));
         };
-        let holder = Holder::new(Note::from_stored(note.text())).with(|holder| {
-            holder.id = hold.text().parse().ok();
-            holder.token = token.int().and_then(|token| u64::try_from(token).ok());
-        });
-        Ok(Living { holder, mode: mode.int().unwrap_or_default() })
+        Ok(Living { holder: holder_of([note, hold, token]), mode: mode.int().unwrap_or_default() })
     });
     living.collect()
 }
