@@ -6,11 +6,9 @@ use std::time::Duration;
 use dlock_contract::{Error, Health, Result};
 use futures::future::BoxFuture;
 
-use crate::connection::session_mark::{MarkedSession, SessionMark};
-use crate::session_hold::silence::SessionActivity;
 use crate::tables::queue_name::QueueName;
 use crate::tables::shedlock::ShedlockWords;
-use crate::words::{Statement, Words};
+use crate::tables::words::{Statement, Words};
 
 /// One server's part of the algorithm.
 pub trait Dialect: fmt::Debug + Send + Sync + 'static {
@@ -107,6 +105,37 @@ pub trait WaitQueues<Conn>: Send + Sync {
 
     /// Ends the turn and leaves the queue. False if the session did not have the turn.
     fn leave<'a>(&'a self, conn: &'a mut Conn, queue: &'a QueueName) -> BoxFuture<'a, sqlx::Result<bool>>;
+}
+
+/// A session, with its proof. A number alone proves nothing: after a restart of the server, or of its container, it may be a
+/// stranger's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionMark {
+    /// Its number in the server.
+    pub number: i64,
+    /// A mark that no other session of this number has.
+    pub proof: String,
+}
+
+/// A session, after it was told to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkedSession {
+    /// There is no such session.
+    Gone,
+    /// It was there, and ends.
+    Ends,
+    /// It is of an account that the program had before, and this account may not see it or may not end it.
+    OfAnotherAccount,
+}
+
+/// The activity of a session, as another session sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SessionActivity {
+    /// A statement runs.
+    Runs,
+    /// No statement runs, since the moment with this number. If two numbers differ by more than one, a statement has
+    /// run in between.
+    Idle(i64),
 }
 
 /// The errors that the algorithm treats in different ways.

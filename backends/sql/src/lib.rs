@@ -12,7 +12,6 @@
 // A library of locks neither panics nor prints.
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout, clippy::print_stderr)]
 
-mod builder;
 mod check;
 mod connection;
 mod dialect;
@@ -25,16 +24,14 @@ mod settings;
 mod tables;
 mod versioned;
 mod ways;
-mod words;
 
-pub use builder::{Builder, Product, Source};
 pub use check::check;
+pub use connection::builder::{Builder, Product, Source};
 pub use connection::credentials::{Credentials, Login};
 pub use connection::hosts::Hosts;
 pub use connection::refused::not_connected;
-pub use connection::session_mark::{MarkedSession, SessionMark};
 pub use connection::version::refuse_older;
-pub use dialect::{Answer, Cell, Dialect, Refusal, Value, WaitQueues};
+pub use dialect::{Answer, Cell, Dialect, MarkedSession, Refusal, SessionActivity, SessionMark, Value, WaitQueues};
 pub use lease::LeaseRow;
 pub use named::{
     LockName, NAMED, NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedLock, NamedWait, NamedWords, READ_WRITE,
@@ -43,8 +40,7 @@ pub use named::{
 pub use row_lock::{
     Committed, HeldRow, ROWS, RowAsk, RowConnection, RowDialect, RowId, RowLock, RowTransaction, RowWords, Taken,
 };
-pub use session_hold::silence::SessionActivity;
-pub use settings::{KEYS, LAYOUT, OPTIONS, Settings, is_identifier};
+pub use settings::{KEYS, LAYOUT, OPTIONS, Settings};
 pub use tables::hex::hex;
 pub use tables::queue_name::QueueName;
 pub use tables::row_table::{ROW_KEYS, ROW_OPTIONS, RowKey, RowKind, RowTable};
@@ -52,7 +48,7 @@ pub use tables::server_table::ServerTable;
 pub use tables::server_tables::{TableServer, TableSet, check_tables, prepare_tables};
 pub use tables::shedlock::{ShedlockTable, ShedlockWords};
 pub use tables::statements::{BREAKS, LOCKS, META};
-pub use tables::table_names::{TABLE_PREFIX, TableNames};
+pub use tables::table_names::{TABLE_PREFIX, TableNames, is_identifier};
+pub use tables::words::{Statement, Words};
 pub use versioned::{ReadRow, Versioned, VersionedServer};
 pub use ways::{Way, Ways, way_name};
-pub use words::{Statement, Words};

@@ -1,10 +1,9 @@
-//! One page of the held locks, in a table whose key is the name of the lock.
+//! Holders, records of broken holds and pages of the held locks, as the rows of a table have them.
 
-use dlock_contract::{Cursor, Listing, LockKey, Page, Result};
+use dlock_contract::{BreakRecord, Cursor, Holder, Listing, LockKey, Note, Page, Result};
 
-use crate::connection::session::corrupt;
-use crate::dialect::Cell;
-use crate::tables::row::{end_of, head_of};
+use crate::dialect::{Answer, Cell, OwnedValue};
+use crate::tables::row::{corrupt, end_of, head_of};
 
 /// The prefix of the names that a listing asks for, and the range of rows in which they are.
 pub(crate) fn range_of(listing: &Listing) -> Result<(String, String, String)> {
@@ -13,6 +12,27 @@ pub(crate) fn range_of(listing: &Listing) -> Result<(String, String, String)> {
     let start = head_of(&prefix).to_owned();
     let end = end_of(&start);
     Ok((prefix, start, end))
+}
+
+/// The values of a listing: after, start, end, limit.
+pub(crate) fn values_of(listing: &Listing, start: String, end: String) -> Vec<OwnedValue> {
+    let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
+    let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
+    vec![OwnedValue::Text(after), OwnedValue::Text(start), OwnedValue::Text(end), OwnedValue::Int(limit)]
+}
+
+/// The holder whose row has this note, hold id and token.
+pub(crate) fn holder_of([note, hold, token]: [&Cell; 3]) -> Holder {
+    Holder::new(Note::from_stored(note.text())).with(|holder| {
+        holder.id = hold.text().parse().ok();
+        holder.token = token.int().and_then(|token| u64::try_from(token).ok());
+    })
+}
+
+/// The record of a broken hold, if there is one.
+pub(crate) fn record_in(answer: &Answer) -> Option<BreakRecord> {
+    let record = answer.rows.first().and_then(|row| row.first());
+    record.map(|record| BreakRecord::from_stored(record.text()))
 }
 
 /// The held locks among the rows of a range: name, whole key, whether it is held.

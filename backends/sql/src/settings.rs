@@ -51,14 +51,6 @@ pub const LAYOUT: [OptionRow; 3] = [
 const OF_ROWS: [&str; 6] =
     ["max_connections", "idle_timeout", "max_lifetime", "layout", "shedlock_table", "shedlock_create"];
 
-/// Whether a statement can have the name without quotes: small letters, digits and underscores.
-#[must_use]
-pub fn is_identifier(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
-    let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte == b'_');
-    starts && text.len() <= 63 && text.bytes().all(plain)
-}
-
 impl Default for Settings {
     fn default() -> Self {
         Self {

@@ -8,8 +8,6 @@ use dlock_contract::{Error, ErrorKind, LockKey, Result};
 use dlock_store::Address;
 use sha2::{Digest, Sha256};
 
-use crate::connection::session::StatementSession;
-use crate::dialect::{Dialect, Value};
 use crate::tables::row::namespace;
 
 /// A way of locking, as the option `way` of a URL names it.
@@ -102,26 +100,6 @@ impl Ways {
         }
         self.right.write().unwrap_or_else(PoisonError::into_inner).insert(namespace(key).into());
         Ok(())
-    }
-
-    /// Notes the way of the key's namespace in the table. Fails if the table has another way.
-    pub(crate) async fn agree<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<()> {
-        if !self.stands(session, key).await? {
-            let (name, context) = (way_name(key), session.context.clone());
-            session.insert(&context.statements.write_meta, &[Value::Text(&name), Value::Text(self.word())]).await?;
-            if !self.stands(session, key).await? {
-                self.compare(key, "")?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether the table has the way of the key's namespace. Fails if it has another way.
-    pub(crate) async fn stands<D: Dialect>(&self, session: &mut StatementSession<D>, key: &LockKey) -> Result<bool> {
-        let (name, context) = (way_name(key), session.context.clone());
-        let rows = session.ask(&context.statements.read_meta, &[Value::Text(&name)]).await?.rows;
-        let Some(word) = rows.first().and_then(|row| row.first()) else { return Ok(false) };
-        self.compare(key, word.text()).map(|()| true)
     }
 
     fn other_way(&self, key: &LockKey, found: &str) -> Error {

@@ -81,11 +81,6 @@ impl Postgres {
         Ok(self.server.connect(&self.clock).await?.0)
     }
 
-    /// Like `connect`, with a mark in the first message of the session.
-    pub(crate) async fn connect_marked(&self, mark: &str) -> Result<PgConnection> {
-        Ok(self.server.connect_marked(&self.clock, mark).await?.0)
-    }
-
     /// Whether a connection is known to have a session of its own.
     pub(crate) fn keeps_session(&self) -> bool {
         self.path().keeps_session()
@@ -93,7 +88,7 @@ impl Postgres {
 
     /// Finds out whether a connection has a session of its own.
     pub(crate) async fn find_path(&self, conn: &mut PgConnection) -> Result<bool> {
-        let path = pooler::find(self, conn).await?;
+        let path = pooler::find(&self.server, &self.clock, conn).await?;
         *self.path() = path;
         Ok(path.keeps_session())
     }

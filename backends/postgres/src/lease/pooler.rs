@@ -5,10 +5,11 @@
 //! or leaves it out. Then many looks decide, since under load one look finds the same session again by chance.
 
 use dlock_contract::Result;
+use dlock_store::Clock;
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection, Row};
 
-use crate::lease::dialect::Postgres;
+use crate::server::Server;
 use crate::server::fault::fault;
 
 /// How often a pooler's sessions are compared. With two sessions, chance gives one right answer in two each time.
@@ -35,14 +36,14 @@ impl Path {
 }
 
 /// Finds the way from this connection to the server. Sends no setting that stays.
-pub(crate) async fn find(of: &Postgres, one: &mut PgConnection) -> Result<Path> {
+pub(crate) async fn find(server: &Server, clock: &Clock, one: &mut PgConnection) -> Result<Path> {
     let mark = format!("{:x}", fastrand::u128(..));
-    let (mut other, is_marked) = match of.connect_marked(&mark).await {
-        Ok(mut other) => {
+    let (mut other, is_marked) = match server.connect_marked(clock, &mark).await {
+        Ok((mut other, _)) => {
             let is_marked = ask(&mut other, "SELECT current_setting('dlock.mark', true)").await? == Some(mark);
             (other, is_marked)
         }
-        Err(_) => (of.connect_directly().await?, false),
+        Err(_) => (server.connect(clock).await?.0, false),
     };
     let mut is_shared = false;
     for _ in 0..if is_marked { 1 } else { LOOK_COUNT } {

@@ -1,13 +1,11 @@
 //! Accounts, as PostgreSQL tells of them.
 
-use std::sync::{Arc, Mutex};
-
-use dlock::{Clock, ErrorKind};
-use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, Listing, Mode, Queue, Released, Signal};
+use dlock::ErrorKind;
+use dlock_contract::{Backend, BreakRecord, HoldId, Inspect, Listing, Mode, Released, Signal};
 use dlock_testkit::holds::{claim_on, confirm, stand, take};
-use dlock_testkit::{Proxy, wait_until};
 
-use crate::kit::{Builder, Database, Login, TTL, try_open};
+use crate::cases::accounts::{ALL, undone_after_a_former_account};
+use crate::kit::{Database, TTL, try_open};
 use crate::named_kit::open_at;
 
 row_cases! {
@@ -17,12 +15,6 @@ row_cases! {
     an_account_that_may_read_and_write_the_shipped_tables_takes_advisory_locks
     a_session_of_a_former_account_is_ended_or_told
 }
-
-const ALL: [(&str, &str); 3] = [
-    ("SELECT, INSERT, UPDATE", "dlock_locks"),
-    ("SELECT, INSERT, UPDATE", "dlock_breaks"),
-    ("SELECT, INSERT, UPDATE", "dlock_meta"),
-];
 
 async fn an_account_without_the_right_to_use_the_schema_is_refused(database: Database) {
     database.migrate().await;
@@ -100,30 +92,7 @@ async fn a_session_of_a_former_account_is_ended_or_told(database: Database) {
         for right in rights {
             database.change(&format!("GRANT {right} TO {present}")).await;
         }
-        let account = Arc::new(Mutex::new(former));
-        let provide = {
-            let account = account.clone();
-            move || {
-                let login = Login::user(account.lock().unwrap().clone(), "right");
-                async move { Ok::<_, std::io::Error>(login) }
-            }
-        };
-        let proxy = Proxy::start(database.addr()).unwrap();
-        // With one connection, none of the former account is left when the present one comes.
-        let url = format!("{}?max_connections=1", database.url_at(proxy.port()));
-        let builder = Builder::url(&url).unwrap();
-        let store = builder.credentials(provide).open(&Clock::system()).await.unwrap();
-        // The row is there, so that one request is enough.
-        store.release(&take(&*store, &database.claim("a", TTL)).await).await.unwrap();
-        proxy.keep();
-        let late = database.claim("a", TTL);
-        store.try_acquire(&late, Queue::Leave).await.unwrap_err();
-        *account.lock().unwrap() = present;
-        wait_until("it is undone", async || store.abandon(&late).await.is_ok()).await.unwrap();
-        let health = store.ready().await.unwrap();
-        let is_told = health.findings.iter().any(|finding| finding.contains("the account that the program had before"));
-        assert_eq!(is_told, !may_end, "{rights:?}: {health}");
-        let hold = take(&*store, &database.claim("a", TTL)).await;
-        assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+        let is_told = undone_after_a_former_account(&database, [former, present]).await;
+        assert_eq!(is_told, !may_end, "{rights:?}");
     }
 }

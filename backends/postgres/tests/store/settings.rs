@@ -6,11 +6,12 @@ use dlock_testkit::holds::{claim_on, confirm, take};
 use dlock_testkit::servers::Postgres;
 
 use crate::cases::crowds::{all_ask, crowd};
+use crate::cases::limits::without_a_free_connection;
 use crate::cases::support::{EXPIRE, attempt, is_refused, lease_cycle};
 use crate::kit::{Database, TTL, start, try_open};
 use crate::named::support::named_cycle;
 use crate::row_cases::support::row_cycle;
-use crate::{named_kit, row_kit};
+use crate::row_kit;
 
 row_cases! {
     settings_of_the_database_make_no_difference_to_a_session
@@ -123,38 +124,13 @@ async fn a_database_that_allows_no_connections_for_a_while_is_worth_a_retry() {
 async fn a_database_without_a_free_connection_is_an_outage_with_its_code(database: Database) {
     // An ordinary account, since the limit is not for one that may do everything.
     let url = database.account_with(&[("CREATE", "SCHEMA public")]).await;
-    let store = try_open(&url).await.unwrap();
-    let hold = take(&store, &database.claim("a", TTL)).await;
-    confirm(&store, &hold).await;
-    let (named, rows) = (named_kit::open_at(&url).await, row_kit::open(&url).await.unwrap());
-    let other = |way: &str, text: &str, ttl| claim_on(&LockKey::new(way, Key::new().value(text)).unwrap(), ttl, |_| ());
-    let named_hold = take(&named, &other("named", "a", TTL)).await;
-    let row_hold = take(&rows, &other("row", "a", TTL)).await;
-    let sessions = database.sessions().await.len();
-    database.change(&format!("ALTER DATABASE {} CONNECTION LIMIT {sessions}", database.name)).await;
-    let is_told = |refused: Error| {
-        assert_eq!((refused.kind(), refused.code()), (&ErrorKind::Outage, Some("53300")), "{refused}");
-        assert!(refused.is_retryable() && refused.to_string().contains("no connection left"), "{refused}");
-        refused
+    let use_up = async || {
+        let sessions = database.sessions().await.len();
+        database.change(&format!("ALTER DATABASE {} CONNECTION LIMIT {sessions}", database.name)).await;
     };
-    assert!(!is_told(try_open(&url).await.unwrap_err()).may_have_left());
-    is_told(dlock_postgres::named::open(&url, &dlock::Clock::system()).await.unwrap_err());
-    is_told(row_kit::open(&url).await.unwrap_err());
-    // A named lock of another ttl needs a session of its own, and so does each row.
-    let refused = is_told(named.try_acquire(&other("named", "b", TTL / 8), Queue::Leave).await.unwrap_err());
-    assert!(!refused.may_have_left(), "{refused}");
-    let refused = is_told(rows.try_acquire(&other("row", "b", TTL), Queue::Leave).await.unwrap_err());
-    assert!(!refused.may_have_left(), "{refused}");
-    assert!(matches!(confirm(&named, &named_hold).await, Standing::Renewed(_)));
-    assert!(matches!(confirm(&rows, &row_hold).await, Standing::Renewed(_)));
-    // The connections that there are go on, and a caller that would have one more uses those.
-    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
-    let (one, two) = (database.claim("b", TTL), database.claim("c", TTL));
-    let (one, two) = futures::join!(attempt(&store, &one), attempt(&store, &two));
-    assert!(one.unwrap().is_some() && two.unwrap().is_some());
-    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
-    assert_eq!(named.release(&named_hold).await.unwrap(), Released::Released);
-    assert_eq!(rows.release(&row_hold).await.unwrap(), Released::Released);
+    // A caller that would have one more connection uses those that there are.
+    let told = without_a_free_connection(&database, &url, "53300", use_up).await;
+    assert!(told.is_empty(), "{told:?}");
 }
 
 /// Without a commit that waits for the disk, the server keeps it in its memory for a while, and a kill takes it back.

@@ -5,9 +5,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use dlock_contract::Owner;
+use dlock_contract::{Error, Owner, Result};
+use dlock_store::Clock;
 use tokio::sync::watch;
+
+/// How long an abandon waits for the attempt that it undoes.
+pub(crate) const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The attempts under way.
 #[derive(Debug, Default)]
@@ -45,6 +50,12 @@ impl PendingAttempts {
             // The value never changes: this ends when the sender is dropped.
             let _ = pending.receiver.changed().await;
         }
+    }
+
+    /// Like [`wait_for`](Self::wait_for), for an abandon: it fails if the server takes too long.
+    pub(crate) async fn end_in_time(&self, clock: &Clock, owner: &Owner) -> Result<()> {
+        let ended = clock.timeout_at(clock.now().after(ATTEMPT_TIMEOUT), self.wait_for(owner)).await;
+        ended.ok_or_else(|| Error::outage("the attempt that must be undone has no answer yet"))
     }
 
     /// Nobody waits for the owner's attempt any more.

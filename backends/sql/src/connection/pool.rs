@@ -16,9 +16,10 @@ use dlock_store::CallerRuntime;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::connection::answer::{ANSWER_LIMIT, unanswered};
 use crate::connection::hosts::not_ready;
 use crate::connection::misread::unless_misread;
-use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
+use crate::connection::session::{StatementSession, StoreContext};
 use crate::dialect::Dialect;
 
 /// How long a job waits for a connection.
@@ -76,11 +77,10 @@ impl<D: Dialect> Pool<D> {
                 let answer = match session {
                     Err(error) => Err(error.never_sent()),
                     Ok(session) => {
-                        let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
                         let work = unless_misread(request(&mut *session));
                         let done = clock.timeout_at(clock.now().after(ANSWER_LIMIT), work).await;
                         session.broken |= done.is_none();
-                        done.unwrap_or_else(|| Err(late()))
+                        done.unwrap_or_else(|| Err(unanswered()))
                     }
                 };
                 // The caller may be gone meanwhile.

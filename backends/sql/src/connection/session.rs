@@ -7,22 +7,17 @@ use dlock_contract::{BootInstant, Error, ErrorKind, Health, LockKey, Result};
 use dlock_store::Clock;
 use futures::future::BoxFuture;
 
+use crate::connection::answer::Retries;
 use crate::connection::collisions::Collisions;
 use crate::connection::hosts::not_ready;
+use crate::connection::left_sessions::LeftSessions;
 use crate::connection::misread::unless_misread;
-use crate::connection::session_mark::{LeftSessions, MarkedSession, SessionMark};
-use crate::dialect::{Answer, Dialect, Refusal, Value};
+use crate::dialect::{Answer, Dialect, MarkedSession, Refusal, SessionMark, Value};
 use crate::settings::Settings;
 use crate::tables::row::{RowName, row_name};
 use crate::tables::shedlock;
 use crate::tables::statements::LeaseStatements;
-use crate::words::Statement;
-
-/// How long the server may take for one statement.
-pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
-
-/// How often a statement is sent again that the server undid because of others beside it.
-const RETRY_LIMIT: u32 = 5;
+use crate::tables::words::Statement;
 
 /// The parts that all connections of a store share.
 #[derive(Debug)]
@@ -36,6 +31,17 @@ pub(crate) struct StoreContext<D> {
 }
 
 impl<D: Dialect> StoreContext<D> {
+    pub(crate) fn new(dialect: D, statements: LeaseStatements, settings: Settings, clock: &Clock) -> Arc<Self> {
+        Arc::new(Self {
+            dialect,
+            clock: clock.clone(),
+            settings,
+            statements,
+            collisions: Collisions::default(),
+            left_sessions: LeftSessions::default(),
+        })
+    }
+
     /// The row of a lock.
     pub(crate) fn row_name(&self, key: &LockKey) -> Result<RowName> {
         match self.dialect.shedlock() {
@@ -239,25 +245,21 @@ impl<D: Dialect> StatementSession<D> {
 
     async fn run(&mut self, statement: &Statement, values: &[Value<'_>]) -> sqlx::Result<Answer> {
         let context = self.context.clone();
-        let mut left = RETRY_LIMIT;
+        let mut retries = Retries::new();
         loop {
             // If this future is dropped in the middle of the statement, nothing is known of the connection.
             self.broken = true;
             let under_way = context.left_sessions.begin(self.mark.as_ref());
             let answer = context.dialect.run(&mut self.conn, statement, values).await;
             let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));
-            refusal.into_iter().for_each(|refusal| context.collisions.note(refusal));
             self.broken = refusal == Some(Refusal::SessionEnded);
             if !self.broken {
                 under_way.answered();
             }
             self.used = context.clock.now();
-            if refusal != Some(Refusal::Undone) || left == 0 {
+            if !retries.again(&context.clock, &context.collisions, refusal).await {
                 return answer;
             }
-            left -= 1;
-            let pause = Duration::from_micros(fastrand::u64(0..20_000));
-            context.clock.sleep_until(context.clock.now().after(pause)).await;
         }
     }
 
@@ -325,9 +327,4 @@ pub(crate) fn refused<D: Dialect>(dialect: &D, error: sqlx::Error) -> Error {
         .because(dialect.fault(error)),
         _ => dialect.fault(error),
     }
-}
-
-/// A row that dlock cannot have written.
-pub(crate) fn corrupt(what: &str) -> Error {
-    Error::new(ErrorKind::CorruptState, format!("a row of dlock's table is not dlock's: {what}; delete that row"))
 }

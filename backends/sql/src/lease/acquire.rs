@@ -1,17 +1,14 @@
 //! An attempt of a caller, which may join the wait queue, and its undo.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock_contract::{Attempt, Claim, Error, Queue, Result};
 
+use crate::connection::pending_attempts::ATTEMPT_TIMEOUT;
 use crate::dialect::Dialect;
 use crate::lease::queue::{AttemptGuard, Contention, HolderState, Place, QueueAnswer, turn_of};
 use crate::lease::store::LeaseRow;
 use crate::lease::{attempt, ending};
-
-/// How long an abandon waits for the attempt that it undoes.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: Dialect> LeaseRow<D> {
     /// Asks once for the lock. If others have it and the caller waits, it joins the wait queue.
@@ -79,7 +76,7 @@ impl<D: Dialect> LeaseRow<D> {
                 let given_up = pending_attempt.given_up();
                 let asking = async {
                     if !ways.has(&claim.key) {
-                        ways.agree(session, &claim.key).await?;
+                        session.agree(&ways, &claim.key).await?;
                     }
                     attempt::acquire(session, claim).await
                 };

@@ -7,13 +7,13 @@ use dlock_contract::{
     Attempt, BootInstant, Claim, Error, ErrorKind, Hold, HoldId, Note, OncePer, Result, Validity, Wake,
 };
 
-use crate::connection::session::{StatementSession, StoreContext, corrupt};
+use crate::connection::session::{StatementSession, StoreContext};
 use crate::dialect::{Answer, Cell, Dialect, Value};
 use crate::tables::numbers::{MOST_TOKEN, micros};
-use crate::tables::row::RowName;
+use crate::tables::row::{RowName, corrupt};
 use crate::tables::shedlock;
 use crate::tables::statements::LeaseStatements;
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// Asks once for the lock.
 pub(crate) async fn acquire<D: Dialect>(session: &mut StatementSession<D>, claim: &Arc<Claim>) -> Result<Attempt> {

@@ -82,7 +82,7 @@ impl<D: Dialect> Backend for LeaseRow<D> {
 
     fn admits<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<()>> {
         let (ways, key) = (self.ways.clone(), key.clone());
-        Box::pin(self.run(move |session| Box::pin(async move { ways.stands(session, &key).await.map(drop) })))
+        Box::pin(self.run(move |session| Box::pin(async move { session.has_way(&ways, &key).await.map(drop) })))
     }
 
     fn keeps(&self) -> Option<&dyn Keeps> {

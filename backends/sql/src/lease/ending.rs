@@ -4,9 +4,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use dlock_contract::{Claim, LastSuccess, LockKey, Note, Released, Result, RunEnd};
 
-use crate::connection::session::{RetriedAnswer, StatementSession, corrupt};
+use crate::connection::session::{RetriedAnswer, StatementSession};
 use crate::dialect::{Dialect, Value};
 use crate::tables::numbers::micros;
+use crate::tables::row::corrupt;
 
 /// Frees the lock if it is this owner's.
 pub(crate) async fn release<D: Dialect>(session: &mut StatementSession<D>, claim: &Claim) -> Result<Released> {

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use dlock_contract::{BreakRecord, Cursor, HoldId, Holder, Listing, LockKey, LockState, Note, Page, Result};
+use dlock_contract::{BreakRecord, HoldId, Listing, LockKey, LockState, Page, Result};
 
-use crate::connection::session::{StatementSession, corrupt};
-use crate::dialect::{Dialect, Value};
-use crate::listing::{page_of, range_of};
+use crate::connection::session::StatementSession;
+use crate::dialect::{Dialect, OwnedValue, Value};
+use crate::listing::{holder_of, page_of, range_of, record_in, values_of};
 use crate::tables::numbers::micros;
+use crate::tables::row::corrupt;
 use crate::tables::shedlock;
 
 /// The shortest time for which the record of a broken hold is kept.
@@ -19,12 +20,8 @@ pub(crate) async fn look<D: Dialect>(session: &mut StatementSession<D>, key: &Lo
     let answer = session.ask(&context.statements.look, &[Value::Text(&row.name)]).await?;
     let holders = answer.rows.iter().map(|row| {
         let [left, token, note, hold] = &row[..] else { return Err(corrupt("it has too few columns")) };
-        let number = |number: Option<i64>| number.and_then(|number| u64::try_from(number).ok());
-        Ok(Holder::new(Note::from_stored(note.text())).with(|holder| {
-            holder.id = hold.text().parse().ok();
-            holder.token = number(token.int());
-            holder.lease_left = number(left.int()).map(Duration::from_micros);
-        }))
+        let left = left.int().and_then(|left| u64::try_from(left).ok());
+        Ok(holder_of([note, hold, token]).with(|holder| holder.lease_left = left.map(Duration::from_micros)))
     });
     // Waiters poll; nobody counts them.
     Ok(LockState::new(holders.collect::<Result<_>>()?, None))
@@ -34,9 +31,8 @@ pub(crate) async fn list<D: Dialect>(session: &mut StatementSession<D>, listing:
     let context = session.context.clone();
     let is_literal = context.dialect.shedlock().is_some();
     let (prefix, start, end) = if is_literal { shedlock::range_of(listing) } else { range_of(listing)? };
-    let after = listing.after.as_ref().map_or("", Cursor::as_str);
-    let limit = Value::Int(i64::try_from(listing.limit()).unwrap_or(i64::MAX));
-    let values = [Value::Text(after), Value::Text(&start), Value::Text(&end), limit];
+    let values = values_of(listing, start, end);
+    let values: Vec<_> = values.iter().map(OwnedValue::value).collect();
     let key = if is_literal { shedlock::listed_key } else { LockKey::from_stored };
     page_of(listing, &prefix, &session.ask(&context.statements.list, &values).await?.rows, key)
 }
@@ -71,6 +67,5 @@ pub(crate) async fn record_of<D: Dialect>(
 ) -> Result<Option<BreakRecord>> {
     let (hold, context) = (id.to_string(), session.context.clone());
     let answer = session.ask(&context.statements.record, &[Value::Text(&hold)]).await?;
-    let record = answer.rows.first().and_then(|row| row.first());
-    Ok(record.map(|record| BreakRecord::from_stored(record.text())))
+    Ok(record_in(&answer))
 }

@@ -11,7 +11,7 @@ use crate::dialect::{Cell, Dialect, Value};
 use crate::lease::queue::granting_server_of;
 use crate::tables::numbers::micros;
 use crate::tables::statements::{BATCHES, of_size};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// A hold to prolong, without what the server need not know.
 #[derive(Clone, Debug)]

@@ -8,14 +8,13 @@ use dlock_contract::{Claim, Durability, Fencing, Profile, Result, TtlRange, Wake
 use dlock_store::{Clock, PerRuntime, Run, background};
 use futures::future::BoxFuture;
 
-use crate::connection::collisions::Collisions;
 use crate::connection::pending_attempts::PendingAttempts;
 use crate::connection::pool::Pool;
 use crate::connection::session::{StatementSession, StoreContext};
-use crate::connection::session_mark::LeftSessions;
+use crate::connection::sweeps::sweep_for_ever;
 use crate::dialect::Dialect;
 use crate::lease::queue::{HOLDS_PER_TURN, WaitQueue};
-use crate::lease::sweep::sweep_for_ever;
+use crate::lease::sweep::sweep;
 use crate::settings::Settings;
 use crate::tables::shedlock;
 use crate::tables::statements::LeaseStatements;
@@ -49,18 +48,17 @@ impl<D: Dialect> LeaseRow<D> {
             None => LeaseStatements::new(dialect.words()),
         };
         let kind = dialect.words().kind;
-        let context = Arc::new(StoreContext {
-            dialect,
-            clock: clock.clone(),
-            settings,
-            statements,
-            collisions: Collisions::default(),
-            left_sessions: LeftSessions::default(),
-        });
+        let context = StoreContext::new(dialect, statements, settings, clock);
         let at = context.clone();
         let renewals = background()?.run(async move { Pool::here(&at, RENEWAL_CONNECTIONS).map(Arc::new) }).await??;
         let place = renewals.run(|session| Box::pin(session.prepare())).await?;
-        let sweep = background()?.run(sweep_for_ever(context.clone(), renewals.clone()));
+        let swept = context.clone();
+        let sweep = background()?.run(sweep_for_ever(
+            clock.clone(),
+            settings.sweep_every,
+            Arc::downgrade(&renewals),
+            move |pool| sweep(swept.clone(), pool),
+        ));
         let way = if context.dialect.shedlock().is_some() { Way::Shedlock } else { Way::Lease };
         let (pending_attempts, ways, pools) = (Arc::default(), Arc::new(Ways::new(way, &place)), PerRuntime::new());
         let wait_queue = Arc::new(WaitQueue::new(&context, &pending_attempts));

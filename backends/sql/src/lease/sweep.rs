@@ -11,13 +11,10 @@ use dlock_contract::Result;
 
 use crate::connection::pool::Pool;
 use crate::connection::session::{StatementSession, StoreContext};
+use crate::connection::sweeps::{PAGE_PAUSE, takes_turn};
 use crate::dialect::{Dialect, Value};
 use crate::tables::numbers::micros;
 use crate::tables::statements::{PAGE_ROWS, of_size};
-use crate::tables::sweeps::{go_on, until_next};
-
-/// The pause between two pages.
-const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 /// No lease has ended on this day.
 const FIRST_DAY: i64 = -1;
@@ -25,18 +22,13 @@ const FIRST_DAY: i64 = -1;
 /// Keys with runs stay as long as this: a schedule may have a period of a year.
 const RUN_RECORD_LIFETIME: Duration = Duration::from_secs(400 * 24 * 3600);
 
-/// Sweeps now and then, for as long as the store lives.
-pub(crate) async fn sweep_for_ever<D: Dialect>(context: Arc<StoreContext<D>>, pool: Arc<Pool<D>>) {
-    loop {
-        until_next(&context.clock, context.settings.sweep_every).await;
-        if !go_on(sweep(&context, &pool).await) {
-            return;
-        }
-    }
-}
-
-async fn sweep<D: Dialect>(context: &Arc<StoreContext<D>>, pool: &Arc<Pool<D>>) -> Result<()> {
-    if !pool.run(|session| Box::pin(takes_turn(session))).await? {
+/// Sweeps once, unless another process has swept in this period.
+pub(crate) async fn sweep<D: Dialect>(context: Arc<StoreContext<D>>, pool: Arc<Pool<D>>) -> Result<()> {
+    let statements = context.clone();
+    let turn = pool.run(move |session| {
+        Box::pin(async move { takes_turn(session, "sweep", &statements.statements.take_sweep).await })
+    });
+    if !turn.await? {
         return Ok(());
     }
     let mut after = Some((FIRST_DAY, String::new()));
@@ -45,9 +37,9 @@ async fn sweep<D: Dialect>(context: &Arc<StoreContext<D>>, pool: &Arc<Pool<D>>) 
         let largest = context.statements.sweep.last().map_or(1, |(size, _)| *size);
         for names in page.unused.chunks(largest) {
             // One row that somebody keeps locked would keep all the others.
-            if !delete(pool, names).await? && names.len() > 1 {
+            if !delete(&pool, names).await? && names.len() > 1 {
                 for name in names {
-                    delete(pool, std::slice::from_ref(name)).await?;
+                    delete(&pool, std::slice::from_ref(name)).await?;
                 }
             }
         }
@@ -55,16 +47,6 @@ async fn sweep<D: Dialect>(context: &Arc<StoreContext<D>>, pool: &Arc<Pool<D>>) 
         context.clock.sleep_until(context.clock.now().after(PAGE_PAUSE)).await;
     }
     Ok(())
-}
-
-/// Whether no other process has swept in this period.
-async fn takes_turn<D: Dialect>(session: &mut StatementSession<D>) -> Result<bool> {
-    let context = session.context.clone();
-    let period = Value::Int(micros(context.settings.sweep_every / 2));
-    for name in ["sweep", "swept"] {
-        session.insert(&context.statements.write_meta, &[Value::Text(name), Value::Text("")]).await?;
-    }
-    Ok(session.ask(&context.statements.take_sweep, &[period]).await?.changed > 0)
 }
 
 /// A page of rows whose leases ended long ago.

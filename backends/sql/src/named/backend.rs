@@ -1,20 +1,16 @@
 //! The contract's requests.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Error, Exchange, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue,
-    Released, Result, Standing, Validity,
+    Attempt, Backend, Claim, Exchange, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released,
+    Result, Standing, Validity,
 };
 use futures::future::{BoxFuture, join_all};
 
 use super::dialect::NamedDialect;
 use super::held::Held;
 use super::store::NamedLock;
-
-/// How long an abandon waits for the attempt that it undoes.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: NamedDialect> Backend for NamedLock<D> {
     fn profile(&self) -> &Profile {
@@ -56,13 +52,12 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
     /// An attempt whose caller has gone frees by itself what it wins, and a wait ends; this waits for that.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let (clock, pending_attempts) = (&self.shared.context.clock, &self.shared.pending_attempts);
-            let answered =
-                clock.timeout_at(clock.now().after(ATTEMPT_TIMEOUT), pending_attempts.wait_for(&claim.owner)).await;
+            let shared = &self.shared;
+            let answered = shared.pending_attempts.end_in_time(&shared.context.clock, &claim.owner).await;
             if let Some(held) = self.shared.monitor.held_by(&claim.owner) {
                 self.shared.free(&held).await?;
             }
-            answered.ok_or_else(|| Error::outage("the attempt that must be undone has no answer yet"))?;
+            answered?;
             // It must not be done after this.
             self.shared.monitor.end_left().await
         })

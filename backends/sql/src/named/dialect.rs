@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use super::name::LockName;
 use super::words::NamedWords;
 use crate::dialect::{Dialect, Value};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// One server's part of named locks, on top of [`Dialect`].
 pub trait NamedDialect: Dialect {

@@ -14,7 +14,7 @@ use super::dialect::NamedDialect;
 use super::driver::Jobs;
 use super::failure::AfterRequest;
 use super::session_status::SessionStatus;
-use crate::connection::session::ANSWER_LIMIT;
+use crate::connection::answer::ANSWER_LIMIT;
 use crate::dialect::Dialect;
 
 /// How long a goodbye may take.

@@ -4,15 +4,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Error, Mode, Result};
+use dlock_contract::{Mode, Result};
 
 use super::dialect::NamedDialect;
 use super::held::Held;
-use super::monitor::{LOOK_TIMEOUT, SessionMonitor, SessionMonitorConnection, on_our_thread};
+use super::monitor::{SessionMonitor, on_our_thread};
 use super::requests::run;
-use crate::connection::misread::unless_misread;
-use crate::connection::session_mark::MarkedSession;
-use crate::dialect::Value;
+use crate::dialect::{MarkedSession, Value};
+use crate::session_hold::monitor_connection::LOOK_TIMEOUT;
 
 /// How often the server is asked whether a session that it should end has ended.
 const END_POLL_PAUSE: Duration = Duration::from_millis(5);
@@ -56,26 +55,13 @@ impl<D: NamedDialect> SessionMonitor<D> {
         }
     }
 
-    /// Ends the session of this hold. Without a hold, ends the sessions that have ended only on our side. Uses the kept
-    /// connection, or a new one if that has ended.
+    /// Ends the session of this hold. Without a hold, ends the sessions that have ended only on our side.
     async fn ending(&self, held: Option<&ToEnd>) -> Result<bool> {
-        let ending = unless_misread(async {
-            let mut connection = self.connection.lock().await;
-            if let Some(mut kept) = connection.take()
-                && let Ok(ended) = self.end_over(&mut kept.conn, held).await
-            {
-                *connection = Some(kept);
-                return Ok(ended);
-            }
-            let (mut conn, _) = self.context.dialect.connect_named().await?;
-            let opened = self.context.clock.now();
-            let ended = self.end_over(&mut conn, held).await.map_err(|error| self.context.dialect.fault(error))?;
-            *connection = Some(SessionMonitorConnection { conn, opened });
-            Ok(ended)
+        let about = (self, held);
+        let ending = self.connection.ask(&self.context.dialect, "end a silent session", &about, |_, conn, about| {
+            Box::pin(about.0.end_over(conn, about.1))
         });
-        let clock = &self.context.clock;
-        let late = || Error::outage(format!("the server did not end a silent session within {LOOK_TIMEOUT:?}"));
-        clock.timeout_at(clock.now().after(LOOK_TIMEOUT), ending).await.ok_or_else(late)?
+        ending.await.map(|(ended, _)| ended)
     }
 
     /// Looks at the row first. It names the hold, so a later session of the same number is not ended.

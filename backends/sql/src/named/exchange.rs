@@ -11,10 +11,11 @@ use dlock_contract::{
 use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
-use super::failure::Failure;
+use super::failure::Answered;
 use super::grant::{self, Exchanged};
 use super::held::Held;
-use super::store::{NamedLock, NamedShared, hold_of};
+use super::shared::{NamedShared, hold_of};
+use super::store::NamedLock;
 
 /// The answer: whether the lock was held, and the next caller's hold.
 type HandoverAnswer<D> = (bool, Option<Result<Arc<Held<D>>>>);
@@ -65,7 +66,7 @@ impl<D: NamedDialect> NamedShared<D> {
         self: &Arc<Self>,
         held: &Held<D>,
         next: &Arc<Claim>,
-    ) -> Option<impl Future<Output = std::result::Result<HandoverAnswer<D>, Failure>> + use<D>> {
+    ) -> Option<impl Future<Output = Answered<HandoverAnswer<D>>> + use<D>> {
         let lock = self.context.lock_of(&next.key).ok()?;
         let (mut place, told) = held.give_place(HoldId::of(&next.owner))?;
         let (shared, claim, pending_attempt) = (self.clone(), next.clone(), self.pending_attempts.begin(next.owner));

@@ -13,6 +13,12 @@ pub(super) enum AfterRequest {
     EndConnection,
 }
 
+/// The answer to a request, or its failure.
+pub(super) type Answered<T> = Result<T, Failure>;
+
+/// A request that has ended, and how its session goes on.
+pub(super) type Ended<T> = (Answered<T>, AfterRequest);
+
 /// A request that failed.
 #[derive(Debug)]
 pub(super) struct Failure {

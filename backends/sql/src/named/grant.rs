@@ -6,12 +6,12 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, HoldId, Mode, Result}
 
 use super::context::{Lock, NamedContext};
 use super::dialect::{NamedAnswer, NamedAsk, NamedDialect, NamedDrawn, NamedWait, SessionId};
-use super::failure::{AfterRequest, Failure};
+use super::failure::{AfterRequest, Ended, Failure};
 use super::requests::{judged, run};
-use crate::connection::session::corrupt;
 use crate::dialect::{Answer, Cell, Refusal, Value};
 use crate::tables::numbers::MOST_TOKEN;
-use crate::words::Statement;
+use crate::tables::row::corrupt;
+use crate::tables::words::Statement;
 
 /// A token, and since when the lock is held; `None` if somebody else has it. A token may be none of ours.
 type Granted = Option<(Result<u64>, BootInstant)>;
@@ -19,8 +19,6 @@ type Granted = Option<(Result<u64>, BootInstant)>;
 /// How long a waiter that was granted the lock may take to say that it is there. The server may grant it to one whose host is
 /// silent, and would keep it for each of them as long as the ttl.
 const SILENCE_AFTER_WAIT: Duration = Duration::from_secs(2);
-
-type Answered = std::result::Result<Granted, Failure>;
 
 /// Asks for a lock, and waits for it that long. If anything fails once it is granted, it is freed again.
 pub(super) async fn ask<D: NamedDialect>(
@@ -30,7 +28,7 @@ pub(super) async fn ask<D: NamedDialect>(
     claim: &Claim,
     lock: &Lock,
     wait: Duration,
-) -> (Answered, AfterRequest) {
+) -> Ended<Granted> {
     let (hold, mode) = (HoldId::of(&claim.owner).to_string(), claim.mode);
     let values = values_of(session, claim, lock, &hold);
     if wait.is_zero()
@@ -139,7 +137,7 @@ pub(super) async fn exchange<D: NamedDialect>(
     session: SessionId,
     next: &Claim,
     lock: &Lock,
-) -> (std::result::Result<Exchanged, Failure>, AfterRequest) {
+) -> Ended<Exchanged> {
     let hold = HoldId::of(&next.owner).to_string();
     let values = values_of(session, next, lock, &hold);
     let since = context.clock.now();
@@ -222,7 +220,7 @@ async fn ask_at_once<D: NamedDialect>(
     session: SessionId,
     lock: (&Lock, Mode),
     (take, values): (&Statement, &[Value<'_>; 7]),
-) -> (Answered, AfterRequest) {
+) -> Ended<Granted> {
     let since = context.clock.now();
     // Not again if the server undid it: the lock is not undone with it.
     let answer = match context.dialect.run(conn, take, values).await {
@@ -259,8 +257,8 @@ async fn refused_by_family<D: NamedDialect>(
     context: &NamedContext<D>,
     conn: &mut D::Conn,
     (lock, mode): (&Lock, Mode),
-    answer: (Answered, AfterRequest),
-) -> (Answered, AfterRequest) {
+    answer: Ended<Granted>,
+) -> Ended<Granted> {
     let ((Ok(None), _), Some(read_write)) = (&answer, &context.statements.read_write) else { return answer };
     let held = run(context, conn, read_write.held_otherwise(mode), &[Value::Text(&lock.row.name)]).await;
     match judged(context, held) {
@@ -276,7 +274,7 @@ async fn freed<D: NamedDialect>(
     conn: &mut D::Conn,
     (lock, mode): (&Lock, Mode),
     error: sqlx::Error,
-) -> (Answered, AfterRequest) {
+) -> Ended<Granted> {
     let (answer, after) = judged(context, Err(error));
     match after {
         AfterRequest::KeepSession if context.dialect.unlock(conn, &lock.name, mode).await.is_ok() => {

@@ -1,7 +1,6 @@
 //! One hold: a lock of a session.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use futures::future::BoxFuture;
 use tokio::sync::{Notify, watch};
 
 use super::dialect::NamedDialect;
-use super::failure::Failure;
+use super::failure::Answered;
 use super::name::LockName;
 use super::shared_session::{LockPlace, SharedSession};
 use crate::connection::pending_attempts::PendingAttempts;
@@ -38,8 +37,6 @@ pub(super) struct Held<D: NamedDialect> {
     ending: watch::Sender<Ending>,
     /// The holder has asked for the record of the break, so it knows that the lock is lost.
     told: Notify,
-    /// When the monitor looked last.
-    looked: AtomicU64,
     pending_attempts: Arc<PendingAttempts>,
 }
 
@@ -103,21 +100,12 @@ impl<D: NamedDialect> Held<D> {
             heir: OnceLock::new(),
             ending: watch::Sender::new(Ending::Lives),
             told: Notify::new(),
-            looked: AtomicU64::new(since.as_nanos()),
             pending_attempts: pending_attempts.clone(),
         }
     }
 
     pub(super) fn session(&self) -> &Arc<SharedSession<D>> {
         &self.session
-    }
-
-    pub(super) fn looked(&self) -> BootInstant {
-        BootInstant::from_nanos(self.looked.load(Ordering::Acquire))
-    }
-
-    pub(super) fn set_looked(&self, now: BootInstant) {
-        self.looked.store(now.as_nanos(), Ordering::Release);
     }
 
     /// Whether an operator broke the hold, if it has surely ended.
@@ -152,7 +140,7 @@ impl<D: NamedDialect> Held<D> {
     }
 
     /// Frees the lock; false if it was not held. `None` if that has begun before.
-    pub(super) fn free(&self) -> Option<impl Future<Output = std::result::Result<bool, Failure>> + use<D>> {
+    pub(super) fn free(&self) -> Option<impl Future<Output = Answered<bool>> + use<D>> {
         let (place, answer) = self.begin_release()?;
         let ended = self.has_ended();
         if ended {

@@ -7,21 +7,20 @@
 use std::future::ready;
 use std::time::Duration;
 
-use dlock_contract::{
-    BreakRecord, Cursor, Error, Health, Hold, HoldId, Holder, Inspect, Listing, LockKey, LockState, Note, Page, Result,
-};
+use dlock_contract::{BreakRecord, Error, Health, Hold, HoldId, Inspect, Listing, LockKey, LockState, Page, Result};
 use dlock_store::background;
 use futures::future::BoxFuture;
 
 use super::dialect::NamedDialect;
 use super::held::Held;
+use super::holder_statements::HolderStatements;
 use super::requests::run;
-use super::statements::HolderStatements;
-use super::store::{NamedLock, NamedShared};
-use crate::connection::session::corrupt;
+use super::shared::NamedShared;
+use super::store::NamedLock;
 use crate::dialect::{Answer, OwnedValue};
-use crate::listing::{page_of, range_of};
-use crate::words::Statement;
+use crate::listing::{holder_of, page_of, range_of, record_in, values_of};
+use crate::tables::row::corrupt;
+use crate::tables::words::Statement;
 
 /// How long the holder's process has for giving the lock up. Its monitor looks four times in a second.
 const BREAK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -54,10 +53,7 @@ impl<D: NamedDialect> NamedShared<D> {
             self.about_holders(|of| &of.look, vec![OwnedValue::Text(self.context.lock_of(key)?.row.name)]).await?;
         let holders = answer.rows.iter().map(|row| {
             let [note, hold, token, ..] = &row[..] else { return Err(corrupt("it has too few columns")) };
-            Ok(Holder::new(Note::from_stored(note.text())).with(|holder| {
-                holder.id = hold.text().parse().ok();
-                holder.token = token.int().and_then(|token| u64::try_from(token).ok());
-            }))
+            Ok(holder_of([note, hold, token]))
         });
         // Waiters are in the server's queue, and the server does not count them.
         Ok(LockState::new(holders.collect::<Result<_>>()?, None))
@@ -77,10 +73,7 @@ impl<D: NamedDialect> NamedShared<D> {
 
     async fn list(&self, listing: &Listing) -> Result<Page> {
         let (prefix, start, end) = range_of(listing)?;
-        let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
-        let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
-        let values =
-            vec![OwnedValue::Text(after), OwnedValue::Text(start), OwnedValue::Text(end), OwnedValue::Int(limit)];
+        let values = values_of(listing, start, end);
         page_of(listing, &prefix, &self.list_rows(values).await?.rows, LockKey::from_stored)
     }
 
@@ -113,8 +106,7 @@ impl<D: NamedDialect> NamedShared<D> {
         let id = HoldId::of(&hold.claim.owner).to_string();
         let values = vec![OwnedValue::Text(self.context.lock_of(&hold.claim.key)?.row.name), OwnedValue::Text(id)];
         let answer = self.about_holders(|of| &of.record, values).await?;
-        let record = answer.rows.first().and_then(|row| row.first());
-        Ok(record.map(|record| BreakRecord::from_stored(record.text())))
+        Ok(record_in(&answer))
     }
 
     async fn list_rows(&self, values: Vec<OwnedValue>) -> Result<Answer> {

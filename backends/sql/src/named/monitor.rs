@@ -5,31 +5,27 @@
 //! asks to break.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, BreakRecord, Error, HoldId, Mode, Owner, Result};
+use dlock_contract::{BootInstant, BreakRecord, HoldId, Mode, Owner, Result};
 use dlock_store::background;
-use futures::future::join_all;
+use futures::future::{BoxFuture, join_all};
 
 use super::context::NamedContext;
 use super::dialect::{NamedDialect, SessionId};
 use super::held::Held;
 use super::name::LockName;
 use super::requests::run;
-use crate::connection::misread::unless_misread;
 use crate::dialect::Value;
-use crate::session_hold::watched_holds::WatchedHolds;
+use crate::session_hold::monitor_connection::{LOOK_TIMEOUT, MonitorConnection};
+use crate::session_hold::watched_holds::{LOOK_INTERVAL, WatchedHolds};
 use crate::tables::statements::of_size;
 
-/// The longest time between two looks at a hold.
-const MONITOR_INTERVAL: Duration = Duration::from_millis(250);
-/// A younger hold is not looked at. Most holds end before this age, and so cost nothing.
-const MIN_HOLD_AGE: Duration = Duration::from_millis(100);
 /// The longest time from the end of a session until its holders hear of it, without the round trip.
 pub(super) const LOSS_REPORT_LIMIT: Duration = Duration::from_millis(300);
-/// How long one look may take, connecting included.
-pub(super) const LOOK_TIMEOUT: Duration = Duration::from_secs(1);
+/// The error of a look says that the server did not do this in time.
+const ANSWER: &str = "answer the store's monitor";
 /// The most sessions that one look asks directly. It asks those whose state the monitor's own connection cannot tell.
 const MAX_SESSIONS_ASKED: usize = 256;
 
@@ -37,16 +33,8 @@ const MAX_SESSIONS_ASKED: usize = 256;
 pub(super) struct SessionMonitor<D: NamedDialect> {
     pub(super) context: Arc<NamedContext<D>>,
     holds: WatchedHolds<Held<D>>,
-    /// Kept here between two questions. A question takes it out, so a question that is dropped closes it. Our own thread alone
-    /// locks it: a caller that nobody polls would keep it locked.
-    pub(super) connection: tokio::sync::Mutex<Option<SessionMonitorConnection<D>>>,
-}
-
-/// The monitor's own connection.
-pub(super) struct SessionMonitorConnection<D: NamedDialect> {
-    pub(super) conn: D::Conn,
-    /// When the connection was opened. The server has not restarted since then.
-    pub(super) opened: BootInstant,
+    /// Our own thread alone asks over it: a caller that nobody polls would keep it locked.
+    pub(super) connection: MonitorConnection<D>,
 }
 
 /// The monitor's knowledge of a hold.
@@ -92,17 +80,13 @@ struct Standings {
 impl<D: NamedDialect> SessionMonitor<D> {
     /// A monitor with a connection that was opened just now.
     pub(super) fn new(context: &Arc<NamedContext<D>>, conn: D::Conn) -> Self {
-        let connection = SessionMonitorConnection { conn, opened: context.clock.now() };
-        Self {
-            context: context.clone(),
-            holds: WatchedHolds::new(),
-            connection: tokio::sync::Mutex::new(Some(connection)),
-        }
+        let connection = MonitorConnection::new(&context.clock, connect, conn, String::new());
+        Self { context: context.clone(), holds: WatchedHolds::new(), connection }
     }
 
     /// Watches the hold from now on. If its owner asks again, it gets this hold.
     pub(super) fn add(&self, held: &Arc<Held<D>>) {
-        self.holds.add(held.owner, held);
+        self.holds.add(held.owner, held, held.since);
     }
 
     /// Stops watching the hold. If its owner has another hold by now, that one stays.
@@ -116,15 +100,8 @@ impl<D: NamedDialect> SessionMonitor<D> {
 
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
-        loop {
-            match self.holds.next_look(|held| held.is_held().then(|| held.looked().after(MONITOR_INTERVAL))) {
-                Some(at) => {
-                    self.context.clock.sleep_until(at).await;
-                    self.look_around().await;
-                }
-                None => self.holds.wait().await,
-            }
-        }
+        let interval = |held: &Held<D>| held.is_held().then_some(LOOK_INTERVAL);
+        self.holds.watch(&self.context.clock, interval, || self.look_around()).await;
     }
 
     /// Looks once at all holds that are old enough. Ends the sessions that the server has ended, and gives up broken
@@ -132,7 +109,10 @@ impl<D: NamedDialect> SessionMonitor<D> {
     async fn look_around(&self) {
         let clock = &self.context.clock;
         let now = clock.now();
-        let (holds, watched): (Vec<_>, Vec<_>) = self.due(now).into_iter().unzip();
+        let due = self.holds.due(now, Held::is_held);
+        let (holds, watched): (Vec<_>, Vec<_>) =
+            due.iter().map(|held| (Arc::downgrade(held), Watched::of(held))).unzip();
+        drop(due);
         if watched.is_empty() {
             return;
         }
@@ -158,17 +138,6 @@ impl<D: NamedDialect> SessionMonitor<D> {
         join_all(unknown.iter().map(|held| clock.timeout_at(clock.now().after(LOOK_TIMEOUT), held.confirm()))).await;
     }
 
-    /// The holds that are due for a look. Notes that each was looked at.
-    fn due(&self, now: BootInstant) -> Vec<(Weak<Held<D>>, Watched)> {
-        let old = self.holds.find(|held| held.since.after(MIN_HOLD_AGE) <= now && held.is_held());
-        old.iter()
-            .map(|held| {
-                held.set_looked(now);
-                (Arc::downgrade(held), Watched::of(held))
-            })
-            .collect()
-    }
-
     /// Whether the session held this lock when this was called, or later.
     pub(super) async fn sees(self: &Arc<Self>, held: &Held<D>) -> bool {
         let (monitor, watched) = (self.clone(), [Watched::of(held)]);
@@ -182,36 +151,27 @@ impl<D: NamedDialect> SessionMonitor<D> {
     pub(super) async fn hears(self: &Arc<Self>, held: &Held<D>) -> Option<BootInstant> {
         let (monitor, lock, session) = (self.clone(), held.lock.clone(), held.session().clone());
         let asking = async move {
-            let (clock, dialect) = (&monitor.context.clock, &monitor.context.dialect);
-            let asked = clock.now();
-            let asking = unless_misread(async {
-                let mut connection = monitor.connection.lock().await;
-                let Some(SessionMonitorConnection { mut conn, opened }) = connection.take() else { return Ok(None) };
-                let activity = dialect.activity(&mut conn, session.id().number).await?;
-                let holds = dialect.hold_all(&mut conn, &[(lock, session.id())]).await?;
-                *connection = Some(SessionMonitorConnection { conn, opened });
-                Ok::<_, sqlx::Error>(activity.filter(|_| holds == [true] && opened <= session.heard()))
+            let asked = monitor.context.clock.now();
+            let about = [(lock, session.id())];
+            let asking = monitor.connection.ask(&monitor.context.dialect, ANSWER, &about, |dialect, conn, holds| {
+                Box::pin(async move {
+                    let activity = dialect.activity(conn, holds[0].1.number).await?;
+                    Ok((activity, dialect.hold_all(conn, holds).await?))
+                })
             });
-            let activity = clock.timeout_at(asked.after(LOOK_TIMEOUT), asking).await;
-            let activity = activity.and_then(|activity| activity.ok().flatten());
+            let ((activity, holds), answering) = asking.await?;
+            let activity = activity.filter(|_| holds == [true] && answering.opened <= session.heard());
             Ok(activity.map(|activity| session.heard_by_others(activity, asked)))
         };
         on_our_thread(asking).await.ok().flatten()
     }
 
     async fn look(&self, watched: &[Watched]) -> Vec<HoldStatus> {
-        let asking = unless_misread(async {
-            let mut connection = self.connection.lock().await;
-            let kept = connection.take();
-            let (seen, standings) = self.ask(kept, watched).await?;
-            let opened = seen.opened;
-            *connection = Some(seen);
-            Ok::<_, Error>((opened, standings))
+        let about = (self, watched);
+        let asking = self.connection.ask(&self.context.dialect, ANSWER, &about, |_, conn, (monitor, watched)| {
+            Box::pin(monitor.standings(conn, watched))
         });
-        let clock = &self.context.clock;
-        let Some(Ok((opened, Standings { held, broken }))) =
-            clock.timeout_at(clock.now().after(LOOK_TIMEOUT), asking).await
-        else {
+        let Ok((Standings { held, broken }, answering)) = asking.await else {
             return vec![HoldStatus::Unknown; watched.len()];
         };
         let mut broken: HashMap<_, _> = broken.into_iter().collect();
@@ -221,27 +181,10 @@ impl<D: NamedDialect> SessionMonitor<D> {
             (None, false) => HoldStatus::Ended,
             // The session has not answered since the monitor connected. If the server has restarted, another session
             // may have its number now.
-            (None, true) if watched.heard < opened => HoldStatus::Unknown,
+            (None, true) if watched.heard < answering.opened => HoldStatus::Unknown,
             (None, true) => HoldStatus::Holds,
         };
         watched.iter().zip(held).map(judge).collect()
-    }
-
-    /// Asks over the kept connection, or over a new one if that has ended.
-    async fn ask(
-        &self,
-        kept: Option<SessionMonitorConnection<D>>,
-        watched: &[Watched],
-    ) -> Result<(SessionMonitorConnection<D>, Standings)> {
-        if let Some(mut connection) = kept
-            && let Ok(standings) = self.standings(&mut connection.conn, watched).await
-        {
-            return Ok((connection, standings));
-        }
-        let (mut conn, _) = self.context.dialect.connect_named().await?;
-        let opened = self.context.clock.now();
-        let standings = self.standings(&mut conn, watched).await.map_err(|error| self.context.dialect.fault(error))?;
-        Ok((SessionMonitorConnection { conn, opened }, standings))
     }
 
     async fn standings(&self, conn: &mut D::Conn, watched: &[Watched]) -> sqlx::Result<Standings> {
@@ -285,14 +228,17 @@ impl<D: NamedDialect> SessionMonitor<D> {
     pub(super) async fn close(self: &Arc<Self>) {
         let monitor = self.clone();
         let closing = async move {
-            if let Some(connection) = monitor.connection.lock().await.take() {
-                monitor.context.dialect.close(connection.conn).await;
-            }
+            monitor.connection.close(&monitor.context.dialect).await;
             Ok(())
         };
         let clock = &self.context.clock;
         let _ = clock.timeout_at(clock.now().after(LOOK_TIMEOUT), on_our_thread(closing)).await;
     }
+}
+
+/// A look compares its answers with the time of the connection, and needs no id of the server.
+fn connect<D: NamedDialect>(dialect: &D) -> BoxFuture<'_, Result<(D::Conn, String)>> {
+    Box::pin(async { Ok((dialect.connect_named().await?.0, String::new())) })
 }
 
 /// Runs a request on our thread. It ends if its caller goes away.

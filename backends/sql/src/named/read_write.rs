@@ -7,10 +7,10 @@
 
 use dlock_contract::Mode;
 
+use super::holder_statements::HolderStatements;
 use super::sequence::with_words;
-use super::statements::HolderStatements;
 use super::words::{ReadWriteWords, SequenceWords};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// The table of readers and writers.
 pub const READ_WRITE: &str = "{t}read_write";

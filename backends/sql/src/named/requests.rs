@@ -11,21 +11,19 @@ use tokio::sync::oneshot;
 use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::drive::{SessionRequest, Tell};
-use super::failure::{AfterRequest, Failure};
+use super::failure::{AfterRequest, Answered, Ended, Failure};
 use super::name::LockName;
 use super::shared_session::SharedSession;
+use crate::connection::answer::Retries;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::refused;
 use crate::dialect::{Answer, Refusal, Value};
-use crate::words::Statement;
-
-/// How often a statement is sent again that the server undid because of others beside it.
-const RETRY_LIMIT: u32 = 5;
+use crate::tables::words::Statement;
 
 impl<D: NamedDialect> SharedSession<D> {
     /// Asks the server for something, and waits for the answer. A caller who goes away before the request has begun withdraws
     /// it.
-    pub(super) async fn ask<T, R>(&self, request: R) -> std::result::Result<T, Failure>
+    pub(super) async fn ask<T, R>(&self, request: R) -> Answered<T>
     where
         T: Send + 'static,
         R: for<'a> FnOnce(&'a NamedContext<D>, &'a mut D::Conn) -> BoxFuture<'a, sqlx::Result<T>> + Send + 'static,
@@ -55,16 +53,11 @@ impl<D: NamedDialect> SharedSession<D> {
         wait: Duration,
         kept: K,
         request: R,
-    ) -> impl Future<Output = std::result::Result<T, Failure>> + Send + use<D, T, R, K>
+    ) -> impl Future<Output = Answered<T>> + Send + use<D, T, R, K>
     where
         K: Send + 'static,
         T: Send + 'static,
-        R: for<'a> FnOnce(
-                &'a NamedContext<D>,
-                &'a mut D::Conn,
-            ) -> BoxFuture<'a, (std::result::Result<T, Failure>, AfterRequest)>
-            + Send
-            + 'static,
+        R: for<'a> FnOnce(&'a NamedContext<D>, &'a mut D::Conn) -> BoxFuture<'a, Ended<T>> + Send + 'static,
     {
         let (mut sender, receiver) = oneshot::channel();
         self.push(
@@ -99,7 +92,7 @@ impl<D: NamedDialect> SharedSession<D> {
         mode: Mode,
         kept: K,
         told: T,
-    ) -> impl Future<Output = std::result::Result<bool, Failure>> + Send + use<D, K, T>
+    ) -> impl Future<Output = Answered<bool>> + Send + use<D, K, T>
     where
         K: Send + 'static,
         T: FnOnce(bool) + Send + 'static,
@@ -129,16 +122,11 @@ impl<D: NamedDialect> SharedSession<D> {
         &self,
         kept: K,
         request: R,
-    ) -> impl Future<Output = std::result::Result<T, Failure>> + Send + use<D, T, R, K>
+    ) -> impl Future<Output = Answered<T>> + Send + use<D, T, R, K>
     where
         K: Send + 'static,
         T: Send + 'static,
-        R: for<'a> FnOnce(
-                &'a NamedContext<D>,
-                &'a mut D::Conn,
-            ) -> BoxFuture<'a, (std::result::Result<T, Failure>, AfterRequest)>
-            + Send
-            + 'static,
+        R: for<'a> FnOnce(&'a NamedContext<D>, &'a mut D::Conn) -> BoxFuture<'a, Ended<T>> + Send + 'static,
     {
         let (sender, receiver) = oneshot::channel();
         self.push(
@@ -230,10 +218,7 @@ fn nobody() -> Tell {
     Box::new(|| ())
 }
 
-pub(super) fn judged<D: NamedDialect, T>(
-    context: &NamedContext<D>,
-    answer: sqlx::Result<T>,
-) -> (std::result::Result<T, Failure>, AfterRequest) {
+pub(super) fn judged<D: NamedDialect, T>(context: &NamedContext<D>, answer: sqlx::Result<T>) -> Ended<T> {
     match answer {
         Ok(answer) => (Ok(answer), AfterRequest::KeepSession),
         Err(error) => {
@@ -252,9 +237,7 @@ pub(super) fn judged<D: NamedDialect, T>(
 
 /// A request that says how the session goes on. An answer on which the client library panics ends the session, and that is noted
 /// before anything goes that the request keeps. The panic must not come out of the task: a caller may be polling it.
-async fn readable<T>(
-    request: impl Future<Output = (std::result::Result<T, Failure>, AfterRequest)>,
-) -> (std::result::Result<T, Failure>, AfterRequest) {
+async fn readable<T>(request: impl Future<Output = Ended<T>>) -> Ended<T> {
     let misread = |error| (Err(Failure::ended_by(error)), AfterRequest::EndSession);
     unless_misread(async { Ok::<_, Error>(request.await) }).await.unwrap_or_else(misread)
 }
@@ -266,16 +249,12 @@ pub(super) async fn run<D: NamedDialect>(
     statement: &Statement,
     values: &[Value<'_>],
 ) -> sqlx::Result<Answer> {
-    let mut left = RETRY_LIMIT;
+    let mut retries = Retries::new();
     loop {
         let answer = context.dialect.run(conn, statement, values).await;
         let refusal = answer.as_ref().err().map(|error| context.dialect.refusal(error));
-        refusal.into_iter().for_each(|refusal| context.collisions.note(refusal));
-        if refusal != Some(Refusal::Undone) || left == 0 {
+        if !retries.again(&context.clock, &context.collisions, refusal).await {
             return answer;
         }
-        left -= 1;
-        let pause = Duration::from_micros(fastrand::u64(0..20_000));
-        context.clock.sleep_until(context.clock.now().after(pause)).await;
     }
 }

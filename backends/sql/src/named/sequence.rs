@@ -13,7 +13,7 @@
 //! in which locks are taken.
 
 use super::words::SequenceWords;
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// The most values that were given but are not on the disk when the server crashes: 32 for each session that was about
 /// to write, and a server has fewer than 2^18 sessions.

@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::dialect::SessionId;
 use super::failure::Failure;
-use crate::connection::session_mark::SessionMark;
+use crate::dialect::SessionMark;
 use crate::session_hold::silence::LastHeard;
 
 /// The most locks of one session.

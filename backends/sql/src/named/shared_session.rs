@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, Result};
+use dlock_contract::{BootInstant, Result};
 use dlock_store::background;
 use tokio::sync::watch;
 
@@ -16,7 +16,8 @@ use super::drive::{SessionJob, SessionRequest, drive};
 use super::driver::{Driver, Jobs};
 use super::name::LockName;
 use super::session_status::SessionStatus;
-use crate::session_hold::silence::SessionActivity;
+use crate::dialect::SessionActivity;
+use crate::session_hold::opening::opened;
 
 /// A session of the server, for up to 64 locks. It ends when nobody has it any more.
 pub(super) struct SharedSession<D: NamedDialect> {
@@ -27,22 +28,20 @@ pub(super) struct SharedSession<D: NamedDialect> {
 impl<D: NamedDialect> SharedSession<D> {
     /// Opens a session that the server ends after so much silence.
     pub(super) async fn open(context: &Arc<NamedContext<D>>, ttl: Duration) -> Result<Arc<Self>> {
-        let timeout = context.settings.connect_timeout;
         let from = context.clock.now();
-        let opened = context.clone();
+        let of = context.clone();
         // On our thread, because a connection lives no longer than the runtime in which it was opened.
         let opening = background()?.run(async move {
             let opening = async {
-                let (mut conn, id) = opened.dialect.connect_named().await?;
-                opened.dialect.end_after(&mut conn, ttl).await?;
-                opened.raise_tokens(&mut conn, false).await.map_err(|error| opened.dialect.fault(error))?;
-                let mark = opened.dialect.mark(&mut conn).await.map_err(|error| opened.dialect.fault(error))?;
+                let (mut conn, id) = of.dialect.connect_named().await?;
+                of.dialect.end_after(&mut conn, ttl).await?;
+                of.raise_tokens(&mut conn, false).await.map_err(|error| of.dialect.fault(error))?;
+                let mark = of.dialect.mark(&mut conn).await.map_err(|error| of.dialect.fault(error))?;
                 Ok((conn, id, mark))
             };
-            let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
-            opened.clock.timeout_at(opened.clock.now().after(timeout), opening).await.ok_or_else(late)?
+            opened(&of.clock, of.settings.connect_timeout, opening).await
         });
-        let (conn, id, mark) = opening.await?.map_err(Error::never_sent)?;
+        let (conn, id, mark) = opening.await??;
         let shared = SessionStatus::new(id, mark, &context.clock, ttl, from);
         let jobs = Jobs::new();
         let task = Box::pin(drive(context.clone(), conn, shared.clone(), jobs.clone()));

@@ -5,10 +5,11 @@
 use dlock_contract::Mode;
 
 use super::dialect::NamedDialect;
+use super::holder_statements::HolderStatements;
 use super::read_write::{READ_WRITE, ReadWrite, is_held_in_any_mode};
 use super::sequence::Sequence;
 use crate::tables::statements::{SWEPT, statement};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// The table of tokens, notes and requests to break a hold.
 pub const NAMED: &str = "{t}named";
@@ -25,42 +26,11 @@ const STAMP: &str = "\
         token = {draw}GREATEST({t}named.token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
         broken_hold = NULLIF({t}named.broken_hold, $5){tells}";
 
-/// The holders of a lock, the first grant first. A row counts only if the session that wrote it holds the lock.
-///
-/// Values: name.
-const LOOK: &str = "SELECT note, hold, token FROM {holders} WHERE k = $1 AND {is_held} ORDER BY token";
-
 /// One page of a listing. Rows of free locks count for the limit too, so that the cost has a bound.
 ///
 /// Values: after, start, end, limit.
 const LIST: &str = "\
     SELECT k, long_key, {is_held_in_any_mode} FROM {named} WHERE k > $1 AND k >= $2 AND k < $3 ORDER BY k LIMIT $4";
-
-/// Which holds an operator asks to break. It reads one row by its primary key for each of them.
-///
-/// Values: names.
-const BROKEN: &str = "SELECT hold, broken_record FROM {holders} WHERE k IN ({names}) AND broken_hold = hold";
-
-/// Asks the holder to give its hold up.
-///
-/// Values: name, hold id, record.
-const REQUEST: &str = "\
-    UPDATE {holders} SET broken_hold = hold, broken_record = $3 WHERE k = $1 AND hold = $2 AND {is_held}";
-
-/// Takes back the request to break a hold.
-///
-/// Values: name, hold id.
-const TAKE_BACK: &str = "UPDATE {holders} SET broken_hold = NULL WHERE k = $1 AND hold = $2 AND broken_hold = hold";
-
-/// Whether this hold holds the lock.
-///
-/// Values: name, hold id.
-const STANDS: &str = "SELECT token FROM {holders} WHERE k = $1 AND hold = $2 AND {is_held}";
-
-/// The record of a broken hold.
-///
-/// Values: name, hold id.
-const RECORD: &str = "SELECT broken_record FROM {holders} WHERE k = $1 AND broken_hold = $2";
 
 /// Takes the turn to sweep named locks, so that one process at a time sweeps. Lease rows have another turn.
 ///
@@ -78,9 +48,6 @@ const SWEEP_PAGE: &str = "SELECT k, token, {used} < {now} - $1 FROM {named} WHER
 /// Values: name, token.
 const SWEEP: &str = "DELETE FROM {named} WHERE k = $1 AND token = $2 AND NOT ({is_held_in_any_mode})";
 
-/// How many holds one look covers. Few sizes, so that the server keeps few prepared statements.
-const SIZES: [usize; 3] = [1, 16, 128];
-
 /// The statements of one store.
 #[derive(Debug)]
 pub(super) struct NamedStatements {
@@ -96,17 +63,6 @@ pub(super) struct NamedStatements {
     pub(super) take_sweep: Statement,
     pub(super) sweep_page: Statement,
     pub(super) sweep: Statement,
-}
-
-/// The statements about the holders in one table.
-#[derive(Debug)]
-pub(super) struct HolderStatements {
-    pub(super) look: Statement,
-    pub(super) broken: [(usize, Statement); 3],
-    pub(super) request: Statement,
-    pub(super) take_back: Statement,
-    pub(super) stands: Statement,
-    pub(super) record: Statement,
 }
 
 impl NamedStatements {
@@ -164,24 +120,5 @@ impl NamedStatements {
 
     fn together(&self, mode: Mode) -> Option<&ReadWrite> {
         self.read_write.as_ref().filter(|_| mode != Mode::Exclusive)
-    }
-}
-
-impl HolderStatements {
-    /// The statements for this table. A row is that of a holder if `is_held` is true.
-    pub(super) fn new(table: &str, is_held: &str, made: &impl Fn(&str) -> Statement) -> Self {
-        let made = |text: &str| made(&text.replace("{holders}", table).replace("{is_held}", is_held));
-        let broken = SIZES.map(|size| {
-            let names: Vec<_> = (1..=size).map(|place| format!("${place}")).collect();
-            (size, made(&BROKEN.replace("{names}", &names.join(", "))))
-        });
-        Self {
-            look: made(LOOK),
-            broken,
-            request: made(REQUEST),
-            take_back: made(TAKE_BACK),
-            stands: made(STANDS),
-            record: made(RECORD),
-        }
     }
 }

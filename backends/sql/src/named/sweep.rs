@@ -3,38 +3,23 @@
 //! As for lease rows: one process at a time, and a page of the primary key at a time. Where a row draws the tokens, the highest
 //! one that was swept is noted before, so that a row which is made anew begins above it.
 
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use dlock_contract::Result;
 
 use super::context::NamedContext;
 use super::dialect::NamedDialect;
 use super::requests::run;
-use super::store::NamedShared;
+use super::shared::NamedShared;
+use crate::connection::sweeps::PAGE_PAUSE;
 use crate::dialect::{Answer, OwnedValue, Refusal, Value};
 use crate::tables::numbers::micros;
 use crate::tables::statements::PAGE_ROWS;
-use crate::tables::sweeps::{go_on, until_next};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
-/// The pause between two pages.
-const PAGE_PAUSE: Duration = Duration::from_millis(100);
-
-/// Sweeps now and then, for as long as the store lives.
-pub(super) async fn sweep_for_ever<D: NamedDialect>(store: Weak<NamedShared<D>>) {
-    while let Some((clock, every)) =
-        store.upgrade().map(|store| (store.context.clock.clone(), store.context.settings.sweep_every))
-    {
-        until_next(&clock, every).await;
-        let Some(store) = store.upgrade() else { return };
-        if !go_on(sweep(&store).await) {
-            return;
-        }
-    }
-}
-
-async fn sweep<D: NamedDialect>(store: &NamedShared<D>) -> Result<()> {
+/// Sweeps once, unless another process has swept in this period.
+pub(super) async fn sweep<D: NamedDialect>(store: Arc<NamedShared<D>>) -> Result<()> {
+    let store = &*store;
     if !store.look(|context, conn| Box::pin(takes_turn(context, conn))).await? {
         return Ok(());
     }

@@ -1,11 +1,10 @@
 //! The contract's requests.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Backend, Claim, Error, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released,
-    Result, Settle, Standing, Validity,
+    Attempt, Backend, Claim, Health, Hold, Identity, Inspect, LockKey, LockState, Profile, Queue, Released, Result,
+    Settle, Standing, Validity,
 };
 use futures::future::{BoxFuture, join_all};
 
@@ -13,9 +12,6 @@ use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::held::HeldRow;
 use super::store::RowLock;
-
-/// How long an abandon waits for the attempt that it undoes.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl<D: RowDialect> Backend for RowLock<D> {
     fn profile(&self) -> &Profile {
@@ -58,13 +54,12 @@ impl<D: RowDialect> Backend for RowLock<D> {
     /// An attempt whose caller has gone rolls back by itself what it wins, and a wait ends; this waits for that.
     fn abandon<'a>(&'a self, claim: &'a Arc<Claim>) -> BoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            let (clock, pending_attempts) = (&self.shared.context.clock, &self.shared.pending_attempts);
-            let answered =
-                clock.timeout_at(clock.now().after(ATTEMPT_TIMEOUT), pending_attempts.wait_for(&claim.owner)).await;
+            let shared = &self.shared;
+            let answered = shared.pending_attempts.end_in_time(&shared.context.clock, &claim.owner).await;
             if let Some(held) = self.shared.monitor.held_by(&claim.owner) {
                 self.shared.free(held).await?;
             }
-            answered.ok_or_else(|| Error::outage("the attempt that must be undone has no answer yet"))
+            answered
         })
     }
 
@@ -79,7 +74,7 @@ impl<D: RowDialect> Backend for RowLock<D> {
     fn admits<'a>(&'a self, key: &'a LockKey) -> BoxFuture<'a, Result<()>> {
         let (ways, key) = (self.shared.ways.clone(), key.clone());
         let pool = &self.shared.pool;
-        Box::pin(pool.run(move |session| Box::pin(async move { ways.stands(session, &key).await.map(drop) })))
+        Box::pin(pool.run(move |session| Box::pin(async move { session.has_way(&ways, &key).await.map(drop) })))
     }
 
     fn settle(&self) -> Option<&dyn Settle> {

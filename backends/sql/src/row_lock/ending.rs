@@ -9,6 +9,7 @@ use tokio::sync::OwnedMutexGuard;
 use super::aside::ask_aside;
 use super::dialect::RowDialect;
 use super::held::{HeldRow, ReleaseStatus};
+use super::life::{Life, Work};
 use super::monitor::TransactionStatus;
 use super::sessions::{RowSession, STATEMENT_TIMEOUT};
 use super::settle::refusal;
@@ -63,9 +64,9 @@ impl<D: RowDialect> RowShared<D> {
     /// The time from which the ttl of a hold counts while its session is in use. A living session proves nothing: the
     /// server ends it after a silence, even if other sessions ask about it.
     async fn heard(&self, held: &HeldRow<D>, from: BootInstant) -> BootInstant {
-        let (clock, session, before) = (&self.context.clock, held.id.session, held.heard_after());
+        let (clock, before) = (&self.context.clock, held.heard_after());
         if let Ok((Some(activity), server)) =
-            self.monitor.connection.ask(move |of, conn, _| of.activity(conn, session)).await
+            self.monitor.connection.ask(&held.id, |dialect, conn, id| dialect.activity(conn, id.session)).await
             && server == *held.server
         {
             held.note_activity(activity, from);
@@ -91,13 +92,13 @@ impl<D: RowDialect> RowShared<D> {
     /// Rolls back. Returns `Released` if the row was locked until the first call of this. After an error it may be
     /// called again, and returns `Released` once the row is free.
     pub(super) async fn undo(&self, held: &HeldRow<D>) -> Result<Released> {
-        if held.is_committed() {
+        if held.life() == Life::Committed {
             return Ok(Released::Released);
         }
         // An earlier release goes on although its caller has gone, so wait for it.
         let mut status = held.release.lock().await;
         let answer = match *status {
-            ReleaseStatus::Done(_) if held.is_told() => return Ok(Released::NotOwner),
+            ReleaseStatus::Done(_) if held.life() == Life::Told => return Ok(Released::NotOwner),
             ReleaseStatus::Done(released) => return Ok(released),
             ReleaseStatus::NotBegun => self.undo_first(held).await,
             ReleaseStatus::Unanswered => self.end_session(held).await,
@@ -130,9 +131,10 @@ impl<D: RowDialect> RowShared<D> {
             drop(undoing);
             is_late = undone.is_none();
             if let Some(Ok(is_held)) = undone {
-                self.sessions.give_back(open, held.has_worked());
+                self.sessions.give_back(open, held.work().has_begun());
                 held.end();
-                if held.has_late_work() {
+                // No statement can begin any more.
+                if held.work() == Work::Late {
                     return Err(refusal("a task of the body began a statement after the body's end"));
                 }
                 return Ok(if is_held && !ended { Released::Released } else { Released::NotOwner });

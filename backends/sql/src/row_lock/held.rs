@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, Owner, Released, Result};
@@ -11,15 +10,15 @@ use futures::future::BoxFuture;
 use tokio::sync::{Mutex, OwnedMutexGuard, watch};
 
 use super::dialect::{RowDialect, RowId};
-use super::monitor_connection::MonitorConnection;
+use super::life::{Life, Work};
+use super::monitor_connection::RowMonitorConnection;
 use super::record::Record;
 use super::sessions::{RowSession, RowSessions};
 use crate::connection::misread::unless_misread;
 use crate::connection::pending_attempts::{PendingAttempt, PendingAttempts};
 use crate::connection::session::refused;
-use crate::connection::session_mark::SessionMark;
-use crate::dialect::Refusal;
-use crate::session_hold::silence::{LastHeard, SessionActivity};
+use crate::dialect::{Refusal, SessionActivity, SessionMark};
+use crate::session_hold::silence::LastHeard;
 use crate::tables::row_table::RowKey;
 
 /// The session of a hold. `None` once the transaction has ended.
@@ -38,28 +37,14 @@ pub struct HeldRow<D: RowDialect> {
     pub(super) ttl: Duration,
     pub(super) slot: Slot<D>,
     heard: std::sync::Mutex<LastHeard>,
-    ended: watch::Sender<bool>,
-    /// Whether this process has begun to end the hold.
-    is_ending: AtomicBool,
-    is_committed: AtomicBool,
-    /// Whether the body has the transaction.
-    pub(super) is_lent: AtomicBool,
-    /// Whether the body has had a connection.
-    has_work: AtomicBool,
-    /// Whether the body has had its connection since the session was last seen in the transaction. Then it may have
-    /// ended the transaction.
-    may_have_ended: AtomicBool,
-    /// Whether the last answer of `has_work` was false.
-    said_no_work: AtomicBool,
+    life: watch::Sender<Life>,
+    work: std::sync::Mutex<Work>,
+    /// The body's one handle of the transaction keeps it locked.
+    pub(super) handle: Arc<Mutex<()>>,
     /// The progress of the release. Only one release at a time asks the server.
     pub(super) release: Mutex<ReleaseStatus>,
-    /// Whether the holder has heard of the end. From then on nobody owns this hold.
-    is_told: AtomicBool,
-    looked: AtomicU64,
-    /// Whether a look has found the hold ended while the body used its connection.
-    seems_ended: AtomicBool,
     pub(super) sessions: Arc<RowSessions<D>>,
-    monitor_connection: Arc<MonitorConnection<D>>,
+    monitor_connection: Arc<RowMonitorConnection<D>>,
     pending_attempts: Arc<PendingAttempts>,
 }
 
@@ -88,9 +73,9 @@ pub(super) struct RowGrant<D: RowDialect> {
 
 impl<D: RowDialect> dlock_contract::Session for HeldRow<D> {
     fn ended(&self) -> Option<BoxFuture<'static, ()>> {
-        let mut ended = self.ended.subscribe();
+        let mut life = self.life.subscribe();
         // An error means that the hold was dropped.
-        Some(Box::pin(async move { drop(ended.wait_for(|ended| *ended).await) }))
+        Some(Box::pin(async move { drop(life.wait_for(|life| *life >= Life::Ended).await) }))
     }
 }
 
@@ -98,7 +83,7 @@ impl<D: RowDialect> HeldRow<D> {
     pub(super) fn new(
         granted: RowGrant<D>,
         sessions: &Arc<RowSessions<D>>,
-        monitor_connection: &Arc<MonitorConnection<D>>,
+        monitor_connection: &Arc<RowMonitorConnection<D>>,
         pending_attempts: &Arc<PendingAttempts>,
     ) -> Self {
         let RowGrant { owner, id, record, row, token, since, open } = granted;
@@ -114,93 +99,59 @@ impl<D: RowDialect> HeldRow<D> {
             ttl: open.ttl,
             slot: Arc::new(Mutex::new(Some(open))),
             heard: std::sync::Mutex::new(LastHeard::new(since)),
-            ended: watch::Sender::new(false),
-            is_ending: AtomicBool::new(false),
-            is_committed: AtomicBool::new(false),
-            is_lent: AtomicBool::new(false),
-            has_work: AtomicBool::new(false),
-            may_have_ended: AtomicBool::new(false),
-            said_no_work: AtomicBool::new(false),
+            life: watch::Sender::new(Life::Held),
+            work: std::sync::Mutex::new(Work::None),
+            handle: Arc::default(),
             release: Mutex::new(ReleaseStatus::NotBegun),
-            is_told: AtomicBool::new(false),
-            looked: AtomicU64::new(since.as_nanos()),
-            seems_ended: AtomicBool::new(false),
             sessions: sessions.clone(),
             monitor_connection: monitor_connection.clone(),
             pending_attempts: pending_attempts.clone(),
         }
     }
 
+    pub(super) fn life(&self) -> Life {
+        *self.life.borrow()
+    }
+
+    /// Notes that the hold has come so far, and returns how far it had come before.
+    pub(super) fn advance(&self, to: Life) -> Life {
+        let mut before = to;
+        self.life.send_if_modified(|life| {
+            before = *life;
+            *life = before.max(to);
+            before < Life::Ended && to >= Life::Ended
+        });
+        before
+    }
+
     pub(super) fn has_ended(&self) -> bool {
-        *self.ended.borrow()
+        self.life() >= Life::Ended
     }
 
     /// Notes that the hold has ended for certain.
     pub(super) fn end(&self) {
-        self.ended.send_replace(true);
+        self.advance(Life::Ended);
     }
 
     /// Whether the monitor must look at the hold.
     pub(super) fn is_watched(&self) -> bool {
-        !self.has_ended() && !self.is_ending.load(Ordering::Acquire)
+        self.life() < Life::Ending
     }
 
-    /// Whether there is work to settle.
-    pub(super) fn has_work(&self) -> bool {
-        let has_work = self.has_work.load(Ordering::SeqCst);
-        self.said_no_work.store(!has_work, Ordering::SeqCst);
-        has_work
+    pub(super) fn work(&self) -> Work {
+        *self.work.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// Whether the body has used its session.
-    pub(super) fn has_worked(&self) -> bool {
-        self.has_work.load(Ordering::SeqCst)
-    }
-
-    /// Notes that the body has the connection now.
-    pub(super) fn note_loan(&self) {
-        self.may_have_ended.store(true, Ordering::SeqCst);
-    }
-
-    /// Whether the body may have ended the transaction since its session was last seen in it.
-    pub(super) fn may_have_ended(&self) -> bool {
-        self.may_have_ended.load(Ordering::SeqCst)
-    }
-
-    /// Notes that the body works in the transaction. True if it has worked there before.
-    pub(super) fn note_work(&self) -> bool {
-        self.has_work.swap(true, Ordering::SeqCst)
-    }
-
-    /// Whether the body has worked after `has_work` answered false. It is asked when no statement can begin any more.
-    pub(super) fn has_late_work(&self) -> bool {
-        self.said_no_work.load(Ordering::SeqCst) && self.has_work.load(Ordering::SeqCst)
-    }
-
-    pub(super) fn is_committed(&self) -> bool {
-        self.is_committed.load(Ordering::Acquire)
-    }
-
-    pub(super) fn looked(&self) -> BootInstant {
-        BootInstant::from_nanos(self.looked.load(Ordering::Acquire))
-    }
-
-    pub(super) fn set_looked(&self, now: BootInstant) {
-        self.looked.store(now.as_nanos(), Ordering::Release);
+    /// Notes what has become of the body's work.
+    pub(super) fn note_work(&self, after: fn(Work) -> Work) -> Work {
+        let mut work = self.work.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *work = after(*work);
+        *work
     }
 
     /// Whether somebody uses its session now, such as a statement of the body.
     pub(super) fn is_in_use(&self) -> bool {
         self.slot.try_lock().is_err()
-    }
-
-    pub(super) fn seems_ended(&self) -> bool {
-        self.seems_ended.load(Ordering::Acquire)
-    }
-
-    /// Notes that a look has found the hold ended. True if an earlier look has found it too.
-    pub(super) fn note_seems_ended(&self) -> bool {
-        self.seems_ended.swap(true, Ordering::AcqRel)
     }
 
     /// Notes that the session was active after this time.
@@ -229,7 +180,7 @@ impl<D: RowDialect> HeldRow<D> {
         clock: &Clock,
         within: Duration,
     ) -> Option<OwnedMutexGuard<Option<RowSession<D>>>> {
-        self.is_ending.store(true, Ordering::Release);
+        self.advance(Life::Ending);
         clock.timeout_at(clock.now().after(within), self.slot.clone().lock_owned()).await
     }
 
@@ -240,25 +191,12 @@ impl<D: RowDialect> HeldRow<D> {
         match unless_misread(dialect.is_in(conn, &self.id)).await {
             Ok(true) => {
                 self.note_heard(asked);
-                self.may_have_ended.store(false, Ordering::SeqCst);
+                self.note_work(Work::seen);
                 Ok(true)
             }
             Err(error) if dialect.refusal(&error) == Refusal::SessionEnded => Ok(false),
             answer => answer.map_err(|error| refused(dialect, error)),
         }
-    }
-
-    pub(super) fn note_told(&self) {
-        self.is_told.store(true, Ordering::Release);
-    }
-
-    pub(super) fn is_told(&self) -> bool {
-        self.is_told.load(Ordering::Acquire)
-    }
-
-    pub(super) fn note_committed(&self) {
-        self.is_committed.store(true, Ordering::Release);
-        self.end();
     }
 }
 
@@ -269,7 +207,7 @@ impl<D: RowDialect> Drop for HeldRow<D> {
         let Some(open) = self.slot.clone().try_lock_owned().ok().and_then(|mut slot| slot.take()) else { return };
         // A later abandon waits for this rollback.
         let (pending_attempt, id, has_work) =
-            (self.pending_attempts.begin(self.owner), self.id.clone(), self.has_worked());
+            (self.pending_attempts.begin(self.owner), self.id.clone(), self.work().has_begun());
         let (sessions, connection, mark) = (self.sessions.clone(), self.monitor_connection.clone(), self.mark.clone());
         let (server, ttl) = (self.server.clone(), self.ttl);
         background.spawn(async move {

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use dlock_contract::{
-    BreakRecord, Cursor, Error, Health, Hold, HoldId, Inspect, Listing, LockKey, LockState, Page, Result,
-};
+use dlock_contract::{BreakRecord, Error, Health, Hold, HoldId, Inspect, Listing, LockKey, LockState, Page, Result};
 use dlock_store::background;
 use futures::future::BoxFuture;
 
@@ -13,7 +11,7 @@ use super::look::Living;
 use super::shared::RowShared;
 use super::store::RowLock;
 use crate::dialect::OwnedValue;
-use crate::listing::{page_of, range_of};
+use crate::listing::{page_of, range_of, record_in, values_of};
 use crate::tables::row::{end_of, head_of};
 
 /// How long the server may take to end a session.
@@ -70,10 +68,7 @@ impl<D: RowDialect> RowShared<D> {
             start = head_of(&self.table.records()).to_owned();
             end = end_of(&start);
         }
-        let after = listing.after.as_ref().map_or("", Cursor::as_str).to_owned();
-        let limit = i64::try_from(listing.limit()).unwrap_or(i64::MAX);
-        let values =
-            vec![OwnedValue::Text(after), OwnedValue::Text(start), OwnedValue::Text(end), OwnedValue::Int(limit)];
+        let values = values_of(listing, start, end);
         page_of(listing, &prefix, &self.statement(|all| &all.list, values).await?.rows, LockKey::from_stored)
     }
 
@@ -113,7 +108,6 @@ impl<D: RowDialect> RowShared<D> {
         let id = HoldId::of(&hold.claim.owner).to_string();
         let values = vec![OwnedValue::Text(self.record_name(&hold.claim.key)?), OwnedValue::Text(id)];
         let answer = self.statement(|all| &all.record, values).await?;
-        let record = answer.rows.first().and_then(|row| row.first());
-        Ok(record.map(|record| BreakRecord::from_stored(record.text())))
+        Ok(record_in(&answer))
     }
 }

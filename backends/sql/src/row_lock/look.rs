@@ -1,15 +1,16 @@
 //! Reads and changes records of holds, by one statement each.
 
-use dlock_contract::{Holder, Mode, Note, Result};
+use dlock_contract::{Holder, Mode, Result};
 
 use super::dialect::RowDialect;
 use super::held::HeldRow;
 use super::record::mode_number;
 use super::shared::RowShared;
 use super::statements::RowStatements;
-use crate::connection::session::corrupt;
 use crate::dialect::{Answer, OwnedValue, Value};
-use crate::words::Statement;
+use crate::listing::holder_of;
+use crate::tables::row::corrupt;
+use crate::tables::words::Statement;
 
 /// Which statement.
 pub(super) type RowStatementChoice = fn(&RowStatements) -> &Statement;
@@ -26,10 +27,9 @@ impl<D: RowDialect> RowShared<D> {
     ///
     /// The monitor asks: a hold must not be lost because others have all connections of the pool.
     pub(super) async fn is_overtaken(&self, held: &HeldRow<D>) -> Result<bool> {
-        let (look, name) = (self.statements.look.clone(), held.record.name.clone());
-        let asked = self.monitor.connection.ask(move |dialect, conn, _| {
-            let (look, name) = (look.clone(), name.clone());
-            Box::pin(async move { dialect.run(conn, &look, &[Value::Text(&name)]).await })
+        let about = (&self.statements.look, &held.record.name);
+        let asked = self.monitor.connection.ask(&about, |dialect, conn, (look, name)| {
+            Box::pin(async move { dialect.run(conn, look, &[Value::Text(name)]).await })
         });
         let records = living_in(&asked.await?.0)?;
         let is_reader = |record: &Living| record.mode == mode_number(Mode::Read);
@@ -63,11 +63,7 @@ fn living_in(answer: &Answer) -> Result<Vec<Living>> {
         let [note, hold, token, mode, ..] = &row[..] else {
             return Err(corrupt("it has too few columns"));
         };
-        let holder = Holder::new(Note::from_stored(note.text())).with(|holder| {
-            holder.id = hold.text().parse().ok();
-            holder.token = token.int().and_then(|token| u64::try_from(token).ok());
-        });
-        Ok(Living { holder, mode: mode.int().unwrap_or_default() })
+        Ok(Living { holder: holder_of([note, hold, token]), mode: mode.int().unwrap_or_default() })
     });
     living.collect()
 }

@@ -18,6 +18,7 @@ mod dialect;
 mod ending;
 mod held;
 mod inspect;
+mod life;
 mod look;
 mod monitor;
 mod monitor_connection;

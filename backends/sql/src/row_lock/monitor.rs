@@ -10,15 +10,12 @@ use dlock_contract::Owner;
 
 use super::dialect::{RowDialect, RowId};
 use super::held::HeldRow;
-use super::monitor_connection::MonitorConnection;
+use super::life::Life;
+use super::monitor_connection::RowMonitorConnection;
 use crate::connection::session::StoreContext;
-use crate::session_hold::watched_holds::WatchedHolds;
+use crate::session_hold::watched_holds::{LOOK_INTERVAL, WatchedHolds};
 use crate::tables::row_table::RowTable;
 
-/// How old a hold's last look may be.
-const MONITOR_INTERVAL: Duration = Duration::from_millis(250);
-/// A hold that is younger is not asked about: most end before, and cost nothing.
-const MIN_HOLD_AGE: Duration = Duration::from_millis(100);
 /// Recheck interval for a hold whose connection the body is using. By then the server has answered the body's
 /// statement, and its answer says why the hold has ended.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(100);
@@ -30,7 +27,7 @@ pub(super) struct RowMonitor<D: RowDialect> {
     context: Arc<StoreContext<D>>,
     table: RowTable,
     holds: WatchedHolds<HeldRow<D>>,
-    pub(super) connection: Arc<MonitorConnection<D>>,
+    pub(super) connection: Arc<RowMonitorConnection<D>>,
 }
 
 /// The monitor's knowledge of a hold.
@@ -48,13 +45,13 @@ impl<D: RowDialect> RowMonitor<D> {
             context: context.clone(),
             table: table.clone(),
             holds: WatchedHolds::new(),
-            connection: Arc::new(MonitorConnection::new(context, conn, server)),
+            connection: Arc::new(RowMonitorConnection::new(context, conn, server)),
         }
     }
 
     /// Watches the hold from now on. If its owner asks again, it gets this hold.
     pub(super) fn add(&self, held: &Arc<HeldRow<D>>) {
-        self.holds.add(held.owner, held);
+        self.holds.add(held.owner, held, held.since);
     }
 
     /// Unless the owner has another hold by now.
@@ -68,18 +65,12 @@ impl<D: RowDialect> RowMonitor<D> {
 
     /// Looks at the holds for as long as the store lives.
     pub(super) async fn watch(self: Arc<Self>) {
-        loop {
-            let next = |held: &HeldRow<D>| {
-                held.looked().after(if held.seems_ended() { RECHECK_INTERVAL } else { MONITOR_INTERVAL })
-            };
-            match self.holds.next_look(|held| held.is_watched().then(|| next(held))) {
-                Some(at) => {
-                    self.context.clock.sleep_until(at).await;
-                    self.look_around().await;
-                }
-                None => self.holds.wait().await,
-            }
-        }
+        let interval = |held: &HeldRow<D>| match held.life() {
+            Life::Held => Some(LOOK_INTERVAL),
+            Life::SeemsEnded => Some(RECHECK_INTERVAL),
+            _ => None,
+        };
+        self.holds.watch(&self.context.clock, interval, || self.look_around()).await;
     }
 
     /// Looks once at all holds that are not young, and reports the ended ones to their holders.
@@ -87,8 +78,7 @@ impl<D: RowDialect> RowMonitor<D> {
         let now = self.context.clock.now();
         // The question does not keep the hold alive: a dropped one is rolled back at once.
         let (due, asked): (Vec<_>, Vec<_>) = {
-            let due = self.holds.find(|held| held.since.after(MIN_HOLD_AGE) <= now && held.is_watched());
-            due.iter().for_each(|held| held.set_looked(now));
+            let due = self.holds.due(now, HeldRow::is_watched);
             due.iter().map(|held| (Arc::downgrade(held), (held.id.clone(), held.server.clone()))).unzip()
         };
         if due.is_empty() {
@@ -97,7 +87,10 @@ impl<D: RowDialect> RowMonitor<D> {
         let seen = self.look(&asked).await;
         for (held, seen) in due.iter().zip(seen) {
             let held = held.upgrade().filter(|held| seen == TransactionStatus::Ended && held.is_watched());
-            if let Some(held) = held.filter(|held| held.note_seems_ended() || !held.is_in_use()) {
+            // While the body uses its session, the second look decides.
+            if let Some(held) =
+                held.filter(|held| held.advance(Life::SeemsEnded) == Life::SeemsEnded || !held.is_in_use())
+            {
                 held.end();
             }
         }
@@ -109,11 +102,8 @@ impl<D: RowDialect> RowMonitor<D> {
             TransactionStatus::Held => {}
             seen => return seen,
         }
-        let (table, row) = (self.table.clone(), held.row.clone());
-        let locked = self.connection.ask(move |dialect, conn, _| {
-            let (table, row) = (table.clone(), row.clone());
-            Box::pin(async move { dialect.is_locked(conn, &table, &row).await })
-        });
+        let about = (&self.table, &held.row);
+        let locked = self.connection.ask(&about, |dialect, conn, (table, row)| dialect.is_locked(conn, table, row));
         match locked.await {
             Ok((false, _)) => TransactionStatus::Ended,
             // Without an answer, as while the table's definition is being changed, only the record of a later holder could say more.
@@ -128,12 +118,8 @@ impl<D: RowDialect> RowMonitor<D> {
     }
 
     async fn look(&self, asked: &[(RowId, Arc<str>)]) -> Vec<TransactionStatus> {
-        let ids: Arc<[RowId]> = asked.iter().map(|(id, _)| id.clone()).collect();
-        let answer = self.connection.ask(move |dialect, conn, _| {
-            let ids = ids.clone();
-            Box::pin(async move { dialect.are_held(conn, &ids).await })
-        });
-        match answer.await {
+        let ids: Vec<_> = asked.iter().map(|(id, _)| id.clone()).collect();
+        match self.connection.ask(&ids, |dialect, conn, ids| dialect.are_held(conn, ids)).await {
             Ok((held, server)) if held.len() == asked.len() => asked
                 .iter()
                 .zip(held)

@@ -7,10 +7,11 @@ use dlock_contract::{Claim, Error, ErrorKind, Mode, Result};
 
 use super::dialect::RowId;
 use super::statements::RowStatements;
-use crate::connection::session::{StatementSession, corrupt};
+use crate::connection::session::StatementSession;
 use crate::dialect::{Answer, Dialect, Value};
 use crate::tables::numbers::MOST_TOKEN;
-use crate::words::Statement;
+use crate::tables::row::corrupt;
+use crate::tables::words::Statement;
 
 /// The record of one hold.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,13 +3,14 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, Result};
+use dlock_contract::{BootInstant, Result};
 use dlock_store::background;
 
 use super::dialect::{RowDialect, RowId};
 use crate::connection::misread::unless_misread;
 use crate::connection::session::StoreContext;
-use crate::connection::session_mark::SessionMark;
+use crate::dialect::SessionMark;
+use crate::session_hold::opening::opened;
 
 /// How long an end of a hold waits for a statement of the body that is still under way. After that the session is ended, and the
 /// statement with it.
@@ -60,16 +61,13 @@ impl<D: RowDialect> RowSessions<D> {
     /// A new one.
     pub(super) async fn open(&self, ttl: Duration) -> Result<RowSession<D>> {
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
-        let timeout = self.context.settings.connect_timeout;
-        let opening = unless_misread(async {
+        let opening = async {
             let (mut conn, number, server) = dialect.connect_row().await?;
             dialect.end_row_after(&mut conn, ttl).await?;
             let mark = dialect.mark(&mut conn).await.map_err(|error| dialect.fault(error))?;
             Ok((conn, number, mark, server))
-        });
-        let late = || Error::outage(format!("the server did not accept a connection within {timeout:?}"));
-        let opened = clock.timeout_at(clock.now().after(timeout), opening).await.ok_or_else(late).flatten();
-        let (conn, number, mark, server) = opened.map_err(Error::never_sent)?;
+        };
+        let (conn, number, mark, server) = opened(clock, self.context.settings.connect_timeout, opening).await?;
         let now = clock.now();
         Ok(RowSession { conn, number, mark, server: server.into(), ttl, used: now, opened: now })
     }

@@ -8,10 +8,11 @@ use futures::future::BoxFuture;
 use super::aside::ask_aside;
 use super::dialect::{Committed, RowDialect};
 use super::held::HeldRow;
+use super::life::{Life, Work};
 use super::shared::RowShared;
 use super::store::RowLock;
+use crate::connection::answer::ANSWER_LIMIT;
 use crate::connection::misread::unless_misread;
-use crate::connection::session::ANSWER_LIMIT;
 use crate::dialect::Refusal;
 
 /// How long dlock asks the server for the outcome of a commit, and the pause between two questions.
@@ -25,7 +26,7 @@ pub(super) const ENDED: &str = "a statement of the body ended the transaction, a
 
 impl<D: RowDialect> Settle for RowLock<D> {
     fn has_work(&self, hold: &Hold) -> bool {
-        hold.session::<HeldRow<D>>().is_some_and(HeldRow::has_work)
+        hold.session::<HeldRow<D>>().is_some_and(|held| held.note_work(Work::asked).has_begun())
     }
 
     fn settle<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<()>> {
@@ -57,7 +58,8 @@ impl<D: RowDialect> RowShared<D> {
             Ok(false) => return Err(self.ended_by_the_body(held).await),
             Err(error) => {
                 // No commit of ours was sent, so the server rolls back. A `COMMIT RELEASE` of the body has ended the session too.
-                let is_over = is_answered && dialect.refusal(&error) == Refusal::SessionEnded && held.may_have_ended();
+                let is_over =
+                    is_answered && dialect.refusal(&error) == Refusal::SessionEnded && held.work().may_have_ended();
                 let ended = if is_over { self.was_committed(held).await } else { Some(false) };
                 let told = match ended {
                     Some(false) => refusal("its session had ended"),
@@ -70,7 +72,7 @@ impl<D: RowDialect> RowShared<D> {
         let committing = clock.timeout_at(until, unless_misread(dialect.commit(&mut open.conn, &held.id))).await;
         let error = match committing.ok_or_else(late).flatten() {
             Ok(committed @ (Committed::Clean | Committed::Marked)) => {
-                held.note_committed();
+                held.advance(Life::Committed);
                 if committed == Committed::Clean {
                     self.sessions.replace(open);
                 }
@@ -95,7 +97,7 @@ impl<D: RowDialect> RowShared<D> {
         drop(open);
         match self.was_committed(held).await {
             Some(true) => {
-                held.note_committed();
+                held.advance(Life::Committed);
                 Ok(())
             }
             Some(false) => Err(refusal("its session ended before the commit").because(error)),
@@ -127,11 +129,7 @@ impl<D: RowDialect> RowShared<D> {
 
     /// Whether the transaction was committed; `None` if the server does not know, or not yet.
     async fn outcome(&self, held: &HeldRow<D>) -> Result<Option<bool>> {
-        let id = held.id.clone();
-        let asked = self.monitor.connection.ask(move |dialect, conn, _| {
-            let id = id.clone();
-            Box::pin(async move { dialect.was_committed(conn, &id).await })
-        });
+        let asked = self.monitor.connection.ask(&held.id, |dialect, conn, id| dialect.was_committed(conn, id));
         let (answer, server) = asked.await?;
         if server == *held.server { Ok(answer) } else { Err(unknown("another server answers by now")) }
     }

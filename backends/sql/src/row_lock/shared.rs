@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use dlock_contract::{Error, Result};
+use dlock_contract::Result;
 
 use super::dialect::RowDialect;
 use super::monitor::RowMonitor;
 use super::sessions::RowSessions;
 use super::statements::RowStatements;
-use crate::connection::misread::unless_misread;
+use crate::connection::answer::answered;
 use crate::connection::pending_attempts::PendingAttempts;
 use crate::connection::pool::Pool;
-use crate::connection::session::{ANSWER_LIMIT, StoreContext};
+use crate::connection::session::StoreContext;
 use crate::tables::row_table::{RowKind, RowTable};
 use crate::ways::Ways;
 
@@ -31,9 +31,7 @@ pub(super) struct RowShared<D: RowDialect> {
 
 impl<D: RowDialect> RowShared<D> {
     pub(super) async fn bounded<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
-        let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-        let clock = &self.context.clock;
-        clock.timeout_at(clock.now().after(ANSWER_LIMIT), unless_misread(work)).await.ok_or_else(late)?
+        answered(&self.context.clock, work).await
     }
 }
 

@@ -5,7 +5,7 @@
 use super::dialect::RowDialect;
 use crate::tables::row_table::ROW_KEYS;
 use crate::tables::statements::{SWEPT, statement};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
 /// The table of tokens, notes and records of broken holds.
 pub const ROWS: &str = "{t}rows";

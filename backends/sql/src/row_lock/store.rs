@@ -4,26 +4,28 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use dlock_contract::{
-    Attempt, Claim, Error, ErrorKind, Expiry, Fencing, Hold, Profile, Queue, Released, Result, RunsOn, Signal,
-    TtlRange, Validity, Wake, WakeStyle,
+    Attempt, Claim, Error, ErrorKind, Hold, Profile, Queue, Released, Result, RunsOn, Signal, Validity, Wake,
 };
-use dlock_store::{Clock, Run, background};
+use dlock_store::Clock;
+use dlock_store::{Run, background};
 
 use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::held::HeldRow;
+use super::life::Life;
 use super::monitor::{LOSS_REPORT_LIMIT, RowMonitor};
 use super::record::{mixes, mode_number};
 use super::sessions::RowSessions;
 use super::shared::RowShared;
 use super::statements::RowStatements;
-use super::sweep::sweep_for_ever;
+use super::sweep::sweep;
 use super::taking::{AskedSession, Found};
-use crate::connection::collisions::Collisions;
+use crate::connection::answer::answered;
 use crate::connection::pool::Pool;
-use crate::connection::session::{ANSWER_LIMIT, StoreContext};
-use crate::connection::session_mark::LeftSessions;
+use crate::connection::session::StoreContext;
+use crate::connection::sweeps::sweep_for_ever;
 use crate::dialect::Value;
+use crate::session_hold::profile::profile;
 use crate::settings::Settings;
 use crate::tables::row_table::RowTable;
 use crate::ways::{Way, Ways};
@@ -46,34 +48,25 @@ impl<D: RowDialect> RowLock<D> {
     /// # Errors
     /// If the dialect finds something wrong with the server, the account or the tables.
     pub async fn open(dialect: D, table: RowTable, settings: Settings, clock: &Clock) -> Result<Self> {
-        let profile = profile(dialect.words().kind, dialect.row_words().longest_ttl)
-            .with(|profile| profile.any_key = !table.is_own);
+        let profile = profile(dialect.words().kind, dialect.row_words().longest_ttl, LOSS_REPORT_LIMIT).with(|row| {
+            row.any_key = !table.is_own;
+            row.read_write = true;
+            row.runs_on = RunsOn::OwnThread;
+        });
         let statements = Arc::new(RowStatements::new(&dialect));
         let common = crate::tables::statements::LeaseStatements::new(dialect.words());
-        let context = Arc::new(StoreContext {
-            dialect,
-            clock: clock.clone(),
-            settings,
-            statements: common,
-            collisions: Collisions::default(),
-            left_sessions: LeftSessions::default(),
-        });
-        let preparing = {
-            let (context, table) = (context.clone(), table.clone());
-            async move {
-                let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-                let preparing = async {
-                    let (mut conn, server) = context.dialect.connect().await?;
-                    let prepared = context.dialect.prepare_row(&mut conn, &table).await?;
-                    Ok((conn, server, prepared))
-                };
-                let until = context.clock.now().after(ANSWER_LIMIT);
-                let (conn, server, prepared) = context.clock.timeout_at(until, preparing).await.ok_or_else(late)??;
-                Ok::<_, Error>((conn, server, prepared, Pool::here(&context, context.settings.max_connections)?))
-            }
-        };
+        let context = StoreContext::new(dialect, common, settings, clock);
+        let (prepared, of) = (context.clone(), table.clone());
         // On our thread: all connections live there, and must not end with the caller's runtime.
-        let (conn, server, (kind, place), pool) = background()?.run(preparing).await??;
+        let preparing = background()?.run(async move {
+            let preparing = async {
+                let (mut conn, server) = prepared.dialect.connect().await?;
+                let found = prepared.dialect.prepare_row(&mut conn, &of).await?;
+                Ok((conn, server, found, Pool::here(&prepared, prepared.settings.max_connections)?))
+            };
+            answered(&prepared.clock, preparing).await
+        });
+        let (conn, server, (kind, place), pool) = preparing.await??;
         let monitor = Arc::new(RowMonitor::new(&context, &table, conn, server));
         let shared = Arc::new(RowShared {
             statements,
@@ -87,7 +80,8 @@ impl<D: RowDialect> RowLock<D> {
             context,
         });
         let watch = background()?.run(monitor.watch());
-        let sweep = background()?.run(sweep_for_ever(Arc::downgrade(&shared)));
+        let sweep_every = shared.context.settings.sweep_every;
+        let sweep = background()?.run(sweep_for_ever(clock.clone(), sweep_every, Arc::downgrade(&shared), sweep));
         let tidy = background()?.run(tidy_for_ever(Arc::downgrade(&shared)));
         Ok(Self { shared, profile, _tasks: [watch, sweep, tidy] })
     }
@@ -142,7 +136,7 @@ impl<D: RowDialect> RowShared<D> {
             return Ok(());
         }
         let (ways, claim) = (self.ways.clone(), claim.clone());
-        self.pool.run(move |session| Box::pin(async move { ways.agree(session, &claim.key).await })).await
+        self.pool.run(move |session| Box::pin(async move { session.agree(&ways, &claim.key).await })).await
     }
 
     /// The note of the first holder of a lock that was refused.
@@ -174,7 +168,7 @@ impl<D: RowDialect> RowShared<D> {
         })?;
         let answer = self.bounded(async { undoing.await.unwrap_or_else(|_| Err(failed())) }).await;
         if answer.is_ok() {
-            held.note_told();
+            held.advance(Life::Told);
         }
         answer
     }
@@ -205,20 +199,4 @@ async fn tidy_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
 
 fn hold_of<D: RowDialect>(held: Arc<HeldRow<D>>, claim: &Arc<Claim>) -> Result<Hold> {
     Ok(Hold::new(claim.clone(), held.token, Validity::new(held.since, claim.ttl))?.with_session(held))
-}
-
-/// The profile of row locks. After a failover to a replica that lags, tokens rise only if its clock is not behind.
-fn profile(kind: &'static str, longest: Duration) -> Profile {
-    let second = Duration::from_secs(1);
-    Profile::new(kind, TtlRange::new(second, longest).in_steps_of(second)).with(|row| {
-        row.expiry = Expiry::Session { told: LOSS_REPORT_LIMIT };
-        row.fencing = Fencing::MonotonicUnlessFailover;
-        row.read_write = true;
-        row.wake = WakeStyle::Grant;
-        row.runs_on = RunsOn::OwnThread;
-        row.expires_alone = false;
-        row.takeover_delay = second;
-        // The server wakes its waiters first. A newcomer may be quicker than one of them, but not again and again.
-        row.holds_in_a_row = Some(8);
-    })
 }

@@ -4,45 +4,30 @@
 //! noted before, so that a record which is made anew begins above it. Each statement is a request of its own: on a slow link, or
 //! behind a row that somebody keeps locked, the sweep goes on.
 
-use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::sync::Arc;
 
 use dlock_contract::Result;
 
 use super::dialect::RowDialect;
 use super::shared::RowShared;
-use super::statements::RowStatements;
-use crate::connection::session::StatementSession;
-use crate::dialect::{Answer, OwnedValue, Value};
+use crate::connection::sweeps::{PAGE_PAUSE, takes_turn};
+use crate::dialect::{Answer, OwnedValue};
 use crate::tables::numbers::micros;
 use crate::tables::statements::PAGE_ROWS;
-use crate::tables::sweeps::{go_on, until_next};
-use crate::words::Statement;
+use crate::tables::words::Statement;
 
-/// The pause between two pages.
-const PAGE_PAUSE: Duration = Duration::from_millis(100);
-
-/// Sweeps now and then, for as long as the store lives.
-pub(super) async fn sweep_for_ever<D: RowDialect>(store: Weak<RowShared<D>>) {
-    while let Some((clock, every)) =
-        store.upgrade().map(|store| (store.context.clock.clone(), store.context.settings.sweep_every))
-    {
-        until_next(&clock, every).await;
-        let Some(store) = store.upgrade() else { return };
-        if !go_on(sweep(&store).await) {
-            return;
-        }
-    }
-}
-
-async fn sweep<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
+/// Sweeps once, unless another process has swept in this period.
+pub(super) async fn sweep<D: RowDialect>(store: Arc<RowShared<D>>) -> Result<()> {
     let statements = store.statements.clone();
-    if !store.pool.run(move |session| Box::pin(async move { takes_turn(&statements, session).await })).await? {
+    let turn = store
+        .pool
+        .run(move |session| Box::pin(async move { takes_turn(session, "sweep_rows", &statements.take_sweep).await }));
+    if !turn.await? {
         return Ok(());
     }
-    sweep_records(store).await?;
+    sweep_records(&store).await?;
     // The rows of a table of the user's own are the user's.
-    if store.table.is_own { Ok(()) } else { sweep_keys(store).await }
+    if store.table.is_own { Ok(()) } else { sweep_keys(&store).await }
 }
 
 async fn sweep_records<D: RowDialect>(store: &RowShared<D>) -> Result<()> {
@@ -104,14 +89,4 @@ async fn ask<D: RowDialect>(
         })
     });
     asking.await
-}
-
-/// Whether no other process has swept in this period.
-async fn takes_turn<D: RowDialect>(statements: &Arc<RowStatements>, session: &mut StatementSession<D>) -> Result<bool> {
-    let context = session.context.clone();
-    for name in ["sweep_rows", "swept"] {
-        session.insert(&context.statements.write_meta, &[Value::Text(name), Value::Text("")]).await?;
-    }
-    let period = Value::Int(micros(context.settings.sweep_every / 2));
-    Ok(session.ask(&statements.take_sweep, &[period]).await?.changed > 0)
 }

@@ -17,8 +17,7 @@ use super::sessions::RowSession;
 use super::shared::RowShared;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::refused;
-use crate::connection::session_mark::SessionMark;
-use crate::dialect::{Refusal, Value};
+use crate::dialect::{Refusal, SessionMark, Value};
 use crate::tables::row_table::RowKey;
 
 /// How often a row that is missing is made, and asked for again: another process may sweep it in between.

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use dlock_contract::{Error, ErrorKind, LossCause, Result};
 use tokio::sync::OwnedMutexGuard;
 
 use super::dialect::RowDialect;
 use super::held::HeldRow;
+use super::life::{Life, Work};
 use super::sessions::RowSession;
 use super::settle::{ENDED, unknown};
 use crate::dialect::Refusal;
@@ -23,6 +23,7 @@ use crate::dialect::Refusal;
 /// definition): that ends the lock too, and the call fails.
 pub struct RowTransaction<D: RowDialect> {
     held: Arc<HeldRow<D>>,
+    _handle: OwnedMutexGuard<()>,
 }
 
 /// The connection of a transaction, for as long as statements run. It is the client library's own type behind `*`.
@@ -43,12 +44,12 @@ impl<D: RowDialect> RowTransaction<D> {
         if held.has_ended() {
             return Err(lost(&held));
         }
-        if held.is_lent.swap(true, Ordering::AcqRel) {
+        let Ok(handle) = held.handle.clone().try_lock_owned() else {
             let text =
                 "the transaction of this lock is in use: it has one handle at a time; drop that one, or hand it on";
             return Err(Error::new(ErrorKind::WouldDeadlock, text));
-        }
-        Ok(Self { held })
+        };
+        Ok(Self { held, _handle: handle })
     }
 
     /// The connection, for statements: `sqlx::query(…).execute(&mut *transaction.conn().await?)`. It waits for a request of
@@ -62,11 +63,11 @@ impl<D: RowDialect> RowTransaction<D> {
     pub async fn conn(&mut self) -> Result<RowConnection<'_, D>> {
         let mut slot = self.held.slot.clone().lock_owned().await;
         let (Some(open), false) = (slot.as_mut(), self.held.has_ended()) else { return Err(lost(&self.held)) };
-        if self.held.note_work() && !self.held.is_in(&mut open.conn).await? {
+        if self.held.work().has_begun() && !self.held.is_in(&mut open.conn).await? {
             self.held.end();
             return Err(lost(&self.held));
         }
-        self.held.note_loan();
+        self.held.note_work(Work::lent);
         Ok(RowConnection { slot, held: &self.held })
     }
 }
@@ -97,14 +98,8 @@ impl<D: RowDialect> RowConnection<'_, D> {
 
 fn lost<D: RowDialect>(held: &HeldRow<D>) -> Error {
     let text = "the transaction has ended with its lock, and nothing of its work stays";
-    let cause = if held.is_committed() { LossCause::Released } else { LossCause::Store };
+    let cause = if held.life() == Life::Committed { LossCause::Released } else { LossCause::Store };
     Error::new(ErrorKind::Lost(cause), text)
-}
-
-impl<D: RowDialect> Drop for RowTransaction<D> {
-    fn drop(&mut self) {
-        self.held.is_lent.store(false, Ordering::Release);
-    }
 }
 
 impl<D: RowDialect> Deref for RowConnection<'_, D> {

@@ -2,15 +2,7 @@
 
 use dlock_contract::BootInstant;
 
-/// The activity of a session, as another session sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SessionActivity {
-    /// A statement runs.
-    Runs,
-    /// No statement runs, since the moment with this number. If two numbers differ by more than one, a statement has
-    /// run in between.
-    Idle(i64),
-}
+use crate::dialect::SessionActivity;
 
 /// When a session was last heard.
 #[derive(Debug)]

@@ -1,10 +1,18 @@
 //! The holds that the monitor of a store watches.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use dlock_contract::{BootInstant, Owner};
+use dlock_store::Clock;
 use tokio::sync::Notify;
+
+/// The longest time between two looks at a hold.
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(250);
+/// A younger hold is not looked at. Most holds end before this age, and so cost nothing.
+const MIN_HOLD_AGE: Duration = Duration::from_millis(100);
 
 /// The holds of a store, by their owners. It does not keep them alive: a hold that is dropped is freed at once.
 pub(crate) struct WatchedHolds<H> {
@@ -14,9 +22,15 @@ pub(crate) struct WatchedHolds<H> {
 }
 
 struct Table<H> {
-    by_owner: HashMap<Owner, Weak<H>>,
+    by_owner: HashMap<Owner, Arc<WatchedHold<H>>>,
     /// The monitor waits for a hold.
     is_idle: bool,
+}
+
+struct WatchedHold<H> {
+    held: Weak<H>,
+    since: BootInstant,
+    looked: AtomicU64,
 }
 
 impl<H> WatchedHolds<H> {
@@ -25,13 +39,14 @@ impl<H> WatchedHolds<H> {
     }
 
     /// Watches the hold from now on. If its owner asks again, it gets this hold.
-    pub(crate) fn add(&self, owner: Owner, held: &Arc<H>) {
+    pub(crate) fn add(&self, owner: Owner, held: &Arc<H>, since: BootInstant) {
         let mut table = self.table();
         // Dropped holds are removed now and then.
         if table.by_owner.len() == table.by_owner.capacity() {
-            table.by_owner.retain(|_, held| held.strong_count() > 0);
+            table.by_owner.retain(|_, watched| watched.held.strong_count() > 0);
         }
-        table.by_owner.insert(owner, Arc::downgrade(held));
+        let watched = WatchedHold { held: Arc::downgrade(held), since, looked: AtomicU64::new(since.as_nanos()) };
+        table.by_owner.insert(owner, Arc::new(watched));
         let is_idle = std::mem::take(&mut table.is_idle);
         drop(table);
         if is_idle {
@@ -42,26 +57,58 @@ impl<H> WatchedHolds<H> {
     /// Unless the owner has another hold by now.
     pub(crate) fn remove(&self, owner: &Owner, held: &H) {
         let mut table = self.table();
-        if table.by_owner.get(owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), held)) {
+        if table.by_owner.get(owner).is_some_and(|known| std::ptr::eq(known.held.as_ptr(), held)) {
             table.by_owner.remove(owner);
         }
     }
 
     pub(crate) fn held_by(&self, owner: &Owner) -> Option<Arc<H>> {
-        self.table().by_owner.get(owner)?.upgrade()
+        self.table().by_owner.get(owner)?.held.upgrade()
     }
 
-    /// The living holds that are `due`.
-    pub(crate) fn find(&self, due: impl Fn(&H) -> bool) -> Vec<Arc<H>> {
-        self.known().iter().filter_map(Weak::upgrade).filter(|held| due(held)).collect()
+    /// Has the holds looked at as they become due, for as long as the store lives. `interval` is the longest time between two looks
+    /// at a hold, if the hold needs one.
+    pub(crate) async fn watch<F>(
+        &self,
+        clock: &Clock,
+        interval: impl Fn(&H) -> Option<Duration>,
+        look_around: impl Fn() -> F,
+    ) where
+        F: Future<Output = ()>,
+    {
+        loop {
+            match self.next_look(&interval) {
+                Some(at) => {
+                    clock.sleep_until(at).await;
+                    look_around().await;
+                }
+                None => self.wake.notified().await,
+            }
+        }
     }
 
-    /// When the first of the living holds must be looked at; `None` if no hold needs a look. Then `wait` ends with the next
+    /// The living holds that are old enough, and need a look. Notes that they are looked at now.
+    pub(crate) fn due(&self, now: BootInstant, needs_look: impl Fn(&H) -> bool) -> Vec<Arc<H>> {
+        let old = self.known().into_iter().filter(|watched| watched.since.after(MIN_HOLD_AGE) <= now);
+        let due = old.filter_map(|watched| {
+            let held = watched.held.upgrade().filter(|held| needs_look(held))?;
+            watched.looked.store(now.as_nanos(), Ordering::Release);
+            Some(held)
+        });
+        due.collect()
+    }
+
+    /// When the first of the living holds must be looked at; `None` if no hold needs a look. Then `wake` wakes with the next
     /// hold.
-    pub(crate) fn next_look(&self, of: impl Fn(&H) -> Option<BootInstant>) -> Option<BootInstant> {
+    fn next_look(&self, interval: impl Fn(&H) -> Option<Duration>) -> Option<BootInstant> {
         // First, so that a hold that comes meanwhile ends the wait that follows.
         self.table().is_idle = true;
-        let next = self.known().iter().filter_map(Weak::upgrade).filter_map(|held| of(&held)).min();
+        let known = self.known();
+        let looks = known.iter().filter_map(|watched| {
+            let looked = BootInstant::from_nanos(watched.looked.load(Ordering::Acquire));
+            Some(looked.after(interval(&*watched.held.upgrade()?)?))
+        });
+        let next = looks.min();
         if next.is_some() {
             self.table().is_idle = false;
         }
@@ -70,13 +117,8 @@ impl<H> WatchedHolds<H> {
 
     /// A hold that is upgraded may be dropped here for the last time, and its drop may add another one. So not while the table is
     /// locked.
-    fn known(&self) -> Vec<Weak<H>> {
+    fn known(&self) -> Vec<Arc<WatchedHold<H>>> {
         self.table().by_owner.values().cloned().collect()
-    }
-
-    /// Waits for a hold.
-    pub(crate) async fn wait(&self) {
-        self.wake.notified().await;
     }
 
     fn table(&self) -> MutexGuard<'_, Table<H>> {
@@ -87,7 +129,6 @@ impl<H> WatchedHolds<H> {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
-    use std::time::Duration;
 
     use super::*;
 
@@ -101,7 +142,7 @@ mod tests {
         fn drop(&mut self) {
             if let Some(all) = self.all.upgrade().filter(|_| self.adds) {
                 let next = Arc::new(Self { all: Arc::downgrade(&all), adds: false });
-                all.add(Owner::fresh().unwrap(), &next);
+                all.add(Owner::fresh().unwrap(), &next, BootInstant::from_nanos(0));
             }
         }
     }
@@ -111,7 +152,7 @@ mod tests {
         std::thread::spawn(move || {
             let all = Arc::new(WatchedHolds::new());
             let hold = Arc::new(Ends { all: Arc::downgrade(&all), adds: true });
-            all.add(Owner::fresh().unwrap(), &hold);
+            all.add(Owner::fresh().unwrap(), &hold, BootInstant::from_nanos(0));
             look(&all, &Mutex::new(Some(hold)));
             tell.send(()).unwrap();
         });
@@ -120,9 +161,11 @@ mod tests {
 
     #[test]
     fn a_hold_that_ends_while_it_is_looked_at_may_add_another_one() {
-        ends_in(|all, hold| assert_eq!(all.find(|_| hold.lock().unwrap().take().is_none()).len(), 0));
         ends_in(|all, hold| {
-            let next = all.next_look(|_| hold.lock().unwrap().take().is_none().then_some(BootInstant::NEVER));
+            assert_eq!(all.due(BootInstant::NEVER, |_| hold.lock().unwrap().take().is_none()).len(), 0)
+        });
+        ends_in(|all, hold| {
+            let next = all.next_look(|_| hold.lock().unwrap().take().is_none().then_some(LOOK_INTERVAL));
             assert_eq!(next, None);
         });
     }

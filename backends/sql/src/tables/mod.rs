@@ -10,5 +10,5 @@ pub(crate) mod server_table;
 pub(crate) mod server_tables;
 pub(crate) mod shedlock;
 pub(crate) mod statements;
-pub(crate) mod sweeps;
 pub(crate) mod table_names;
+pub(crate) mod words;

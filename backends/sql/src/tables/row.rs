@@ -8,7 +8,7 @@
 
 use std::fmt::Write;
 
-use dlock_contract::LockKey;
+use dlock_contract::{Error, ErrorKind, LockKey};
 use sha2::{Digest, Sha256};
 
 /// The bytes of a long key that its name has.
@@ -67,6 +67,11 @@ pub(crate) fn end_of(start: &str) -> String {
 /// The namespace of a key: the text between its first two colons.
 pub(crate) fn namespace(key: &LockKey) -> &str {
     key.as_str().split(':').nth(1).unwrap_or_default()
+}
+
+/// A row that dlock cannot have written.
+pub(crate) fn corrupt(what: &str) -> Error {
+    Error::new(ErrorKind::CorruptState, format!("a row of dlock's table is not dlock's: {what}; delete that row"))
 }
 
 #[cfg(test)]

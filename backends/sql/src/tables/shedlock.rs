@@ -12,13 +12,12 @@ use std::time::Duration;
 use dlock_contract::{Claim, Error, ErrorKind, Health, HoldId, Listing, LockKey, Note, Result, TtlRange};
 use dlock_store::Address;
 
-use crate::settings::is_identifier;
 use crate::tables::row::{RowName, end_of};
 use crate::tables::statements::{
     ABANDON, ACQUIRE, BOUNDARY, BREAK, END, LeaseStatements, RELEASE, RENEW, START, in_period, of_many, statement,
 };
-use crate::tables::table_names::is_name;
-use crate::words::Words;
+use crate::tables::table_names::{is_identifier, is_name};
+use crate::tables::words::Words;
 
 /// The longest name that ShedLock's own definition of the table takes.
 const LONGEST_NAME: usize = 64;

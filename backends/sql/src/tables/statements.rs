@@ -7,8 +7,8 @@
 //! the statement. The caller counts its lease from when it sent the request. So the caller's lease never ends after the
 //! lease in the table.
 
-use crate::words::Statement;
-use crate::words::Words;
+use crate::tables::words::Statement;
+use crate::tables::words::Words;
 
 /// The table of the locks.
 pub const LOCKS: &str = "{t}locks";

@@ -5,8 +5,6 @@ use std::borrow::Cow;
 use dlock_contract::Result;
 use dlock_store::{Address, OptionRow};
 
-use crate::settings::is_identifier;
-
 /// The option of a URL for other names.
 pub const TABLE_PREFIX: OptionRow = OptionRow::new(
     "table_prefix",
@@ -76,6 +74,14 @@ impl TableNames {
     pub fn queue_scope(&self, database: String) -> String {
         if self.prefix == PREFIX { database } else { format!("{database}/{}", self.prefix) }
     }
+}
+
+/// Whether a statement can have the name without quotes: small letters, digits and underscores.
+#[must_use]
+pub fn is_identifier(text: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    let starts = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    starts && text.len() <= 63 && text.bytes().all(plain)
 }
 
 /// A name that may stand between quotes of any server.

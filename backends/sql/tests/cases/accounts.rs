@@ -1,15 +1,16 @@
 //! Accounts with no more rights than locks need, and with fewer.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use dlock::ErrorKind;
+use dlock::{Clock, ErrorKind};
 use dlock_contract::{
     Attempt, Backend, BreakRecord, HoldId, Inspect, Keeps, Listing, Periods, Queue, Released, RunEnd,
 };
 use dlock_testkit::holds::{confirm, take, token};
-use dlock_testkit::text_of;
+use dlock_testkit::{Proxy, text_of, wait_until};
 
-use super::kit::{Database, TTL, try_open};
+use super::kit::{Builder, Database, Login, TTL, try_open};
 use super::support::{attempt, is_refused};
 
 row_cases! {
@@ -18,7 +19,7 @@ row_cases! {
     an_account_without_a_right_is_refused_when_the_store_is_opened
 }
 
-const ALL: [(&str, &str); 3] = [
+pub(crate) const ALL: [(&str, &str); 3] = [
     ("SELECT, INSERT, UPDATE", "dlock_locks"),
     ("SELECT, INSERT, UPDATE", "dlock_breaks"),
     ("SELECT, INSERT, UPDATE", "dlock_meta"),
@@ -90,4 +91,33 @@ async fn an_account_without_a_right_is_refused_when_the_store_is_opened(database
     }
     // The probes of the openings that were refused keep no row locked.
     attempt(&database.store().await, &database.claim("a", TTL)).await.unwrap().unwrap();
+}
+
+/// The last request of the former account has no answer, and the store undoes it when it has the present account. True: the store
+/// tells of a session that the present account may not end. Both have the password `right`.
+pub(crate) async fn undone_after_a_former_account(database: &Database, [former, present]: [String; 2]) -> bool {
+    let account = Arc::new(Mutex::new(former));
+    let provide = {
+        let account = account.clone();
+        move || {
+            let login = Login::user(account.lock().unwrap().clone(), "right");
+            async move { Ok::<_, std::io::Error>(login) }
+        }
+    };
+    let proxy = Proxy::start(database.addr()).unwrap();
+    // With one connection, none of the former account is left when the present one comes.
+    let options = format!("max_connections=1&{}", database.for_passwords().await);
+    let url = format!("{}?{}", database.url_at(proxy.port()), options.trim_end_matches('&'));
+    let store = Builder::url(&url).unwrap().credentials(provide).open(&Clock::system()).await.unwrap();
+    // The row is there, so that one request is enough.
+    store.release(&take(&*store, &database.claim("a", TTL)).await).await.unwrap();
+    proxy.keep();
+    let late = database.claim("a", TTL);
+    store.try_acquire(&late, Queue::Leave).await.unwrap_err();
+    *account.lock().unwrap() = present;
+    wait_until("it is undone", async || store.abandon(&late).await.is_ok()).await.unwrap();
+    let health = store.ready().await.unwrap();
+    let hold = take(&*store, &database.claim("a", TTL)).await;
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    health.findings.iter().any(|finding| finding.contains("the account that the program had before"))
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use dlock::ErrorKind;
-use dlock_contract::{Backend, Standing};
-use dlock_testkit::holds::{confirm, take};
+use dlock::{Error, ErrorKind, Key, LockKey};
+use dlock_contract::{Backend, Queue, Released, Standing};
+use dlock_testkit::holds::{claim_on, confirm, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 use futures::future::join_all;
 
 use super::kit::{Database, TTL, try_open};
 use super::support::attempt;
+use crate::{named_kit, row_kit};
 
 row_cases! {
     a_store_opens_no_more_connections_than_it_may
@@ -152,4 +153,47 @@ async fn a_store_that_is_closed_closes_its_connections(database: Database) {
     wait_until("the connections are closed", async || database.sessions().await.is_empty()).await.unwrap();
     drop(store);
     assert_eq!(database.held().await.len(), 1, "the row outlives its store");
+}
+
+/// All ways of an account at a server that has no connection left. `use_up` takes those that are free, until its answer is dropped.
+/// Returns the errors of two callers, of whom one at least needs one more connection.
+pub(crate) async fn without_a_free_connection<T>(
+    database: &Database,
+    url: &str,
+    code: &str,
+    use_up: impl AsyncFnOnce() -> T,
+) -> Vec<Error> {
+    let store = try_open(url).await.unwrap();
+    let hold = take(&store, &database.claim("a", TTL)).await;
+    confirm(&store, &hold).await;
+    let (named, rows) = (named_kit::open_at(url).await, row_kit::open(url).await.unwrap());
+    let other = |way: &str, text: &str, ttl| claim_on(&LockKey::new(way, Key::new().value(text)).unwrap(), ttl, |_| ());
+    let named_hold = take(&named, &other("named", "a", TTL)).await;
+    let row_hold = take(&rows, &other("row", "a", TTL)).await;
+    let used_up = use_up().await;
+    let is_told = |refused: Error| {
+        assert_eq!((refused.kind(), refused.code()), (&ErrorKind::Outage, Some(code)), "{refused}");
+        assert!(refused.is_retryable() && refused.to_string().contains("no connection left"), "{refused}");
+        refused
+    };
+    assert!(!is_told(try_open(url).await.unwrap_err()).may_have_left());
+    is_told(named_kit::try_open_at(url).await.unwrap_err());
+    is_told(row_kit::open(url).await.unwrap_err());
+    // A named lock of another ttl needs a session of its own, and so does each row.
+    let refused = is_told(named.try_acquire(&other("named", "b", TTL / 8), Queue::Leave).await.unwrap_err());
+    assert!(!refused.may_have_left(), "{refused}");
+    let refused = is_told(rows.try_acquire(&other("row", "b", TTL), Queue::Leave).await.unwrap_err());
+    assert!(!refused.may_have_left(), "{refused}");
+    assert!(matches!(confirm(&named, &named_hold).await, Standing::Renewed(_)));
+    assert!(matches!(confirm(&rows, &row_hold).await, Standing::Renewed(_)));
+    // The connections that there are go on.
+    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
+    let (one, two) = (database.claim("b", TTL), database.claim("c", TTL));
+    let (one, two) = futures::join!(attempt(&store, &one), attempt(&store, &two));
+    drop(used_up);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    assert_eq!(named.release(&named_hold).await.unwrap(), Released::Released);
+    assert_eq!(rows.release(&row_hold).await.unwrap(), Released::Released);
+    let told = [one, two].map(|asked| asked.map(|hold| assert!(hold.is_some(), "nobody has the lock")));
+    told.into_iter().filter_map(Result::err).collect()
 }

@@ -1,7 +1,7 @@
 //! Cases of the lease row that are the same on every server. The tests of each dialect include this folder, beside a module
 //! `kit` that knows how to reach its server, and the macros that run each case there.
 
-mod accounts;
+pub(crate) mod accounts;
 mod builder;
 mod cancelled;
 mod clock_jumps;
@@ -13,7 +13,7 @@ mod full_disk;
 mod full_disk_row;
 mod hosts;
 mod inspect;
-mod limits;
+pub(crate) mod limits;
 mod locked_rows;
 mod lost_replies;
 pub(crate) mod moved_host;

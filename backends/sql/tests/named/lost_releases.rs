@@ -9,7 +9,7 @@ use dlock_contract::{Attempt, Backend, Hold, Released, Result, Standing};
 use dlock_testkit::holds::{confirm, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
-use super::support::in_time;
+use super::support::{in_time, until_released};
 use crate::named_kit::{Database, Store, open_at, session_of};
 
 named_cases! {
@@ -45,18 +45,7 @@ fn refused<T: std::fmt::Debug>(answer: Result<T>) {
 
 /// Releases as often as it takes, as the engine does. The lock is free then.
 async fn release_again(store: &Store, hold: &Hold, database: &Database) {
-    wait_until("the release is answered", async || match in_time(store.release(hold)).await {
-        Ok(released) => {
-            assert_eq!(released, Released::Released, "nobody else has had the lock");
-            true
-        }
-        Err(error) => {
-            assert!(error.is_retryable(), "{error}");
-            false
-        }
-    })
-    .await
-    .unwrap();
+    until_released(store, hold).await;
     assert_eq!(session_of(database, "a").await, None, "the release was answered while the server kept the lock");
     assert_eq!(store.release(hold).await.unwrap(), Released::NotOwner, "the holder has heard of the end");
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use dlock::{Clock, Key, LockKey};
 use dlock_contract::{Attempt, Backend, Claim, Error, Hold, Queue, Released, Result};
 use dlock_testkit::holds::{claim_on, take_against, token};
+use dlock_testkit::wait_until;
 
 use crate::named_kit::{Store, TTL, open_at};
 
@@ -41,4 +42,20 @@ pub(crate) async fn named_cycle(url: &str, text: &str) {
     let (next, _) = take_soon(&other, &claim()).await;
     assert!(token(&next) > token(&hold), "{text}");
     assert_eq!(other.release(&next).await.unwrap(), Released::Released, "{text}");
+}
+
+/// Releases as often as it takes, as the engine does.
+pub(crate) async fn until_released(store: &impl Backend, hold: &Hold) {
+    wait_until("the release is answered", async || match in_time(store.release(hold)).await {
+        Ok(released) => {
+            assert_eq!(released, Released::Released, "nobody else has had the lock");
+            true
+        }
+        Err(error) => {
+            assert!(error.is_retryable(), "{error}");
+            false
+        }
+    })
+    .await
+    .unwrap();
 }

@@ -7,7 +7,7 @@ use dlock_testkit::holds::{claim_on, take};
 use dlock_testkit::{Mode, Proxy, wait_until};
 
 use crate::named::half_broken::HalfBroken;
-use crate::named::support::in_time;
+use crate::named::support::{in_time, until_released};
 use crate::named_kit::key;
 use crate::row_kit::{Database, Store, open, open_transactions, transaction_of, waiting_for};
 
@@ -24,18 +24,7 @@ const LONG: Duration = Duration::from_secs(3600);
 
 /// Releases as often as it takes, as the engine does. The row is free then.
 async fn release_again(store: &Store, hold: &Hold, database: &Database) {
-    wait_until("the release is answered", async || match in_time(store.release(hold)).await {
-        Ok(released) => {
-            assert_eq!(released, Released::Released, "nobody else has had the row");
-            true
-        }
-        Err(error) => {
-            assert!(error.is_retryable(), "{error}");
-            false
-        }
-    })
-    .await
-    .unwrap();
+    until_released(store, hold).await;
     assert_eq!(open_transactions(database).await, 0, "the release was answered while the server kept the row");
     assert_eq!(store.release(hold).await.unwrap(), Released::NotOwner, "the holder has heard of the end");
 }

@@ -1,13 +1,11 @@
 //! Accounts, as MySQL and MariaDB tell of them.
 
-use std::sync::{Arc, Mutex};
-
-use dlock::{Clock, ErrorKind};
-use dlock_contract::{Backend, Queue, Released};
+use dlock::ErrorKind;
+use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
-use dlock_testkit::{Proxy, wait_until};
 
-use super::kit::{Builder, Database, Login, TTL, try_open};
+use super::cases::accounts::undone_after_a_former_account;
+use super::kit::{Database, TTL, try_open};
 
 named_cases! {
     on both:
@@ -40,30 +38,5 @@ async fn a_session_of_a_former_account_keeps_no_abandon_from_its_work_and_is_tol
     for account in [&former, &present] {
         database.make_account(account, "right").await;
     }
-    let account = Arc::new(Mutex::new(former));
-    let provide = {
-        let account = account.clone();
-        move || {
-            let login = Login::user(account.lock().unwrap().clone(), "right");
-            async move { Ok::<_, std::io::Error>(login) }
-        }
-    };
-    let proxy = Proxy::start(database.addr()).unwrap();
-    // With one connection, none of the former account is left when the present one comes.
-    let options = format!("max_connections=1&{}", database.for_passwords().await);
-    let url = format!("{}?{}", database.url_at(proxy.port()), options.trim_end_matches('&'));
-    let store = Builder::url(&url).unwrap().credentials(provide).open(&Clock::system()).await.unwrap();
-    // The row is there, so that one request is enough.
-    store.release(&take(&*store, &database.claim("a", TTL)).await).await.unwrap();
-    proxy.keep();
-    let late = database.claim("a", TTL);
-    store.try_acquire(&late, Queue::Leave).await.unwrap_err();
-    *account.lock().unwrap() = present;
-    wait_until("it is undone", async || store.abandon(&late).await.is_ok()).await.unwrap();
-    take(&*store, &database.claim("a", TTL)).await;
-    let health = store.ready().await.unwrap();
-    assert!(
-        health.findings.iter().any(|finding| finding.contains("the account that the program had before")),
-        "{health}"
-    );
+    assert!(undone_after_a_former_account(&database, [former, present]).await);
 }

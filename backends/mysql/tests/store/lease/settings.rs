@@ -7,6 +7,7 @@ use dlock_testkit::servers::{Instance, MariaDb};
 use sqlx::ConnectOptions;
 use sqlx::mysql::MySqlConnectOptions;
 
+use super::cases::limits::without_a_free_connection;
 use super::cases::support::{attempt, is_refused, lease_cycle};
 use super::kit::{Database, Kind, SET_REMAINING, TTL, Versioned, try_open};
 use crate::named::support::named_cycle;
@@ -182,45 +183,19 @@ async fn a_server_becomes_read_only(database: &Database, setting: &str, url: &st
 
 async fn a_server_without_a_free_connection_is_an_outage_with_its_code(_server: Instance, database: Database) {
     let url = database.account_with(&[("SELECT, INSERT, UPDATE, CREATE", "*")]).await;
-    let store = try_open(&url).await.unwrap();
-    let hold = take(&store, &database.claim("a", TTL)).await;
-    confirm(&store, &hold).await;
-    let (named, rows) = (named_kit::open_at(&url).await, row_kit::open(&url).await.unwrap());
-    let other = |way: &str, text: &str, ttl| claim_on(&LockKey::new(way, Key::new().value(text)).unwrap(), ttl, |_| ());
-    let named_hold = take(&named, &other("named", "a", TTL)).await;
-    let row_hold = take(&rows, &other("row", "a", TTL)).await;
-    database.change("SET GLOBAL max_connections = 12").await;
-    let somebody: MySqlConnectOptions = url.parse().unwrap();
-    let mut all = Vec::new();
-    while let Ok(conn) = somebody.connect().await {
-        assert!(all.len() < 100, "the server takes any number of connections");
-        all.push(conn);
-    }
-    let is_told = |refused: Error| {
-        assert_eq!((refused.kind(), refused.code()), (&ErrorKind::Outage, Some("1040")), "{refused}");
-        assert!(refused.is_retryable() && refused.to_string().contains("no connection left"), "{refused}");
-        refused
+    let use_up = async || {
+        database.change("SET GLOBAL max_connections = 12").await;
+        let somebody: MySqlConnectOptions = url.parse().unwrap();
+        let mut all = Vec::new();
+        while let Ok(conn) = somebody.connect().await {
+            assert!(all.len() < 100, "the server takes any number of connections");
+            all.push(conn);
+        }
+        all
     };
-    assert!(!is_told(try_open(&url).await.unwrap_err()).may_have_left());
-    is_told(dlock_mysql::named::open(&url, &dlock::Clock::system()).await.unwrap_err());
-    is_told(row_kit::open(&url).await.unwrap_err());
-    // A named lock of another ttl needs a session of its own, and so does each row.
-    let refused = is_told(named.try_acquire(&other("named", "b", TTL / 8), Queue::Leave).await.unwrap_err());
-    assert!(!refused.may_have_left(), "{refused}");
-    let refused = is_told(rows.try_acquire(&other("row", "b", TTL), Queue::Leave).await.unwrap_err());
-    assert!(!refused.may_have_left(), "{refused}");
-    assert!(matches!(confirm(&named, &named_hold).await, Standing::Renewed(_)));
-    assert!(matches!(confirm(&rows, &row_hold).await, Standing::Renewed(_)));
-    // The connections that there are go on, and a caller that needs one more is told.
-    assert!(matches!(confirm(&store, &hold).await, Standing::Renewed(_)));
-    let (one, two) = (database.claim("b", TTL), database.claim("c", TTL));
-    let (one, two) = futures::join!(attempt(&store, &one), attempt(&store, &two));
-    let told: Vec<_> = [one, two].into_iter().filter_map(Result::err).collect();
+    // A caller that needs one more is told.
+    let told = without_a_free_connection(&database, &url, "1040", use_up).await;
     assert!(told.iter().all(|error| error.code() == Some("1040")) && told.len() <= 1, "{told:?}");
-    drop(all);
-    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
-    assert_eq!(named.release(&named_hold).await.unwrap(), Released::Released);
-    assert_eq!(rows.release(&row_hold).await.unwrap(), Released::Released);
 }
 
 async fn a_server_that_does_not_write_its_log_at_each_commit_is_told(_server: Instance, database: Database) {

@@ -10,8 +10,9 @@ use dlock_contract::{Attempt, BootInstant, Claim, Origin, Released, Result};
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
+use crate::connection::answer::answered;
 use crate::dialect::Dialect;
-use crate::lease::queue::sessions::{QueueSessions, Reserved, bounded};
+use crate::lease::queue::sessions::{QueueSessions, Reserved};
 use crate::lease::queue::turn::Turn;
 use crate::lease::queue::wait::Start;
 use crate::lease::queue::wait_queue::WaitQueue;
@@ -30,7 +31,7 @@ pub(crate) async fn release<D: Dialect>(mut turn: Box<Turn<D>>, claim: &Arc<Clai
     run(turn.sessions.clone(), move |sender| {
         Box::pin(async move {
             let session = &mut turn.session.session;
-            let released = bounded(&session.context.clone(), ending::release(session, &claim)).await;
+            let released = answered(&session.context.clock.clone(), ending::release(session, &claim)).await;
             let released = known(released, session.broken);
             // Before the answer: the caller may ask for the row again at once.
             let leaves = turn.leave();
@@ -58,7 +59,7 @@ pub(crate) async fn pass<D: Dialect>(
             let (sessions, may_hold_again) = (turn.sessions.clone(), turn.may_hold_again());
             let (context, session) = (sessions.context.clone(), &mut turn.session.session);
             let (released, start) = if may_hold_again {
-                match bounded(&context, attempt::pass(session, &holder, &next)).await {
+                match answered(&context.clock, attempt::pass(session, &holder, &next)).await {
                     Ok(Some(hold)) => {
                         let passed = (Released::Released, Some(Attempt::Acquired(turn.attach_to(hold))));
                         // If nobody hears of it, the engine abandons the claim.
@@ -72,7 +73,7 @@ pub(crate) async fn pass<D: Dialect>(
                     }
                 }
             } else {
-                match bounded(&context, ending::release(session, &holder)).await {
+                match answered(&context.clock, ending::release(session, &holder)).await {
                     Ok(released) => {
                         let left = turn.leave_with_session().await.map(|session| Reserved::Used(Box::new(session)));
                         (released, left.or_else(|| sessions.reserve().ok()).map(Start::IfEmpty))

@@ -8,8 +8,8 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Error, Result};
 use dlock_store::CallerRuntime;
 
-use crate::connection::misread::unless_misread;
-use crate::connection::session::{ANSWER_LIMIT, StatementSession, StoreContext};
+use crate::connection::answer::{answered, answered_after};
+use crate::connection::session::{StatementSession, StoreContext};
 use crate::dialect::{Dialect, WaitQueues};
 use crate::lease::queue::leaving::Leaving;
 use crate::tables::queue_name::QueueName;
@@ -127,7 +127,7 @@ impl<D: Dialect> QueueSessions<D> {
             Some(queues) => queues.set_up(conn),
             None => Box::pin(async { Ok(String::new()) }),
         });
-        let scope = bounded(&self.context, scope).await?;
+        let scope = answered(&self.context.clock, scope).await?;
         Ok(QueueSession { session, scope, idle_since: self.context.clock.now(), _permit: permit })
     }
 
@@ -201,7 +201,7 @@ impl<D: Dialect> QueueSession<D> {
     /// Takes the turn if the queue is empty. False if it is not.
     pub(crate) async fn try_turn(&mut self, queue: &QueueName) -> Result<bool> {
         let context = self.session.context.clone();
-        bounded(&context, self.take_turn(queue, Duration::ZERO)).await
+        answered(&context.clock, self.take_turn(queue, Duration::ZERO)).await
     }
 
     /// Joins a queue and waits for its turn until this instant. False if the turn has not come by then.
@@ -210,7 +210,7 @@ impl<D: Dialect> QueueSession<D> {
         let longest = context.dialect.wait_queues().map_or(Duration::ZERO, WaitQueues::longest_wait);
         loop {
             let wait = until.since(context.clock.now()).min(longest);
-            if bounded_after(&context, wait, self.take_turn(queue, wait)).await? {
+            if answered_after(&context.clock, wait, self.take_turn(queue, wait)).await? {
                 return Ok(true);
             }
             if context.clock.now() >= until {
@@ -243,29 +243,10 @@ impl<D: Dialect> QueueSession<D> {
                 }
             })
         });
-        if bounded(&context, leave).await? {
+        if answered(&context.clock, leave).await? {
             return Ok(());
         }
         self.session.broken = true;
         Err(Error::outage("the session did not have the turn in the wait queue"))
     }
-}
-
-/// Ends a request that the server does not answer. Its session is broken then.
-pub(crate) async fn bounded<D: Dialect, T>(
-    context: &StoreContext<D>,
-    request: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    bounded_after(context, Duration::ZERO, request).await
-}
-
-/// Like [`bounded`], for a request that waits in the server.
-async fn bounded_after<D: Dialect, T>(
-    context: &StoreContext<D>,
-    wait: Duration,
-    request: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    let late = || Error::outage(format!("the server did not answer within {ANSWER_LIMIT:?}"));
-    let until = context.clock.now().after(wait).after(ANSWER_LIMIT);
-    context.clock.timeout_at(until, unless_misread(request)).await.unwrap_or_else(|| Err(late()))
 }

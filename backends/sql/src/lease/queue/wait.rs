@@ -6,10 +6,11 @@ use std::time::Duration;
 use dlock_contract::{Attempt, BootInstant, ErrorKind, Result};
 use dlock_store::line;
 
+use crate::connection::answer::answered;
 use crate::dialect::Dialect;
 use crate::lease::attempt::acquire;
 use crate::lease::queue::recent::Recent;
-use crate::lease::queue::sessions::{QueueSessions, Reserved, bounded};
+use crate::lease::queue::sessions::{QueueSessions, Reserved};
 use crate::lease::queue::turn::Turn;
 use crate::lease::queue::waiter::{HolderState, Outcome, Waiter};
 use crate::tables::row::row_name;
@@ -95,7 +96,7 @@ async fn take<D: Dialect>(mut turn: Box<Turn<D>>, waiter: &Arc<Waiter>, recent: 
             turn.leave().await;
             return Ok(Outcome::Ask);
         };
-        let attempt = bounded(&context, acquire(&mut turn.session.session, &waiter.claim)).await?;
+        let attempt = answered(&context.clock, acquire(&mut turn.session.session, &waiter.claim)).await?;
         let wake = match attempt {
             Attempt::Acquired(hold) => return Ok(Outcome::Granted(turn.attach_to(hold))),
             Attempt::AlreadyRun => {

@@ -1,28 +1,8 @@
-//! The proof that a session of the server is a certain one, and the sessions that were left in the middle of a statement.
-//!
-//! A number alone proves nothing: after a restart of the server, or of its container, it may be a stranger's.
+//! The sessions that were left in the middle of a statement.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A session, with its proof.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionMark {
-    /// Its number in the server.
-    pub number: i64,
-    /// A mark that no other session of this number has.
-    pub proof: String,
-}
-
-/// A session, after it was told to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MarkedSession {
-    /// There is no such session.
-    Gone,
-    /// It was there, and ends.
-    Ends,
-    /// It is of an account that the program had before, and this account may not see it or may not end it.
-    OfAnotherAccount,
-}
+use crate::dialect::SessionMark;
 
 /// Sessions whose last statement has no answer. It may still reach the server, at any time, unless the session is ended there.
 #[derive(Clone, Debug, Default)]
