@@ -6,6 +6,7 @@ use dlock_contract::{BreakRecord, Error, Health, Hold, HoldId, Inspect, Listing,
 use dlock_store::background;
 use futures::future::BoxFuture;
 
+use super::aside::{ask_aside, failed};
 use super::dialect::RowDialect;
 use super::look::Living;
 use super::shared::RowShared;
@@ -25,7 +26,12 @@ impl<D: RowDialect> Inspect for RowLock<D> {
     }
 
     fn break_hold<'a>(&'a self, key: &'a LockKey, id: HoldId, record: &'a BreakRecord) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(self.shared.bounded(self.shared.break_hold(key, id, record)))
+        let (shared, key, record) = (self.shared.clone(), key.clone(), record.clone());
+        // On our thread: a caller that is not polled must not keep the monitor's connection.
+        Box::pin(self.shared.bounded(async move {
+            let breaking = ask_aside(async move { shared.break_hold(&key, id, &record).await })?;
+            breaking.await.unwrap_or_else(|_| Err(failed()))
+        }))
     }
 
     fn record_of<'a>(&'a self, hold: &'a Hold) -> BoxFuture<'a, Result<Option<BreakRecord>>> {
