@@ -3,7 +3,7 @@
 use tokio::runtime::{Handle, Id};
 
 /// The runtime in which the attempts of a claim run. It is opaque: a store compares it, and finds the connection of that
-/// runtime by it, for instance with [`PerRuntime::peek`](crate::PerRuntime::peek).
+/// runtime by it, for instance with `PerRuntime::peek` of `dlock-store`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Origin(Id);
 

@@ -10,7 +10,7 @@
 //! | [`Clock`] | deadlines that go on while the machine is suspended |
 //! | [`Address`], [`UrlForm`], [`Opener`] | the URL of a store, its options, and the opening by URL |
 //! | [`Names`], [`Tls`], [`Secret`] | host names, TLS, and passwords that no text shows |
-//! | [`line`], [`drop_elsewhere`] | code of the user's that must not run on dlock's own thread: log lines, values, wakers |
+//! | [`line()`], [`drop_elsewhere`] | code of the user's that must not run on dlock's own thread: log lines, values, wakers |
 //!
 //! How to write a store: `docs/ADDING_A_BACKEND.md` and `examples/custom_backend.rs` of the repository.
 #![cfg_attr(docsrs, feature(doc_cfg))]

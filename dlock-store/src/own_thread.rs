@@ -1,7 +1,7 @@
 //! Our thread: renewals, pushes, abandons and late releases, which no busy caller can starve.
 //!
-//! Nothing of the user's runs on it, because it may block or panic: see [`foreign`](crate::foreign), [`log`](crate::log) and
-//! [`library_lines`](crate::library_lines).
+//! Nothing of the user's runs on it, because it may block or panic: see `foreign`, `log` and
+//! `library_lines`.
 
 use std::future::Future;
 use std::pin::Pin;

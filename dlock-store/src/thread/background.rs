@@ -1,6 +1,6 @@
 //! Starts threads and tasks: threads of ours that have a runtime, threads for work that blocks, and tasks on a caller's runtime.
 //!
-//! The only file that spawns. It does not know the clock, so the files between this one and [`own_thread`](crate::own_thread)
+//! The only file that spawns. It does not know the clock, so the files between this one and `own_thread`
 //! can use it.
 
 use std::cell::Cell;
