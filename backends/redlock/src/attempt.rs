@@ -9,9 +9,10 @@ use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Queue,
 
 use super::Redlock;
 use super::node::{Link, Node};
+use super::nodes::majority;
 use super::round::{Patience, ask};
 use super::scripts::SCRIPTS;
-use super::tally::{Count, Short, Verdict, majority, shortage};
+use super::tally::{Count, Short, Verdict, shortage};
 use super::token::Token;
 use dlock_redis::internal::fault;
 use dlock_redis::internal::layout::LockName;

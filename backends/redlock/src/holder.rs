@@ -6,8 +6,9 @@ use ::redis::{Cmd, Value};
 use dlock_contract::{LockKey, Note, Result};
 
 use super::Redlock;
+use super::nodes::majority;
 use super::round::{Patience, ask};
-use super::tally::{majority, shortage};
+use super::tally::shortage;
 use dlock_redis::internal::fault;
 use dlock_redis::internal::layout::{self, LockName};
 use dlock_redis::internal::scripts::MARK;

@@ -13,9 +13,10 @@ use dlock_redis::internal::{
 use futures::future::BoxFuture;
 
 use super::holder::note_of;
+use super::nodes::majority;
 use super::round::{Patience, ask};
 use super::store::Redlock;
-use super::tally::{majority, shortage};
+use super::tally::shortage;
 
 impl Redlock {
     pub(super) async fn state(&self, name: &LockKey) -> Result<LockState> {

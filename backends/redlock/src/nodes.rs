@@ -64,6 +64,11 @@ impl Nodes {
     }
 }
 
+/// More than half.
+pub(super) const fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
 #[cfg(test)]
 mod tests {
     use dlock_testkit::slips::assert_hidden;

@@ -13,11 +13,11 @@ use dlock_redis::internal::probe_claim;
 
 use super::identity::Roster;
 use super::node::{Link, Node};
-use super::nodes::{FORM, MIN_TTL, Nodes};
+use super::nodes::{FORM, MIN_TTL, Nodes, majority};
 use super::round;
 use super::round::Patience;
 use super::rows::{MOST_HOLDS, Rows};
-use super::tally::{majority, shortage};
+use super::tally::shortage;
 
 /// The ttl of the lock that a readiness probe takes. In a shorter one a busy node has no time to answer.
 const PROBE_TTL: Duration = Duration::from_secs(30);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock_contract::{Error, Result};
 
+use super::nodes::majority;
 use super::round::{Answer, Unable};
 use super::token::Token;
 
@@ -69,11 +70,6 @@ pub(super) struct Tally {
     unable: Vec<Unable>,
     /// The nodes on which another owner has the lock. They have nothing of ours.
     pub(super) refusing: Vec<usize>,
-}
-
-/// More than half.
-pub(super) const fn majority(nodes: usize) -> usize {
-    nodes / 2 + 1
 }
 
 impl Tally {

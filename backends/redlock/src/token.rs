@@ -7,7 +7,7 @@
 //! that keeps an earlier token of the lock. The node's answer is above the earlier token, so the new token is too. A node
 //! whose answer is not below the token keeps it already. If these are a majority, nothing has to be written back.
 
-use super::tally::majority;
+use super::nodes::majority;
 
 /// A token, and where it is kept.
 #[derive(Debug, PartialEq, Eq)]
