@@ -74,6 +74,7 @@
 
 mod chain;
 mod elections;
+mod names;
 mod of_lock;
 mod of_store;
 
@@ -85,15 +86,9 @@ use metrics::Unit;
 
 use self::chain::Chain;
 use self::elections::Elections;
+use self::names::{MOST_NAMES, OTHER};
 use self::of_lock::OfLock;
 use self::of_store::OfStore;
-
-/// The most names of locks that have series of their own. Names that are made at run time must not fill the memory of the
-/// exporter.
-const MOST_NAMES: usize = 1000;
-
-/// The name of all further ones.
-const OTHER: &str = "other";
 
 /// An observer that counts. Install one in each registry, with [`observe`](crate::observe); a second one counts everything twice.
 ///

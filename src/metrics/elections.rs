@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use dlock_runtime::{Event, Label};
 
-use super::{MOST_NAMES, OTHER};
+use super::names::{MOST_NAMES, OTHER};
 
 /// How many candidates of this process lead each election: more than one while one follows another.
 #[derive(Default)]

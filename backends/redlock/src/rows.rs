@@ -38,7 +38,7 @@ struct Row {
     last: BootInstant,
 }
 
-/// What this process knows about a key before it asks.
+/// The knowledge of this process about a key before it asks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct State {
     /// It has had its share of holds.
