@@ -12,6 +12,7 @@ mod interop;
 mod log;
 mod matrix;
 mod maven;
+mod memory_folder;
 mod mutants;
 mod package;
 mod parts;
@@ -56,7 +57,8 @@ Usage: cargo xtask TASK
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write] [--chart]  the benchmark table, against a private set of servers
 
-Set DLOCK_SERVERS to keep unpacked servers elsewhere than in the user's cache folder.
+Set DLOCK_SERVERS to keep unpacked servers elsewhere than in the user's cache folder. `test` and `ci` keep the data of the servers
+in /dev/shm if the machine has 8 GiB of free memory; set TMPDIR to keep them elsewhere.
 ";
 
 fn main() -> ExitCode {
@@ -68,8 +70,8 @@ fn main() -> ExitCode {
     }
     let done = match words[..] {
         ["servers"] => servers::run(),
-        ["test", ref words @ ..] => test::test(words),
-        ["ci"] => ci::all(),
+        ["test", ref words @ ..] => memory_folder::use_memory().and_then(|()| test::test(words)),
+        ["ci"] => memory_folder::use_memory().and_then(|()| ci::all()),
         ["lint"] => ci::lint(),
         ["package"] => package::packaged(),
         ["portable"] => portable::run_portable(),
