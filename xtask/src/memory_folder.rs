@@ -30,7 +30,8 @@ pub(crate) fn use_memory() -> Result {
 fn start_again() -> Result {
     use std::os::unix::process::CommandExt;
 
-    let error = std::process::Command::new(env::current_exe()?).args(env::args_os().skip(1)).env("TMPDIR", FOLDER).exec();
+    let error =
+        std::process::Command::new(env::current_exe()?).args(env::args_os().skip(1)).env("TMPDIR", FOLDER).exec();
     Err(format!("the task cannot be started again with TMPDIR={FOLDER}: {error}").into())
 }
 

@@ -7,6 +7,7 @@ use dlock_sql::{ShedlockTable, ShedlockWords};
 use sqlx::mysql::{MySqlConnection, MySqlRow};
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::server::catalogue;
 use crate::server::fault::fault;
 
 const CREATE: &str = include_str!("../../layouts/shedlock.sql");
@@ -104,10 +105,10 @@ pub(super) async fn check(conn: &mut MySqlConnection, of: &ShedlockTable) -> Res
             CAST(COALESCE(c.datetime_precision, c.character_maximum_length, 0) AS SIGNED), CAST(t.engine AS CHAR), \
             CAST(c.column_key = 'PRI' AS SIGNED), CAST((SELECT COUNT(*) FROM information_schema.statistics s \
                 WHERE s.table_schema = {schema} AND s.table_name = '{name}' AND s.index_name = 'PRIMARY') AS SIGNED) \
-         FROM information_schema.columns c JOIN information_schema.tables t \
+         FROM information_schema.columns c JOIN information_schema.tables t {{itself}} \
          WHERE c.table_schema = {schema} AND c.table_name = '{name}' AND t.table_schema = {schema} AND t.table_name = '{name}'"
     );
-    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
+    let rows = catalogue::rows_of(conn, &of.in_statement(QUOTE), &sql).await.map_err(fault)?;
     let mut columns = Vec::new();
     for row in &rows {
         let column = column_of(row).map_err(fault)?;

@@ -5,6 +5,7 @@ use dlock_sql::{RowKind, RowTable};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::server::catalogue;
 use crate::server::fault::fault;
 
 /// The words of the server's catalogue about a column. An index of a part of the column, or of more columns, makes no row the only
@@ -16,7 +17,7 @@ const COLUMN_QUERY: &str = "\
             AND s.non_unique = 0 AND s.sub_part IS NULL AND 1 = ( \
                 SELECT COUNT(*) FROM information_schema.statistics o WHERE o.table_schema = {schema} \
                     AND o.table_name = {name} AND o.index_name = s.index_name)) AS SIGNED) \
-    FROM information_schema.columns c JOIN information_schema.tables t \
+    FROM information_schema.columns c JOIN information_schema.tables t {itself} \
     WHERE c.table_schema = {schema} AND c.table_name = {name} AND c.column_name = {column} \
         AND t.table_schema = {schema} AND t.table_name = {name}";
 
@@ -28,9 +29,9 @@ pub(super) async fn kind_of(conn: &mut MySqlConnection, table: &RowTable) -> Res
     if !table.is_own {
         return Ok((RowKind::Name, String::new()));
     }
-    let row = sqlx::raw_sql(AssertSqlSafe(look(table))).fetch_optional(&mut *conn).await.map_err(fault)?;
+    let rows = catalogue::rows_of(conn, &quoted(table), &look(table)).await.map_err(fault)?;
     let (name, column) = (&table.name, &table.column);
-    let Some(row) = row else {
+    let Some(row) = rows.first() else {
         return Err(unfit(format!("there is no table `{name}` with a column `{column}` that this account may see")));
     };
     let place: String = row.try_get(0).map_err(fault)?;

@@ -1,5 +1,6 @@
 //! The servers, the database and the account of a URL.
 
+pub(crate) mod catalogue;
 pub(crate) mod cluster;
 pub(crate) mod fault;
 

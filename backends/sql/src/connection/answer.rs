@@ -1,5 +1,6 @@
 //! How long the server may take, and how often a statement is sent to it again.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use dlock_contract::{Error, Result};
@@ -7,7 +8,7 @@ use dlock_store::Clock;
 
 use crate::connection::collisions::Collisions;
 use crate::connection::misread::unless_misread;
-use crate::dialect::Refusal;
+use crate::dialect::{Dialect, Refusal};
 
 /// How long the server may take for one statement.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
@@ -53,5 +54,18 @@ impl Retries {
         let pause = Duration::from_micros(fastrand::u64(0..20_000));
         clock.sleep_until(clock.now().after(pause)).await;
         true
+    }
+
+    /// Like [`again`](Self::again), for an opening, which makes tables and tests rights: another opening of the same new tables may
+    /// have undone it. It may be done as often as one likes.
+    pub(crate) async fn open_again<D: Dialect, T>(
+        &mut self,
+        clock: &Clock,
+        collisions: &Collisions,
+        dialect: &D,
+        opened: &Result<T>,
+    ) -> bool {
+        let cause = opened.as_ref().err().and_then(|error| error.source()?.downcast_ref::<sqlx::Error>());
+        self.again(clock, collisions, cause.map(|cause| dialect.refusal(cause))).await
     }
 }

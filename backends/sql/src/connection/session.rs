@@ -280,10 +280,17 @@ impl<D: Dialect> StatementSession<D> {
     /// Makes the tables that are missing, and says in which table of somebody else's locks are taken.
     pub(crate) async fn prepare(&mut self) -> Result<String> {
         let context = self.context.clone();
-        self.broken = true;
-        let place = context.dialect.prepare(&mut self.conn).await?;
-        self.note_answer();
-        Ok(place)
+        let mut retries = Retries::new();
+        loop {
+            self.broken = true;
+            let place = context.dialect.prepare(&mut self.conn).await;
+            if !retries.open_again(&context.clock, &context.collisions, &context.dialect, &place).await {
+                if place.is_ok() {
+                    self.note_answer();
+                }
+                return place;
+            }
+        }
     }
 
     /// Asks for the server's version, role and settings.

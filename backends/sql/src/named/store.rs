@@ -14,7 +14,7 @@ use super::shared::NamedShared;
 use super::shared_sessions::SharedSessions;
 use super::statements::NamedStatements;
 use super::sweep::sweep;
-use crate::connection::answer::answered;
+use crate::connection::answer::{Retries, answered};
 use crate::connection::collisions::Collisions;
 use crate::connection::sweeps::sweep_for_ever;
 use crate::session_hold::profile::profile;
@@ -55,8 +55,13 @@ impl<D: NamedDialect> NamedLock<D> {
         let preparing = background()?.run(async move {
             let preparing = async {
                 let (mut conn, _) = prepared.dialect.connect_named().await?;
-                prepared.dialect.prepare_named(&mut conn).await?;
-                Ok(conn)
+                let mut retries = Retries::new();
+                loop {
+                    let tables = prepared.dialect.prepare_named(&mut conn).await;
+                    if !retries.open_again(&prepared.clock, &prepared.collisions, &prepared.dialect, &tables).await {
+                        return tables.map(|()| conn);
+                    }
+                }
             };
             answered(&prepared.clock, preparing).await
         });

@@ -20,7 +20,7 @@ use super::shared::RowShared;
 use super::statements::RowStatements;
 use super::sweep::sweep;
 use super::taking::{AskedSession, Found};
-use crate::connection::answer::answered;
+use crate::connection::answer::{Retries, answered};
 use crate::connection::pool::Pool;
 use crate::connection::session::StoreContext;
 use crate::connection::sweeps::sweep_for_ever;
@@ -61,7 +61,13 @@ impl<D: RowDialect> RowLock<D> {
         let preparing = background()?.run(async move {
             let preparing = async {
                 let (mut conn, server) = prepared.dialect.connect().await?;
-                let found = prepared.dialect.prepare_row(&mut conn, &of).await?;
+                let mut retries = Retries::new();
+                let found = loop {
+                    let found = prepared.dialect.prepare_row(&mut conn, &of).await;
+                    if !retries.open_again(&prepared.clock, &prepared.collisions, &prepared.dialect, &found).await {
+                        break found?;
+                    }
+                };
                 Ok((conn, server, found, Pool::here(&prepared, prepared.settings.max_connections)?))
             };
             answered(&prepared.clock, preparing).await

@@ -18,6 +18,7 @@ mod locked_rows;
 mod lost_replies;
 pub(crate) mod moved_host;
 mod namespaces;
+mod openings;
 mod passwords;
 mod rows;
 mod runtimes;
