@@ -52,7 +52,8 @@ Usage: cargo xtask TASK
   sim --seeds N [--from S]          simulate the engine, one history for each seed, and check the histories; `sim` alone tells more words
   faults --store S [--minutes N] [--seed S]
                                     random faults on a real server and on workers, whose histories the checker of the simulation judges;
-                                    with --check FOLDER the histories of a run again
+                                    with --check FOLDER the histories of a run again; `faults --all [--minutes N] [--seed S]` runs
+                                    on each store, writes docs/reliability.md, and goes on when run again
   matrix                            docs/fault-matrix.md from the results of the last whole run of `test`
   tidy                              the rules of this repository that no other tool knows
   bench [ROW..] [--quick] [--runs N] [--list] [--json] [--write] [--chart]  the benchmark table, against a private set of servers

@@ -24,12 +24,13 @@ pub(crate) use judged::trials as judge_trials;
 pub(crate) use weight::{Weight, weigh};
 pub(crate) use workers::Workers;
 
-const USAGE: &str = "cargo xtask faults --store STORE [--minutes N] [--seed S], or cargo xtask faults --check FOLDER";
+const USAGE: &str = "cargo xtask faults --store STORE [--minutes N] [--seed S], or cargo xtask faults --check FOLDER, or \
+                     cargo xtask faults --stores";
 
 /// The arguments, if the program is asked for in the place of the trials.
 pub(crate) fn words() -> Option<Vec<String>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let is_asked = matches!(words.first().map(String::as_str), Some("--store" | "--check"));
+    let is_asked = matches!(words.first().map(String::as_str), Some("--store" | "--check" | "--stores"));
     is_asked.then_some(words)
 }
 
@@ -37,6 +38,10 @@ pub(crate) fn words() -> Option<Vec<String>> {
 pub(crate) fn run(words: &[String]) -> ExitCode {
     match words {
         [check, folder] if check == "--check" => verdict(Path::new(folder)),
+        [word] if word == "--stores" => {
+            stores().for_each(|store| println!("{}", store.name()));
+            ExitCode::SUCCESS
+        }
         _ => match Plan::of(words) {
             Ok(plan) => plan.run(),
             Err(error) => {
@@ -45,6 +50,11 @@ pub(crate) fn run(words: &[String]) -> ExitCode {
             }
         },
     }
+}
+
+/// The stores that processes can meet in.
+fn stores() -> impl Iterator<Item = Store> {
+    store::ALL.into_iter().filter(|store| store.is_shared())
 }
 
 struct Plan {
@@ -67,10 +77,9 @@ impl Plan {
             }
         }
         let name = store.ok_or("no store")?;
-        let known = store::ALL.into_iter().filter(|store| store.is_shared()).map(|store| (store.name(), store));
-        let names = || known.clone().map(|(name, _)| name).collect::<Vec<_>>().join(", ");
-        let store = known.clone().find(|(known, _)| known == name);
-        let (_, store) = store.ok_or_else(|| format!("there is no store `{name}`; the stores are {}", names()))?;
+        let names = || stores().map(Store::name).collect::<Vec<_>>().join(", ");
+        let store = stores().find(|store| store.name() == name);
+        let store = store.ok_or_else(|| format!("there is no store `{name}`; the stores are {}", names()))?;
         Ok(Self { store, length: Duration::from_secs_f64(minutes * 60.0), seed })
     }
 
