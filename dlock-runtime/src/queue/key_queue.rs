@@ -2,16 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Claim, Error, LockKey, Mode};
-use dlock_store::engine::{SoleThread, wake};
+use dlock_contract::{BootInstant, Claim, Error, Mode};
+use dlock_store::engine::SoleThread;
 use smallvec::SmallVec;
 
 use super::handover::Handover;
-use super::local_queue::Table;
+
+/// A caller that can go on, and does not for this long, is not polled.
+pub(crate) const TAKEN_UP_WITHIN: Duration = Duration::from_secs(2);
 
 /// The queue of one key. Present only while a caller has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
@@ -293,7 +295,7 @@ impl KeyQueue {
 
     /// Takes the next waiter out of the queue: the first one. If a release will ask for the first one, it takes the
     /// first waiter that must wait in the store's queue from the beginning.
-    fn take_next(&mut self) -> Option<(u64, Waiter)> {
+    pub(super) fn take_next(&mut self) -> Option<(u64, Waiter)> {
         let (mut ticket, first) = self.first()?;
         if self.is_served(&first.request) {
             let fair = self.waiters.as_ref()?.waiting.iter().find(|(_, waiter)| waiter.request.is_fair());
@@ -313,26 +315,5 @@ impl Waiters {
 pub(super) fn remove_one<T: PartialEq>(all: &mut SmallVec<[T; 1]>, one: T) {
     if let Some(index) = all.iter().position(|other| *other == one) {
         all.swap_remove(index);
-    }
-}
-
-/// Changes the key's queue and calls its next waiter, or forgets the queue if no caller needs it any more.
-pub(super) fn call_next(mut shard: MutexGuard<'_, Table>, key: &LockKey, change: impl FnOnce(&mut KeyQueue)) {
-    let Table { queues, last_turn } = &mut *shard;
-    let Some(key_queue) = queues.get_mut(key) else { return };
-    change(key_queue);
-    let Some((ticket, Waiter { waker, request })) = key_queue.take_next() else {
-        key_queue.turn = None;
-        if key_queue.is_forgotten() {
-            queues.remove(key);
-        }
-        return;
-    };
-    *last_turn += 1;
-    key_queue.give_turn(*last_turn, request.clone());
-    key_queue.waiters().called = Some((ticket, request));
-    drop(shard);
-    if let Some(waker) = waker {
-        wake(waker);
     }
 }

@@ -11,13 +11,10 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Claim, LockKey};
 
 use super::handover::Handover;
-use super::key_queue::{KeyQueue, TurnState, Won, call_next};
-use super::local_queue::{LocalQueue, Table};
+use super::key_queue::{KeyQueue, TAKEN_UP_WITHIN, TurnState, Won};
+use super::local_queue::{LocalQueue, Table, call_next};
 use super::turn::Turn;
 use super::waiting::Waiting;
-
-/// A caller that can go on, and does not for this long, is not polled.
-pub(crate) const TAKEN_UP_WITHIN: Duration = Duration::from_secs(2);
 
 /// How often the first waiters look at the caller with the turn.
 const LOOKS_EVERY: Duration = Duration::from_secs(1);

@@ -8,11 +8,10 @@ use dlock_store::engine::{SoleThread, wake};
 
 use super::handover::Handover;
 use super::key_queue::{
-    InStoreQueue, KeyQueue, LocalHold, ServedRuntime, TurnOwner, TurnRefusal, TurnRequest, TurnState, call_next,
+    InStoreQueue, KeyQueue, LocalHold, ServedRuntime, TAKEN_UP_WITHIN, TurnOwner, TurnRefusal, TurnRequest, TurnState,
     remove_one,
 };
-use super::local_queue::{LocalQueue, Table};
-use super::overdue::TAKEN_UP_WITHIN;
+use super::local_queue::{LocalQueue, Table, call_next};
 
 /// The right to ask the store for this key; dropping it passes it on.
 ///

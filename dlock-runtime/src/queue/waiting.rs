@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use dlock_contract::{Error, LockKey, Note};
 use dlock_store::is_forked;
 
-use super::key_queue::{KeyQueue, TurnRefusal, Waiter, call_next};
-use super::local_queue::{LocalQueue, Table};
+use super::key_queue::{KeyQueue, TurnRefusal, Waiter};
+use super::local_queue::{LocalQueue, Table, call_next};
 use super::turn::Turn;
 
 /// A place in a key's queue. Its future ends when the caller gets the turn, or has to wait in the store's queue. Dropping it gives up the place, or passes
