@@ -20,7 +20,8 @@ use futures::future::{join, join_all};
 use tokio::sync::oneshot;
 
 use crate::events::event::Event;
-use crate::events::store_event::{Operation, RequestOutcome, Requesting};
+use crate::events::requesting::Requesting;
+use crate::events::store_event::{Operation, RequestOutcome};
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release;
 use crate::hold::renewal_schedule::{FailedRenewal, RenewalSchedule, Scheduled, on_tick};

@@ -11,8 +11,9 @@ use dlock_store::engine::{guarded, not_forked};
 use dlock_store::{Clock, background};
 use futures::future::BoxFuture;
 
+use crate::events::requesting::{ObservedStore, Requesting};
 use crate::events::shutdown::Jobs;
-use crate::events::store_event::{ObservedStore, Operation, RequestOutcome, Requesting};
+use crate::events::store_event::{Operation, RequestOutcome};
 use crate::hold::circuit_breaker::{CONCLUSIVE_TIME, CircuitBreaker};
 use crate::hold::cleanup::Cleanups;
 use crate::hold::findings::Findings;
