@@ -1,17 +1,19 @@
 //! The registry as the engine sees it: its stores by name, its defaults and its settings.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use dlock_contract::engine::caught;
 use dlock_contract::{Backend, Error, ErrorKind, Result};
 use dlock_store::{Clock, drop_elsewhere};
+use futures::future::{self, BoxFuture};
 
-use crate::acquire::lazy::{Found, LazyStore, Open};
 use crate::events::shutdown::shut_down;
 #[cfg(debug_assertions)]
 use crate::guard::lock_order::Order;
+use crate::hold::circuit_breaker::CircuitBreaker;
 use crate::hold::shared::Shared;
 use crate::hold::store::Store;
 use crate::hold::tenure::Tenure;
@@ -46,6 +48,27 @@ struct Stores {
     /// Why stores could not be opened, by the names that they were to have.
     unopened: BTreeMap<String, Error>,
 }
+
+/// A store under its name in a registry.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    Open(Arc<Store>),
+    Lazy(Arc<LazyStore>),
+}
+
+/// A store that was not opened yet.
+pub(crate) struct LazyStore {
+    pub(crate) name: Arc<str>,
+    pub(super) open: Box<Open>,
+    /// The opening that is under way.
+    pub(super) opening: Mutex<Option<Opening>>,
+    pub(super) breaker: CircuitBreaker,
+}
+
+/// How a store is opened. The context is given, since a store may be made of others.
+pub(crate) type Open = dyn Fn(Context) -> BoxFuture<'static, Result<Arc<dyn Backend>>> + Send + Sync;
+
+pub(super) type Opening = future::Shared<BoxFuture<'static, std::result::Result<Arc<Store>, Arc<Error>>>>;
 
 impl Context {
     pub(crate) fn with_clock(clock: &Clock) -> Self {
@@ -255,6 +278,27 @@ impl Context {
             return Err(taken(name));
         }
         Ok(())
+    }
+}
+
+impl Found {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Open(store) => &store.name,
+            Self::Lazy(lazy) => &lazy.name,
+        }
+    }
+}
+
+impl LazyStore {
+    pub(crate) fn new(name: &str, open: Box<Open>) -> Self {
+        Self { name: name.into(), open, opening: Mutex::default(), breaker: CircuitBreaker::default() }
+    }
+}
+
+impl fmt::Debug for LazyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LazyStore({})", self.name)
     }
 }
 

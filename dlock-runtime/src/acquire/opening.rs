@@ -8,7 +8,7 @@ use dlock_values::LONGEST;
 
 use super::acquisition::{SHORTEST_BOUND, asked};
 use super::wait::wait_end;
-use crate::acquire::lazy::LazyStore;
+use crate::acquire::context::LazyStore;
 use crate::acquire::request::Request;
 use crate::events::event::Event;
 use crate::events::shutdown::shut_down;

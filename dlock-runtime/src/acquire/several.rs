@@ -11,14 +11,14 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
 use crate::acquire::batch::{BatchOutcome, acquire_batch};
-use crate::acquire::lazy::Found;
+use crate::acquire::context::Found;
 use crate::acquire::of_this_process::Acquiring;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::Request;
 use crate::acquire::single::{Prepared, acquire_by, prepare};
 use crate::acquire::wait::wait_end;
-use crate::guard::Held;
 use crate::guard::guard_set::{Guards, finish_all};
+use crate::guard::held::Held;
 use crate::guard::scope::{self, Enclosing};
 use crate::site::Keys;
 

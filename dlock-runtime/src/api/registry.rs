@@ -11,7 +11,7 @@ use dlock_store::{Clock, background, is_forked, line};
 use futures::FutureExt;
 
 use crate::acquire::context::Context;
-use crate::acquire::lazy::Found;
+use crate::acquire::context::Found;
 use crate::events::lines::line_of;
 use crate::events::observe::Observer;
 use crate::events::store_event::Operation;

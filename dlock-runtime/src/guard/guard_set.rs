@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 
 use dlock_contract::{Batch, Error, LossCause, Result};
 
+use crate::guard::held::Held;
 use crate::guard::holds::Holds;
-use crate::guard::{Guard, Held, finish, scope};
+use crate::guard::{Guard, finish, scope};
 use crate::hold::renewal::confirm;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
@@ -47,7 +48,7 @@ impl Guards {
     /// Adds a guard. It is released before the guards that were added earlier.
     pub(crate) fn with(before: Option<Self>, guard: Guard) -> Self {
         let Some(mut guards) = before else { return Self::one(guard) };
-        let holds = guards.holds().with(&guard);
+        let holds = guards.holds().with(guard.hold());
         let more = guards.more();
         more.holds = holds;
         more.later.push(guard);
@@ -56,7 +57,7 @@ impl Guards {
 
     fn more(&mut self) -> &mut More {
         let Self { more, first } = self;
-        let one = || More { later: Vec::new(), holds: Holds::of(first), as_written: Box::default() };
+        let one = || More { later: Vec::new(), holds: first.hold(), as_written: Box::default() };
         more.get_or_insert_with(|| Box::new(one()))
     }
 
@@ -177,7 +178,7 @@ impl Guards {
     }
 
     pub(crate) fn holds(&self) -> Holds {
-        self.more.as_ref().map_or_else(|| Holds::of(&self.first), |more| more.holds.clone())
+        self.more.as_ref().map_or_else(|| self.first.hold(), |more| more.holds.clone())
     }
 
     /// Notes how the body ended. The release reports it to the stores. For a joined hold, the enclosing call does that.

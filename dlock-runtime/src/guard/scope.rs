@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use dlock_contract::{Error, ErrorKind, Fence, HoldId, LockKey, Result};
 use tokio::task;
 
-use crate::guard::Held;
+use crate::guard::held::Held;
 use crate::guard::holds::Holds;
 use crate::hold::store::Store;
 use crate::hold::tenure::Tenure;
