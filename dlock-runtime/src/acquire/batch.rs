@@ -11,7 +11,6 @@ use super::contend::may_pass;
 use super::single::{Prepared, prepare};
 use super::unpolled::watch;
 use crate::acquire::request::Request;
-use crate::events::shutdown::shut_down;
 use crate::events::store_event::Operation;
 use crate::guard::guard_set::Guards;
 use crate::options::{Options, Wait};
@@ -103,7 +102,7 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
                 None => Box::pin(async { Ok(Together::OneByOne) }),
             }
         });
-    let answer = first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
+    let answer = first.shared.shutdown.or_bounded(answer).await?;
     let is_granted = answer.as_ref().map(|answer| matches!(answer, Together::Acquired(_)));
     store.findings.note_answer(ttl, is_granted);
     answer

@@ -14,9 +14,8 @@ use crate::events::shutdown::shut_down;
 #[cfg(debug_assertions)]
 use crate::guard::lock_order::Order;
 use crate::hold::circuit_breaker::CircuitBreaker;
-use crate::hold::shared::Shared;
 use crate::hold::store::Store;
-use crate::hold::tenure::Tenure;
+use crate::hold::tenure::Shared;
 use crate::options::tunings::{Changes, Tunings};
 use crate::options::{Defaults, Options};
 
@@ -27,7 +26,7 @@ pub(crate) struct Context(Arc<Inner>);
 // Aligned: see `Shared`.
 #[repr(align(128))]
 struct Inner {
-    shared: Arc<Shared<Tenure>>,
+    shared: Arc<Shared>,
     stores: RwLock<Stores>,
     defaults: RwLock<Arc<Defaults>>,
     trace: RwLock<Option<Arc<Trace>>>,
@@ -91,8 +90,7 @@ impl Context {
     }
 
     pub(crate) fn install(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
-        let store = Store::new(name, backend, &self.0.shared);
-        self.add(name, Found::Open(Arc::new(store)))
+        self.add(name, Found::Open(self.0.shared.store(name, backend)))
     }
 
     /// Installs a store that is opened at its first use.
@@ -113,7 +111,7 @@ impl Context {
 
     /// Puts a store in the place of the one that was not opened yet.
     pub(crate) fn install_opened(&self, lazy: &Arc<LazyStore>, backend: Arc<dyn Backend>) -> Result<Arc<Store>> {
-        let store = Arc::new(Store::new(&lazy.name, backend, &self.0.shared));
+        let store = self.0.shared.store(&lazy.name, backend);
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         let is_of_lazy = |found: &Found| matches!(found, Found::Lazy(other) if Arc::ptr_eq(other, lazy));
         let Some(found) = stores.by_name.get_mut(&*lazy.name).filter(|found| is_of_lazy(found)) else {
@@ -188,7 +186,7 @@ impl Context {
         self.0.tunings.get(name).map_or(options, |tuning| options.tuned(tuning))
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared<Tenure>> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }
 
@@ -211,7 +209,7 @@ impl Context {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.0.shared.shutdown.is_closed() { Err(shut_down()) } else { Ok(()) }
+        self.0.shared.shutdown.check()
     }
 
     pub(crate) fn trace(&self) -> Option<String> {

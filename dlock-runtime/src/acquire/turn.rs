@@ -1,29 +1,19 @@
 //! Gets the turn of this process, and takes the handover that may come with it.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Mode, Note, Result};
 
-use super::acquisition::{Acquisition, SHORTEST_BOUND};
+use super::acquisition::{Acquisition, Received};
 use super::refused::{behind, in_words};
 use super::unpolled::{undo, watch};
+use super::wait::SHORTEST_ATTEMPT_BOUND;
 use crate::events::event::GrantWay;
-use crate::events::shutdown::shut_down;
-use crate::events::store_event::Operation;
-use crate::hold::abandon::abandon_later;
-use crate::hold::store::{LONGEST_REQUEST, request_bound};
+use crate::hold::abandon::{LONGEST_ABANDON, abandon, abandon_later};
+use crate::hold::store::LONGEST_REQUEST;
 use crate::hold::tenure::Tenure;
 use crate::options::Wait;
 use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting, Won};
-
-/// A handover that was taken over.
-pub(super) enum Received {
-    Hold(Hold),
-    /// The claim of a hold that has expired.
-    Late(Arc<Claim>),
-    Answer(Attempt),
-}
 
 /// An acquisition that abandons a handover which came too late. If it is dropped, our thread goes on with that.
 struct AbandonsLate<'a> {
@@ -44,13 +34,6 @@ impl Drop for AbandonsLate<'_> {
 }
 
 impl Acquisition {
-    /// Begins again, because the hold that was passed on has expired.
-    pub(super) async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
-        self.abandon_late(late).await;
-        let answer = self.attempt().await?;
-        self.contend(answer).await
-    }
-
     /// Takes over the handover that came with the turn.
     pub(super) fn take_over(&mut self) -> Option<Received> {
         let handover = self.turn.as_mut()?.take()?;
@@ -93,9 +76,7 @@ impl Acquisition {
     /// Abandons a claim whose hold came too late. A renewal that was under way may have prolonged it in the store.
     pub(super) async fn abandon_late(&mut self, late: Arc<Claim>) {
         let mut abandons = AbandonsLate { late: Some(late.clone()), acquisition: self };
-        let Acquisition { store, claim, .. } = &*abandons.acquisition;
-        let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
-        let answer = store.ask(Operation::Abandon, bound, &late, |backend, claim| backend.abandon(claim)).await;
+        let answer = abandon(&abandons.acquisition.store, &late, LONGEST_ABANDON).await;
         abandons.late = None;
         drop(abandons);
         if answer.is_err() {
@@ -177,11 +158,11 @@ impl Acquisition {
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
         let clock = self.shared.clock.clone();
         // As long as an attempt of this caller would have.
-        let earliest_end = self.since.after(SHORTEST_BOUND);
+        let earliest_end = self.since.after(SHORTEST_ATTEMPT_BOUND);
         loop {
             let look_at = clock.now().after(waiting.looks_after());
             let turn_or_refusal = clock.timeout_at(until.min(look_at), &mut waiting);
-            let known = match self.shared.shutdown.or(turn_or_refusal).await.ok_or_else(shut_down)? {
+            let known = match self.shared.shutdown.or(turn_or_refusal).await? {
                 Some(Ok(turn)) => return Ok(turn),
                 Some(Err(TurnRefusal::Taken)) => KnownState::Contended(None),
                 Some(Err(TurnRefusal::Failed(error))) => KnownState::Failed(error),

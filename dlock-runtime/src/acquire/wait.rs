@@ -7,8 +7,9 @@ use dlock_contract::{Backoff, BootInstant, Origin, Result, RunsOn, Signal, Wake,
 use dlock_store::{Clock, background};
 
 use crate::hold::jitter::full_jitter;
-use crate::hold::store::Store;
+use crate::hold::store::{Store, request_bound};
 use crate::options::Wait;
+use crate::options::lock_options::Resolved;
 
 /// When a wait that began at `since` ends.
 pub(crate) fn wait_end(since: BootInstant, wait: Wait) -> BootInstant {
@@ -17,6 +18,15 @@ pub(crate) fn wait_end(since: BootInstant, wait: Wait) -> BootInstant {
         Wait::UpTo(wait) => since.after(wait),
         Wait::Forever => BootInstant::NEVER,
     }
+}
+
+/// The least bound of an attempt, even if the wait is shorter: opening a connection takes time.
+pub(super) const SHORTEST_ATTEMPT_BOUND: Duration = Duration::from_millis(250);
+
+/// The bound of one attempt to get the lock, or to open its store. Without a wait it is that of a request.
+pub(super) fn attempt_bound(options: &Resolved, wait_ends: BootInstant, now: BootInstant) -> Duration {
+    let bound = request_bound(options.ttl);
+    if options.wait == Wait::None { bound } else { bound.min(wait_ends.since(now).max(SHORTEST_ATTEMPT_BOUND)) }
 }
 
 const MS: Duration = Duration::from_millis(1);

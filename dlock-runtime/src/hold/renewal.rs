@@ -22,15 +22,15 @@ use tokio::sync::oneshot;
 use crate::events::event::Event;
 use crate::events::requesting::Requesting;
 use crate::events::store_event::{Operation, RequestOutcome};
+use crate::hold::duties::{FailedRenewal, on_tick};
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release;
-use crate::hold::renewal_schedule::{FailedRenewal, RenewalSchedule, Scheduled, on_tick};
-use crate::hold::tenure::Tenure;
+use crate::hold::tenure::{RenewalSchedule, Tenure};
 
 /// The most renewals in one request. A request of bounded size delays no other one for long.
 const BATCH_LIMIT: usize = 256;
 
-impl RenewalSchedule<Tenure> {
+impl RenewalSchedule {
     /// Takes a hold over.
     ///
     /// # Errors

@@ -11,13 +11,13 @@ use dlock_store::engine::{guarded, not_forked};
 use dlock_store::{Clock, background};
 use futures::future::BoxFuture;
 
+use crate::events::observe::Events;
 use crate::events::requesting::{ObservedStore, Requesting};
 use crate::events::shutdown::Jobs;
 use crate::events::store_event::{Operation, RequestOutcome};
 use crate::hold::circuit_breaker::{CONCLUSIVE_TIME, CircuitBreaker};
 use crate::hold::cleanup::Cleanups;
 use crate::hold::findings::Findings;
-use crate::hold::shared::Shared;
 use crate::queue::LocalQueue;
 use crate::site::StoreLabel;
 
@@ -55,8 +55,13 @@ pub(crate) fn request_bound(ttl: Duration) -> Duration {
 }
 
 impl Store {
-    pub(crate) fn new<H>(name: &str, backend: Arc<dyn Backend>, shared: &Shared<H>) -> Self {
-        let Shared { clock, jobs, events, .. } = shared;
+    pub(super) fn new(
+        name: &str,
+        backend: Arc<dyn Backend>,
+        clock: &Clock,
+        jobs: &Arc<Jobs>,
+        events: &Arc<Events>,
+    ) -> Self {
         let name: Arc<str> = name.into();
         let (kind, host) = (backend.profile().kind, backend.host().map(Into::into));
         let label = Arc::new(StoreLabel { name: name.clone(), kind, host });

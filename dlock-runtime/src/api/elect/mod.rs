@@ -22,7 +22,6 @@ pub use self::leadership::{Leader, Leadership};
 pub use self::watch::{LeaderWatch, SeenLeader};
 use crate::api::lock::Lock;
 use crate::api::registry::Registry;
-use crate::events::shutdown::shut_down;
 use crate::options::Wait;
 
 /// The longest name that fits into the note of a lock, in bytes.
@@ -178,8 +177,8 @@ impl Election {
         let sleep = shared.shutdown.or(shared.clock.sleep_until(until));
         #[cfg(feature = "testing")]
         if shared.clock.is_of_kit() {
-            return shared.clock.unless_it_stands(sleep).await?.ok_or_else(shut_down);
+            return shared.clock.unless_it_stands(sleep).await?;
         }
-        sleep.await.ok_or_else(shut_down)
+        sleep.await
     }
 }

@@ -9,7 +9,6 @@ use futures::Stream;
 use futures::stream::unfold;
 
 use super::Election;
-use crate::events::shutdown::shut_down;
 use crate::hold::jitter::full_jitter;
 
 /// The shortest that the longest pause between two looks may be: a look is a request.
@@ -129,7 +128,7 @@ impl LeaderWatch {
         loop {
             self.election.sleep_until(self.next_look).await?;
             let asked = self.election.wall();
-            let found = shared.shutdown.or(self.election.look()).await.ok_or_else(shut_down)?;
+            let found = shared.shutdown.or(self.election.look()).await?;
             let pause = self.pause(&found);
             self.next_look = shared.clock.now().after(pause);
             let holder = found?;

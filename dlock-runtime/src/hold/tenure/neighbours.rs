@@ -4,18 +4,9 @@ use std::sync::{MutexGuard, PoisonError};
 
 use dlock_contract::HoldId;
 
-use super::Tenure;
+use super::{Neighbours, Tenure};
 use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
 use crate::site::id_of_passed;
-
-/// The relation of a hold to its neighbours: the other callers of this process that want the key.
-#[derive(Debug)]
-pub(super) struct Neighbours {
-    /// Kept as long as the hold, so that no neighbour asks before the lock is free in the store.
-    pub(super) turn: Option<Turn>,
-    /// Present while the hold may be passed on.
-    pub(super) cohort: Option<Box<CohortState>>,
-}
 
 impl Tenure {
     /// The release begins. Returns the waiter of this process for which it must ask.
