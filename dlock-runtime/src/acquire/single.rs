@@ -8,6 +8,7 @@ use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Note, Owner, Result, 
 use dlock_store::engine::background_of;
 use dlock_store::engine::simulation::planted;
 use dlock_store::is_ours;
+use futures::FutureExt;
 
 use super::acquisition::{Acquisition, Reported};
 use super::wait::wait_end;
@@ -25,31 +26,29 @@ use crate::options::supported;
 use crate::queue::CohortState;
 use crate::site::{Label, LockOfLabel};
 
-/// Acquires. Dropping the returned future leaves nothing behind in the store.
+/// Acquires one key, with a given end of the wait and a given attempt count. Dropping the returned future leaves nothing
+/// behind in the store.
 ///
 /// A request that is refused without asking the store is refused at once, so that the future need not keep it.
-pub(crate) fn acquire(request: Request, key: &KeyBuf) -> Acquiring<Guard> {
-    acquire_by(request, key, None, 0)
-}
-
-/// Like `acquire`, with a given end of the wait and a given attempt count.
-pub(crate) fn acquire_by(
+pub(crate) fn acquire<T: Send + 'static>(
     request: Request,
     key: &KeyBuf,
     wait_ends: Option<BootInstant>,
     attempts: u32,
-) -> Acquiring<Guard> {
+    gives: impl Fn(Guard) -> T + Copy + Send + 'static,
+) -> Acquiring<T> {
     match prepare(request, key, wait_ends) {
         Ok(Prepared::Asks(mut acquisition)) => {
             acquisition.attempts = attempts;
-            Acquiring::new(acquisition.run())
+            // A combinator, since an `async` block would keep the future twice.
+            Acquiring::new(acquisition.run().map(move |won| won.map(gives)))
         }
-        Ok(Prepared::Joins(guard)) => Acquiring::new(ready(Ok(guard))),
+        Ok(Prepared::Joins(guard)) => Acquiring::new(ready(Ok(gives(guard)))),
         Ok(Prepared::OpensFirst(first)) => {
             let key = key.clone();
             Acquiring::new(async move {
                 let Opened { request, wait_ends, .. } = first.open(&key).await?;
-                acquire_by(request, &key, Some(wait_ends), attempts).await
+                acquire(request, &key, Some(wait_ends), attempts, gives).await
             })
         }
         Err(error) => Acquiring::new(ready(Err(error))),

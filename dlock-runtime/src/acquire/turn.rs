@@ -13,7 +13,7 @@ use crate::hold::abandon::{LONGEST_ABANDON, abandon, abandon_later};
 use crate::hold::store::LONGEST_REQUEST;
 use crate::hold::tenure::Tenure;
 use crate::options::Wait;
-use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting, Won};
+use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRequest, Waiting, Won};
 
 /// An acquisition that abandons a handover which came too late. If it is dropped, our thread goes on with that.
 struct AbandonsLate<'a> {
@@ -164,8 +164,7 @@ impl Acquisition {
             let turn_or_refusal = clock.timeout_at(until.min(look_at), &mut waiting);
             let known = match self.shared.shutdown.or(turn_or_refusal).await? {
                 Some(Ok(turn)) => return Ok(turn),
-                Some(Err(TurnRefusal::Taken)) => KnownState::Contended(None),
-                Some(Err(TurnRefusal::Failed(error))) => KnownState::Failed(error),
+                Some(Err(known)) => known,
                 None if look_at < until => {
                     self.look_at_neighbours();
                     continue;

@@ -2,6 +2,7 @@
 
 mod options;
 
+use std::convert::identity;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
@@ -144,7 +145,7 @@ impl Lock {
     /// See [`ErrorKind`](crate::ErrorKind): busy, wait timeout, outage, would-deadlock, and misuse of every kind.
     pub async fn acquire(self) -> Result<Guard> {
         let request = self.request_for(self.key.template());
-        acquire(request, &self.key.into()).await.inspect(Guard::got)
+        acquire(request, &self.key.into(), None, 0, identity).await.inspect(Guard::got)
     }
 
     /// Acquires the lock if nobody holds it now; otherwise [`ErrorKind::Busy`](crate::ErrorKind::Busy).

@@ -167,12 +167,6 @@ impl Guards {
         self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ended_well(succeeded));
     }
 
-    /// Notes that the remaining work is not made final. The work of a joined hold is the enclosing call's, which may go
-    /// on.
-    fn ended_badly(&self) {
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_undone());
-    }
-
     pub(crate) fn innermost(&self) -> &Arc<Tenure> {
         &self.later().last().unwrap_or(&self.first).0
     }
@@ -241,7 +235,8 @@ pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     while let Some(guard) = guards.pop() {
         finished = finish(guard).await.and(finished);
         if settles && finished.is_err() {
-            guards.ended_badly();
+            // The work of a joined hold is the enclosing call's, which may go on.
+            guards.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_undone());
         }
     }
     finish(guards.into_first()).await.and(finished)

@@ -49,7 +49,7 @@ struct Body {
 /// ```
 #[must_use]
 pub fn current() -> Option<Held> {
-    innermost().map(Held)
+    innermost_holds().map(|holds| Held(holds.last().clone()))
 }
 
 /// Whether the enclosing call, or one around it, still holds a lock that `wanted` accepts.
@@ -93,10 +93,6 @@ pub fn inherit<F: Future>(future: F) -> Inherit<F> {
 /// The holds of the innermost body, or of the call for several keys that takes a further one.
 pub(crate) fn innermost_holds() -> Option<Holds> {
     bodies().into_iter().next()
-}
-
-fn innermost() -> Option<Arc<Tenure>> {
-    bodies().first().map(|holds| holds.last().clone())
 }
 
 /// The bodies of this caller that run now, the innermost first.

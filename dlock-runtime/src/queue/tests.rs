@@ -58,7 +58,7 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     assert!((&mut second).now_or_never().is_none());
     // The store says that another owner holds the lock, or it grants the lock.
     first.contended();
-    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Taken))));
+    assert!(matches!((&mut second).now_or_never(), Some(Err(KnownState::Contended(None)))));
     drop((second, third));
     assert!(matches!(asks(), Joined::Taken(_)));
     first.begin_sole_hold(None);
@@ -68,13 +68,16 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     let mut second = stands_behind();
     first.begin_sole_hold(None);
     drop(first);
-    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Taken))), "it was held when it asked");
+    assert!(
+        matches!((&mut second).now_or_never(), Some(Err(KnownState::Contended(None)))),
+        "it was held when it asked"
+    );
     assert_eq!(queue.len(), 0);
     // The store does not answer.
     let first = turn(&queue, &key);
     let mut second = stands_behind();
     first.failed(&Error::outage("silent"));
-    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Failed(_)))));
+    assert!(matches!((&mut second).now_or_never(), Some(Err(KnownState::Failed(_)))));
     first.leave();
     let mut second = stands_behind();
     drop(first);

@@ -8,8 +8,7 @@ use dlock_store::engine::{SoleThread, wake};
 
 use super::handover::Handover;
 use super::key_queue::{
-    InStoreQueue, KeyQueue, LocalHold, ServedRuntime, TAKEN_UP_WITHIN, TurnOwner, TurnRefusal, TurnRequest, TurnState,
-    remove_one,
+    KeyQueue, KnownState, LocalHold, ServedRuntime, TAKEN_UP_WITHIN, TurnRequest, TurnState, remove_one,
 };
 use super::local_queue::{LocalQueue, Table, call_next};
 
@@ -22,7 +21,7 @@ use super::local_queue::{LocalQueue, Table, call_next};
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     key: LockKey,
-    /// See [`TurnOwner::id`](super::key_queue::TurnOwner::id).
+    /// See [`Caller::id`](super::key_queue::Caller::id).
     id: u64,
     state: State,
     /// The handover that came with the turn, until it is taken.
@@ -65,12 +64,12 @@ impl Turn {
     pub(crate) fn acts_again(&self, claim: &Arc<Claim>, sleeps_until: Option<BootInstant>) -> bool {
         let acts_by = sleeps_until.map(|until| until.after(TAKEN_UP_WITHIN));
         let note = |key_queue: &mut KeyQueue| {
-            let entry = match self.state {
-                State::Asks => key_queue.owner(self.id).map(|owner| (&mut owner.claim, &mut owner.acts_by)),
-                State::InStoreQueue => key_queue.waits_in_store(self.id),
+            let caller = match self.state {
+                State::Asks => key_queue.owner(self.id),
+                State::InStoreQueue => key_queue.waiter_in_store(self.id),
                 State::Holds(_) | State::Gone => None,
             };
-            entry.map(|(noted, by)| (*noted, *by) = (claim.clone(), acts_by)).is_some()
+            caller.map(|caller| (caller.claim, caller.acts_by) = (claim.clone(), acts_by)).is_some()
         };
         self.queue.with(&self.key, note).unwrap_or(false)
     }
@@ -123,7 +122,7 @@ impl Turn {
     pub(crate) fn failed(&self, error: &Error) {
         self.change_and_wake(|key_queue| {
             key_queue.failed = Some(Box::new(error.again()));
-            key_queue.refuse(|| TurnRefusal::Failed(error.again()))
+            key_queue.refuse(|| KnownState::Failed(error.again()))
         });
     }
 
@@ -152,8 +151,8 @@ impl Turn {
     pub(crate) fn join_store_queue(&mut self) {
         let Some(shard) = self.own_shard() else { return };
         call_next(shard, &self.key, |key_queue| {
-            let Some(TurnOwner { id, claim, sole_thread, won, acts_by, .. }) = key_queue.turn.take() else { return };
-            key_queue.waiters().in_store_queue.push(InStoreQueue { id, claim, sole_thread, won, acts_by });
+            let owner = key_queue.turn.take();
+            key_queue.waiters().in_store_queue.extend(owner);
         });
         self.state = State::InStoreQueue;
     }

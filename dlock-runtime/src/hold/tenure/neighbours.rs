@@ -24,7 +24,8 @@ impl Tenure {
     /// because its caller was not polled.
     pub(crate) fn share_turn(&self) -> bool {
         let Some(mut turn) = self.take_turn() else { return true };
-        let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
+        let release_asks = self.end_plan.is_none() && self.store.backend.exchange().is_some();
+        let serves = release_asks.then_some(ServedRuntime(self.hold.claim.origin));
         let has_turn = turn.begin_hold(LocalHold { sole_thread: self.sole_thread, serves, is_releasing: false });
         self.neighbours().turn = Some(turn);
         has_turn
@@ -33,11 +34,6 @@ impl Tenure {
     /// Its release begins, and may pass it on.
     pub(crate) fn turn_releases(&self) {
         self.neighbours().turn.iter().for_each(Turn::releases);
-    }
-
-    /// Whether its release can ask for the next caller of this process.
-    fn release_serves_next(&self) -> bool {
-        self.end_plan.is_none() && self.store.backend.exchange().is_some()
     }
 
     /// Keeps every other caller of this process from asking while this hold goes on. False if the turn was lost, because its
@@ -54,15 +50,11 @@ impl Tenure {
         cohort.filter(|_| self.is_released() && neighbours.turn.is_some())
     }
 
-    /// Whether another caller of this process had the hold before.
-    fn was_passed_on(&self) -> bool {
-        self.neighbours().cohort.as_ref().is_some_and(|cohort| cohort.block > 0)
-    }
-
     /// The id of the hold as this process shows it. If a hold is passed on, each caller has an id of its own. So an
     /// earlier id never breaks the hold of a later caller.
     pub(crate) fn id(&self) -> HoldId {
-        match self.hold.token.filter(|_| self.was_passed_on()) {
+        let was_passed_on = self.neighbours().cohort.as_ref().is_some_and(|cohort| cohort.block > 0);
+        match self.hold.token.filter(|_| was_passed_on) {
             Some(token) => id_of_passed(&self.hold.claim.owner, token),
             None => HoldId::of(&self.hold.claim.owner),
         }
