@@ -214,7 +214,7 @@ impl Acquisition {
         }
         let mut has_turn = true;
         if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
-            has_turn = turn.answered();
+            has_turn = turn.note_answer();
         }
         let mut label =
             self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
@@ -277,7 +277,7 @@ impl Acquisition {
             return Err(error);
         }
         if !self.sorted {
-            tenure.handed_out();
+            tenure.note_handed_out();
         }
         let token = tenure.hold.token.map(std::num::NonZeroU64::get);
         self.report(&tenure.label, &Event::Acquired { waited, attempts: self.attempts, way: self.way, token });

@@ -34,7 +34,7 @@ impl Acquisition {
             let answer = match first.take() {
                 Some(answer) => answer,
                 // The last wake is kept until this attempt has answered: news may come in between.
-                None if self.acts_again(None) => {
+                None if self.note_next_act(None) => {
                     if planted("a waiter gives its place up when it asks again") {
                         self.change_owner()?;
                     }
@@ -47,7 +47,7 @@ impl Acquisition {
                 Ok(Attempt::Contended(wake)) => Ok(wake),
                 Ok(Attempt::AlreadyRun) => {
                     if let Some(turn) = &self.turn {
-                        turn.answered();
+                        turn.note_answer();
                     }
                     self.must_abandon = self.attempts > 1 && !planted("an attempt before a run is not abandoned");
                     return Err(already_run());
@@ -63,14 +63,14 @@ impl Acquisition {
                     // The attempt did not join the store's wait queue, so nothing of ours is in the store.
                     self.must_abandon = false;
                     if let Some(turn) = &self.turn {
-                        turn.contended();
+                        turn.note_contended();
                     }
                     return Err(busy(&wake, &shared.clock));
                 }
                 Ok(wake) => {
                     if contentions == 0 {
                         if let Some(turn) = &mut self.turn {
-                            turn.contended();
+                            turn.note_contended();
                             // The store's wait queue has one order for all processes, so a neighbour takes its own
                             // place there.
                             if self.claim.fair {
@@ -119,7 +119,7 @@ impl Acquisition {
                         first = Box::pin(self.stand_aside(retry_at)).await?;
                         contentions = 0;
                     } else {
-                        self.acts_again(Some(retry_at));
+                        self.note_next_act(Some(retry_at));
                         shared.shutdown.or(shared.clock.sleep_until(retry_at)).await?;
                     }
                     continue;
@@ -138,7 +138,7 @@ impl Acquisition {
             }
             let asked_at = shared.clock.now();
             let until = ask_again_at(asked_at, wake, pace, contentions).min(self.wait_ends);
-            self.acts_again(Some(until));
+            self.note_next_act(Some(until));
             // A neighbour before this one in the store's queue may have got the lock, and not be polled.
             self.look_at_neighbours();
             let news = news(&self.store, &shared.clock, wake, until);
@@ -165,7 +165,7 @@ impl Acquisition {
                 // a signal.
                 wake.signal = None;
                 let ask_at = ask_again_at(shared.clock.now(), wake, pace, contentions).min(self.wait_ends);
-                self.acts_again(Some(ask_at));
+                self.note_next_act(Some(ask_at));
                 shared.shutdown.or(shared.clock.sleep_until(ask_at)).await?;
             }
             contentions += 1;
@@ -187,7 +187,7 @@ impl Acquisition {
             ErrorKind::Outage | ErrorKind::NotPrimary | ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }
         );
         if let Some(turn) = self.turn.as_ref().filter(|_| is_of_store) {
-            turn.failed(error);
+            turn.note_failure(error);
         }
     }
 
@@ -201,7 +201,7 @@ impl Acquisition {
         if !self.must_abandon {
             self.turn = None;
         }
-        self.acts_again(Some(until));
+        self.note_next_act(Some(until));
         shared.shutdown.or(shared.clock.sleep_until(until)).await?;
         if self.turn.is_none() {
             self.turn = Some(self.join().await?);
@@ -209,9 +209,9 @@ impl Acquisition {
         Ok(self.answer_of_handover().await)
     }
 
-    /// Notes when this caller acts again, if it is polled: see [`Turn::acts_again`](crate::queue::Turn::acts_again).
-    fn acts_again(&self, sleeps_until: Option<BootInstant>) -> bool {
-        self.turn.as_ref().is_none_or(|turn| turn.acts_again(&self.claim, sleeps_until))
+    /// Notes when this caller acts again, if it is polled: see [`Turn::note_next_act`](crate::queue::Turn::note_next_act).
+    fn note_next_act(&self, sleeps_until: Option<BootInstant>) -> bool {
+        self.turn.as_ref().is_none_or(|turn| turn.note_next_act(&self.claim, sleeps_until))
     }
 
     /// Joins the queue again, because this caller was not polled and has lost its turn. Returns the answer to its next
@@ -281,7 +281,7 @@ impl Acquisition {
         abandon_later(&self.store, old_claim, Box::new(()));
         self.undo_unconfirmed = false;
         // The turn knows the claim that is to be abandoned.
-        self.acts_again(None);
+        self.note_next_act(None);
         Ok(())
     }
 }

@@ -126,7 +126,7 @@ impl Context {
     }
 
     /// A store could not be opened.
-    pub(crate) fn opening_failed(&self, name: &str, error: &Error) {
+    pub(crate) fn note_opening_failure(&self, name: &str, error: &Error) {
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         stores.unopened.insert(name.to_owned(), error.again());
     }

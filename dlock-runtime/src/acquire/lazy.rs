@@ -60,8 +60,8 @@ impl LazyStore {
                 }
             },
             Err(error) => {
-                context.opening_failed(&self.name, &error);
-                self.breaker.failed(&self.name, &error, context.shared().clock.now());
+                context.note_opening_failure(&self.name, &error);
+                self.breaker.note_failure(&self.name, &error, context.shared().clock.now());
                 Err(error.never_sent())
             }
         };

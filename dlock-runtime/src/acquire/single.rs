@@ -129,7 +129,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     }
     // For a list of keys it is noted once.
     #[cfg(debug_assertions)]
-    if request.list.as_ref().is_none_or(|list| list.is_first()) {
+    if request.list.as_ref().is_none_or(|list| list.mark_asked()) {
         context.order().note(&shared.events, &store, &label);
     }
     let profile = store.backend.profile();

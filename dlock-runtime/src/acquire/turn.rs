@@ -36,7 +36,7 @@ impl Drop for AbandonsLate<'_> {
 impl Acquisition {
     /// Takes over the handover that came with the turn.
     pub(super) fn take_over(&mut self) -> Option<Received> {
-        let handover = self.turn.as_mut()?.take()?;
+        let handover = self.turn.as_mut()?.take_handover()?;
         match handover.content {
             Content::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
                 Some(Received::Late(handover.claim))

@@ -360,7 +360,7 @@ impl Registry {
     fn id_in_store(&self, id: HoldId) -> Option<HoldId> {
         let shared = self.context().shared();
         match shared.renewals.holds().iter().find(|tenure| tenure.id() == id) {
-            Some(tenure) => tenure.stays().then(|| HoldId::of(&tenure.hold.claim.owner)),
+            Some(tenure) => tenure.keep_here().then(|| HoldId::of(&tenure.hold.claim.owner)),
             None => (!shared.cohorts.has(id)).then_some(id),
         }
     }

@@ -76,7 +76,7 @@ impl Registry {
         match opened {
             Ok(backend) => self.install_shared(name, backend),
             Err(error) => {
-                self.0.opening_failed(name, &error);
+                self.0.note_opening_failure(name, &error);
                 Err(error.with_backend(name))
             }
         }

@@ -69,14 +69,14 @@ impl Guards {
 
     /// Gives all guards to the caller. `as_written` has the index of the guard for each key that was written.
     pub(crate) fn handed_out(mut self, as_written: Box<[usize]>) -> Self {
-        self.all().for_each(|guard| guard.0.handed_out());
+        self.all().for_each(|guard| guard.0.note_handed_out());
         self.more().as_written = as_written;
         self
     }
 
     /// Notes that the caller gets the guards now. The last guard is dropped first, so it has the note.
-    pub(crate) fn got(&self) {
-        self.later().last().unwrap_or(&self.first).got();
+    pub(crate) fn note_got(&self) {
+        self.later().last().unwrap_or(&self.first).note_got();
     }
 
     /// Begins the spans of the holds, as far as they have none.
@@ -157,14 +157,14 @@ impl Guards {
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), if one of them had ended before; the others are released all the same.
     pub async fn release(self) -> Result<()> {
         let checked = self.check();
-        self.ended_well(checked.is_ok());
+        self.note_end(checked.is_ok());
         checked.and(finish_all(self).await)
     }
 
     /// Notes whether the body has succeeded, for stores that make its work final. For a joined hold, the enclosing call does
     /// that.
-    pub(crate) fn ended_well(&self, succeeded: bool) {
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ended_well(succeeded));
+    pub(crate) fn note_end(&self, succeeded: bool) {
+        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_end(succeeded));
     }
 
     pub(crate) fn innermost(&self) -> &Arc<Tenure> {
@@ -177,11 +177,11 @@ impl Guards {
 
     /// Notes how the body ended. The release reports it to the stores. For a joined hold, the enclosing call does that.
     /// `None`: the body has ended, but its result is unknown. It is recorded as a success.
-    pub(crate) fn ran(&self, succeeded: Option<bool>) {
+    pub(crate) fn note_run(&self, succeeded: Option<bool>) {
         let recorded = succeeded.unwrap_or(true);
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(recorded));
+        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_run(recorded));
         if let Some(succeeded) = succeeded {
-            self.ended_well(succeeded);
+            self.note_end(succeeded);
         }
     }
 
@@ -192,7 +192,7 @@ impl Guards {
         impl Drop for Panics<'_> {
             fn drop(&mut self) {
                 if let Some(guards) = self.0 {
-                    guards.ran(Some(false));
+                    guards.note_run(Some(false));
                 }
             }
         }

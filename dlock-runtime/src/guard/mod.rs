@@ -80,7 +80,7 @@ impl Guard {
     }
 
     /// The caller gets it now.
-    pub(crate) fn got(&self) {
+    pub(crate) fn note_got(&self) {
         #[cfg(debug_assertions)]
         self.use_seen.begin();
     }
@@ -133,15 +133,15 @@ impl Guard {
     pub async fn release(self) -> Result<()> {
         // A lost hold is released in the background, so that the caller hears of the loss now.
         self.check()?;
-        self.ended_well();
+        self.note_success();
         finish(self).await
     }
 
     /// Notes that the body has succeeded. For a joined hold, the enclosing call does that.
-    pub(crate) fn ended_well(&self) {
+    pub(crate) fn note_success(&self) {
         if !self.is_joined() {
-            self.0.ran(true);
-            self.0.ended_well(true);
+            self.0.note_run(true);
+            self.0.note_end(true);
         }
     }
 
@@ -193,7 +193,7 @@ impl Drop for Guard {
     fn drop(&mut self) {
         if !self.handed_over {
             if std::thread::panicking() {
-                self.held.0.ran(false);
+                self.held.0.note_run(false);
             }
             #[cfg(debug_assertions)]
             self.use_seen.end(&self.held.0.label);

@@ -144,9 +144,9 @@ impl Enclosing {
         self.by_lock.get(lock).filter(|held| held.is_held()).cloned()
     }
 
-    /// Whether this is the first call of this method.
+    /// Notes that a key of the list has asked. True for the first one.
     #[cfg(debug_assertions)]
-    pub(crate) fn is_first(&self) -> bool {
+    pub(crate) fn mark_asked(&self) -> bool {
         !self.was_asked.swap(true, Ordering::Relaxed)
     }
 }

@@ -43,7 +43,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     // A shutdown waits for this release too.
     let shared = tenure.shared.clone();
     let _call = shared.jobs.call();
-    tenure.release_begins();
+    tenure.note_release();
     let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
     let mut on_drop = ReleaseOnDrop {
@@ -116,7 +116,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
 pub(crate) fn later(tenure: Arc<Tenure>) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
     let job = tenure.shared.jobs.begin();
-    tenure.release_begins();
+    tenure.note_release();
     // In this order: a hold that has ended is not put back into the renewal schedule.
     let was_held = tenure.end();
     release_on_our_thread(tenure, job, if was_held { ReleaseReport::First } else { ReleaseReport::Nothing });
@@ -214,7 +214,7 @@ async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
     let _listed;
     // Its store has nothing more to do at the end than to free the lock.
     if let Some(cohort) = tenure.take_cohort() {
-        tenure.turn_releases();
+        tenure.note_turn_release();
         // Until the store has answered, no earlier caller's id may end the hold.
         _listed = cohort.listed.clone();
         let until = tenure.shared.clock.now().after(bound);

@@ -32,7 +32,7 @@ pub(crate) struct ReleaseToNext {
 impl ReleaseToNext {
     /// `None` if there is no waiter for which the release of this hold could ask.
     pub(crate) fn begin(tenure: &Arc<Tenure>) -> Option<Self> {
-        let Next { turn, ticket, claim, wait_ends } = tenure.next()?;
+        let Next { turn, ticket, claim, wait_ends } = tenure.begin_turn_release()?;
         // Waiters are about to hear of the shutdown.
         if tenure.shared.shutdown.is_closed() {
             return None;

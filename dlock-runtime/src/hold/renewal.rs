@@ -225,8 +225,8 @@ async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
 fn note_health(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
     let store = &first.store;
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
-        Some(error) if answers.iter().all(Result::is_err) => store.breaker.failed(&store.name, error, now),
-        _ => store.breaker.answered(&store.name),
+        Some(error) if answers.iter().all(Result::is_err) => store.breaker.note_failure(&store.name, error, now),
+        _ => store.breaker.note_answer(&store.name),
     }
 }
 

@@ -18,8 +18,8 @@ use crate::hold::tenure::{RenewalSchedule, SessionWatch, Tenure, Watched};
 
 /// The pause after a hint. It doubles while the next hint is there before the pause has passed once more: a store that
 /// hints all the time must not be renewed all the time.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const SHORTEST_HINT_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_HINT_PAUSE: Duration = Duration::from_secs(5);
 
 impl RenewalSchedule {
     /// Listens to the end of the session that a hold lives in, if the store can report it.
@@ -108,7 +108,11 @@ async fn listen(clock: Clock, watch: Weak<SessionWatch>, mut ended: BoxFuture<'s
         let listens_since = clock.now();
         ended.await;
         let hinted_at = clock.now();
-        pause = if hinted_at.since(listens_since) < pause { (pause * 2).min(LONGEST_PAUSE) } else { SHORTEST_PAUSE };
+        pause = if hinted_at.since(listens_since) < pause {
+            (pause * 2).min(LONGEST_HINT_PAUSE)
+        } else {
+            SHORTEST_HINT_PAUSE
+        };
         let Some(mut holds) = watch.upgrade().map(|watch| watch.holds()) else { return };
         if planted("the end of a session concerns one hold") {
             holds.truncate(1);

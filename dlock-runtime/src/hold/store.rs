@@ -136,17 +136,17 @@ impl Store {
         }
         match answer {
             Some(Ok(answer)) => {
-                self.breaker.answered(&self.name);
+                self.breaker.note_answer(&self.name);
                 Ok(answer)
             }
             Some(Err(error)) => {
-                self.breaker.failed(&self.name, &error, clock.now());
+                self.breaker.note_failure(&self.name, &error, clock.now());
                 Err(error)
             }
             None => {
                 let error = Error::outage(format!("the store did not answer within {bound:.1?}"));
                 if bound >= CONCLUSIVE_TIME {
-                    self.breaker.failed(&self.name, &error, clock.now());
+                    self.breaker.note_failure(&self.name, &error, clock.now());
                 }
                 Err(error)
             }

@@ -132,7 +132,7 @@ pub(crate) struct Watched {
 
 /// The first renewal of a hold on a short grant comes this soon after its take-over. Until then, a silence as long as
 /// that grant loses it, whatever its ttl. Most holds of a contended key are over by then.
-const FIRST_RENEWAL: Duration = Duration::from_millis(100);
+const FIRST_RENEWAL_DELAY: Duration = Duration::from_millis(100);
 
 const HELD: u8 = 0;
 const RELEASED: u8 = 1;
@@ -174,7 +174,7 @@ impl Tenure {
             if granted < start.hold.claim.ttl {
                 // The store has pushed this grant, and it is short until the first renewal. A hold that ends before
                 // that pays nothing.
-                let pause = cadence.min(granted / 3).min(FIRST_RENEWAL);
+                let pause = cadence.min(granted / 3).min(FIRST_RENEWAL_DELAY);
                 return on_tick(start.shared.clock.now().after(pause), pause);
             }
             on_tick(start.hold.validity.from.after(cadence), cadence)
@@ -226,7 +226,7 @@ impl Tenure {
         if self.confirmed_until.fetch_max(deadline, Ordering::AcqRel) < deadline {
             self.granted.store(nanos(validity.granted), Ordering::Release);
         }
-        self.shared.events.renewed(&self.label);
+        self.shared.events.note_renewal(&self.label);
     }
 
     /// The last validity that the store has confirmed.

@@ -48,7 +48,7 @@ impl LocalQueue {
             Entry::Occupied(key_queue) => key_queue.into_mut(),
         };
         let now = now();
-        if key_queue.is_overdue(now) {
+        if key_queue.note_overdue(now) {
             drop(shard);
             return Joined::Overdue(self.pass_over(key, now));
         }

@@ -230,8 +230,8 @@ impl KeyQueue {
 
     /// The store has answered the caller with the turn: somebody holds the lock. This answers the callers that do not
     /// wait, too, and those that wait in the store. Returns the wakers of these.
-    pub(super) fn answered(&mut self) -> Vec<Waker> {
-        self.heard();
+    pub(super) fn note_held(&mut self) -> Vec<Waker> {
+        self.note_answer();
         let mut wakers = self.refuse(|| KnownState::Contended(None));
         let waiting = self.waiters.iter_mut().flat_map(|waiters| waiters.waiting.values_mut());
         wakers.extend(waiting.filter(|waiter| waiter.request.holds_others()).filter_map(|waiter| waiter.waker.take()));
@@ -253,7 +253,7 @@ impl KeyQueue {
     }
 
     /// The store has answered a caller of this process.
-    pub(super) fn heard(&mut self) {
+    pub(super) fn note_answer(&mut self) {
         self.answers = self.answers.wrapping_add(1);
         self.failed = None;
     }

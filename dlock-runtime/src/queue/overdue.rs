@@ -17,7 +17,7 @@ use super::turn::Turn;
 use super::waiting::Waiting;
 
 /// How often the first waiters look at the caller with the turn.
-const LOOKS_EVERY: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest time that one request of a caller may take: those of an acquisition, and those of a release.
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
@@ -35,8 +35,8 @@ pub(crate) struct Overdue {
 }
 
 impl KeyQueue {
-    /// Whether a caller has not acted when it had to. Notes when it must act at the latest, if nobody has before.
-    pub(super) fn is_overdue(&mut self, now: BootInstant) -> bool {
+    /// Notes when each caller must act at the latest, if nobody has before. True if one has not acted by then.
+    pub(super) fn note_overdue(&mut self, now: BootInstant) -> bool {
         let is_over = |acts_by: &mut Option<BootInstant>, bound: Duration| {
             *acts_by.get_or_insert(now.after(bound).after(TAKEN_UP_WITHIN)) <= now
         };
@@ -79,7 +79,7 @@ impl LocalQueue {
         let mut shard = self.shard(key);
         let Table { queues, last_turn } = &mut *shard;
         let Some(key_queue) = queues.get_mut(key) else { return overdue };
-        if !key_queue.is_overdue(now) {
+        if !key_queue.note_overdue(now) {
             return overdue;
         }
         let is_over = |acts_by: Option<BootInstant>| acts_by.is_some_and(|acts_by| acts_by <= now);
@@ -124,6 +124,6 @@ impl Waiting {
         let first = |key_queue: &mut KeyQueue| key_queue.first().map(|(ticket, _)| ticket);
         let first = self.queue.with(&self.key, first).flatten();
         let before = self.ticket.zip(first).map_or(0, |(own, first)| own.saturating_sub(first));
-        LOOKS_EVERY.saturating_mul(1 + u32::try_from(before / 8).unwrap_or(u32::MAX))
+        LOOK_INTERVAL.saturating_mul(1 + u32::try_from(before / 8).unwrap_or(u32::MAX))
     }
 }

@@ -57,7 +57,7 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     let (mut second, third) = (stands_behind(), stands_behind());
     assert!((&mut second).now_or_never().is_none());
     // The store says that another owner holds the lock, or it grants the lock.
-    first.contended();
+    first.note_contended();
     assert!(matches!((&mut second).now_or_never(), Some(Err(KnownState::Contended(None)))));
     drop((second, third));
     assert!(matches!(asks(), Joined::Taken(_)));
@@ -76,7 +76,7 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     // The store does not answer.
     let first = turn(&queue, &key);
     let mut second = stands_behind();
-    first.failed(&Error::outage("silent"));
+    first.note_failure(&Error::outage("silent"));
     assert!(matches!((&mut second).now_or_never(), Some(Err(KnownState::Failed(_)))));
     first.leave();
     let mut second = stands_behind();
@@ -229,7 +229,7 @@ fn asked_for(queue: &Arc<LocalQueue>, key: &LockKey) -> (Turn, Waiting, Next) {
     first.begin_hold(LocalHold { sole_thread: None, serves: Some(ServedRuntime(None)), is_releasing: false });
     let served = TurnRequest { release_asks_until: Some(BootInstant::NEVER), ..request(10) };
     let Joined::Behind(second) = join(queue, key, served) else { panic!("it asks beside the release") };
-    let release = first.next().unwrap();
+    let release = first.begin_release().unwrap();
     (first, second, release)
 }
 
@@ -241,7 +241,7 @@ fn a_release_that_asks_for_the_next_caller_for_too_long_loses_the_turn_to_that_c
         assert!(queue.pass_over(&key, seconds(at)).claims.is_empty());
     }
     let second = (&mut second).now_or_never().expect("it may ask for itself").unwrap();
-    assert!(!release.turn.answered());
+    assert!(!release.turn.note_answer());
     drop((release, first, second));
     assert_eq!(queue.len(), 0);
 }

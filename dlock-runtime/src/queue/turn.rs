@@ -61,7 +61,7 @@ impl Turn {
 
     /// Notes when its owner acts again at the latest, if it is polled: `None` for a request that was just sent, and
     /// otherwise the end of a sleep. False if the turn was lost, because its owner was not polled.
-    pub(crate) fn acts_again(&self, claim: &Arc<Claim>, sleeps_until: Option<BootInstant>) -> bool {
+    pub(crate) fn note_next_act(&self, claim: &Arc<Claim>, sleeps_until: Option<BootInstant>) -> bool {
         let acts_by = sleeps_until.map(|until| until.after(TAKEN_UP_WITHIN));
         let note = |key_queue: &mut KeyQueue| {
             let caller = match self.state {
@@ -93,19 +93,19 @@ impl Turn {
     }
 
     /// The store has refused the turn's owner, because others hold the lock.
-    pub(crate) fn contended(&self) {
+    pub(crate) fn note_contended(&self) {
         self.change_and_wake(|key_queue| {
             key_queue.set_state(TurnState::Waits);
-            key_queue.answered()
+            key_queue.note_held()
         });
     }
 
     /// The store has answered the turn's owner, and others may hold the lock beside it. The callers behind it have not
     /// waited for a silent store, and have to ask for themselves. False if the turn was lost.
-    pub(crate) fn answered(&self) -> bool {
+    pub(crate) fn note_answer(&self) -> bool {
         match self.state {
             State::Asks => self.change_and_wake(|key_queue| {
-                key_queue.heard();
+                key_queue.note_answer();
                 Vec::new()
             }),
             // Nobody may take its place, and abandon its claim, after this.
@@ -119,7 +119,7 @@ impl Turn {
 
     /// The store did not answer the turn's owner. So the callers behind it do not wait for a holder, and those that do
     /// not wait for others get this error.
-    pub(crate) fn failed(&self, error: &Error) {
+    pub(crate) fn note_failure(&self, error: &Error) {
         self.change_and_wake(|key_queue| {
             key_queue.failed = Some(Box::new(error.again()));
             key_queue.refuse(|| KnownState::Failed(error.again()))
@@ -166,7 +166,7 @@ impl Turn {
                 let mut wakers = Vec::new();
                 call_next(shard, &self.key, |key_queue| {
                     key_queue.holds.push(hold);
-                    wakers = key_queue.answered();
+                    wakers = key_queue.note_held();
                 });
                 wakers.into_iter().for_each(wake);
             }
@@ -194,29 +194,29 @@ impl Turn {
         match self.state {
             State::Asks => self.change_and_wake(|key_queue| {
                 key_queue.set_state(TurnState::Holds);
-                key_queue.answered()
+                key_queue.note_held()
             }),
             _ => self.begin_hold(LocalHold { sole_thread, serves: None, is_releasing: false }),
         }
     }
 
     /// The release of the turn's hold is on its way. Returns the waiter for which it must ask.
-    pub(crate) fn next(&mut self) -> Option<Next> {
+    pub(crate) fn begin_release(&mut self) -> Option<Next> {
         match self.state {
             State::Holds(hold) => {
                 let releasing = LocalHold { serves: None, is_releasing: true, ..hold };
                 self.state = State::Holds(releasing);
-                self.queue.next(&self.key, hold, releasing)
+                self.queue.begin_release(&self.key, hold, releasing)
             }
             _ => {
-                self.releases();
+                self.note_release();
                 None
             }
         }
     }
 
     /// The release of a hold that has kept the turn is on its way.
-    pub(crate) fn releases(&self) {
+    pub(crate) fn note_release(&self) {
         self.change_and_wake(|key_queue| {
             key_queue.set_state(TurnState::Releases);
             Vec::new()
@@ -224,7 +224,7 @@ impl Turn {
     }
 
     /// Takes the handover that came with the turn.
-    pub(crate) fn take(&mut self) -> Option<Handover> {
+    pub(crate) fn take_handover(&mut self) -> Option<Handover> {
         self.handover.take().map(|handover| *handover)
     }
 
@@ -256,7 +256,7 @@ impl Turn {
         let mut wakers = Vec::new();
         call_next(shard, &self.key, |key_queue| {
             key_queue.waiters().handover = Some(Box::new(handover));
-            wakers = key_queue.answered();
+            wakers = key_queue.note_held();
         });
         self.state = State::Gone;
         wakers.into_iter().for_each(wake);
@@ -267,7 +267,7 @@ impl Turn {
 impl LocalQueue {
     /// The waiter for which the release of this hold must ask. `None` if there is none, or if a caller asks already.
     /// Then the release asks for no later waiter either: the answer to it may take long.
-    fn next(self: &Arc<Self>, key: &LockKey, hold: LocalHold, releasing: LocalHold) -> Option<Next> {
+    fn begin_release(self: &Arc<Self>, key: &LockKey, hold: LocalHold, releasing: LocalHold) -> Option<Next> {
         let mut shard = self.shard(key);
         let Table { queues, last_turn } = &mut *shard;
         let key_queue = queues.get_mut(key)?;

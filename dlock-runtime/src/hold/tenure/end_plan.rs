@@ -35,7 +35,7 @@ impl EndPlan {
     }
 
     /// Only the first end counts.
-    pub(super) fn ran(&self, succeeded: bool, took: impl FnOnce() -> Duration) {
+    pub(super) fn note_run(&self, succeeded: bool, took: impl FnOnce() -> Duration) {
         let Some(run) = &self.run else { return };
         let end = if succeeded { RunEnd::Succeeded { took: took() } } else { RunEnd::Failed };
         let _ = run.set(end);

@@ -26,7 +26,7 @@ impl Tenure {
     }
 
     /// Its release begins. A shutdown that sees this also sees the job of the release.
-    pub(crate) fn release_begins(&self) {
+    pub(crate) fn note_release(&self) {
         self.released.store(true, Ordering::Release);
     }
 
@@ -81,14 +81,14 @@ impl Tenure {
     }
 
     /// The caller gets the lock. From here on its end keeps the key, or records the run, if that was asked for.
-    pub(crate) fn handed_out(&self) {
+    pub(crate) fn note_handed_out(&self) {
         self.is_handed_out.store(true, Ordering::Release);
     }
 
     /// Notes how the body ended, if that is to be recorded.
-    pub(crate) fn ran(&self, succeeded: bool) {
+    pub(crate) fn note_run(&self, succeeded: bool) {
         if let Some(end_plan) = &self.end_plan {
-            end_plan.ran(succeeded, || self.shared.clock.now().since(self.since));
+            end_plan.note_run(succeeded, || self.shared.clock.now().since(self.since));
         }
     }
 
@@ -98,7 +98,7 @@ impl Tenure {
     }
 
     /// Notes whether the body has succeeded, for a store that makes its work final, and not for a record.
-    pub(crate) fn ended_well(&self, succeeded: bool) {
+    pub(crate) fn note_end(&self, succeeded: bool) {
         let end = if succeeded { BODY_SUCCEEDED } else { BODY_FAILED };
         // The first word counts.
         let _ = self.body.compare_exchange(BODY_UNKNOWN, end, Ordering::AcqRel, Ordering::Acquire);
@@ -125,7 +125,7 @@ impl Tenure {
     }
 
     /// Notes the record of the operator who broke the hold; kept for all that ask for the cause.
-    pub(crate) fn broken_by(&self, record: BreakRecord) {
+    pub(crate) fn note_break(&self, record: BreakRecord) {
         let record_text = record.as_str().to_owned();
         // The first answer stays: one hold is broken once.
         if self.broken.set(Box::new(record)).is_err() {

@@ -10,8 +10,8 @@ use crate::site::id_of_passed;
 
 impl Tenure {
     /// The release begins. Returns the waiter of this process for which it must ask.
-    pub(crate) fn next(&self) -> Option<Next> {
-        self.neighbours().turn.as_mut()?.next()
+    pub(crate) fn begin_turn_release(&self) -> Option<Next> {
+        self.neighbours().turn.as_mut()?.begin_release()
     }
 
     /// Lets the next caller of this process ask.
@@ -32,8 +32,8 @@ impl Tenure {
     }
 
     /// Its release begins, and may pass it on.
-    pub(crate) fn turn_releases(&self) {
-        self.neighbours().turn.iter().for_each(Turn::releases);
+    pub(crate) fn note_turn_release(&self) {
+        self.neighbours().turn.iter().for_each(Turn::note_release);
     }
 
     /// Keeps every other caller of this process from asking while this hold goes on. False if the turn was lost, because its
@@ -61,7 +61,7 @@ impl Tenure {
     }
 
     /// Keeps the hold from being passed on from now on. False if this caller does not have it any more.
-    pub(crate) fn stays(&self) -> bool {
+    pub(crate) fn keep_here(&self) -> bool {
         match &mut self.neighbours().cohort {
             Some(cohort) => cohort.most = 0,
             None => return self.is_held(),
