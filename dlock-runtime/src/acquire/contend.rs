@@ -6,7 +6,7 @@ use std::time::Duration;
 use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Wake};
 use dlock_store::engine::simulation::planted;
 
-use super::acquisition::{Acquisition, Received};
+use super::acquisition::Acquisition;
 use super::refused::{already_run, busy, timed_out};
 use super::wait::{Pace, ask_again_at, news};
 use crate::events::event::GrantWay;
@@ -119,8 +119,7 @@ impl Acquisition {
                         first = Box::pin(self.stand_aside(retry_at)).await?;
                         contentions = 0;
                     } else {
-                        self.note_next_act(Some(retry_at));
-                        shared.shutdown.or(shared.clock.sleep_until(retry_at)).await?;
+                        self.sleep_until(retry_at).await?;
                     }
                     continue;
                 }
@@ -165,8 +164,7 @@ impl Acquisition {
                 // a signal.
                 wake.signal = None;
                 let ask_at = ask_again_at(shared.clock.now(), wake, pace, contentions).min(self.wait_ends);
-                self.note_next_act(Some(ask_at));
-                shared.shutdown.or(shared.clock.sleep_until(ask_at)).await?;
+                self.sleep_until(ask_at).await?;
             }
             contentions += 1;
             let now = shared.clock.now();
@@ -194,54 +192,28 @@ impl Acquisition {
     /// Sleeps while the store grants nothing to anybody. It gives up the turn, so that neighbours hear that from the
     /// store too, and not that others hold the lock. Returns the handover that comes with the next turn.
     async fn stand_aside(&mut self, until: BootInstant) -> Result<Option<Result<Attempt>>> {
-        let shared = self.shared.clone();
         self.give_up().await;
         // If something may still be in the store, the turn is kept. Otherwise a late abandon would meet the next
         // attempt.
         if !self.must_abandon {
             self.turn = None;
         }
-        self.note_next_act(Some(until));
-        shared.shutdown.or(shared.clock.sleep_until(until)).await?;
+        self.sleep_until(until).await?;
         if self.turn.is_none() {
             self.turn = Some(self.join().await?);
         }
         Ok(self.answer_of_handover().await)
     }
 
+    /// Sleeps, and fails at a shutdown.
+    async fn sleep_until(&mut self, until: BootInstant) -> Result<()> {
+        self.note_next_act(Some(until));
+        self.shared.shutdown.or(self.shared.clock.sleep_until(until)).await
+    }
+
     /// Notes when this caller acts again, if it is polled: see [`Turn::note_next_act`](crate::queue::Turn::note_next_act).
     fn note_next_act(&self, sleeps_until: Option<BootInstant>) -> bool {
         self.turn.as_ref().is_none_or(|turn| turn.note_next_act(&self.claim, sleeps_until))
-    }
-
-    /// Joins the queue again, because this caller was not polled and has lost its turn. Returns the answer to its next
-    /// attempt, or that of the handover that comes with the turn. The outer error is a shutdown.
-    pub(super) async fn join_anew(&mut self) -> Result<Result<Attempt>> {
-        self.turn = None;
-        if self.must_abandon && self.claim.once_per.is_some() {
-            // In place: with a new owner id it may go on only if the store confirms that nothing is noted as its start.
-            self.give_up().await;
-        }
-        // The abandon of what it may have in the store is on its way, and must not undo the next attempt.
-        self.change_owner()?;
-        self.must_abandon = false;
-        self.turn = Some(self.join().await?);
-        match self.answer_of_handover().await {
-            Some(answer) => Ok(answer),
-            None => self.attempt().await,
-        }
-    }
-
-    /// Takes the handover that came with the turn as the answer to an attempt.
-    async fn answer_of_handover(&mut self) -> Option<Result<Attempt>> {
-        match self.take_over()? {
-            Received::Hold(hold) => Some(Ok(Attempt::Acquired(hold))),
-            Received::Late(late) => {
-                self.abandon_late(late).await;
-                None
-            }
-            Received::Answer(answer) => Some(Ok(answer)),
-        }
     }
 
     /// Returns the hold, unless it has already expired when it arrives. Then it is released. One that was passed on was
@@ -260,7 +232,7 @@ impl Acquisition {
 
     /// Leaves the store's wait queue. In place, so that nothing of ours is in the store when the caller hears of the
     /// timeout.
-    async fn give_up(&mut self) {
+    pub(super) async fn give_up(&mut self) {
         match abandon(&self.store, &self.claim, LONGEST_ABANDON).await {
             Ok(()) => self.must_abandon = false,
             Err(_) if planted("a failed abandon is forgotten") => self.must_abandon = false,

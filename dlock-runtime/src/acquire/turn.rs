@@ -85,6 +85,36 @@ impl Acquisition {
         }
     }
 
+    /// Joins the queue again, because this caller was not polled and has lost its turn. Returns the answer to its next
+    /// attempt, or that of the handover that comes with the turn. The outer error is a shutdown.
+    pub(super) async fn join_anew(&mut self) -> Result<Result<Attempt>> {
+        self.turn = None;
+        if self.must_abandon && self.claim.once_per.is_some() {
+            // In place: with a new owner id it may go on only if the store confirms that nothing is noted as its start.
+            self.give_up().await;
+        }
+        // The abandon of what it may have in the store is on its way, and must not undo the next attempt.
+        self.change_owner()?;
+        self.must_abandon = false;
+        self.turn = Some(self.join().await?);
+        match self.answer_of_handover().await {
+            Some(answer) => Ok(answer),
+            None => self.attempt().await,
+        }
+    }
+
+    /// Takes the handover that came with the turn as the answer to an attempt.
+    pub(super) async fn answer_of_handover(&mut self) -> Option<Result<Attempt>> {
+        match self.take_over()? {
+            Received::Hold(hold) => Some(Ok(Attempt::Acquired(hold))),
+            Received::Late(late) => {
+                self.abandon_late(late).await;
+                None
+            }
+            Received::Answer(answer) => Some(Ok(answer)),
+        }
+    }
+
     /// Waits for the turn: one caller of this process asks for a key at a time.
     pub(super) async fn join(&mut self) -> Result<Turn> {
         let max = self.options.max_waiters;

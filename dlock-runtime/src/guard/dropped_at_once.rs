@@ -11,7 +11,8 @@ use dlock_store::line;
 use crate::events::lines::line_of;
 use crate::site::Label;
 
-/// A guard that is dropped sooner was not used. In real time, because a test's clock stands still. A debug build needs 10 µs where code runs for the first time, as in a
+/// A guard that is dropped sooner was not used. In real time, because a test's clock stands still. A debug build needs 10 µs
+/// where code runs for the first time, as in a
 /// program that drops its only guard at its start.
 const SHORTEST_USE: Duration = Duration::from_micros(20);
 

@@ -301,18 +301,14 @@ impl Drop for Turn {
                     }
                 }
             },
-            State::InStoreQueue | State::Holds(_) => {
+            state @ (State::InStoreQueue | State::Holds(_)) => {
                 let mut shard = self.queue.shard(&self.key);
                 let Some(key_queue) = shard.queues.get_mut(&self.key) else { return };
-                match self.state {
-                    State::InStoreQueue => {
-                        key_queue.leave_store_queue(self.id);
-                    }
-                    State::Holds(hold) => {
-                        remove_one(&mut key_queue.holds, hold);
-                        key_queue.waiters.iter_mut().for_each(|waiters| waiters.released_by = None);
-                    }
-                    State::Asks | State::Gone => {}
+                if let State::Holds(hold) = state {
+                    remove_one(&mut key_queue.holds, hold);
+                    key_queue.waiters.iter_mut().for_each(|waiters| waiters.released_by = None);
+                } else {
+                    key_queue.leave_store_queue(self.id);
                 }
                 // A waiter may have relied on this release to ask for it.
                 if key_queue.turn.is_none() {
