@@ -70,14 +70,6 @@ pub(super) enum Reported {
     Outcome,
 }
 
-/// A handover that was taken over.
-pub(super) enum Received {
-    Hold(Hold),
-    /// The claim of a hold that has expired.
-    Late(Arc<Claim>),
-    Answer(Attempt),
-}
-
 impl Drop for Acquisition {
     fn drop(&mut self) {
         if (self.must_abandon || self.turn.is_some()) && is_forked() {
@@ -90,11 +82,7 @@ impl Drop for Acquisition {
             self.shared.events.tell(label, &Event::GivenUp { waited });
         }
         if self.must_abandon && !planted("nothing is abandoned on drop") {
-            if let Some(turn) = &self.turn {
-                turn.leave();
-            }
-            let turn = Box::new(self.turn.take());
-            abandon_later(&self.store, self.claim.clone(), turn);
+            self.leave(self.claim.clone());
         }
         if self.counted {
             self.shared.jobs.leave();
@@ -145,9 +133,9 @@ impl Acquisition {
         self.turn = Some(self.join().await?);
         self.count();
         match self.take_over() {
-            Some(Received::Hold(hold)) => return Ok(hold),
-            Some(Received::Late(late)) => return Box::pin(self.begin_anew(late)).await,
-            Some(Received::Answer(answer)) => return Box::pin(self.contend(Ok(answer))).await,
+            Some(Ok(Attempt::Acquired(hold))) => return Ok(hold),
+            Some(Ok(answer)) => return Box::pin(self.contend(Ok(answer))).await,
+            Some(Err(late)) => return Box::pin(self.begin_anew(late)).await,
             None => {}
         }
         match self.attempt().await? {
@@ -218,7 +206,7 @@ impl Acquisition {
         }
         let mut label =
             self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
-        label.held_by(hold.claim.clone(), hold.token.filter(|_| self.passed));
+        label.note_claim(hold.claim.clone(), hold.token.filter(|_| self.passed));
         self.must_abandon = false;
         let mut since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
         let mut cohort = self.cohort.take();
@@ -286,9 +274,10 @@ impl Acquisition {
         Ok(Some(guard))
     }
 
-    pub(super) fn named(&self, error: Error) -> Error {
-        let error = error.with_key_or_hash(self.claim.key.as_str(), self.options.sensitive);
-        error.with_backend(&self.store.name).with_attempts(self.attempts)
+    /// Abandons a claim on our thread. The turn waits for that.
+    pub(super) fn leave(&mut self, claim: Arc<Claim>) {
+        let turn = self.turn.take().map(Turn::left);
+        abandon_later(&self.store, claim, Box::new(turn));
     }
 
     /// A shutdown waits for this acquisition, until the hold is in the renewal schedule or our thread abandons it.
@@ -320,7 +309,8 @@ impl Acquisition {
 
     /// Reports the failure to observers, and adds the key and the store to the error.
     pub(super) fn failed(&mut self, error: Error, waited: Duration) -> Error {
-        let error = self.named(error);
+        let error = error.with_key_or_hash(self.claim.key.as_str(), self.options.sensitive);
+        let error = error.with_backend(&self.store.name).with_attempts(self.attempts);
         let event = match error.kind() {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy { waited },
             ErrorKind::AlreadyRun => Event::AlreadyRun { waited },

@@ -149,7 +149,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     claim.origin = origin.filter(|_| profile.runs_on == RunsOn::Caller);
     supported::check(&*store.backend, &claim, &request.options).map_err(named)?;
     let claim = Arc::new(claim);
-    label.held_by(claim.clone(), None);
+    label.note_claim(claim.clone(), None);
     // A run that is passed on would be recorded under another owner's name.
     let cohort = request.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {

@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, Weak};
 
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Mode, Note, Result};
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result};
 
-use super::acquisition::{Acquisition, Received};
+use super::acquisition::Acquisition;
 use super::refused::{behind, in_words};
 use super::unpolled::{undo, watch};
 use super::wait::SHORTEST_ATTEMPT_BOUND;
@@ -23,52 +23,40 @@ struct AbandonsLate<'a> {
 
 impl Drop for AbandonsLate<'_> {
     fn drop(&mut self) {
-        let Some(late) = self.late.take() else { return };
-        let Acquisition { store, turn, .. } = &mut *self.acquisition;
-        let turn = turn.take();
-        if let Some(turn) = &turn {
-            turn.leave();
+        if let Some(late) = self.late.take() {
+            self.acquisition.leave(late);
         }
-        abandon_later(store, late, Box::new(turn));
     }
 }
 
 impl Acquisition {
-    /// Takes over the handover that came with the turn.
-    pub(super) fn take_over(&mut self) -> Option<Received> {
+    /// Takes over the handover that came with the turn, as the answer to an attempt. The error is the claim of a hold that
+    /// was on its way for longer than its grant lasts.
+    pub(super) fn take_over(&mut self) -> Option<std::result::Result<Attempt, Arc<Claim>>> {
         let handover = self.turn.as_mut()?.take_handover()?;
+        let is_late = |hold: &Hold| hold.validity.deadline() <= self.shared.clock.now();
         match handover.content {
-            Content::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Received::Late(handover.claim))
+            Content::Hold { hold, .. } | Content::Answer(Attempt::Acquired(hold)) if is_late(&hold) => {
+                Some(Err(handover.claim))
             }
             Content::Hold { hold, cohort } => {
                 self.cohort = Some(Box::new(cohort));
                 self.passed = true;
                 self.way = GrantWay::Cohort;
-                Some(Received::Hold(hold))
-            }
-            // The answer waited for longer than its grant lasts.
-            Content::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Received::Late(handover.claim))
+                Some(Ok(Attempt::Acquired(hold)))
             }
             Content::Answer(answer) => {
                 // Go on as if this caller had asked, with the owner id of the release. Further requests go over this
                 // caller's own connection, and so does the abandon.
                 let origin = self.claim.origin;
-                self.claim = if handover.claim.origin == origin {
-                    handover.claim
-                } else {
-                    let mut claim = (*handover.claim).clone();
-                    claim.origin = origin;
-                    Arc::new(claim)
-                };
+                self.claim = handover.claim;
+                if self.claim.origin != origin {
+                    Arc::make_mut(&mut self.claim).origin = origin;
+                }
                 self.attempts += 1;
                 self.way = GrantWay::Release;
                 self.must_abandon = true;
-                Some(match answer {
-                    Attempt::Acquired(hold) => Received::Hold(hold),
-                    answer => Received::Answer(answer),
-                })
+                Some(Ok(answer))
             }
         }
     }
@@ -86,7 +74,7 @@ impl Acquisition {
     }
 
     /// Joins the queue again, because this caller was not polled and has lost its turn. Returns the answer to its next
-    /// attempt, or that of the handover that comes with the turn. The outer error is a shutdown.
+    /// attempt, or that of the handover that comes with the turn. The outer error ends the acquisition.
     pub(super) async fn join_anew(&mut self) -> Result<Result<Attempt>> {
         self.turn = None;
         if self.must_abandon && self.claim.once_per.is_some() {
@@ -103,15 +91,14 @@ impl Acquisition {
         }
     }
 
-    /// Takes the handover that came with the turn as the answer to an attempt.
+    /// The answer of the handover that came with the turn, if that is not too late.
     pub(super) async fn answer_of_handover(&mut self) -> Option<Result<Attempt>> {
         match self.take_over()? {
-            Received::Hold(hold) => Some(Ok(Attempt::Acquired(hold))),
-            Received::Late(late) => {
+            Ok(answer) => Some(Ok(answer)),
+            Err(late) => {
                 self.abandon_late(late).await;
                 None
             }
-            Received::Answer(answer) => Some(Ok(answer)),
         }
     }
 

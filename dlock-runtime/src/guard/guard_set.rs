@@ -97,6 +97,11 @@ impl Guards {
         std::iter::once(&self.first).chain(self.later())
     }
 
+    /// The holds of its own. An enclosing call has the joined ones.
+    fn own(&self) -> impl Iterator<Item = &Arc<Tenure>> {
+        self.all().filter(|guard| !guard.is_joined()).map(|guard| &guard.0)
+    }
+
     /// The holds, one for each key, in the order in which the keys were given. Two keys of one lock have the same hold.
     pub fn held(&self) -> impl Iterator<Item = &Held> {
         let as_written = self.more.as_ref().map_or(&[0][..], |more| &more.as_written);
@@ -164,7 +169,7 @@ impl Guards {
     /// Notes whether the body has succeeded, for stores that make its work final. For a joined hold, the enclosing call does
     /// that.
     pub(crate) fn note_end(&self, succeeded: bool) {
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_end(succeeded));
+        self.own().for_each(|tenure| tenure.note_end(succeeded));
     }
 
     pub(crate) fn innermost(&self) -> &Arc<Tenure> {
@@ -179,7 +184,7 @@ impl Guards {
     /// `None`: the body has ended, but its result is unknown. It is recorded as a success.
     pub(crate) fn note_run(&self, succeeded: Option<bool>) {
         let recorded = succeeded.unwrap_or(true);
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_run(recorded));
+        self.own().for_each(|tenure| tenure.note_run(recorded));
         if let Some(succeeded) = succeeded {
             self.note_end(succeeded);
         }
@@ -236,7 +241,7 @@ pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
         finished = finish(guard).await.and(finished);
         if settles && finished.is_err() {
             // The work of a joined hold is the enclosing call's, which may go on.
-            guards.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_undone());
+            guards.own().for_each(|tenure| tenure.note_undone());
         }
     }
     finish(guards.into_first()).await.and(finished)

@@ -21,6 +21,7 @@ use crate::hold::settling::{self, Work};
 use crate::hold::store::request_bound;
 use crate::hold::tenure::{Ending, Tenure};
 use crate::options::supported::refused;
+use crate::queue::LONGEST_RELEASE;
 
 /// The outcome of a release in place.
 #[derive(Debug)]
@@ -206,7 +207,7 @@ pub(super) fn unpolled(tenure: Arc<Tenure>) {
 
 /// The caller waits for a release, so this is shorter than the bound of an acquisition.
 pub(super) fn release_bound(tenure: &Tenure) -> Duration {
-    request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2))
+    request_bound(tenure.hold.claim.ttl).min(LONGEST_RELEASE)
 }
 
 async fn once(tenure: &Arc<Tenure>) -> Result<Released> {

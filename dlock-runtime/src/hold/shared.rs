@@ -1,4 +1,5 @@
-//! The parts of a registry that all of its holds share: their begin and their end.
+//! The parts that all holds of a registry share: their begin and end, the wait of a shutdown, and the holds that are left to
+//! their leases.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};

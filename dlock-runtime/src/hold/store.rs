@@ -18,6 +18,7 @@ use crate::events::store_event::{Operation, RequestOutcome};
 use crate::hold::circuit_breaker::{CONCLUSIVE_TIME, CircuitBreaker};
 use crate::hold::cleanup::Cleanups;
 use crate::hold::findings::Findings;
+pub(crate) use crate::queue::LONGEST_REQUEST;
 use crate::queue::LocalQueue;
 use crate::site::StoreLabel;
 
@@ -44,9 +45,6 @@ impl fmt::Debug for Store {
         write!(f, "Store({}, {})", self.name, self.backend.profile().kind)
     }
 }
-
-/// The longest time that one request may take, whatever the ttl.
-pub(crate) const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 
 /// The request bound: the longest time that one request about a lock with this ttl may take. An answer after the ttl is
 /// worth nothing.

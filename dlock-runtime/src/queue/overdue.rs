@@ -19,9 +19,11 @@ use super::waiting::Waiting;
 /// How often the first waiters look at the caller with the turn.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest time that one request of a caller may take: those of an acquisition, and those of a release.
-const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
-const LONGEST_RELEASE: Duration = Duration::from_secs(2);
+/// The longest time that one request may take, whatever the ttl.
+pub(crate) const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+
+/// The longest time that a release may take. Its caller waits for it.
+pub(crate) const LONGEST_RELEASE: Duration = Duration::from_secs(2);
 
 /// The leftovers of callers that have lost their turn.
 #[derive(Debug, Default)]
@@ -44,14 +46,14 @@ impl KeyQueue {
         let owner = self.turn.as_mut().is_some_and(|owner| match owner.state {
             TurnState::Holds | TurnState::Leaves => false,
             TurnState::Asks | TurnState::Waits if is_called => is_over(&mut owner.acts_by, Duration::ZERO),
-            TurnState::Asks | TurnState::Waits => is_over(&mut owner.acts_by, LONGEST_ATTEMPT),
+            TurnState::Asks | TurnState::Waits => is_over(&mut owner.acts_by, LONGEST_REQUEST),
             TurnState::Releases => is_over(&mut owner.acts_by, LONGEST_RELEASE),
         });
         let is_releasing = self.holds.iter().any(|hold| hold.is_releasing);
         let release = is_releasing && is_over(&mut self.waiters().released_by, LONGEST_RELEASE);
         let waiters = self.waiters.iter_mut().flat_map(|waiters| &mut waiters.in_store_queue);
         // Each of them, so that each is noted.
-        let in_store_queue = waiters.filter_map(|waiter| is_over(&mut waiter.acts_by, LONGEST_ATTEMPT).then_some(()));
+        let in_store_queue = waiters.filter_map(|waiter| is_over(&mut waiter.acts_by, LONGEST_REQUEST).then_some(()));
         in_store_queue.count() > 0 || owner || release
     }
 }

@@ -45,7 +45,7 @@ fn no_token_falls_after_a_caller_has_lost_its_turn_with_the_hold() {
         let turn = turn.now_or_never().expect("the second one is next").unwrap();
         second.turn = Some(turn);
     }
-    let Some(Received::Hold(passed)) = second.take_over() else { panic!("it was passed on") };
+    let Some(Ok(Attempt::Acquired(passed))) = second.take_over() else { panic!("it was passed on") };
     let looks = |at| undo(&second.store, second.store.queue.pass_over(&second.lock, at));
     looks(clock.now());
     looks(clock.now().after(Duration::from_secs(10)));
