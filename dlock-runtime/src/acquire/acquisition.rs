@@ -78,8 +78,7 @@ impl Drop for Acquisition {
             return;
         }
         if let (Reported::Begin, Some(label)) = (self.reported, &self.label) {
-            let waited = self.shared.clock.now().since(self.since);
-            self.shared.events.tell(label, &Event::GivenUp { waited });
+            self.shared.events.tell(label, &Event::GivenUp { waited: self.waited() });
         }
         if self.must_abandon && !planted("nothing is abandoned on drop") {
             self.leave(self.claim.clone());
@@ -99,7 +98,7 @@ impl Acquisition {
                 let clock = self.shared.clock.clone();
                 let mut won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
                 loop {
-                    if let Some(ended) = self.ended(won).transpose() {
+                    if let Some(ended) = self.finish(won).transpose() {
                         span.waited(&ended);
                         return ended;
                     }
@@ -108,7 +107,7 @@ impl Acquisition {
             }
             let mut won = self.win().await;
             loop {
-                if let Some(ended) = self.ended(won).transpose() {
+                if let Some(ended) = self.finish(won).transpose() {
                     span.waited(&ended);
                     return ended;
                 }
@@ -117,9 +116,9 @@ impl Acquisition {
         })
     }
 
-    fn ended(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {
-        let waited = self.shared.clock.now().since(self.since);
-        won.and_then(|hold| self.begin(hold, waited)).map_err(|error| self.failed(error, waited))
+    /// Begins the hold, or reports the failure. `None`: see [`begin`](Self::begin).
+    pub(super) fn finish(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {
+        won.and_then(|hold| self.begin(hold)).map_err(|error| self.report_failure(error))
     }
 
     /// Begins again, because this caller was not polled and has lost its turn.
@@ -192,7 +191,8 @@ impl Acquisition {
 
     /// The lock is held. From here on, dropping the guard releases it. `None` if this caller has lost its turn because
     /// it was not polled: then the next caller gets the lock, and the grant is abandoned.
-    pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Option<Guard>> {
+    pub(super) fn begin(&mut self, mut hold: Hold) -> Result<Option<Guard>> {
+        let waited = self.waited();
         if planted("a hold counts from its answer") {
             hold.validity.from = self.shared.clock.now();
         }
@@ -280,6 +280,11 @@ impl Acquisition {
         abandon_later(&self.store, claim, Box::new(turn));
     }
 
+    /// The time since the call.
+    fn waited(&self) -> Duration {
+        self.shared.clock.now().since(self.since)
+    }
+
     /// A shutdown waits for this acquisition, until the hold is in the renewal schedule or our thread abandons it.
     pub(super) fn count(&mut self) {
         self.shared.jobs.enter();
@@ -308,7 +313,8 @@ impl Acquisition {
     }
 
     /// Reports the failure to observers, and adds the key and the store to the error.
-    pub(super) fn failed(&mut self, error: Error, waited: Duration) -> Error {
+    pub(super) fn report_failure(&mut self, error: Error) -> Error {
+        let waited = self.waited();
         let error = error.with_key_or_hash(self.claim.key.as_str(), self.options.sensitive);
         let error = error.with_backend(&self.store.name).with_attempts(self.attempts);
         let event = match error.kind() {

@@ -273,9 +273,7 @@ impl Lock {
     pub fn break_hold(self, id: HoldId) -> BreakHold {
         BreakHold::new(self, id)
     }
-}
 
-impl Lock {
     /// The holders of the lock, as every process sees them, and the number of waiters.
     ///
     /// It asks for this key alone: `lock("stock:42")` is not the lock of the template `stock:<id>`, whose key is `stock:<42>`. For

@@ -59,7 +59,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
         work => Some(Box::pin(settling::settle(tenure, work)).await),
     };
     let is_watched = tenure.watch_release();
-    let answer = once(tenure).await;
+    let answer = send(tenure).await;
     if is_watched {
         tenure.shared.renewals.remove(tenure);
     }
@@ -162,7 +162,7 @@ struct LateRelease {
 impl Undo for LateRelease {
     fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
-            let answer = once(&self.tenure).await;
+            let answer = send(&self.tenure).await;
             let report = std::mem::replace(&mut self.report, ReleaseReport::Nothing);
             let tried = std::mem::replace(&mut self.tried, true);
             report_end(&self.tenure, report, self.held, tried, &answer);
@@ -210,7 +210,7 @@ pub(super) fn release_bound(tenure: &Tenure) -> Duration {
     request_bound(tenure.hold.claim.ttl).min(LONGEST_RELEASE)
 }
 
-async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
+async fn send(tenure: &Arc<Tenure>) -> Result<Released> {
     let mut bound = release_bound(tenure);
     let _listed;
     // Its store has nothing more to do at the end than to free the lock.

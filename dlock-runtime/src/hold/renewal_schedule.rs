@@ -11,14 +11,18 @@ use tokio::sync::Notify;
 
 use crate::hold::duties::Duties;
 use crate::hold::release::release_bound;
-use crate::hold::tenure::{RenewalSchedule, SessionWatch, Table, Tenure};
+use crate::hold::tenure::{DueHolds, RenewalSchedule, SessionWatch, Tenure};
 use crate::queue::TAKEN_UP_WITHIN;
 
 impl RenewalSchedule {
     pub(crate) fn new(clock: &Clock) -> Self {
         Self {
             clock: clock.clone(),
-            table: Mutex::new(Table { due: BTreeMap::new(), attended: Vec::new(), sleeping_until: BootInstant::NEVER }),
+            table: Mutex::new(DueHolds {
+                due: BTreeMap::new(),
+                attended: Vec::new(),
+                sleeping_until: BootInstant::NEVER,
+            }),
             groups: Mutex::default(),
             earlier: Notify::new(),
             started: AtomicBool::new(false),
@@ -27,7 +31,7 @@ impl RenewalSchedule {
         }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, DueHolds> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,7 @@ use dlock_store::{Clock, Run, background};
 use futures::future::BoxFuture;
 
 use crate::hold::renewal::confirm;
-use crate::hold::tenure::{RenewalSchedule, SessionWatch, Tenure, Watched};
+use crate::hold::tenure::{RenewalSchedule, SessionWatch, Tenure, WatchedHolds};
 
 /// The pause after a hint. It doubles while the next hint is there before the pause has passed once more: a store that
 /// hints all the time must not be renewed all the time.
@@ -61,7 +61,7 @@ impl SessionWatch {
     /// A watch for a first hold.
     pub(super) fn of(hold: &Arc<Tenure>) -> Arc<Self> {
         let holds = BTreeMap::from([(hold.number(), Arc::downgrade(hold))]);
-        Arc::new(Self(Mutex::new(Watched { holds, task: None })))
+        Arc::new(Self(Mutex::new(WatchedHolds { holds, task: None })))
     }
 
     /// Adds a hold. False if the last one has ended: then nobody listens any more.
@@ -96,7 +96,7 @@ impl SessionWatch {
         self.lock().holds.values().filter_map(Weak::upgrade).collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Watched> {
+    fn lock(&self) -> MutexGuard<'_, WatchedHolds> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

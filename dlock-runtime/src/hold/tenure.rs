@@ -99,7 +99,7 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 pub(crate) struct RenewalSchedule {
     pub(super) clock: Clock,
-    pub(super) table: Mutex<Table>,
+    pub(super) table: Mutex<DueHolds>,
     /// The watches of sessions in which several holds live, by store and group.
     pub(super) groups: Mutex<BTreeMap<(usize, u64), Weak<SessionWatch>>>,
     /// Woken if a duty is earlier than the end of the present sleep.
@@ -110,7 +110,7 @@ pub(crate) struct RenewalSchedule {
 }
 
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct DueHolds {
     /// Ordered by the instant, and at one instant by the hold's number.
     pub(super) due: BTreeMap<(BootInstant, usize), Arc<Tenure>>,
     /// The holds that were taken out of `due` and are being put back.
@@ -120,10 +120,10 @@ pub(crate) struct Table {
 
 /// Listens to one session. It ends with the last hold that lives in it.
 #[derive(Debug)]
-pub(crate) struct SessionWatch(pub(super) Mutex<Watched>);
+pub(crate) struct SessionWatch(pub(super) Mutex<WatchedHolds>);
 
 #[derive(Debug)]
-pub(crate) struct Watched {
+pub(crate) struct WatchedHolds {
     /// By their numbers. Weak, because a hold that nobody else has must end.
     pub(super) holds: BTreeMap<usize, Weak<Tenure>>,
     /// Dropping it ends the task.

@@ -52,7 +52,7 @@ impl LocalQueue {
             drop(shard);
             return Joined::Overdue(self.pass_over(key, now));
         }
-        let is_unused = matches!(key_queue.state(), None | Some(TurnState::Leaves)) && !key_queue.is_shared();
+        let is_unused = matches!(key_queue.state(), None | Some(TurnState::Leaves)) && !key_queue.is_left_to_others();
         if !is_unused && !key_queue.mode.mixes_with(mode) {
             return Joined::Mixed;
         }

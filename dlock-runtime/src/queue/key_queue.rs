@@ -219,13 +219,14 @@ impl KeyQueue {
     /// Gives the turn to a caller.
     pub(super) fn give_turn(&mut self, id: u64, request: TurnRequest) {
         self.mode = request.claim.mode;
-        let state = if self.is_shared() { TurnState::Waits } else { TurnState::Asks };
+        let state = if self.is_left_to_others() { TurnState::Waits } else { TurnState::Asks };
         self.turn = Some(Caller::new(id, state, request));
     }
 
     /// Whether the lock is held, as far as this process knows.
     pub(super) fn is_contended(&self) -> bool {
-        matches!(self.state(), Some(TurnState::Holds | TurnState::Waits | TurnState::Releases)) || self.is_shared()
+        matches!(self.state(), Some(TurnState::Holds | TurnState::Waits | TurnState::Releases))
+            || self.is_left_to_others()
     }
 
     /// The store has answered the caller with the turn: somebody holds the lock. This answers the callers that do not
@@ -267,14 +268,14 @@ impl KeyQueue {
     }
 
     /// Whether a caller has left the turn to others.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(super) fn is_left_to_others(&self) -> bool {
         !self.holds.is_empty() || self.waiters.as_ref().is_some_and(|waiters| !waiters.in_store_queue.is_empty())
     }
 
     /// Whether no caller needs this queue any more.
     pub(super) fn is_forgotten(&self) -> bool {
         let has_noticed = |waiters: &Waiters| waiters.refused.is_empty() && waiters.passed_over.is_empty();
-        !self.is_shared() && self.waiters.as_deref().is_none_or(has_noticed)
+        !self.is_left_to_others() && self.waiters.as_deref().is_none_or(has_noticed)
     }
 
     /// Whether a release will ask for this caller.

@@ -20,7 +20,7 @@ pub(crate) use join::Joined;
 pub(crate) use key_queue::{KnownState, LocalHold, ServedRuntime, TAKEN_UP_WITHIN, TurnRequest, Won};
 pub(crate) use local_queue::LocalQueue;
 pub(crate) use overdue::{LONGEST_RELEASE, LONGEST_REQUEST, Overdue};
-pub(crate) use turn::{Next, Turn};
+pub(crate) use turn::{NextWaiter, Turn};
 pub(crate) use waiting::Waiting;
 
 #[cfg(test)]

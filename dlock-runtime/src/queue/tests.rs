@@ -224,7 +224,7 @@ fn a_waiter_that_was_passed_over_and_is_gone_leaves_no_queue() {
 
 /// A caller with the turn that leaves it to the release of a hold, which asks for the caller. Its claim has never left this process:
 /// an abandon of it would come after the attempt that the caller makes next, and free the lock that it has won.
-fn asked_for(queue: &Arc<LocalQueue>, key: &LockKey) -> (Turn, Waiting, Next) {
+fn asked_for(queue: &Arc<LocalQueue>, key: &LockKey) -> (Turn, Waiting, NextWaiter) {
     let mut first = turn(queue, key);
     first.begin_hold(LocalHold { sole_thread: None, serves: Some(ServedRuntime(None)), is_releasing: false });
     let served = TurnRequest { release_asks_until: Some(BootInstant::NEVER), ..request(10) };

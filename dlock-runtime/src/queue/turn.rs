@@ -30,7 +30,7 @@ pub(crate) struct Turn {
 
 /// The first waiter, for which a release asks now. This turn is meant for it; it does not know that yet.
 #[derive(Debug)]
-pub(crate) struct Next {
+pub(crate) struct NextWaiter {
     pub(crate) turn: Turn,
     pub(crate) ticket: u64,
     pub(crate) claim: Arc<Claim>,
@@ -201,7 +201,7 @@ impl Turn {
     }
 
     /// The release of the turn's hold is on its way. Returns the waiter for which it must ask.
-    pub(crate) fn begin_release(&mut self) -> Option<Next> {
+    pub(crate) fn begin_release(&mut self) -> Option<NextWaiter> {
         match self.state {
             State::Holds(hold) => {
                 let releasing = LocalHold { serves: None, is_releasing: true, ..hold };
@@ -267,7 +267,7 @@ impl Turn {
 impl LocalQueue {
     /// The waiter for which the release of this hold must ask. `None` if there is none, or if a caller asks already.
     /// Then the release asks for no later waiter either: the answer to it may take long.
-    fn begin_release(self: &Arc<Self>, key: &LockKey, hold: LocalHold, releasing: LocalHold) -> Option<Next> {
+    fn begin_release(self: &Arc<Self>, key: &LockKey, hold: LocalHold, releasing: LocalHold) -> Option<NextWaiter> {
         let mut shard = self.shard(key);
         let Table { queues, last_turn } = &mut *shard;
         let key_queue = queues.get_mut(key)?;
@@ -284,7 +284,7 @@ impl LocalQueue {
         key_queue.give_turn(*last_turn, request);
         // The release asks under an owner of its own, which it undoes by itself. The waiter's claim has not left the process.
         key_queue.set_state(TurnState::Releases);
-        Some(Next { turn: Turn::new(self, key, *last_turn, None), ticket, claim, wait_ends })
+        Some(NextWaiter { turn: Turn::new(self, key, *last_turn, None), ticket, claim, wait_ends })
     }
 }
 

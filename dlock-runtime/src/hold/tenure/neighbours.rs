@@ -5,12 +5,12 @@ use std::sync::{MutexGuard, PoisonError};
 use dlock_contract::HoldId;
 
 use super::{Neighbours, Tenure};
-use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
+use crate::queue::{CohortState, Handover, LocalHold, NextWaiter, ServedRuntime, Turn};
 use crate::site::id_of_passed;
 
 impl Tenure {
     /// The release begins. Returns the waiter of this process for which it must ask.
-    pub(crate) fn begin_turn_release(&self) -> Option<Next> {
+    pub(crate) fn begin_turn_release(&self) -> Option<NextWaiter> {
         self.neighbours().turn.as_mut()?.begin_release()
     }
 
