@@ -12,8 +12,7 @@ use crate::events::lines::line_of;
 use crate::site::Label;
 
 /// A guard that is dropped sooner was not used. In real time, because a test's clock stands still. A debug build needs 10 µs
-/// where code runs for the first time, as in a
-/// program that drops its only guard at its start.
+/// where code runs for the first time, as in a program that drops its only guard at its start.
 const SHORTEST_USE: Duration = Duration::from_micros(20);
 
 /// The places that were reported, with the templates of their keys.
