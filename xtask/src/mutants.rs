@@ -19,9 +19,10 @@ const TOOL: &str = "cargo-mutants";
 const VERSION: &str = "27.1.0";
 
 /// The core of the engine: turns, acquisition, and the life of a hold.
-const FILES: [&str; 11] = [
+const FILES: [&str; 12] = [
     "dlock-runtime/src/hold/tenure.rs",
     "dlock-runtime/src/hold/tenure/**",
+    "dlock-runtime/src/hold/duties.rs",
     "dlock-runtime/src/hold/loss.rs",
     "dlock-runtime/src/hold/renewal_schedule.rs",
     "dlock-runtime/src/hold/renewal.rs",

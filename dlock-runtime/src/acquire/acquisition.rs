@@ -1,34 +1,33 @@
-//! The state of one acquisition, and its end: a guard, or an error that names the key and the store.
+//! The life of one acquisition, from its first attempt to its end: a guard, or an error that names the key and the store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey, OncePer, Result};
-use dlock_store::engine::SoleThread;
+use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, HoldId, LockKey, OncePer, Queue, Result};
 use dlock_store::engine::simulation::planted;
+use dlock_store::engine::{SoleThread, guarded};
 use dlock_store::is_forked;
 use dlock_values::LONGEST;
 
+use super::unpolled::watch;
+use super::wait::attempt_bound;
 use crate::acquire::request::Parked;
 use crate::events::event::{Event, GrantWay};
-use crate::events::shutdown::shut_down;
+use crate::events::spans::LockSpan;
+use crate::events::store_event::Operation;
 use crate::guard::Guard;
 use crate::guard::holds::Holds;
 use crate::hold::abandon::abandon_later;
-use crate::hold::shared::Shared;
 use crate::hold::store::Store;
-use crate::hold::tenure::{NewTenure, Tenure};
+use crate::hold::tenure::{NewTenure, Shared, Tenure};
 use crate::options::Wait;
 use crate::options::lock_options::Resolved;
 use crate::queue::{CohortState, Turn};
 use crate::site::Label;
 
-/// The least bound of an attempt, even if the wait is shorter: opening a connection takes time.
-pub(super) const SHORTEST_BOUND: Duration = Duration::from_millis(250);
-
 /// One acquisition on its way. It may have left something in the store; dropping it then cleans up on our thread.
 pub(crate) struct Acquisition {
-    pub(super) shared: Arc<Shared<Tenure>>,
+    pub(super) shared: Arc<Shared>,
     pub(super) store: Arc<Store>,
     pub(super) claim: Arc<Claim>,
     /// The lock that the claim's key is in this store.
@@ -79,15 +78,10 @@ impl Drop for Acquisition {
             return;
         }
         if let (Reported::Begin, Some(label)) = (self.reported, &self.label) {
-            let waited = self.shared.clock.now().since(self.since);
-            self.shared.events.tell(label, &Event::GivenUp { waited });
+            self.shared.events.tell(label, &Event::GivenUp { waited: self.waited() });
         }
         if self.must_abandon && !planted("nothing is abandoned on drop") {
-            if let Some(turn) = &self.turn {
-                turn.leave();
-            }
-            let turn = Box::new(self.turn.take());
-            abandon_later(&self.store, self.claim.clone(), turn);
+            self.leave(self.claim.clone());
         }
         if self.counted {
             self.shared.jobs.leave();
@@ -96,9 +90,109 @@ impl Drop for Acquisition {
 }
 
 impl Acquisition {
+    pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
+        guarded(async move {
+            let span = LockSpan::wait(|| self.label.clone());
+            #[cfg(feature = "testing")]
+            if self.shared.clock.is_of_kit() {
+                let clock = self.shared.clock.clone();
+                let mut won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
+                loop {
+                    if let Some(ended) = self.finish(won).transpose() {
+                        span.waited(&ended);
+                        return ended;
+                    }
+                    won = clock.unless_it_stands(self.win_anew()).await.and_then(|won| won);
+                }
+            }
+            let mut won = self.win().await;
+            loop {
+                if let Some(ended) = self.finish(won).transpose() {
+                    span.waited(&ended);
+                    return ended;
+                }
+                won = Box::pin(self.win_anew()).await;
+            }
+        })
+    }
+
+    /// Begins the hold, or reports the failure. `None`: see [`begin`](Self::begin).
+    pub(super) fn finish(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {
+        won.and_then(|hold| self.begin(hold)).map_err(|error| self.report_failure(error))
+    }
+
+    /// Begins again, because this caller was not polled and has lost its turn.
+    async fn win_anew(&mut self) -> Result<Hold> {
+        let answer = self.join_anew().await?;
+        self.contend(answer).await
+    }
+
+    async fn win(&mut self) -> Result<Hold> {
+        self.report_begin();
+        self.turn = Some(self.join().await?);
+        self.count();
+        match self.take_over() {
+            Some(Ok(Attempt::Acquired(hold))) => return Ok(hold),
+            Some(Ok(answer)) => return Box::pin(self.contend(Ok(answer))).await,
+            Some(Err(late)) => return Box::pin(self.begin_anew(late)).await,
+            None => {}
+        }
+        match self.attempt().await? {
+            Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
+            // Boxed, because the uncontended path does not need it. This keeps the future small.
+            answer => Box::pin(self.contend(answer)).await,
+        }
+    }
+
+    /// Begins again, because the hold that was passed on has expired.
+    async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
+        self.abandon_late(late).await;
+        let answer = self.attempt().await?;
+        self.contend(answer).await
+    }
+
+    /// Asks the store once. The outer error is a shutdown.
+    pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
+        if let Err(error) = self.store.breaker.admit(|| self.shared.clock.now()) {
+            // The store was not asked.
+            return Ok(Err(error));
+        }
+        self.attempts += 1;
+        self.way = GrantWay::Request;
+        watch(&self.store);
+        if self.undo_unconfirmed
+            && !planted("the owner stays after an unconfirmed undo")
+            && let Err(error) = self.change_owner()
+        {
+            return Ok(Err(error));
+        }
+        let had_to_abandon = std::mem::replace(&mut self.must_abandon, true);
+        let queue = if self.options.wait == Wait::None {
+            Queue::Leave
+        } else {
+            Queue::Join { until: self.wait_ends, asks_again_within: self.options.backoff.map(|backoff| backoff.to) }
+        };
+        let bound = self.attempt_bound();
+        let answer = self
+            .store
+            .ask(Operation::Acquire, bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
+        let answer = self.shared.shutdown.or_bounded(answer).await?;
+        let is_granted = answer.as_ref().map(|answer| matches!(answer, Attempt::Acquired(_)));
+        self.store.findings.note_answer(self.claim.ttl, is_granted);
+        // A request that never left this process leaves nothing to undo.
+        self.must_abandon = had_to_abandon || answer.as_ref().err().is_none_or(Error::may_have_left);
+        Ok(answer)
+    }
+
+    /// The bound of one attempt.
+    pub(super) fn attempt_bound(&self) -> Duration {
+        attempt_bound(&self.options, self.wait_ends, self.shared.clock.now())
+    }
+
     /// The lock is held. From here on, dropping the guard releases it. `None` if this caller has lost its turn because
     /// it was not polled: then the next caller gets the lock, and the grant is abandoned.
-    pub(super) fn begin(&mut self, mut hold: Hold, waited: Duration) -> Result<Option<Guard>> {
+    pub(super) fn begin(&mut self, mut hold: Hold) -> Result<Option<Guard>> {
+        let waited = self.waited();
         if planted("a hold counts from its answer") {
             hold.validity.from = self.shared.clock.now();
         }
@@ -108,11 +202,11 @@ impl Acquisition {
         }
         let mut has_turn = true;
         if let Some(turn) = self.turn.as_ref().filter(|_| self.claim.mode.is_shared()) {
-            has_turn = turn.answered();
+            has_turn = turn.note_answer();
         }
         let mut label =
             self.label.take().ok_or_else(|| Error::new(ErrorKind::Internal, "an acquisition began twice"))?;
-        label.held_by(hold.claim.clone(), hold.token.filter(|_| self.passed));
+        label.note_claim(hold.claim.clone(), hold.token.filter(|_| self.passed));
         self.must_abandon = false;
         let mut since = if self.passed { self.shared.clock.now() } else { hold.validity.from };
         let mut cohort = self.cohort.take();
@@ -165,14 +259,13 @@ impl Acquisition {
             return Ok(None);
         }
         let shared = &self.shared;
-        let added = if shared.shutdown.is_closed() { Err(shut_down()) } else { shared.renewals.add(&tenure) };
-        if let Err(error) = added {
+        if let Err(error) = shared.shutdown.check().and_then(|()| shared.renewals.add(&tenure)) {
             undo(&tenure);
             self.label = Some(tenure.label.clone());
             return Err(error);
         }
         if !self.sorted {
-            tenure.handed_out();
+            tenure.note_handed_out();
         }
         let token = tenure.hold.token.map(std::num::NonZeroU64::get);
         self.report(&tenure.label, &Event::Acquired { waited, attempts: self.attempts, way: self.way, token });
@@ -181,9 +274,15 @@ impl Acquisition {
         Ok(Some(guard))
     }
 
-    pub(super) fn named(&self, error: Error) -> Error {
-        let error = error.with_key_or_hash(self.claim.key.as_str(), self.options.sensitive);
-        error.with_backend(&self.store.name).with_attempts(self.attempts)
+    /// Abandons a claim on our thread. The turn waits for that.
+    pub(super) fn leave(&mut self, claim: Arc<Claim>) {
+        let turn = self.turn.take().map(Turn::left);
+        abandon_later(&self.store, claim, Box::new(turn));
+    }
+
+    /// The time since the call.
+    fn waited(&self) -> Duration {
+        self.shared.clock.now().since(self.since)
     }
 
     /// A shutdown waits for this acquisition, until the hold is in the renewal schedule or our thread abandons it.
@@ -214,8 +313,10 @@ impl Acquisition {
     }
 
     /// Reports the failure to observers, and adds the key and the store to the error.
-    pub(super) fn failed(&mut self, error: Error, waited: Duration) -> Error {
-        let error = self.named(error);
+    pub(super) fn report_failure(&mut self, error: Error) -> Error {
+        let waited = self.waited();
+        let error = error.with_key_or_hash(self.claim.key.as_str(), self.options.sensitive);
+        let error = error.with_backend(&self.store.name).with_attempts(self.attempts);
         let event = match error.kind() {
             ErrorKind::Busy | ErrorKind::QueueFull { .. } => Event::Busy { waited },
             ErrorKind::AlreadyRun => Event::AlreadyRun { waited },

@@ -11,7 +11,6 @@ use super::contend::may_pass;
 use super::single::{Prepared, prepare};
 use super::unpolled::watch;
 use crate::acquire::request::Request;
-use crate::events::shutdown::shut_down;
 use crate::events::store_event::Operation;
 use crate::guard::guard_set::Guards;
 use crate::options::{Options, Wait};
@@ -29,7 +28,7 @@ pub(crate) enum BatchOutcome {
 pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends: BootInstant) -> Result<BatchOutcome> {
     let Some(mut acquisitions) = ready(request, keys, wait_ends)? else { return Ok(BatchOutcome::OneByOne(0)) };
     match send(&mut acquisitions).await {
-        Ok(Together::Acquired(holds)) if holds.len() != acquisitions.len() => Err(failed(
+        Ok(Together::Acquired(holds)) if holds.len() != acquisitions.len() => Err(report_failure(
             &mut acquisitions,
             Error::new(ErrorKind::Protocol, "the backend did not return one hold for each claim"),
         )),
@@ -59,7 +58,7 @@ pub(crate) async fn acquire_batch(request: &Request, keys: &[KeyBuf], wait_ends:
                 return Ok(BatchOutcome::OneByOne(1));
             }
             acquisitions.iter().for_each(|acquisition| acquisition.tell_neighbours(&error));
-            Err(failed(&mut acquisitions, error))
+            Err(report_failure(&mut acquisitions, error))
         }
     }
 }
@@ -103,16 +102,16 @@ async fn send(acquisitions: &mut [Acquisition]) -> Result<Together> {
                 None => Box::pin(async { Ok(Together::OneByOne) }),
             }
         });
-    let answer = first.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
+    let answer = first.shared.shutdown.or_bounded(answer).await?;
     let is_granted = answer.as_ref().map(|answer| matches!(answer, Together::Acquired(_)));
     store.findings.note_answer(ttl, is_granted);
     answer
 }
 
 /// Reports a failure of all keys once, for the first key.
-fn failed(acquisitions: &mut [Acquisition], error: Error) -> Error {
+fn report_failure(acquisitions: &mut [Acquisition], error: Error) -> Error {
     match acquisitions.first_mut() {
-        Some(first) => first.failed(error, first.shared.clock.now().since(first.since)),
+        Some(first) => first.report_failure(error),
         None => error,
     }
 }
@@ -122,9 +121,7 @@ fn failed(acquisitions: &mut [Acquisition], error: Error) -> Error {
 fn begin(acquisitions: Vec<Acquisition>, holds: Vec<Hold>) -> Result<Option<Guards>> {
     let mut guards: Option<Guards> = None;
     for (mut acquisition, hold) in acquisitions.into_iter().zip(holds) {
-        let waited = acquisition.shared.clock.now().since(acquisition.since);
-        let begun = acquisition.begin(hold, waited).map_err(|error| acquisition.failed(error, waited))?;
-        let Some(guard) = begun else { return Ok(None) };
+        let Some(guard) = acquisition.finish(Ok(hold))? else { return Ok(None) };
         guards = Some(Guards::with(guards, guard));
     }
     guards.map(Some).ok_or_else(|| Error::new(ErrorKind::Internal, "a call for several locks has won none of them"))

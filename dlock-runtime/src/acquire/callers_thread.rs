@@ -25,7 +25,7 @@ pub(crate) fn origin_and_thread() -> (Option<Origin>, Option<SoleThread>) {
     let (origin, alone) = origin_and_sole_thread();
     // A worker may become a thread of the blocking pool, so what it has begun as a worker is elsewhere by now. And each look
     // would give the worker something to do.
-    let is_tied = || !WAS_WORKER.get() && !has_scheduler();
+    let is_tied = || !WAS_WORKER.get() && !look_for_scheduler();
     (origin, alone.or_else(|| origin.filter(|_| is_tied()).map(|origin| (origin, thread::current().id()))))
 }
 
@@ -35,8 +35,9 @@ pub(crate) fn blocked_by_a_caller() -> Option<SoleThread> {
     origin_and_sole_thread().1.or_else(|| task::try_id().and_then(|_| origin_and_thread().1))
 }
 
-/// Whether a scheduler of tokio runs on this thread, which then is a worker, or the only thread of its runtime.
-pub(crate) fn has_scheduler() -> bool {
+/// Looks whether a scheduler of tokio runs on this thread, and notes it. Then the thread is a worker, or the only thread of
+/// its runtime.
+pub(crate) fn look_for_scheduler() -> bool {
     static WAKER: LazyLock<Waker> = LazyLock::new(|| Arc::new(Notes).into());
     IS_WOKEN.set(false);
     let is_pending = pin!(task::yield_now()).poll(&mut Context::from_waker(&WAKER)).is_pending();

@@ -1,20 +1,17 @@
-//! Contention and failure: waits for news, retries and gives up, after a first attempt that did not win.
+//! The wait for the lock, after an attempt that did not win: news, further attempts, and the end of the wait.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Queue, Result, Signal, Wake};
+use dlock_contract::{Attempt, BootInstant, Error, ErrorKind, Hold, Owner, Result, Signal, Wake};
 use dlock_store::engine::simulation::planted;
 
-use super::acquisition::{Acquisition, SHORTEST_BOUND};
+use super::acquisition::Acquisition;
 use super::refused::{already_run, busy, timed_out};
-use super::turn::Received;
-use super::unpolled::watch;
-use crate::acquire::wait::{Pace, ask_again_at, news};
+use super::wait::{Pace, ask_again_at, news};
 use crate::events::event::GrantWay;
-use crate::events::shutdown::shut_down;
 use crate::events::store_event::Operation;
-use crate::hold::abandon::abandon_later;
+use crate::hold::abandon::{LONGEST_ABANDON, abandon, abandon_later};
 use crate::hold::jitter::full_jitter;
 use crate::hold::store::request_bound;
 use crate::options::Wait;
@@ -37,23 +34,20 @@ impl Acquisition {
             let answer = match first.take() {
                 Some(answer) => answer,
                 // The last wake is kept until this attempt has answered: news may come in between.
-                None if self.acts_again(None) => {
+                None if self.note_next_act(None) => {
                     if planted("a waiter gives its place up when it asks again") {
                         self.change_owner()?;
                     }
                     self.attempt().await?
                 }
-                None => match self.join_anew().await? {
-                    Some(answer) => answer,
-                    None => self.attempt().await?,
-                },
+                None => self.join_anew().await?,
             };
             let waited_for = last.take();
             let answer = match answer {
                 Ok(Attempt::Contended(wake)) => Ok(wake),
                 Ok(Attempt::AlreadyRun) => {
                     if let Some(turn) = &self.turn {
-                        turn.answered();
+                        turn.note_answer();
                     }
                     self.must_abandon = self.attempts > 1 && !planted("an attempt before a run is not abandoned");
                     return Err(already_run());
@@ -69,14 +63,14 @@ impl Acquisition {
                     // The attempt did not join the store's wait queue, so nothing of ours is in the store.
                     self.must_abandon = false;
                     if let Some(turn) = &self.turn {
-                        turn.contended();
+                        turn.note_contended();
                     }
                     return Err(busy(&wake, &shared.clock));
                 }
                 Ok(wake) => {
                     if contentions == 0 {
                         if let Some(turn) = &mut self.turn {
-                            turn.contended();
+                            turn.note_contended();
                             // The store's wait queue has one order for all processes, so a neighbour takes its own
                             // place there.
                             if self.claim.fair {
@@ -125,8 +119,7 @@ impl Acquisition {
                         first = Box::pin(self.stand_aside(retry_at)).await?;
                         contentions = 0;
                     } else {
-                        self.acts_again(Some(retry_at));
-                        shared.shutdown.or(shared.clock.sleep_until(retry_at)).await.ok_or_else(shut_down)?;
+                        self.sleep_until(retry_at).await?;
                     }
                     continue;
                 }
@@ -144,11 +137,11 @@ impl Acquisition {
             }
             let asked_at = shared.clock.now();
             let until = ask_again_at(asked_at, wake, pace, contentions).min(self.wait_ends);
-            self.acts_again(Some(until));
+            self.note_next_act(Some(until));
             // A neighbour before this one in the store's queue may have got the lock, and not be polled.
             self.look_at_neighbours();
             let news = news(&self.store, &shared.clock, wake, until);
-            let has_news = match shared.shutdown.or(news).await.ok_or_else(shut_down)? {
+            let has_news = match shared.shutdown.or(news).await? {
                 Ok(Some(Signal::Granted(hold))) => {
                     self.way = GrantWay::Queue;
                     self.store.findings.note_answer(self.claim.ttl, Ok(true));
@@ -171,8 +164,7 @@ impl Acquisition {
                 // a signal.
                 wake.signal = None;
                 let ask_at = ask_again_at(shared.clock.now(), wake, pace, contentions).min(self.wait_ends);
-                self.acts_again(Some(ask_at));
-                shared.shutdown.or(shared.clock.sleep_until(ask_at)).await.ok_or_else(shut_down)?;
+                self.sleep_until(ask_at).await?;
             }
             contentions += 1;
             let now = shared.clock.now();
@@ -193,99 +185,35 @@ impl Acquisition {
             ErrorKind::Outage | ErrorKind::NotPrimary | ErrorKind::PermissionDenied | ErrorKind::Unsupported { .. }
         );
         if let Some(turn) = self.turn.as_ref().filter(|_| is_of_store) {
-            turn.failed(error);
+            turn.note_failure(error);
         }
     }
 
     /// Sleeps while the store grants nothing to anybody. It gives up the turn, so that neighbours hear that from the
     /// store too, and not that others hold the lock. Returns the handover that comes with the next turn.
     async fn stand_aside(&mut self, until: BootInstant) -> Result<Option<Result<Attempt>>> {
-        let shared = self.shared.clone();
         self.give_up().await;
         // If something may still be in the store, the turn is kept. Otherwise a late abandon would meet the next
         // attempt.
         if !self.must_abandon {
             self.turn = None;
         }
-        self.acts_again(Some(until));
-        shared.shutdown.or(shared.clock.sleep_until(until)).await.ok_or_else(shut_down)?;
+        self.sleep_until(until).await?;
         if self.turn.is_none() {
             self.turn = Some(self.join().await?);
         }
-        self.answer_of_handover().await
+        Ok(self.answer_of_handover().await)
     }
 
-    /// Notes when this caller acts again, if it is polled: see [`Turn::acts_again`](crate::queue::Turn::acts_again).
-    fn acts_again(&self, sleeps_until: Option<BootInstant>) -> bool {
-        self.turn.as_ref().is_none_or(|turn| turn.acts_again(&self.claim, sleeps_until))
+    /// Sleeps, and fails at a shutdown.
+    async fn sleep_until(&mut self, until: BootInstant) -> Result<()> {
+        self.note_next_act(Some(until));
+        self.shared.shutdown.or(self.shared.clock.sleep_until(until)).await
     }
 
-    /// Joins the queue again, because this caller was not polled and has lost its turn. Returns the answer of the handover
-    /// that comes with the next turn.
-    pub(super) async fn join_anew(&mut self) -> Result<Option<Result<Attempt>>> {
-        self.turn = None;
-        if self.must_abandon && self.claim.once_per.is_some() {
-            // In place: with a new owner id it may go on only if the store confirms that nothing is noted as its start.
-            self.give_up().await;
-        }
-        // The abandon of what it may have in the store is on its way, and must not undo the next attempt.
-        self.change_owner()?;
-        self.must_abandon = false;
-        self.turn = Some(self.join().await?);
-        self.answer_of_handover().await
-    }
-
-    /// Takes the handover that came with the turn as the answer to an attempt.
-    async fn answer_of_handover(&mut self) -> Result<Option<Result<Attempt>>> {
-        Ok(match self.take_over() {
-            Some(Received::Hold(hold)) => Some(Ok(Attempt::Acquired(hold))),
-            Some(Received::Late(late)) => {
-                self.abandon_late(late).await;
-                None
-            }
-            Some(Received::Answer(answer)) => Some(Ok(answer)),
-            None => None,
-        })
-    }
-
-    /// Asks the store once. The outer error is a shutdown.
-    pub(super) async fn attempt(&mut self) -> Result<Result<Attempt>> {
-        if let Err(error) = self.store.breaker.admit(|| self.shared.clock.now()) {
-            // The store was not asked.
-            return Ok(Err(error));
-        }
-        self.attempts += 1;
-        self.way = GrantWay::Request;
-        watch(&self.store);
-        if self.undo_unconfirmed
-            && !planted("the owner stays after an unconfirmed undo")
-            && let Err(error) = self.change_owner()
-        {
-            return Ok(Err(error));
-        }
-        let had_to_abandon = std::mem::replace(&mut self.must_abandon, true);
-        let queue = if self.options.wait == Wait::None {
-            Queue::Leave
-        } else {
-            Queue::Join { until: self.wait_ends, asks_again_within: self.options.backoff.map(|backoff| backoff.to) }
-        };
-        let bound = self.attempt_bound();
-        let answer = self
-            .store
-            .ask(Operation::Acquire, bound, &self.claim, move |backend, claim| backend.try_acquire(claim, queue));
-        let answer = self.shared.shutdown.or_bounded(answer).await.ok_or_else(shut_down)?;
-        let is_granted = answer.as_ref().map(|answer| matches!(answer, Attempt::Acquired(_)));
-        self.store.findings.note_answer(self.claim.ttl, is_granted);
-        // A request that never left this process leaves nothing to undo.
-        self.must_abandon = had_to_abandon || answer.as_ref().err().is_none_or(Error::may_have_left);
-        Ok(answer)
-    }
-
-    /// The bound of one attempt.
-    pub(super) fn attempt_bound(&self) -> Duration {
-        let left = self.wait_ends.since(self.shared.clock.now()).max(SHORTEST_BOUND);
-        let bound = request_bound(self.claim.ttl);
-        if self.options.wait == Wait::None { bound } else { bound.min(left) }
+    /// Notes when this caller acts again, if it is polled: see [`Turn::note_next_act`](crate::queue::Turn::note_next_act).
+    fn note_next_act(&self, sleeps_until: Option<BootInstant>) -> bool {
+        self.turn.as_ref().is_none_or(|turn| turn.note_next_act(&self.claim, sleeps_until))
     }
 
     /// Returns the hold, unless it has already expired when it arrives. Then it is released. One that was passed on was
@@ -304,9 +232,8 @@ impl Acquisition {
 
     /// Leaves the store's wait queue. In place, so that nothing of ours is in the store when the caller hears of the
     /// timeout.
-    async fn give_up(&mut self) {
-        let bound = request_bound(self.claim.ttl).min(Duration::from_secs(1));
-        match self.store.ask(Operation::Abandon, bound, &self.claim, |backend, claim| backend.abandon(claim)).await {
+    pub(super) async fn give_up(&mut self) {
+        match abandon(&self.store, &self.claim, LONGEST_ABANDON).await {
             Ok(()) => self.must_abandon = false,
             Err(_) if planted("a failed abandon is forgotten") => self.must_abandon = false,
             Err(_) => self.undo_unconfirmed = true,
@@ -315,7 +242,7 @@ impl Acquisition {
 
     /// Goes on with a new owner id. The abandon of the present one may still be on its way, and must not undo the next
     /// attempt.
-    fn change_owner(&mut self) -> Result<()> {
+    pub(super) fn change_owner(&mut self) -> Result<()> {
         if self.must_abandon && self.claim.once_per.is_some() {
             // With a new owner id, a start that the store may have noted for us would look like another owner's run.
             return Err(Error::outage("the store did not confirm that a possible earlier start was abandoned"));
@@ -326,7 +253,7 @@ impl Acquisition {
         abandon_later(&self.store, old_claim, Box::new(()));
         self.undo_unconfirmed = false;
         // The turn knows the claim that is to be abandoned.
-        self.acts_again(None);
+        self.note_next_act(None);
         Ok(())
     }
 }

@@ -1,20 +1,21 @@
 //! The registry as the engine sees it: its stores by name, its defaults and its settings.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use dlock_contract::engine::caught;
 use dlock_contract::{Backend, Error, ErrorKind, Result};
 use dlock_store::{Clock, drop_elsewhere};
+use futures::future::{self, BoxFuture};
 
-use crate::acquire::lazy::{Found, LazyStore, Open};
 use crate::events::shutdown::shut_down;
 #[cfg(debug_assertions)]
 use crate::guard::lock_order::Order;
-use crate::hold::shared::Shared;
+use crate::hold::circuit_breaker::CircuitBreaker;
 use crate::hold::store::Store;
-use crate::hold::tenure::Tenure;
+use crate::hold::tenure::Shared;
 use crate::options::tunings::{Changes, Tunings};
 use crate::options::{Defaults, Options};
 
@@ -25,7 +26,7 @@ pub(crate) struct Context(Arc<Inner>);
 // Aligned: see `Shared`.
 #[repr(align(128))]
 struct Inner {
-    shared: Arc<Shared<Tenure>>,
+    shared: Arc<Shared>,
     stores: RwLock<Stores>,
     defaults: RwLock<Arc<Defaults>>,
     trace: RwLock<Option<Arc<Trace>>>,
@@ -46,6 +47,27 @@ struct Stores {
     /// Why stores could not be opened, by the names that they were to have.
     unopened: BTreeMap<String, Error>,
 }
+
+/// A store under its name in a registry.
+#[derive(Clone, Debug)]
+pub(crate) enum Found {
+    Open(Arc<Store>),
+    Lazy(Arc<LazyStore>),
+}
+
+/// A store that was not opened yet.
+pub(crate) struct LazyStore {
+    pub(crate) name: Arc<str>,
+    pub(super) open: Box<Open>,
+    /// The opening that is under way.
+    pub(super) opening: Mutex<Option<Opening>>,
+    pub(super) breaker: CircuitBreaker,
+}
+
+/// How a store is opened. The context is given, since a store may be made of others.
+pub(crate) type Open = dyn Fn(Context) -> BoxFuture<'static, Result<Arc<dyn Backend>>> + Send + Sync;
+
+pub(super) type Opening = future::Shared<BoxFuture<'static, std::result::Result<Arc<Store>, Arc<Error>>>>;
 
 impl Context {
     pub(crate) fn with_clock(clock: &Clock) -> Self {
@@ -68,8 +90,7 @@ impl Context {
     }
 
     pub(crate) fn install(&self, name: &str, backend: Arc<dyn Backend>) -> Result<()> {
-        let store = Store::new(name, backend, &self.0.shared);
-        self.add(name, Found::Open(Arc::new(store)))
+        self.add(name, Found::Open(self.0.shared.store(name, backend)))
     }
 
     /// Installs a store that is opened at its first use.
@@ -90,7 +111,7 @@ impl Context {
 
     /// Puts a store in the place of the one that was not opened yet.
     pub(crate) fn install_opened(&self, lazy: &Arc<LazyStore>, backend: Arc<dyn Backend>) -> Result<Arc<Store>> {
-        let store = Arc::new(Store::new(&lazy.name, backend, &self.0.shared));
+        let store = self.0.shared.store(&lazy.name, backend);
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         let is_of_lazy = |found: &Found| matches!(found, Found::Lazy(other) if Arc::ptr_eq(other, lazy));
         let Some(found) = stores.by_name.get_mut(&*lazy.name).filter(|found| is_of_lazy(found)) else {
@@ -105,7 +126,7 @@ impl Context {
     }
 
     /// A store could not be opened.
-    pub(crate) fn opening_failed(&self, name: &str, error: &Error) {
+    pub(crate) fn note_opening_failure(&self, name: &str, error: &Error) {
         let mut stores = self.0.stores.write().unwrap_or_else(PoisonError::into_inner);
         stores.unopened.insert(name.to_owned(), error.again());
     }
@@ -165,7 +186,7 @@ impl Context {
         self.0.tunings.get(name).map_or(options, |tuning| options.tuned(tuning))
     }
 
-    pub(crate) fn shared(&self) -> &Arc<Shared<Tenure>> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }
 
@@ -188,7 +209,7 @@ impl Context {
     }
 
     pub(crate) fn check_open(&self) -> Result<()> {
-        if self.0.shared.shutdown.is_closed() { Err(shut_down()) } else { Ok(()) }
+        self.0.shared.shutdown.check()
     }
 
     pub(crate) fn trace(&self) -> Option<String> {
@@ -255,6 +276,27 @@ impl Context {
             return Err(taken(name));
         }
         Ok(())
+    }
+}
+
+impl Found {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Open(store) => &store.name,
+            Self::Lazy(lazy) => &lazy.name,
+        }
+    }
+}
+
+impl LazyStore {
+    pub(crate) fn new(name: &str, open: Box<Open>) -> Self {
+        Self { name: name.into(), open, opening: Mutex::default(), breaker: CircuitBreaker::default() }
+    }
+}
+
+impl fmt::Debug for LazyStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "LazyStore({})", self.name)
     }
 }
 

@@ -3,39 +3,19 @@
 //! All callers wait for one opening, which goes on on our thread when they are gone. One that fails is a failed request
 //! like any other: the next use opens anew, and the store's circuit breaker bounds how often.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use dlock_contract::{Backend, Error, Result};
+use dlock_contract::{Error, Result};
 use dlock_store::background;
 use dlock_store::engine::{guarded, not_forked};
 use futures::FutureExt;
-use futures::future::{self, BoxFuture, Shared};
+use futures::future;
 
-use crate::acquire::context::Context;
-use crate::hold::circuit_breaker::CircuitBreaker;
+use crate::acquire::context::{Context, Found, LazyStore, Opening};
 use crate::hold::store::Store;
 
-/// How a store is opened. The context is given, since a store may be made of others.
-pub(crate) type Open = dyn Fn(Context) -> BoxFuture<'static, Result<Arc<dyn Backend>>> + Send + Sync;
-
-type Opening = Shared<BoxFuture<'static, std::result::Result<Arc<Store>, Arc<Error>>>>;
-
-/// A store that was not opened yet.
-pub(crate) struct LazyStore {
-    pub(crate) name: Arc<str>,
-    open: Box<Open>,
-    /// The opening that is under way.
-    opening: Mutex<Option<Opening>>,
-    breaker: CircuitBreaker,
-}
-
 impl LazyStore {
-    pub(crate) fn new(name: &str, open: Box<Open>) -> Self {
-        Self { name: name.into(), open, opening: Mutex::default(), breaker: CircuitBreaker::default() }
-    }
-
     /// Opens it, unless another caller does so already, and waits at most this long.
     pub(crate) async fn opened(self: &Arc<Self>, context: &Context, bound: Duration) -> Result<Arc<Store>> {
         let clock = &context.shared().clock;
@@ -80,19 +60,13 @@ impl LazyStore {
                 }
             },
             Err(error) => {
-                context.opening_failed(&self.name, &error);
-                self.breaker.failed(&self.name, &error, context.shared().clock.now());
+                context.note_opening_failure(&self.name, &error);
+                self.breaker.note_failure(&self.name, &error, context.shared().clock.now());
                 Err(error.never_sent())
             }
         };
         *self.opening.lock().unwrap_or_else(PoisonError::into_inner) = None;
         opened
-    }
-}
-
-impl fmt::Debug for LazyStore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LazyStore({})", self.name)
     }
 }
 
@@ -104,22 +78,6 @@ impl Context {
             Found::Lazy(lazy) => {
                 Box::pin(lazy.opened(self, bound)).await.map_err(|error| error.with_backend(&lazy.name))
             }
-        }
-    }
-}
-
-/// A store under its name in a registry.
-#[derive(Clone, Debug)]
-pub(crate) enum Found {
-    Open(Arc<Store>),
-    Lazy(Arc<LazyStore>),
-}
-
-impl Found {
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Self::Open(store) => &store.name,
-            Self::Lazy(lazy) => &lazy.name,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! From a request to a guard: options, turn, attempts, waiting.
 //!
 //! Owns the request of one call ([`request`]), the thread of its caller ([`callers_thread`]), what it looks up ([`context`]), a store that is opened at its
-//! first use ([`lazy`]) by a call ([`opening`]), and the acquisition of one key ([`single`]),
-//! of several ([`several`]), or of all of them in one request ([`batch`]).
+//! first use ([`lazy`]) by a call ([`opening`]), the request for one key ([`single`]) and its [`acquisition`], and the requests
+//! for several ([`several`]), or for all of them together ([`batch`]).
 //!
 //! May know guards and holds; nothing of the body that runs under the lock, and no public builder.
 

@@ -6,14 +6,13 @@ use dlock_contract::engine::KeyBuf;
 use dlock_contract::{BootInstant, Result};
 use dlock_values::LONGEST;
 
-use super::acquisition::{SHORTEST_BOUND, asked};
-use super::wait::wait_end;
-use crate::acquire::lazy::LazyStore;
+use super::acquisition::asked;
+use super::wait::{attempt_bound, wait_end};
+use crate::acquire::context::LazyStore;
 use crate::acquire::request::Request;
 use crate::events::event::Event;
-use crate::events::shutdown::shut_down;
 use crate::hold::jitter::full_jitter;
-use crate::hold::store::{Store, request_bound};
+use crate::hold::store::Store;
 use crate::options::Wait;
 use crate::site::{Label, LockOfLabel, StoreLabel};
 
@@ -62,10 +61,8 @@ impl OpensFirst {
         let wait_ends = self.wait_ends.unwrap_or_else(|| wait_end(shared.clock.now(), options.wait));
         let mut failures = 0;
         loop {
-            let left = wait_ends.since(shared.clock.now()).max(SHORTEST_BOUND);
-            let bound = request_bound(options.ttl);
-            let bound = if options.wait == Wait::None { bound } else { bound.min(left) };
-            let opened = shared.shutdown.or(self.lazy.opened(context, bound)).await.ok_or_else(shut_down)?;
+            let bound = attempt_bound(&options, wait_ends, shared.clock.now());
+            let opened = shared.shutdown.or(self.lazy.opened(context, bound)).await?;
             let error = match opened {
                 Ok(store) => return Ok((store, wait_ends)),
                 Err(error) => error,
@@ -77,7 +74,7 @@ impl OpensFirst {
                 return Err(error);
             }
             failures += 1;
-            shared.shutdown.or(shared.clock.sleep_until(retry_at)).await.ok_or_else(shut_down)?;
+            shared.shutdown.or(shared.clock.sleep_until(retry_at)).await?;
         }
     }
 }

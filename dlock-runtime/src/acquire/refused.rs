@@ -9,18 +9,14 @@ use crate::guard::scope;
 
 /// For a caller that does not wait.
 pub(super) fn busy(wake: &Wake, clock: &Clock) -> Error {
-    let text = format!("another owner holds the lock{}", in_words(wake.held_by.as_ref(), clock));
-    Error::new(ErrorKind::Busy, text)
-        .with_retry_after(wake.lease_left)
-        .with_holder_trace(wake.held_by.as_ref().and_then(Note::trace))
+    let holder = wake.held_by.as_ref();
+    contended(false, &in_words(holder, clock), holder).with_retry_after(wake.lease_left)
 }
 
 /// For a caller whose wait is over, with the holder that was met last.
 pub(super) fn timed_out(wake: &Wake, left: Option<Duration>, clock: &Clock) -> Error {
-    let text = format!("the wait ran out while other owners held the lock{}", in_words(wake.held_by.as_ref(), clock));
-    Error::new(ErrorKind::WaitTimeout, and_held(text))
-        .with_retry_after(left)
-        .with_holder_trace(wake.held_by.as_ref().and_then(Note::trace))
+    let holder = wake.held_by.as_ref();
+    contended(true, &in_words(holder, clock), holder).with_retry_after(left)
 }
 
 /// For a caller that did not get the turn of this process, and so has not asked the store. The caller with the turn has
@@ -29,12 +25,17 @@ pub(super) fn behind(waits: bool, holder: Option<&Note>, clock: &Clock) -> Error
     let neighbour = holder
         .map(|note| format!("; in this process it is held or asked for by {}", note.in_words(clock.wall_ms())))
         .unwrap_or_default();
-    if waits {
-        let text = format!("the wait ran out while other owners held the lock{neighbour}");
-        return Error::new(ErrorKind::WaitTimeout, and_held(text)).with_holder_trace(holder.and_then(Note::trace));
-    }
-    Error::new(ErrorKind::Busy, format!("another owner holds the lock{neighbour}"))
-        .with_holder_trace(holder.and_then(Note::trace))
+    contended(waits, &neighbour, holder)
+}
+
+fn contended(waits: bool, by: &str, holder: Option<&Note>) -> Error {
+    let error = if waits {
+        let text = format!("the wait ran out while other owners held the lock{by}");
+        Error::new(ErrorKind::WaitTimeout, and_held(text))
+    } else {
+        Error::new(ErrorKind::Busy, format!("another owner holds the lock{by}"))
+    };
+    error.with_holder_trace(holder.and_then(Note::trace))
 }
 
 /// If two callers wait for each other's locks, each error shows one half of the deadlock.

@@ -1,6 +1,7 @@
 //! The acquisition of one key, or of several keys: all or none.
 
-use std::future::{poll_fn, ready};
+use std::convert::identity;
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use dlock_contract::engine::KeyBuf;
@@ -11,14 +12,14 @@ use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 
 use crate::acquire::batch::{BatchOutcome, acquire_batch};
-use crate::acquire::lazy::Found;
+use crate::acquire::context::Found;
 use crate::acquire::of_this_process::Acquiring;
-use crate::acquire::opening::{Opened, OpensFirst};
+use crate::acquire::opening::OpensFirst;
 use crate::acquire::request::Request;
-use crate::acquire::single::{Prepared, acquire_by, prepare};
+use crate::acquire::single::acquire;
 use crate::acquire::wait::wait_end;
-use crate::guard::Held;
 use crate::guard::guard_set::{Guards, finish_all};
+use crate::guard::held::Held;
 use crate::guard::scope::{self, Enclosing};
 use crate::site::Keys;
 
@@ -29,16 +30,7 @@ const MOST_KEYS: usize = 10_000;
 /// each other.
 pub(crate) fn acquire_all(request: Request, keys: Keys) -> Acquiring<Guards> {
     match keys {
-        Keys::One(key) => match prepare(request, &key, None) {
-            // A combinator, since an `async` block would keep the future twice.
-            Ok(Prepared::Asks(acquisition)) => Acquiring::new(acquisition.run().map(|won| won.map(Guards::one))),
-            Ok(Prepared::Joins(guard)) => Acquiring::new(ready(Ok(Guards::one(guard)))),
-            Ok(Prepared::OpensFirst(first)) => Acquiring::new(async move {
-                let Opened { request, wait_ends, .. } = first.open(&key).await?;
-                acquire_by(request, &key, Some(wait_ends), 0).await.map(Guards::one)
-            }),
-            Err(error) => Acquiring::new(ready(Err(error))),
-        },
+        Keys::One(key) => acquire(request, &key, None, 0, Guards::one),
         Keys::Several(keys) => Acquiring::new(guarded(acquire_several(request, keys))),
     }
 }
@@ -90,7 +82,7 @@ async fn acquire_several(request: Request, keys: Vec<KeyBuf>) -> Result<Guards> 
     let mut losses = FuturesUnordered::new();
     for key in keys {
         // Inside of the holds before. So an error names them, and a store may see which calls wait for each other.
-        let mut next = within(guards.as_ref(), || acquire_by(request.clone(), &key, Some(wait_ends), attempts));
+        let mut next = within(guards.as_ref(), || acquire(request.clone(), &key, Some(wait_ends), attempts, identity));
         // The loss is polled first: if one hold is lost, the call has failed, whatever else arrives.
         let won = tokio::select! {
             biased;

@@ -1,25 +1,24 @@
-//! The acquisition of one key, from the request to the guard.
+//! The request for one key: checked, and made an acquisition.
 
 use std::future::ready;
 use std::sync::Arc;
 
 use dlock_contract::engine::KeyBuf;
-use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Note, Owner, Result, RunsOn};
+use dlock_contract::{BootInstant, Claim, Error, ErrorKind, Note, Owner, Result, RunsOn};
+use dlock_store::engine::background_of;
 use dlock_store::engine::simulation::planted;
-use dlock_store::engine::{background_of, guarded};
 use dlock_store::is_ours;
+use futures::FutureExt;
 
 use super::acquisition::{Acquisition, Reported};
-use super::turn::Received;
 use super::wait::wait_end;
 use crate::acquire::callers_thread::origin_and_thread;
+use crate::acquire::context::Found;
 use crate::acquire::joined::tell_ignored;
-use crate::acquire::lazy::Found;
 use crate::acquire::of_this_process::Acquiring;
 use crate::acquire::opening::{Opened, OpensFirst};
 use crate::acquire::request::{Request, blocks_our_thread};
 use crate::events::event::{Event, GrantWay};
-use crate::events::spans::LockSpan;
 use crate::guard::Guard;
 use crate::guard::scope;
 use crate::options::Options;
@@ -27,31 +26,29 @@ use crate::options::supported;
 use crate::queue::CohortState;
 use crate::site::{Label, LockOfLabel};
 
-/// Acquires. Dropping the returned future leaves nothing behind in the store.
+/// Acquires one key, with a given end of the wait and a given attempt count. Dropping the returned future leaves nothing
+/// behind in the store.
 ///
 /// A request that is refused without asking the store is refused at once, so that the future need not keep it.
-pub(crate) fn acquire(request: Request, key: &KeyBuf) -> Acquiring<Guard> {
-    acquire_by(request, key, None, 0)
-}
-
-/// Like `acquire`, with a given end of the wait and a given attempt count.
-pub(crate) fn acquire_by(
+pub(crate) fn acquire<T: Send + 'static>(
     request: Request,
     key: &KeyBuf,
     wait_ends: Option<BootInstant>,
     attempts: u32,
-) -> Acquiring<Guard> {
+    gives: impl Fn(Guard) -> T + Copy + Send + 'static,
+) -> Acquiring<T> {
     match prepare(request, key, wait_ends) {
         Ok(Prepared::Asks(mut acquisition)) => {
             acquisition.attempts = attempts;
-            Acquiring::new(acquisition.run())
+            // A combinator, since an `async` block would keep the future twice.
+            Acquiring::new(acquisition.run().map(move |won| won.map(gives)))
         }
-        Ok(Prepared::Joins(guard)) => Acquiring::new(ready(Ok(guard))),
+        Ok(Prepared::Joins(guard)) => Acquiring::new(ready(Ok(gives(guard)))),
         Ok(Prepared::OpensFirst(first)) => {
             let key = key.clone();
             Acquiring::new(async move {
                 let Opened { request, wait_ends, .. } = first.open(&key).await?;
-                acquire_by(request, &key, Some(wait_ends), attempts).await
+                acquire(request, &key, Some(wait_ends), attempts, gives).await
             })
         }
         Err(error) => Acquiring::new(ready(Err(error))),
@@ -132,7 +129,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     }
     // For a list of keys it is noted once.
     #[cfg(debug_assertions)]
-    if request.list.as_ref().is_none_or(|list| list.is_first()) {
+    if request.list.as_ref().is_none_or(|list| list.mark_asked()) {
         context.order().note(&shared.events, &store, &label);
     }
     let profile = store.backend.profile();
@@ -152,7 +149,7 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
     claim.origin = origin.filter(|_| profile.runs_on == RunsOn::Caller);
     supported::check(&*store.backend, &claim, &request.options).map_err(named)?;
     let claim = Arc::new(claim);
-    label.held_by(claim.clone(), None);
+    label.note_claim(claim.clone(), None);
     // A run that is passed on would be recorded under another owner's name.
     let cohort = request.options.cohort.filter(|_| !options.record);
     Ok(Prepared::Asks(Acquisition {
@@ -178,65 +175,6 @@ pub(crate) fn prepare(request: Request, key: &KeyBuf, wait_ends: Option<BootInst
         must_abandon: false,
         undo_unconfirmed: false,
     }))
-}
-
-impl Acquisition {
-    pub(crate) fn run(mut self) -> impl Future<Output = Result<Guard>> + Send {
-        guarded(async move {
-            let span = LockSpan::wait(|| self.label.clone());
-            #[cfg(feature = "testing")]
-            if self.shared.clock.is_of_kit() {
-                let clock = self.shared.clock.clone();
-                let mut won = clock.unless_it_stands(self.win()).await.and_then(|won| won);
-                loop {
-                    if let Some(ended) = self.ended(won).transpose() {
-                        span.waited(&ended);
-                        return ended;
-                    }
-                    won = clock.unless_it_stands(self.win_anew()).await.and_then(|won| won);
-                }
-            }
-            let mut won = self.win().await;
-            loop {
-                if let Some(ended) = self.ended(won).transpose() {
-                    span.waited(&ended);
-                    return ended;
-                }
-                won = Box::pin(self.win_anew()).await;
-            }
-        })
-    }
-
-    fn ended(&mut self, won: Result<Hold>) -> Result<Option<Guard>> {
-        let waited = self.shared.clock.now().since(self.since);
-        won.and_then(|hold| self.begin(hold, waited)).map_err(|error| self.failed(error, waited))
-    }
-
-    /// Begins again, because this caller was not polled and has lost its turn.
-    async fn win_anew(&mut self) -> Result<Hold> {
-        let answer = match self.join_anew().await? {
-            Some(answer) => answer,
-            None => self.attempt().await?,
-        };
-        self.contend(answer).await
-    }
-
-    async fn win(&mut self) -> Result<Hold> {
-        self.report_begin();
-        self.turn = Some(self.join().await?);
-        self.count();
-        match self.take_over() {
-            Some(Received::Hold(hold)) => return Ok(hold),
-            Some(Received::Late(late)) => return Box::pin(self.begin_anew(late)).await,
-            Some(Received::Answer(answer)) => return Box::pin(self.contend(Ok(answer))).await,
-            None => {}
-        }
-        match self.attempt().await? {
-            Ok(Attempt::Acquired(hold)) if hold.validity.deadline() > self.shared.clock.now() => Ok(hold),
-            // Boxed, because the uncontended path does not need it. This keeps the future small.
-            answer => Box::pin(self.contend(answer)).await,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,29 +1,19 @@
 //! Gets the turn of this process, and takes the handover that may come with it.
 
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use dlock_contract::{Attempt, BootInstant, Claim, Error, ErrorKind, Hold, Mode, Note, Result};
 
-use super::acquisition::{Acquisition, SHORTEST_BOUND};
+use super::acquisition::Acquisition;
 use super::refused::{behind, in_words};
 use super::unpolled::{undo, watch};
+use super::wait::SHORTEST_ATTEMPT_BOUND;
 use crate::events::event::GrantWay;
-use crate::events::shutdown::shut_down;
-use crate::events::store_event::Operation;
-use crate::hold::abandon::abandon_later;
-use crate::hold::store::{LONGEST_REQUEST, request_bound};
+use crate::hold::abandon::{LONGEST_ABANDON, abandon, abandon_later};
+use crate::hold::store::LONGEST_REQUEST;
 use crate::hold::tenure::Tenure;
 use crate::options::Wait;
-use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRefusal, TurnRequest, Waiting, Won};
-
-/// A handover that was taken over.
-pub(super) enum Received {
-    Hold(Hold),
-    /// The claim of a hold that has expired.
-    Late(Arc<Claim>),
-    Answer(Attempt),
-}
+use crate::queue::{Content, Joined, KnownState, TAKEN_UP_WITHIN, Turn, TurnRequest, Waiting, Won};
 
 /// An acquisition that abandons a handover which came too late. If it is dropped, our thread goes on with that.
 struct AbandonsLate<'a> {
@@ -33,59 +23,40 @@ struct AbandonsLate<'a> {
 
 impl Drop for AbandonsLate<'_> {
     fn drop(&mut self) {
-        let Some(late) = self.late.take() else { return };
-        let Acquisition { store, turn, .. } = &mut *self.acquisition;
-        let turn = turn.take();
-        if let Some(turn) = &turn {
-            turn.leave();
+        if let Some(late) = self.late.take() {
+            self.acquisition.leave(late);
         }
-        abandon_later(store, late, Box::new(turn));
     }
 }
 
 impl Acquisition {
-    /// Begins again, because the hold that was passed on has expired.
-    pub(super) async fn begin_anew(&mut self, late: Arc<Claim>) -> Result<Hold> {
-        self.abandon_late(late).await;
-        let answer = self.attempt().await?;
-        self.contend(answer).await
-    }
-
-    /// Takes over the handover that came with the turn.
-    pub(super) fn take_over(&mut self) -> Option<Received> {
-        let handover = self.turn.as_mut()?.take()?;
+    /// Takes over the handover that came with the turn, as the answer to an attempt. The error is the claim of a hold that
+    /// was on its way for longer than its grant lasts.
+    pub(super) fn take_over(&mut self) -> Option<std::result::Result<Attempt, Arc<Claim>>> {
+        let handover = self.turn.as_mut()?.take_handover()?;
+        let is_late = |hold: &Hold| hold.validity.deadline() <= self.shared.clock.now();
         match handover.content {
-            Content::Hold { hold, .. } if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Received::Late(handover.claim))
+            Content::Hold { hold, .. } | Content::Answer(Attempt::Acquired(hold)) if is_late(&hold) => {
+                Some(Err(handover.claim))
             }
             Content::Hold { hold, cohort } => {
                 self.cohort = Some(Box::new(cohort));
                 self.passed = true;
                 self.way = GrantWay::Cohort;
-                Some(Received::Hold(hold))
-            }
-            // The answer waited for longer than its grant lasts.
-            Content::Answer(Attempt::Acquired(hold)) if hold.validity.deadline() <= self.shared.clock.now() => {
-                Some(Received::Late(handover.claim))
+                Some(Ok(Attempt::Acquired(hold)))
             }
             Content::Answer(answer) => {
                 // Go on as if this caller had asked, with the owner id of the release. Further requests go over this
                 // caller's own connection, and so does the abandon.
                 let origin = self.claim.origin;
-                self.claim = if handover.claim.origin == origin {
-                    handover.claim
-                } else {
-                    let mut claim = (*handover.claim).clone();
-                    claim.origin = origin;
-                    Arc::new(claim)
-                };
+                self.claim = handover.claim;
+                if self.claim.origin != origin {
+                    Arc::make_mut(&mut self.claim).origin = origin;
+                }
                 self.attempts += 1;
                 self.way = GrantWay::Release;
                 self.must_abandon = true;
-                Some(match answer {
-                    Attempt::Acquired(hold) => Received::Hold(hold),
-                    answer => Received::Answer(answer),
-                })
+                Some(Ok(answer))
             }
         }
     }
@@ -93,14 +64,41 @@ impl Acquisition {
     /// Abandons a claim whose hold came too late. A renewal that was under way may have prolonged it in the store.
     pub(super) async fn abandon_late(&mut self, late: Arc<Claim>) {
         let mut abandons = AbandonsLate { late: Some(late.clone()), acquisition: self };
-        let Acquisition { store, claim, .. } = &*abandons.acquisition;
-        let bound = request_bound(claim.ttl).min(Duration::from_secs(1));
-        let answer = store.ask(Operation::Abandon, bound, &late, |backend, claim| backend.abandon(claim)).await;
+        let answer = abandon(&abandons.acquisition.store, &late, LONGEST_ABANDON).await;
         abandons.late = None;
         drop(abandons);
         if answer.is_err() {
             // The turn stays here: this acquisition needs it.
             abandon_later(&self.store, late, Box::new(()));
+        }
+    }
+
+    /// Joins the queue again, because this caller was not polled and has lost its turn. Returns the answer to its next
+    /// attempt, or that of the handover that comes with the turn. The outer error ends the acquisition.
+    pub(super) async fn join_anew(&mut self) -> Result<Result<Attempt>> {
+        self.turn = None;
+        if self.must_abandon && self.claim.once_per.is_some() {
+            // In place: with a new owner id it may go on only if the store confirms that nothing is noted as its start.
+            self.give_up().await;
+        }
+        // The abandon of what it may have in the store is on its way, and must not undo the next attempt.
+        self.change_owner()?;
+        self.must_abandon = false;
+        self.turn = Some(self.join().await?);
+        match self.answer_of_handover().await {
+            Some(answer) => Ok(answer),
+            None => self.attempt().await,
+        }
+    }
+
+    /// The answer of the handover that came with the turn, if that is not too late.
+    pub(super) async fn answer_of_handover(&mut self) -> Option<Result<Attempt>> {
+        match self.take_over()? {
+            Ok(answer) => Some(Ok(answer)),
+            Err(late) => {
+                self.abandon_late(late).await;
+                None
+            }
         }
     }
 
@@ -177,14 +175,13 @@ impl Acquisition {
     async fn wait_for_turn(&mut self, mut waiting: Waiting, mut until: BootInstant) -> Result<Turn> {
         let clock = self.shared.clock.clone();
         // As long as an attempt of this caller would have.
-        let earliest_end = self.since.after(SHORTEST_BOUND);
+        let earliest_end = self.since.after(SHORTEST_ATTEMPT_BOUND);
         loop {
             let look_at = clock.now().after(waiting.looks_after());
             let turn_or_refusal = clock.timeout_at(until.min(look_at), &mut waiting);
-            let known = match self.shared.shutdown.or(turn_or_refusal).await.ok_or_else(shut_down)? {
+            let known = match self.shared.shutdown.or(turn_or_refusal).await? {
                 Some(Ok(turn)) => return Ok(turn),
-                Some(Err(TurnRefusal::Taken)) => KnownState::Contended(None),
-                Some(Err(TurnRefusal::Failed(error))) => KnownState::Failed(error),
+                Some(Err(known)) => known,
                 None if look_at < until => {
                     self.look_at_neighbours();
                     continue;

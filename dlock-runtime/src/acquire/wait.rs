@@ -7,8 +7,9 @@ use dlock_contract::{Backoff, BootInstant, Origin, Result, RunsOn, Signal, Wake,
 use dlock_store::{Clock, background};
 
 use crate::hold::jitter::full_jitter;
-use crate::hold::store::Store;
+use crate::hold::store::{Store, request_bound};
 use crate::options::Wait;
+use crate::options::lock_options::Resolved;
 
 /// When a wait that began at `since` ends.
 pub(crate) fn wait_end(since: BootInstant, wait: Wait) -> BootInstant {
@@ -19,10 +20,19 @@ pub(crate) fn wait_end(since: BootInstant, wait: Wait) -> BootInstant {
     }
 }
 
-const MS: Duration = Duration::from_millis(1);
+/// The least bound of an attempt, even if the wait is shorter: opening a connection takes time.
+pub(super) const SHORTEST_ATTEMPT_BOUND: Duration = Duration::from_millis(250);
+
+/// The bound of one attempt to get the lock, or to open its store. Without a wait it is that of a request.
+pub(super) fn attempt_bound(options: &Resolved, wait_ends: BootInstant, now: BootInstant) -> Duration {
+    let bound = request_bound(options.ttl);
+    if options.wait == Wait::None { bound } else { bound.min(wait_ends.since(now).max(SHORTEST_ATTEMPT_BOUND)) }
+}
+
+const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// The longest pause where the store sends news. News can be lost.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_NEWS_PAUSE: Duration = Duration::from_secs(5);
 
 /// The pauses where news are promised but cannot come, for example while a push connection is down.
 const FALLBACK_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
@@ -38,7 +48,7 @@ pub(crate) struct Pace {
 /// The time of the next attempt if no news come.
 pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended: u32) -> BootInstant {
     let pause = match (pace.style, wake.signal.is_some()) {
-        (_, true) => LONGEST_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0),
+        (_, true) => LONGEST_NEWS_PAUSE.mul_f64(0.5 + fastrand::f64() / 2.0),
         (_, false) if let Some(Backoff { from, to, .. }) = pace.backoff => full_jitter(contended, from, to),
         (WakeStyle::Poll { from, to }, false) => full_jitter(contended, from, to),
         // The notification did not come. A wake style that is newer than this engine is treated the same.
@@ -46,10 +56,10 @@ pub(crate) fn ask_again_at(now: BootInstant, wake: &Wake, pace: Pace, contended:
     };
     // A little after the lease's end, because a request at the very end finds it alive half of the time. Spread over up
     // to 10 ms, but less where the store wants to be asked soon.
-    let delay = |by: BootInstant| MS + (by.since(now) / 4).min(10 * MS).mul_f64(fastrand::f64());
+    let delay = |by: BootInstant| MILLISECOND + (by.since(now) / 4).min(10 * MILLISECOND).mul_f64(fastrand::f64());
     let known_instant = wake.ask_by.map(|by| by.after(delay(by)));
-    let next = now.after(pause.max(MS));
-    known_instant.map_or(next, |known_instant| known_instant.min(next).max(now.after(MS)))
+    let next = now.after(pause.max(MILLISECOND));
+    known_instant.map_or(next, |known_instant| known_instant.min(next).max(now.after(MILLISECOND)))
 }
 
 /// Waits for the wake's news until `until`. `None`: no news came.
@@ -95,10 +105,10 @@ mod tests {
     #[test]
     fn a_waiter_asks_again_as_soon_as_the_store_wants() {
         let now = BootInstant::from_nanos(1_000_000_000);
-        let wake = Wake::poll().ask_by(now.after(4 * MS));
+        let wake = Wake::poll().ask_by(now.after(4 * MILLISECOND));
         let pace = Pace { style: WakeStyle::Grant, backoff: None };
         let at: Vec<_> = (0..100).map(|_| ask_again_at(now, &wake, pace, 9)).collect();
-        assert!(at.iter().filter(|at| **at <= now.after(6 * MS)).count() > 90, "{at:?}");
+        assert!(at.iter().filter(|at| **at <= now.after(6 * MILLISECOND)).count() > 90, "{at:?}");
     }
 
     #[test]

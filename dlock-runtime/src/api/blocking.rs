@@ -17,7 +17,7 @@ use dlock_store::{background, is_ours};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task;
 
-use crate::acquire::callers_thread::has_scheduler;
+use crate::acquire::callers_thread::look_for_scheduler;
 use crate::acquire::request::{Request, blocks_our_thread};
 use crate::acquire::several::acquire_all;
 use crate::api::key_of;
@@ -66,7 +66,7 @@ pub fn hold_sync<T>(guards: Guards, judge: Option<fn(&T) -> bool>, body: impl Fn
         return Ran::Lost(loss, Some(output));
     }
     let run = judge.map(|judge| judge(&output));
-    guards.ran(run);
+    guards.note_run(run);
     match release_sync(guards) {
         Ok(()) => Ran::Done(output),
         Err(loss) => Ran::Lost(loss, Some(output)),
@@ -110,7 +110,7 @@ fn sleep<T>(receiver: &Receiver<T>) -> Result<T> {
 fn sleep_off_worker<T>(sleep: impl Fn() -> T) -> T {
     let is_multi_thread =
         Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() != RuntimeFlavor::CurrentThread);
-    if !is_multi_thread || !has_scheduler() {
+    if !is_multi_thread || !look_for_scheduler() {
         return sleep();
     }
     let mut slept = None;

@@ -9,7 +9,7 @@ use dlock_contract::engine::without_names;
 use dlock_contract::{Error, Key, Mode, OncePer, Result};
 use dlock_values::LONGEST;
 
-use crate::acquire::lazy::Found;
+use crate::acquire::context::Found;
 use crate::api::registry::Registry;
 use crate::options::supported::{check_options, check_ttl};
 use crate::options::{Defaults, Options, Otherwise, Wait};

@@ -273,9 +273,7 @@ impl Lock {
     pub fn break_hold(self, id: HoldId) -> BreakHold {
         BreakHold::new(self, id)
     }
-}
 
-impl Lock {
     /// The holders of the lock, as every process sees them, and the number of waiters.
     ///
     /// It asks for this key alone: `lock("stock:42")` is not the lock of the template `stock:<id>`, whose key is `stock:<42>`. For
@@ -360,7 +358,7 @@ impl Registry {
     fn id_in_store(&self, id: HoldId) -> Option<HoldId> {
         let shared = self.context().shared();
         match shared.renewals.holds().iter().find(|tenure| tenure.id() == id) {
-            Some(tenure) => tenure.stays().then(|| HoldId::of(&tenure.hold.claim.owner)),
+            Some(tenure) => tenure.keep_here().then(|| HoldId::of(&tenure.hold.claim.owner)),
             None => (!shared.cohorts.has(id)).then_some(id),
         }
     }

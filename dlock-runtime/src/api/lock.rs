@@ -2,6 +2,7 @@
 
 mod options;
 
+use std::convert::identity;
 use std::fmt;
 use std::future::Future;
 use std::panic::Location;
@@ -19,8 +20,9 @@ use crate::api::outcome::{CarriesError, LockReturn, Ran};
 use crate::api::registry::Registry;
 use crate::api::run::Run;
 use crate::events::store_event::Operation;
+use crate::guard::Guard;
 use crate::guard::guard_set::Guards;
-use crate::guard::{Guard, Held};
+use crate::guard::held::Held;
 use crate::hold::store::{Store, request_bound};
 use crate::options::{Options, Wait};
 use crate::site::{CallSite, Keys, Named};
@@ -143,7 +145,7 @@ impl Lock {
     /// See [`ErrorKind`](crate::ErrorKind): busy, wait timeout, outage, would-deadlock, and misuse of every kind.
     pub async fn acquire(self) -> Result<Guard> {
         let request = self.request_for(self.key.template());
-        acquire(request, &self.key.into()).await.inspect(Guard::got)
+        acquire(request, &self.key.into(), None, 0, identity).await.inspect(Guard::note_got)
     }
 
     /// Acquires the lock if nobody holds it now; otherwise [`ErrorKind::Busy`](crate::ErrorKind::Busy).
@@ -169,7 +171,7 @@ impl Lock {
     /// multi-thread runtime drives).
     pub fn acquire_blocking(self) -> Result<Guard> {
         let request = self.request_for(self.key.template()).parking();
-        acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first).inspect(Guard::got)
+        acquire_sync(request, Keys::One(self.key.into())).map(Guards::into_first).inspect(Guard::note_got)
     }
 
     /// Acquires, runs the body, releases. The body is dropped at its next await if the lock is lost.
@@ -304,7 +306,7 @@ impl LockAll {
     /// or more than 10 000, is [`ErrorKind::ConfigInvalid`](crate::ErrorKind::ConfigInvalid).
     pub async fn acquire(self) -> Result<Guards> {
         let request = self.request();
-        acquire_all(request, self.keys()).await.inspect(Guards::got)
+        acquire_all(request, self.keys()).await.inspect(Guards::note_got)
     }
 
     /// As [`acquire`](Self::acquire), for code that is not async.
@@ -313,7 +315,7 @@ impl LockAll {
     /// As [`acquire`](Self::acquire) and [`Lock::acquire_blocking`].
     pub fn acquire_blocking(self) -> Result<Guards> {
         let request = self.request().parking();
-        acquire_sync(request, self.keys()).inspect(Guards::got)
+        acquire_sync(request, self.keys()).inspect(Guards::note_got)
     }
 
     fn request(&self) -> Request {
@@ -332,7 +334,7 @@ impl Guard {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<()> {
         self.check()?;
-        self.ended_well();
+        self.note_success();
         release_sync(Guards::one(self))
     }
 }
@@ -344,7 +346,7 @@ impl Guards {
     /// As [`release`](Self::release).
     pub fn release_blocking(self) -> Result<()> {
         let checked = self.check();
-        self.ended_well(checked.is_ok());
+        self.note_end(checked.is_ok());
         checked.and(release_sync(self))
     }
 }

@@ -11,7 +11,7 @@ use dlock_store::{Clock, background, is_forked, line};
 use futures::FutureExt;
 
 use crate::acquire::context::Context;
-use crate::acquire::lazy::Found;
+use crate::acquire::context::Found;
 use crate::events::lines::line_of;
 use crate::events::observe::Observer;
 use crate::events::store_event::Operation;
@@ -76,7 +76,7 @@ impl Registry {
         match opened {
             Ok(backend) => self.install_shared(name, backend),
             Err(error) => {
-                self.0.opening_failed(name, &error);
+                self.0.note_opening_failure(name, &error);
                 Err(error.with_backend(name))
             }
         }

@@ -170,7 +170,7 @@ impl<F: Future> Run<F> {
     fn release(&mut self, output: Result<F::Output>) {
         let Stage::Body(guards) = std::mem::replace(&mut self.stage, Stage::Ended) else { return };
         let succeeded = output.as_ref().map_or(Some(false), |output| self.judge.map(|judge| judge(output)));
-        guards.ran(succeeded);
+        guards.note_run(succeeded);
         self.stage = Stage::Releasing(Box::pin(finish_all(guards)), Some(output));
     }
 

@@ -2,7 +2,7 @@
 
 use dlock_contract::LockKey;
 
-use crate::acquire::lazy::Found;
+use crate::acquire::context::Found;
 use crate::api::registry::Registry;
 
 /// One lock for which callers of this process wait.

@@ -8,6 +8,7 @@ pub(crate) mod event;
 pub(crate) mod lines;
 pub(crate) mod observe;
 pub(crate) mod outage_log;
+pub(crate) mod requesting;
 pub(crate) mod shutdown;
 pub(crate) mod spans;
 pub(crate) mod store_event;

@@ -103,7 +103,7 @@ impl Events {
 
     /// Sends an event on the caller's thread.
     pub(crate) fn tell(self: &Arc<Self>, label: &Label, event: &Event) {
-        if !self.is_sent_elsewhere(|| Told::Lock(label.clone(), event.clone())) {
+        if !self.send_elsewhere(|| Told::Lock(label.clone(), event.clone())) {
             caught(|| self.trace(label, event));
             self.each(|observer| observer.on_event(label, event));
         }
@@ -111,21 +111,21 @@ impl Events {
 
     /// Sends an event that the log does not have, on the caller's thread.
     pub(crate) fn tell_observers(self: &Arc<Self>, label: &Label, event: &Event) {
-        if self.has_observers() && !self.is_sent_elsewhere(|| Told::Lock(label.clone(), event.clone())) {
+        if self.has_observers() && !self.send_elsewhere(|| Told::Lock(label.clone(), event.clone())) {
             self.each(|observer| observer.on_event(label, event));
         }
     }
 
     /// Sends an event of a store, which the log does not have.
     pub(crate) fn tell_of_store(self: &Arc<Self>, store: &StoreLabel, event: &StoreEvent) {
-        if self.has_observers() && !self.is_sent_elsewhere(|| Told::Store(store.clone(), event.clone())) {
+        if self.has_observers() && !self.send_elsewhere(|| Told::Store(store.clone(), event.clone())) {
             self.each(|observer| observer.on_store_event(store, event));
         }
     }
 
     /// Keeps an event for a caller that sleeps now, or hands an event of our own thread to the observers' thread.
     #[inline]
-    fn is_sent_elsewhere(self: &Arc<Self>, told: impl Fn() -> Told) -> bool {
+    fn send_elsewhere(self: &Arc<Self>, told: impl Fn() -> Told) -> bool {
         // The work for a caller that sleeps is done on our thread too.
         let is_ours = is_ours();
         if is_ours {
@@ -191,8 +191,8 @@ impl Events {
     }
 
     /// Notes a confirmed renewal. Only the log uses it.
-    pub(crate) fn renewed(&self, label: &Label) {
-        self.outages.answered(label.backend(), || self.clock.now());
+    pub(crate) fn note_renewal(&self, label: &Label) {
+        self.outages.note_answer(label.backend(), || self.clock.now());
     }
 
     fn trace(&self, label: &Label, event: &Event) {
@@ -201,21 +201,21 @@ impl Events {
         // own lines.
         let is_told = match event {
             Event::Failed { kind, reason, code, .. } if is_of_the_store(kind) => {
-                outages.failed(label.store_label(), Failed::Call, Why { reason, code }, now());
+                outages.note_failure(label.store_label(), Failed::Call, Why { reason, code }, now());
                 false
             }
             Event::RenewalFailed { reason, code, .. } => {
-                outages.failed(label.store_label(), Failed::Renewal, Why { reason, code }, now());
+                outages.note_failure(label.store_label(), Failed::Renewal, Why { reason, code }, now());
                 false
             }
             Event::ReleaseFailed { reason, code } => {
-                outages.failed(label.store_label(), Failed::Release, Why { reason, code }, now());
+                outages.note_failure(label.store_label(), Failed::Release, Why { reason, code }, now());
                 false
             }
-            Event::Lost { .. } => outages.lost(backend, now),
+            Event::Lost { .. } => outages.note_loss(backend, now),
             Event::NearExpiry { .. } => !outages.is_failing(backend),
             Event::Acquired { .. } | Event::Busy { .. } | Event::AlreadyRun { .. } | Event::TimedOut { .. } => {
-                outages.answered(backend, now);
+                outages.note_answer(backend, now);
                 false
             }
             Event::Failed { kind, .. } => *kind != ErrorKind::ShutDown,

@@ -23,7 +23,7 @@ const QUIET_TIME: Duration = Duration::from_secs(5);
 const LINE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// The time between two lines about lost holds of one store.
-const BETWEEN_LOSSES: Duration = Duration::from_secs(1);
+const LOSS_LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A failure that comes this long after the last one begins another outage. Nobody asked the store meanwhile.
 const OUTAGE_MEMORY: Duration = Duration::from_secs(120);
@@ -84,7 +84,7 @@ impl Counts {
 
 impl OutageLog {
     /// Notes a failed request.
-    pub(crate) fn failed(&self, store: &StoreLabel, failed: Failed, why: Why<'_>, now: BootInstant) {
+    pub(crate) fn note_failure(&self, store: &StoreLabel, failed: Failed, why: Why<'_>, now: BootInstant) {
         let (store, reason, code) = (store.clone(), why.reason.clone(), why.code.clone());
         let mut outages = self.outages();
         self.has_outages.store(true, Ordering::Relaxed);
@@ -127,7 +127,7 @@ impl OutageLog {
 
     /// Notes a lost hold. Returns whether the log has a line for it: outside of an outage always, in an outage at most
     /// once a second.
-    pub(crate) fn lost(&self, backend: &str, now: impl FnOnce() -> BootInstant) -> bool {
+    pub(crate) fn note_loss(&self, backend: &str, now: impl FnOnce() -> BootInstant) -> bool {
         if !self.has_outages.load(Ordering::Relaxed) {
             return true;
         }
@@ -135,7 +135,7 @@ impl OutageLog {
         let Some(outage) = outages.get_mut(backend) else { return true };
         outage.counts.lost += 1;
         let now = now();
-        let is_told = now.since(outage.loss_told) >= BETWEEN_LOSSES;
+        let is_told = now.since(outage.loss_told) >= LOSS_LINE_INTERVAL;
         if is_told {
             outage.loss_told = now;
         }
@@ -148,7 +148,7 @@ impl OutageLog {
     }
 
     /// Notes an answer of the store.
-    pub(crate) fn answered(&self, backend: &str, now: impl FnOnce() -> BootInstant) {
+    pub(crate) fn note_answer(&self, backend: &str, now: impl FnOnce() -> BootInstant) {
         if !self.has_outages.load(Ordering::Relaxed) {
             return;
         }
@@ -245,25 +245,30 @@ mod tests {
         let (refused, silent): (Arc<str>, Arc<str>) = ("refused".into(), "silent".into());
         tracing::subscriber::with_default(lines.clone(), || {
             for call in 0..9300 {
-                log.failed(&store("one"), Failed::Call, why(if call < 9000 { &refused } else { &silent }), clock.now());
+                log.note_failure(
+                    &store("one"),
+                    Failed::Call,
+                    why(if call < 9000 { &refused } else { &silent }),
+                    clock.now(),
+                );
                 // Another server of the same store lives.
-                log.answered("one", || clock.now());
+                log.note_answer("one", || clock.now());
                 clock.advance(SECOND / 300);
             }
-            (0..7).for_each(|_| log.failed(&store("one"), Failed::Renewal, why(&silent), clock.now()));
-            log.failed(&store("one"), Failed::Release, why(&silent), clock.now());
+            (0..7).for_each(|_| log.note_failure(&store("one"), Failed::Renewal, why(&silent), clock.now()));
+            log.note_failure(&store("one"), Failed::Release, why(&silent), clock.now());
             let first = told(&lines);
             assert!(first.len() == 2 && first[0].contains("refused") && first[0].contains("\"one\""), "{first:?}");
             assert!(first[1].contains("silent") && first[1].contains("lasted=30."), "{first:?}");
             clock.advance(QUIET_TIME);
-            log.answered("one", || clock.now());
+            log.note_answer("one", || clock.now());
             let last = told(&lines);
             assert!(
                 last.len() == 1
                     && last[0].contains("failed_calls=9300 failed_renewals=7 failed_releases=1 lost_holds=0"),
                 "{last:?}"
             );
-            log.answered("one", || clock.now());
+            log.note_answer("one", || clock.now());
             assert!(told(&lines).is_empty());
         });
     }
@@ -273,19 +278,19 @@ mod tests {
         let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
         tracing::subscriber::with_default(lines.clone(), || {
             let reason = "refused".into();
-            log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
-            log.failed(&store("two"), Failed::Renewal, why(&reason), clock.now());
+            log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
+            log.note_failure(&store("two"), Failed::Renewal, why(&reason), clock.now());
             assert_eq!(told(&lines).len(), 2);
             clock.advance(QUIET_TIME);
-            log.answered("two", || clock.now());
+            log.note_answer("two", || clock.now());
             assert_eq!((log.is_failing("one"), log.is_failing("two"), told(&lines).len()), (true, false, 1));
             // Renewals of a long lease are far apart.
             clock.advance(10 * SECOND);
-            log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
+            log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
             assert!(told(&lines).is_empty());
             // The store's holds are gone, so there is no request and no answer.
             clock.advance(OUTAGE_MEMORY);
-            log.failed(&store("one"), Failed::Renewal, why(&reason), clock.now());
+            log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
             let lines = told(&lines);
             assert!(lines.len() == 2 && lines[0].contains("failed_renewals=2"), "{lines:?}");
         });
@@ -295,13 +300,13 @@ mod tests {
     fn of_many_lost_holds_one_a_second_is_told_while_the_store_fails() {
         let (log, clock, lines) = (OutageLog::default(), Clock::manual(), Lines::default());
         tracing::subscriber::with_default(lines.clone(), || {
-            assert!((0..10).all(|_| log.lost("one", || clock.now())), "without an outage each one is told");
-            log.failed(&store("one"), Failed::Renewal, why(&"refused".into()), clock.now());
+            assert!((0..10).all(|_| log.note_loss("one", || clock.now())), "without an outage each one is told");
+            log.note_failure(&store("one"), Failed::Renewal, why(&"refused".into()), clock.now());
             clock.advance(SECOND);
-            assert_eq!((0..10).filter(|_| log.lost("one", || clock.now())).count(), 1);
-            assert!(log.lost("two", || clock.now()));
+            assert_eq!((0..10).filter(|_| log.note_loss("one", || clock.now())).count(), 1);
+            assert!(log.note_loss("two", || clock.now()));
             clock.advance(QUIET_TIME);
-            log.answered("one", || clock.now());
+            log.note_answer("one", || clock.now());
             assert!(told(&lines).pop().unwrap().contains("lost_holds=10"));
         });
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use dlock_contract::{Error, ErrorKind};
+use dlock_contract::{Error, ErrorKind, Result};
 use dlock_store::Clock;
 use tokio::sync::Notify;
 
@@ -98,7 +98,12 @@ impl ShutdownSignal {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Gives the future's output, or `None` if the registry closes first.
+    /// Fails once the registry is closed.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_closed() { Err(shut_down()) } else { Ok(()) }
+    }
+
+    /// Gives the future's output, or the error of a shutdown if the registry closes first.
     pub(crate) fn or<F: Future>(&self, future: F) -> Or<'_, F> {
         // From here on it hears of a shutdown, also before it is polled.
         Or { shutdown: self, news: Some(self.news.notified()), future }
@@ -123,18 +128,18 @@ pin_project_lite::pin_project! {
 }
 
 impl<F: Future> Future for Or<'_, F> {
-    type Output = Option<F::Output>;
+    type Output = Result<F::Output>;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<F::Output>> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<F::Output>> {
         let this = self.project();
         if this.shutdown.is_closed() {
-            return Poll::Ready(None);
+            return Poll::Ready(Err(shut_down()));
         }
         match (this.future.poll(cx), this.news.as_pin_mut()) {
-            (Poll::Ready(output), _) => Poll::Ready(Some(output)),
-            (Poll::Pending, Some(news)) => news.poll(cx).map(|()| None),
+            (Poll::Ready(output), _) => Poll::Ready(Ok(output)),
+            (Poll::Pending, Some(news)) => news.poll(cx).map(|()| Err(shut_down())),
             // Checked again now that it sleeps: a shutdown in between has not found it.
-            (Poll::Pending, None) if this.shutdown.is_closed() => Poll::Ready(None),
+            (Poll::Pending, None) if this.shutdown.is_closed() => Poll::Ready(Err(shut_down())),
             (Poll::Pending, None) => Poll::Pending,
         }
     }

@@ -1,12 +1,8 @@
 //! Events of a store, not of one lock: requests and how they ended.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, ErrorKind};
-
-use crate::events::observe::Events;
-use crate::site::StoreLabel;
+use dlock_contract::{Error, ErrorKind};
 
 /// An event of a store.
 #[derive(Clone, Debug)]
@@ -108,58 +104,6 @@ impl RequestOutcome {
             Self::Guarded => "guarded",
             Self::Failed(kind) => kind.as_str(),
             Self::GivenUp => "given_up",
-        }
-    }
-}
-
-/// A store and its observers.
-pub(crate) struct ObservedStore {
-    label: Arc<StoreLabel>,
-    events: Arc<Events>,
-}
-
-impl ObservedStore {
-    pub(crate) const fn new(label: Arc<StoreLabel>, events: Arc<Events>) -> Self {
-        Self { label, events }
-    }
-
-    pub(crate) fn tell(&self, event: &StoreEvent) {
-        self.events.tell_of_store(&self.label, event);
-    }
-}
-
-/// A request that observers will hear of. Dropping it before its end reports that the caller gave it up.
-///
-/// Small, because it is a part of the future of each request.
-pub(crate) struct Requesting<'a> {
-    store: &'a ObservedStore,
-    operation: Operation,
-    since: BootInstant,
-    has_ended: bool,
-}
-
-impl<'a> Requesting<'a> {
-    /// `None` if nobody observes.
-    pub(crate) fn begin(store: &'a ObservedStore, operation: Operation, since: BootInstant) -> Option<Self> {
-        // Not `then_some`: it would make one in any case, and drop it.
-        store.events.has_observers().then(|| Self { store, operation, since, has_ended: false })
-    }
-
-    pub(crate) fn ended(mut self, outcome: RequestOutcome) {
-        self.has_ended = true;
-        self.tell(outcome);
-    }
-
-    fn tell(&self, outcome: RequestOutcome) {
-        let took = self.store.events.now().since(self.since);
-        self.store.tell(&StoreEvent::Requested { operation: self.operation, outcome, took });
-    }
-}
-
-impl Drop for Requesting<'_> {
-    fn drop(&mut self) {
-        if !self.has_ended {
-            self.tell(RequestOutcome::GivenUp);
         }
     }
 }

@@ -11,9 +11,9 @@ use dlock_store::line;
 use crate::events::lines::line_of;
 use crate::site::Label;
 
-/// In real time, because a test's clock stands still. A debug build needs 10 µs where code runs for the first time, as in a
-/// program that drops its only guard at its start.
-const AT_ONCE: Duration = Duration::from_micros(20);
+/// A guard that is dropped sooner was not used. In real time, because a test's clock stands still. A debug build needs 10 µs
+/// where code runs for the first time, as in a program that drops its only guard at its start.
+const SHORTEST_USE: Duration = Duration::from_micros(20);
 
 /// The places that were reported, with the templates of their keys.
 static TOLD: Mutex<BTreeSet<(String, String)>> = Mutex::new(BTreeSet::new());
@@ -34,7 +34,7 @@ impl Use {
     /// The guard is dropped. Each place is reported once.
     pub(super) fn end(&self, label: &Label) {
         let since = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if since.is_none_or(|since| since.elapsed() > AT_ONCE) || std::thread::panicking() {
+        if since.is_none_or(|since| since.elapsed() > SHORTEST_USE) || std::thread::panicking() {
             return;
         }
         let (here, key) = (label.place(), label.template().to_owned());

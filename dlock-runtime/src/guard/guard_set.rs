@@ -7,8 +7,9 @@ use std::task::{Context, Poll};
 
 use dlock_contract::{Batch, Error, LossCause, Result};
 
+use crate::guard::held::Held;
 use crate::guard::holds::Holds;
-use crate::guard::{Guard, Held, finish, scope};
+use crate::guard::{Guard, finish, scope};
 use crate::hold::renewal::confirm;
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
@@ -47,7 +48,7 @@ impl Guards {
     /// Adds a guard. It is released before the guards that were added earlier.
     pub(crate) fn with(before: Option<Self>, guard: Guard) -> Self {
         let Some(mut guards) = before else { return Self::one(guard) };
-        let holds = guards.holds().with(&guard);
+        let holds = guards.holds().with(guard.hold());
         let more = guards.more();
         more.holds = holds;
         more.later.push(guard);
@@ -56,7 +57,7 @@ impl Guards {
 
     fn more(&mut self) -> &mut More {
         let Self { more, first } = self;
-        let one = || More { later: Vec::new(), holds: Holds::of(first), as_written: Box::default() };
+        let one = || More { later: Vec::new(), holds: first.hold(), as_written: Box::default() };
         more.get_or_insert_with(|| Box::new(one()))
     }
 
@@ -68,14 +69,14 @@ impl Guards {
 
     /// Gives all guards to the caller. `as_written` has the index of the guard for each key that was written.
     pub(crate) fn handed_out(mut self, as_written: Box<[usize]>) -> Self {
-        self.all().for_each(|guard| guard.0.handed_out());
+        self.all().for_each(|guard| guard.0.note_handed_out());
         self.more().as_written = as_written;
         self
     }
 
     /// Notes that the caller gets the guards now. The last guard is dropped first, so it has the note.
-    pub(crate) fn got(&self) {
-        self.later().last().unwrap_or(&self.first).got();
+    pub(crate) fn note_got(&self) {
+        self.later().last().unwrap_or(&self.first).note_got();
     }
 
     /// Begins the spans of the holds, as far as they have none.
@@ -94,6 +95,11 @@ impl Guards {
 
     fn all(&self) -> impl Iterator<Item = &Guard> {
         std::iter::once(&self.first).chain(self.later())
+    }
+
+    /// The holds of its own. An enclosing call has the joined ones.
+    fn own(&self) -> impl Iterator<Item = &Arc<Tenure>> {
+        self.all().filter(|guard| !guard.is_joined()).map(|guard| &guard.0)
     }
 
     /// The holds, one for each key, in the order in which the keys were given. Two keys of one lock have the same hold.
@@ -156,20 +162,14 @@ impl Guards {
     /// [`ErrorKind::Lost`](crate::ErrorKind::Lost), if one of them had ended before; the others are released all the same.
     pub async fn release(self) -> Result<()> {
         let checked = self.check();
-        self.ended_well(checked.is_ok());
+        self.note_end(checked.is_ok());
         checked.and(finish_all(self).await)
     }
 
     /// Notes whether the body has succeeded, for stores that make its work final. For a joined hold, the enclosing call does
     /// that.
-    pub(crate) fn ended_well(&self, succeeded: bool) {
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ended_well(succeeded));
-    }
-
-    /// Notes that the remaining work is not made final. The work of a joined hold is the enclosing call's, which may go
-    /// on.
-    fn ended_badly(&self) {
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.note_undone());
+    pub(crate) fn note_end(&self, succeeded: bool) {
+        self.own().for_each(|tenure| tenure.note_end(succeeded));
     }
 
     pub(crate) fn innermost(&self) -> &Arc<Tenure> {
@@ -177,16 +177,16 @@ impl Guards {
     }
 
     pub(crate) fn holds(&self) -> Holds {
-        self.more.as_ref().map_or_else(|| Holds::of(&self.first), |more| more.holds.clone())
+        self.more.as_ref().map_or_else(|| self.first.hold(), |more| more.holds.clone())
     }
 
     /// Notes how the body ended. The release reports it to the stores. For a joined hold, the enclosing call does that.
     /// `None`: the body has ended, but its result is unknown. It is recorded as a success.
-    pub(crate) fn ran(&self, succeeded: Option<bool>) {
+    pub(crate) fn note_run(&self, succeeded: Option<bool>) {
         let recorded = succeeded.unwrap_or(true);
-        self.all().filter(|guard| !guard.is_joined()).for_each(|guard| guard.0.ran(recorded));
+        self.own().for_each(|tenure| tenure.note_run(recorded));
         if let Some(succeeded) = succeeded {
-            self.ended_well(succeeded);
+            self.note_end(succeeded);
         }
     }
 
@@ -197,7 +197,7 @@ impl Guards {
         impl Drop for Panics<'_> {
             fn drop(&mut self) {
                 if let Some(guards) = self.0 {
-                    guards.ran(Some(false));
+                    guards.note_run(Some(false));
                 }
             }
         }
@@ -240,7 +240,8 @@ pub(crate) async fn finish_all(mut guards: Guards) -> Result<()> {
     while let Some(guard) = guards.pop() {
         finished = finish(guard).await.and(finished);
         if settles && finished.is_err() {
-            guards.ended_badly();
+            // The work of a joined hold is the enclosing call's, which may go on.
+            guards.own().for_each(|tenure| tenure.note_undone());
         }
     }
     finish(guards.into_first()).await.and(finished)

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use dlock_contract::LossCause;
 
-use crate::guard::Guard;
 use crate::hold::release;
 use crate::hold::tenure::Tenure;
 use crate::queue::Won;
@@ -30,15 +29,14 @@ impl Drop for Holds {
 }
 
 impl Holds {
-    pub(crate) fn of(guard: &Guard) -> Self {
-        Self { last: guard.0.clone(), is_joined: guard.is_joined(), before: None }
+    pub(crate) const fn of(last: Arc<Tenure>, is_joined: bool) -> Self {
+        Self { last, is_joined, before: None }
     }
 
     /// With a further hold, which is inside of those before.
-    pub(crate) fn with(self, guard: &Guard) -> Self {
-        let mut holds = Self::of(guard);
-        holds.before = Some(Arc::new(self));
-        holds
+    pub(crate) fn with(self, mut further: Self) -> Self {
+        further.before = Some(Arc::new(self));
+        further
     }
 
     pub(crate) const fn last(&self) -> &Arc<Tenure> {

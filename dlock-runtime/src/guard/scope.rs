@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use dlock_contract::{Error, ErrorKind, Fence, HoldId, LockKey, Result};
 use tokio::task;
 
-use crate::guard::Held;
+use crate::guard::held::Held;
 use crate::guard::holds::Holds;
 use crate::hold::store::Store;
 use crate::hold::tenure::Tenure;
@@ -49,7 +49,7 @@ struct Body {
 /// ```
 #[must_use]
 pub fn current() -> Option<Held> {
-    innermost().map(Held)
+    innermost_holds().map(|holds| Held(holds.last().clone()))
 }
 
 /// Whether the enclosing call, or one around it, still holds a lock that `wanted` accepts.
@@ -93,10 +93,6 @@ pub fn inherit<F: Future>(future: F) -> Inherit<F> {
 /// The holds of the innermost body, or of the call for several keys that takes a further one.
 pub(crate) fn innermost_holds() -> Option<Holds> {
     bodies().into_iter().next()
-}
-
-fn innermost() -> Option<Arc<Tenure>> {
-    bodies().first().map(|holds| holds.last().clone())
 }
 
 /// The bodies of this caller that run now, the innermost first.
@@ -148,9 +144,9 @@ impl Enclosing {
         self.by_lock.get(lock).filter(|held| held.is_held()).cloned()
     }
 
-    /// Whether this is the first call of this method.
+    /// Notes that a key of the list has asked. True for the first one.
     #[cfg(debug_assertions)]
-    pub(crate) fn is_first(&self) -> bool {
+    pub(crate) fn mark_asked(&self) -> bool {
         !self.was_asked.swap(true, Ordering::Relaxed)
     }
 }

@@ -23,6 +23,15 @@ pub(crate) fn abandon_later(store: &Arc<Store>, claim: Arc<Claim>, turn: Box<dyn
     store.cleanups.add(Duty::new(Box::new(undo), lease_ends, expires_alone, job), now);
 }
 
+/// The longest wait of a caller for an abandon. Our thread goes on with one that takes longer.
+pub(crate) const LONGEST_ABANDON: Duration = Duration::from_secs(1);
+
+/// Abandons a claim now, within the time of a request, but at most in this time.
+pub(crate) fn abandon(store: &Store, claim: &Arc<Claim>, longest: Duration) -> impl Future<Output = Result<()>> {
+    let bound = request_bound(claim.ttl).min(longest);
+    store.ask(Operation::Abandon, bound, claim, |backend, claim| backend.abandon(claim))
+}
+
 /// `None` in a child after `fork`, which has only a copy of the parent's value. The copy is not dropped: that would
 /// close the parent's connections, or wait for a mutex that nobody unlocks any more.
 pub(crate) fn not_of_the_parent<T>(value: T) -> Option<T> {
@@ -49,11 +58,9 @@ struct Abandoned {
 
 impl Undo for Abandoned {
     fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
-        let longest = if self.turn.is_some() { Duration::from_secs(1) } else { Duration::MAX };
-        let bound = request_bound(self.claim.ttl).min(longest);
+        let longest = if self.turn.is_some() { LONGEST_ABANDON } else { Duration::MAX };
         // Only the claim and the store are borrowed, because `turn` cannot be shared between threads.
-        let (store, claim) = (&self.store, &self.claim);
-        Box::pin(store.ask(Operation::Abandon, bound, claim, |backend, claim| backend.abandon(claim)))
+        Box::pin(abandon(&self.store, &self.claim, longest))
     }
 
     fn let_neighbours_go(&mut self) {

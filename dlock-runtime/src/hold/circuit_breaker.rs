@@ -1,7 +1,7 @@
 //! The circuit breaker of a store: while the store keeps failing, new calls fail at once, and no caller waits for its whole
 //! request bound.
 //!
-//! Once [`FAILURE_LIMIT`] requests in a row have failed, over at least [`SHORTEST_SPAN`], a new request is refused without
+//! Once [`FAILURE_LIMIT`] requests in a row have failed, over at least [`SHORTEST_FAILURE_SPAN`], a new request is refused without
 //! being sent. About once a second one request is sent as a probe. Any answer of the store ends this state, also an
 //! answer to a renewal or a release.
 
@@ -16,7 +16,7 @@ use dlock_store::line;
 const FAILURE_LIMIT: u32 = 5;
 
 /// The least time from the first to the last of these failures. A burst that fails within one moment says little.
-const SHORTEST_SPAN: Duration = Duration::from_secs(1);
+const SHORTEST_FAILURE_SPAN: Duration = Duration::from_secs(1);
 
 /// A request with a shorter bound than this says nothing about the store when it runs out of time.
 pub(crate) const CONCLUSIVE_TIME: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ pub(crate) struct CircuitBreaker {
 
 impl CircuitBreaker {
     /// The store has answered. A refusal is an answer too.
-    pub(crate) fn answered(&self, store: &str) {
+    pub(crate) fn note_answer(&self, store: &str) {
         // While the store is healthy, this costs one atomic load.
         if self.failures.load(Ordering::Relaxed) == 0 {
             return;
@@ -48,17 +48,17 @@ impl CircuitBreaker {
     }
 
     /// A request has failed. Only an outage counts: any other error is an answer.
-    pub(crate) fn failed(&self, store: &str, error: &Error, now: BootInstant) {
+    pub(crate) fn note_failure(&self, store: &str, error: &Error, now: BootInstant) {
         // A store that says when it grants again has not failed.
         if *error.kind() != ErrorKind::Outage || error.told_after().is_some() {
-            return self.answered(store);
+            return self.note_answer(store);
         }
         let failures = self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures == 1 {
             self.since.store(now.as_nanos(), Ordering::Relaxed);
         }
         let since = BootInstant::from_nanos(self.since.load(Ordering::Relaxed));
-        if failures < FAILURE_LIMIT || now.since(since) < SHORTEST_SPAN {
+        if failures < FAILURE_LIMIT || now.since(since) < SHORTEST_FAILURE_SPAN {
             return;
         }
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.again());
@@ -128,7 +128,7 @@ mod tests {
     }
 
     fn fail(breaker: &CircuitBreaker, times: u32, seconds: u64) {
-        (0..times).for_each(|_| breaker.failed("s", &Error::outage("down"), at(seconds)));
+        (0..times).for_each(|_| breaker.note_failure("s", &Error::outage("down"), at(seconds)));
     }
 
     fn is_open(breaker: &CircuitBreaker, seconds: u64) -> bool {
@@ -140,7 +140,7 @@ mod tests {
         let breaker = CircuitBreaker::default();
         fail(&breaker, 100, 10);
         assert!(!is_open(&breaker, 10), "a burst");
-        breaker.answered("s");
+        breaker.note_answer("s");
         fail(&breaker, 3, 10);
         fail(&breaker, 1, 12);
         assert!(!is_open(&breaker, 12), "four");
@@ -156,7 +156,7 @@ mod tests {
         fail(&breaker, 4, 12);
         let let_through = (12..112).filter(|second| !is_open(&breaker, *second)).count();
         assert!((50..=100).contains(&let_through), "{let_through}");
-        breaker.answered("s");
+        breaker.note_answer("s");
         assert!((0..5).all(|_| !is_open(&breaker, 200)));
     }
 
@@ -165,10 +165,10 @@ mod tests {
         let breaker = CircuitBreaker::default();
         for error in [Error::new(ErrorKind::KeyConflict, "x"), Error::outage("guard").with_retry_after(Some(SECOND))] {
             fail(&breaker, 4, 10);
-            breaker.failed("s", &error, at(12));
+            breaker.note_failure("s", &error, at(12));
             fail(&breaker, 1, 13);
             assert!(!is_open(&breaker, 13));
-            breaker.answered("s");
+            breaker.note_answer("s");
         }
     }
 }

@@ -28,8 +28,8 @@ const MOST_TRIED: usize = 64;
 const MOST_WAITING: usize = 16_384;
 
 /// The bounds of the pause after a failed try.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// A hold or an attempt in a store that our thread releases or abandons later.
 pub(crate) trait Undo: Send {
@@ -87,7 +87,7 @@ impl Duty {
         if planted("an abandon is tried once") || lease_is_over || !error.is_retryable() || self.job.given_up() {
             return None;
         }
-        let pause = full_jitter(self.tries, FIRST_PAUSE, LONGEST_PAUSE);
+        let pause = full_jitter(self.tries, FIRST_RETRY_PAUSE, LONGEST_RETRY_PAUSE);
         self.tries += 1;
         Some((now.after(pause), self))
     }

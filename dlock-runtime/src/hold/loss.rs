@@ -12,9 +12,9 @@ use dlock_store::engine::simulation::planted;
 use dlock_store::{background, is_forked};
 
 use crate::events::event::Event;
+use crate::hold::duties::FailedRenewal;
 use crate::hold::listeners::LossListeners;
 use crate::hold::release;
-use crate::hold::renewal_schedule::FailedRenewal;
 use crate::hold::tenure::Tenure;
 
 impl Tenure {

@@ -21,6 +21,7 @@ use crate::hold::settling::{self, Work};
 use crate::hold::store::request_bound;
 use crate::hold::tenure::{Ending, Tenure};
 use crate::options::supported::refused;
+use crate::queue::LONGEST_RELEASE;
 
 /// The outcome of a release in place.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
     // A shutdown waits for this release too.
     let shared = tenure.shared.clone();
     let _call = shared.jobs.call();
-    tenure.release_begins();
+    tenure.note_release();
     let was_held = tenure.end();
     tenure.shared.renewals.remove(&tenure);
     let mut on_drop = ReleaseOnDrop {
@@ -58,7 +59,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
         work => Some(Box::pin(settling::settle(tenure, work)).await),
     };
     let is_watched = tenure.watch_release();
-    let answer = once(tenure).await;
+    let answer = send(tenure).await;
     if is_watched {
         tenure.shared.renewals.remove(tenure);
     }
@@ -116,7 +117,7 @@ pub(crate) async fn in_place(tenure: Arc<Tenure>) -> ReleaseOutcome {
 pub(crate) fn later(tenure: Arc<Tenure>) {
     let Some(tenure) = not_of_the_parent(tenure) else { return };
     let job = tenure.shared.jobs.begin();
-    tenure.release_begins();
+    tenure.note_release();
     // In this order: a hold that has ended is not put back into the renewal schedule.
     let was_held = tenure.end();
     release_on_our_thread(tenure, job, if was_held { ReleaseReport::First } else { ReleaseReport::Nothing });
@@ -161,7 +162,7 @@ struct LateRelease {
 impl Undo for LateRelease {
     fn attempt(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async {
-            let answer = once(&self.tenure).await;
+            let answer = send(&self.tenure).await;
             let report = std::mem::replace(&mut self.report, ReleaseReport::Nothing);
             let tried = std::mem::replace(&mut self.tried, true);
             report_end(&self.tenure, report, self.held, tried, &answer);
@@ -206,15 +207,15 @@ pub(super) fn unpolled(tenure: Arc<Tenure>) {
 
 /// The caller waits for a release, so this is shorter than the bound of an acquisition.
 pub(super) fn release_bound(tenure: &Tenure) -> Duration {
-    request_bound(tenure.hold.claim.ttl).min(Duration::from_secs(2))
+    request_bound(tenure.hold.claim.ttl).min(LONGEST_RELEASE)
 }
 
-async fn once(tenure: &Arc<Tenure>) -> Result<Released> {
+async fn send(tenure: &Arc<Tenure>) -> Result<Released> {
     let mut bound = release_bound(tenure);
     let _listed;
     // Its store has nothing more to do at the end than to free the lock.
     if let Some(cohort) = tenure.take_cohort() {
-        tenure.turn_releases();
+        tenure.note_turn_release();
         // Until the store has answered, no earlier caller's id may end the hold.
         _listed = cohort.listed.clone();
         let until = tenure.shared.clock.now().after(bound);

@@ -16,7 +16,7 @@ use crate::events::shutdown::Job;
 use crate::events::store_event::Operation;
 use crate::hold::abandon::abandon_later;
 use crate::hold::tenure::Tenure;
-use crate::queue::{Content, Handover, Next, Turn};
+use crate::queue::{Content, Handover, NextWaiter, Turn};
 
 /// A release on its way, with the claim of the next caller. If it is dropped without an answer, it undoes the claim.
 pub(crate) struct ReleaseToNext {
@@ -32,7 +32,7 @@ pub(crate) struct ReleaseToNext {
 impl ReleaseToNext {
     /// `None` if there is no waiter for which the release of this hold could ask.
     pub(crate) fn begin(tenure: &Arc<Tenure>) -> Option<Self> {
-        let Next { turn, ticket, claim, wait_ends } = tenure.next()?;
+        let NextWaiter { turn, ticket, claim, wait_ends } = tenure.begin_turn_release()?;
         // Waiters are about to hear of the shutdown.
         if tenure.shared.shutdown.is_closed() {
             return None;

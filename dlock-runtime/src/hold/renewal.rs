@@ -20,16 +20,17 @@ use futures::future::{join, join_all};
 use tokio::sync::oneshot;
 
 use crate::events::event::Event;
-use crate::events::store_event::{Operation, RequestOutcome, Requesting};
+use crate::events::requesting::Requesting;
+use crate::events::store_event::{Operation, RequestOutcome};
+use crate::hold::duties::{FailedRenewal, on_tick};
 use crate::hold::loss_cause::cause_of_loss;
 use crate::hold::release;
-use crate::hold::renewal_schedule::{FailedRenewal, RenewalSchedule, Scheduled, on_tick};
-use crate::hold::tenure::Tenure;
+use crate::hold::tenure::{RenewalSchedule, Tenure};
 
 /// The most renewals in one request. A request of bounded size delays no other one for long.
 const BATCH_LIMIT: usize = 256;
 
-impl RenewalSchedule<Tenure> {
+impl RenewalSchedule {
     /// Takes a hold over.
     ///
     /// # Errors
@@ -224,8 +225,8 @@ async fn use_late_answer(tenure: &Arc<Tenure>, answer: Result<Standing>) {
 fn note_health(first: &Tenure, answers: &[Result<Standing>], now: BootInstant) {
     let store = &first.store;
     match answers.iter().find_map(|answer| answer.as_ref().err()) {
-        Some(error) if answers.iter().all(Result::is_err) => store.breaker.failed(&store.name, error, now),
-        _ => store.breaker.answered(&store.name),
+        Some(error) if answers.iter().all(Result::is_err) => store.breaker.note_failure(&store.name, error, now),
+        _ => store.breaker.note_answer(&store.name),
     }
 }
 

@@ -1,34 +1,36 @@
-//! The parts of a registry that all of its holds share.
+//! The parts that all holds of a registry share: their begin and end, the wait of a shutdown, and the holds that are left to
+//! their leases.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use dlock_contract::BootInstant;
+use dlock_contract::{Backend, BootInstant};
 use dlock_store::Clock;
 
 use crate::events::observe::Events;
-use crate::events::shutdown::{Jobs, ShutdownSignal};
-use crate::hold::renewal_schedule::RenewalSchedule;
-use crate::queue::CohortHolds;
+use crate::events::shutdown::ShutdownSignal;
+use crate::hold::store::Store;
+use crate::hold::tenure::{RenewalSchedule, Shared, Tenure};
 
-/// The parts that every hold needs. Generic over the hold, because a hold knows this type.
-///
-/// Aligned, because all threads of a program share it. Otherwise the fields that they read would lie beside counters
-/// that they all write, and would come from another processor's cache each time.
-#[derive(Debug)]
-#[repr(align(128))]
-pub(crate) struct Shared<H> {
-    pub(crate) clock: Clock,
-    pub(crate) renewals: Arc<RenewalSchedule<H>>,
-    pub(crate) events: Arc<Events>,
-    pub(crate) jobs: Arc<Jobs>,
-    pub(crate) cohorts: Arc<CohortHolds>,
-    pub(crate) shutdown: ShutdownSignal,
-    /// Holds that this process has declared lost while the store still had their lock, because the body may run on.
-    left_to_lease: Mutex<Vec<Weak<H>>>,
-}
+impl Shared {
+    pub(crate) fn new(clock: &Clock) -> Self {
+        Self {
+            clock: clock.clone(),
+            renewals: Arc::new(RenewalSchedule::new(clock)),
+            events: Arc::new(Events::new(clock)),
+            jobs: Arc::default(),
+            cohorts: Arc::default(),
+            shutdown: ShutdownSignal::default(),
+            left_to_lease: Mutex::default(),
+        }
+    }
 
-impl<H> Shared<H> {
+    /// A store of this registry.
+    pub(crate) fn store(&self, name: &str, backend: Arc<dyn Backend>) -> Arc<Store> {
+        Arc::new(Store::new(name, backend, &self.clock, &self.jobs, &self.events))
+    }
+
     /// Waits until `done` is true, but not beyond `end`. It polls, because a signal at the end of each hold and job
     /// would cost every call something. For a shutdown, polling is enough.
     pub(crate) async fn until(&self, end: BootInstant, done: impl Fn() -> bool) {
@@ -43,10 +45,8 @@ impl<H> Shared<H> {
             pause.await;
         }
     }
-}
 
-impl<H> Shared<H> {
-    pub(crate) fn leave_to_lease(&self, hold: &Arc<H>) {
+    pub(crate) fn leave_to_lease(&self, hold: &Arc<Tenure>) {
         let mut left = self.left_to_lease.lock().unwrap_or_else(PoisonError::into_inner);
         // Only when it is full, so that many losses at once stay cheap.
         if left.len() == left.capacity() {
@@ -55,28 +55,15 @@ impl<H> Shared<H> {
         left.push(Arc::downgrade(hold));
     }
 
-    pub(crate) fn left_to_lease(&self) -> Vec<Arc<H>> {
+    pub(crate) fn left_to_lease(&self) -> Vec<Arc<Tenure>> {
         let left = self.left_to_lease.lock().unwrap_or_else(PoisonError::into_inner);
         left.iter().filter_map(Weak::upgrade).collect()
     }
 }
 
-impl<H> Drop for Shared<H> {
+impl Drop for Shared {
     fn drop(&mut self) {
-        self.renewals.stop();
-    }
-}
-
-impl<H> Shared<H> {
-    pub(crate) fn new(clock: &Clock) -> Self {
-        Self {
-            clock: clock.clone(),
-            renewals: Arc::new(RenewalSchedule::new(clock)),
-            events: Arc::new(Events::new(clock)),
-            jobs: Arc::default(),
-            cohorts: Arc::default(),
-            shutdown: ShutdownSignal::default(),
-            left_to_lease: Mutex::default(),
-        }
+        self.renewals.stopped.store(true, Ordering::Release);
+        self.renewals.earlier.notify_one();
     }
 }

@@ -11,12 +11,14 @@ use dlock_store::engine::{guarded, not_forked};
 use dlock_store::{Clock, background};
 use futures::future::BoxFuture;
 
+use crate::events::observe::Events;
+use crate::events::requesting::{ObservedStore, Requesting};
 use crate::events::shutdown::Jobs;
-use crate::events::store_event::{ObservedStore, Operation, RequestOutcome, Requesting};
+use crate::events::store_event::{Operation, RequestOutcome};
 use crate::hold::circuit_breaker::{CONCLUSIVE_TIME, CircuitBreaker};
 use crate::hold::cleanup::Cleanups;
 use crate::hold::findings::Findings;
-use crate::hold::shared::Shared;
+pub(crate) use crate::queue::LONGEST_REQUEST;
 use crate::queue::LocalQueue;
 use crate::site::StoreLabel;
 
@@ -44,9 +46,6 @@ impl fmt::Debug for Store {
     }
 }
 
-/// The longest time that one request may take, whatever the ttl.
-pub(crate) const LONGEST_REQUEST: Duration = Duration::from_secs(5);
-
 /// The request bound: the longest time that one request about a lock with this ttl may take. An answer after the ttl is
 /// worth nothing.
 pub(crate) fn request_bound(ttl: Duration) -> Duration {
@@ -54,8 +53,13 @@ pub(crate) fn request_bound(ttl: Duration) -> Duration {
 }
 
 impl Store {
-    pub(crate) fn new<H>(name: &str, backend: Arc<dyn Backend>, shared: &Shared<H>) -> Self {
-        let Shared { clock, jobs, events, .. } = shared;
+    pub(super) fn new(
+        name: &str,
+        backend: Arc<dyn Backend>,
+        clock: &Clock,
+        jobs: &Arc<Jobs>,
+        events: &Arc<Events>,
+    ) -> Self {
         let name: Arc<str> = name.into();
         let (kind, host) = (backend.profile().kind, backend.host().map(Into::into));
         let label = Arc::new(StoreLabel { name: name.clone(), kind, host });
@@ -130,17 +134,17 @@ impl Store {
         }
         match answer {
             Some(Ok(answer)) => {
-                self.breaker.answered(&self.name);
+                self.breaker.note_answer(&self.name);
                 Ok(answer)
             }
             Some(Err(error)) => {
-                self.breaker.failed(&self.name, &error, clock.now());
+                self.breaker.note_failure(&self.name, &error, clock.now());
                 Err(error)
             }
             None => {
                 let error = Error::outage(format!("the store did not answer within {bound:.1?}"));
                 if bound >= CONCLUSIVE_TIME {
-                    self.breaker.failed(&self.name, &error, clock.now());
+                    self.breaker.note_failure(&self.name, &error, clock.now());
                 }
                 Err(error)
             }

@@ -1,32 +1,33 @@
-//! The state of one hold in this process: until when it is valid, and how it ended.
+//! One hold in this process: until when it is valid. Beside it stand the types that know holds and that each hold knows:
+//! the parts of its registry, the schedule of all holds, and the watch of its session.
 
 mod end_plan;
+mod ending;
 mod neighbours;
-mod scheduled;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, BreakRecord, Error, ErrorKind, Fence, Hold, LockKey, LossCause, Result, Validity};
+use dlock_store::engine::SoleThread;
 use dlock_store::engine::simulation::planted;
-use dlock_store::engine::{SoleThread, lock_unless_forked};
-use dlock_store::line;
+use dlock_store::{Clock, Run};
 use once_cell::race::OnceBox;
+use tokio::sync::Notify;
 
 use self::end_plan::EndPlan;
 pub(crate) use self::end_plan::Ending;
-use self::neighbours::Neighbours;
-use crate::events::lines::line_of;
+use crate::events::observe::Events;
+use crate::events::shutdown::{Jobs, ShutdownSignal};
+use crate::hold::duties::{Duties, on_tick};
 use crate::hold::listeners::LossListeners;
-use crate::hold::renewal_schedule::{Duties, on_tick};
-use crate::hold::session_watch::SessionWatch;
-use crate::hold::shared::Shared;
 use crate::hold::store::Store;
-use crate::queue::{CohortState, Turn};
+use crate::queue::{CohortHolds, CohortState, Turn};
 use crate::site::Label;
 
 /// One hold from its grant to its end. Shared by the guard, the renewal schedule and the scope of the enclosing call.
@@ -35,7 +36,7 @@ pub(crate) struct Tenure {
     /// The lock that the key of its claim is in the store.
     pub(crate) lock: LockKey,
     pub(crate) store: Arc<Store>,
-    pub(crate) shared: Arc<Shared<Self>>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) label: Label,
     pub(crate) since: BootInstant,
     /// The time between two renewals, in nanoseconds, since there may be many holds; `None` for no renewal.
@@ -65,12 +66,73 @@ pub(crate) struct Tenure {
     /// Whether the body has succeeded, once it has ended.
     body: AtomicU8,
     /// The listeners to its session, if the store can report its end.
-    session_watch: OnceLock<Arc<SessionWatch<Self>>>,
+    pub(super) session_watch: OnceLock<Arc<SessionWatch>>,
+}
+
+/// The relation of a hold to its neighbours: the other callers of this process that want the key.
+#[derive(Debug)]
+struct Neighbours {
+    /// Kept as long as the hold, so that no neighbour asks before the lock is free in the store.
+    turn: Option<Turn>,
+    /// Present while the hold may be passed on.
+    cohort: Option<Box<CohortState>>,
+}
+
+/// The parts of a registry that all of its holds share.
+///
+/// Aligned, because all threads of a program share it. Otherwise the fields that they read would lie beside counters
+/// that they all write, and would come from another processor's cache each time.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct Shared {
+    pub(crate) clock: Clock,
+    pub(crate) renewals: Arc<RenewalSchedule>,
+    pub(crate) events: Arc<Events>,
+    pub(crate) jobs: Arc<Jobs>,
+    pub(crate) cohorts: Arc<CohortHolds>,
+    pub(crate) shutdown: ShutdownSignal,
+    /// Holds that this process has declared lost while the store still had their lock, because the body may run on.
+    pub(super) left_to_lease: Mutex<Vec<Weak<Tenure>>>,
+}
+
+/// The holds of one registry, ordered by the time of their next duty.
+#[derive(Debug)]
+pub(crate) struct RenewalSchedule {
+    pub(super) clock: Clock,
+    pub(super) table: Mutex<DueHolds>,
+    /// The watches of sessions in which several holds live, by store and group.
+    pub(super) groups: Mutex<BTreeMap<(usize, u64), Weak<SessionWatch>>>,
+    /// Woken if a duty is earlier than the end of the present sleep.
+    pub(super) earlier: Notify,
+    pub(super) started: AtomicBool,
+    pub(super) stopped: AtomicBool,
+    pub(super) dead: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(crate) struct DueHolds {
+    /// Ordered by the instant, and at one instant by the hold's number.
+    pub(super) due: BTreeMap<(BootInstant, usize), Arc<Tenure>>,
+    /// The holds that were taken out of `due` and are being put back.
+    pub(super) attended: Vec<Arc<Tenure>>,
+    pub(super) sleeping_until: BootInstant,
+}
+
+/// Listens to one session. It ends with the last hold that lives in it.
+#[derive(Debug)]
+pub(crate) struct SessionWatch(pub(super) Mutex<WatchedHolds>);
+
+#[derive(Debug)]
+pub(crate) struct WatchedHolds {
+    /// By their numbers. Weak, because a hold that nobody else has must end.
+    pub(super) holds: BTreeMap<usize, Weak<Tenure>>,
+    /// Dropping it ends the task.
+    pub(super) task: Option<Run<()>>,
 }
 
 /// The first renewal of a hold on a short grant comes this soon after its take-over. Until then, a silence as long as
 /// that grant loses it, whatever its ttl. Most holds of a contended key are over by then.
-const FIRST_RENEWAL: Duration = Duration::from_millis(100);
+const FIRST_RENEWAL_DELAY: Duration = Duration::from_millis(100);
 
 const HELD: u8 = 0;
 const RELEASED: u8 = 1;
@@ -89,7 +151,7 @@ pub(crate) struct NewTenure {
     pub(crate) hold: Hold,
     pub(crate) lock: LockKey,
     pub(crate) store: Arc<Store>,
-    pub(crate) shared: Arc<Shared<Tenure>>,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) label: Label,
     pub(crate) cadence: Option<Duration>,
     pub(crate) max_hold: Duration,
@@ -112,7 +174,7 @@ impl Tenure {
             if granted < start.hold.claim.ttl {
                 // The store has pushed this grant, and it is short until the first renewal. A hold that ends before
                 // that pays nothing.
-                let pause = cadence.min(granted / 3).min(FIRST_RENEWAL);
+                let pause = cadence.min(granted / 3).min(FIRST_RENEWAL_DELAY);
                 return on_tick(start.shared.clock.now().after(pause), pause);
             }
             on_tick(start.hold.validity.from.after(cadence), cadence)
@@ -134,14 +196,7 @@ impl Tenure {
             released: AtomicBool::new(false),
             waiting_for_loss: Mutex::default(),
             neighbours: Mutex::new(Neighbours { turn: start.turn, cohort: start.cohort }),
-            duties: Mutex::new(Duties {
-                due: BootInstant::NEVER,
-                next_renewal,
-                renewals: 0,
-                near_told: false,
-                failed: None,
-                release_ends: BootInstant::NEVER,
-            }),
+            duties: Mutex::new(Duties::new(next_renewal)),
             hold: start.hold,
             lock: start.lock,
             store: start.store,
@@ -171,7 +226,7 @@ impl Tenure {
         if self.confirmed_until.fetch_max(deadline, Ordering::AcqRel) < deadline {
             self.granted.store(nanos(validity.granted), Ordering::Release);
         }
-        self.shared.events.renewed(&self.label);
+        self.shared.events.note_renewal(&self.label);
     }
 
     /// The last validity that the store has confirmed.
@@ -197,115 +252,6 @@ impl Tenure {
         }
     }
 
-    pub(crate) fn is_held(&self) -> bool {
-        self.state.load(Ordering::Acquire) == HELD
-    }
-
-    /// Whether it was released, and not lost.
-    pub(crate) fn is_released(&self) -> bool {
-        self.state.load(Ordering::Acquire) == RELEASED
-    }
-
-    /// Its release begins. A shutdown that sees this also sees the job of the release.
-    pub(crate) fn release_begins(&self) {
-        self.released.store(true, Ordering::Release);
-    }
-
-    /// Whether its release has begun. A lost hold whose body still runs is not being released.
-    pub(crate) fn is_being_released(&self) -> bool {
-        self.released.load(Ordering::Acquire)
-    }
-
-    /// How it has ended; `None` while it is held.
-    pub(crate) fn ended(&self) -> Option<LossCause> {
-        match self.state.load(Ordering::Acquire) {
-            HELD => None,
-            state => Some(cause(state)),
-        }
-    }
-
-    /// Held → released. False if it had ended before.
-    pub(crate) fn end(&self) -> bool {
-        self.change(RELEASED)
-    }
-
-    /// Held → lost. False if it had ended before.
-    pub(crate) fn mark_lost(&self, cause: LossCause) -> bool {
-        let lost = self.change(match cause {
-            LossCause::Deadline => LOST_DEADLINE,
-            LossCause::Broken => LOST_BROKEN,
-            LossCause::MaxHold => LOST_MAX_HOLD,
-            LossCause::Shutdown => LOST_SHUTDOWN,
-            LossCause::Released | LossCause::Unconfirmed => RELEASED,
-            // The store, or a cause that a later contract adds. Both are losses.
-            _ => LOST_STORE,
-        });
-        if lost && !planted("a loss wakes nobody") {
-            let listeners = self.listeners().map(|mut listeners| std::mem::take(&mut *listeners));
-            listeners.unwrap_or_default().wake();
-        }
-        lost
-    }
-
-    fn change(&self, to: u8) -> bool {
-        self.state.compare_exchange(HELD, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// None in a child after `fork`, if the parent had locked them just then.
-    pub(crate) fn listeners(&self) -> Option<MutexGuard<'_, LossListeners>> {
-        lock_unless_forked(&self.waiting_for_loss)
-    }
-
-    /// Whether its call has the lock. A call for several keys gets all of its locks at once.
-    pub(crate) fn is_handed_out(&self) -> bool {
-        self.is_handed_out.load(Ordering::Acquire)
-    }
-
-    /// The caller gets the lock. From here on its end keeps the key, or records the run, if that was asked for.
-    pub(crate) fn handed_out(&self) {
-        self.is_handed_out.store(true, Ordering::Release);
-        if let Some(end_plan) = &self.end_plan {
-            end_plan.handed_out();
-        }
-    }
-
-    /// Notes how the body ended, if that is to be recorded.
-    pub(crate) fn ran(&self, succeeded: bool) {
-        if let Some(end_plan) = &self.end_plan {
-            end_plan.ran(succeeded, || self.shared.clock.now().since(self.since));
-        }
-    }
-
-    /// Whether a run that the store records has succeeded.
-    pub(crate) fn has_succeeded(&self) -> bool {
-        self.end_plan.as_ref().is_some_and(|end_plan| end_plan.has_succeeded())
-    }
-
-    /// Notes whether the body has succeeded, for a store that makes its work final, and not for a record.
-    pub(crate) fn ended_well(&self, succeeded: bool) {
-        let end = if succeeded { BODY_SUCCEEDED } else { BODY_FAILED };
-        // The first word counts.
-        let _ = self.body.compare_exchange(BODY_UNKNOWN, end, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// Its work is not made final, however the body ended.
-    pub(crate) fn note_undone(&self) {
-        self.body.store(BODY_FAILED, Ordering::Release);
-    }
-
-    /// Whether the body has succeeded; `None` while nobody knows.
-    pub(crate) fn succeeded(&self) -> Option<bool> {
-        match self.body.load(Ordering::Acquire) {
-            BODY_UNKNOWN => None,
-            end => Some(end == BODY_SUCCEEDED),
-        }
-    }
-
-    /// How the store is to end the hold now, if not by simply freeing it.
-    pub(crate) fn ending(&self) -> Option<Ending> {
-        self.end_plan.as_ref()?.ending(self.shared.clock.now())
-    }
-
     pub(crate) fn fence(&self) -> Result<Fence> {
         match self.hold.token {
             Some(token) => Ok(Fence::new(self.lock.clone(), token).sensitive(self.label.is_sensitive())),
@@ -314,24 +260,6 @@ impl Tenure {
                 "this store gives no fencing tokens",
             )),
         }
-    }
-
-    /// Notes the record of the operator who broke the hold; kept for all that ask for the cause.
-    pub(crate) fn broken_by(&self, record: BreakRecord) {
-        let record_text = record.as_str().to_owned();
-        // The first answer stays: one hold is broken once.
-        if self.broken.set(Box::new(record)).is_err() {
-            return;
-        }
-        let label = self.label.clone();
-        line(move || {
-            line_of!(warn, label, record = record_text, "an operator has broken this hold");
-        });
-    }
-
-    /// Why the store does not know the hold any more, as far as it has reported it.
-    pub(crate) fn told_cause(&self) -> LossCause {
-        if self.broken.get().is_some() { LossCause::Broken } else { LossCause::Store }
     }
 
     pub(crate) fn error(&self, kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Error {
@@ -357,17 +285,6 @@ impl fmt::Debug for Tenure {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-const fn cause(state: u8) -> LossCause {
-    match state {
-        RELEASED => LossCause::Released,
-        LOST_STORE => LossCause::Store,
-        LOST_BROKEN => LossCause::Broken,
-        LOST_MAX_HOLD => LossCause::MaxHold,
-        LOST_SHUTDOWN => LossCause::Shutdown,
-        _ => LossCause::Deadline,
-    }
 }
 
 /// The number of looks at a hold by this thread. A test with many holds bounds this work, not the time.

@@ -70,12 +70,12 @@ pub(crate) struct CohortState {
 }
 
 /// The most tokens of one block, whatever `passes` is. A lock that is given back leaves the rest of its block unused.
-const LARGEST_BLOCK: u32 = 1024;
+const LARGEST_TOKEN_BLOCK: u32 = 1024;
 
 impl CohortState {
     pub(crate) fn new(bounds: Cohort, ttl: Duration) -> Self {
         let span = bounds.span.unwrap_or(ttl / 10);
-        let most = bounds.passes.min(LARGEST_BLOCK);
+        let most = bounds.passes.min(LARGEST_TOKEN_BLOCK);
         Self { most, span, tokens: 0..0, block: 0, alone_at: BootInstant::from_nanos(0), listed: None }
     }
 

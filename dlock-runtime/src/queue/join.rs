@@ -48,11 +48,11 @@ impl LocalQueue {
             Entry::Occupied(key_queue) => key_queue.into_mut(),
         };
         let now = now();
-        if key_queue.is_overdue(now) {
+        if key_queue.note_overdue(now) {
             drop(shard);
             return Joined::Overdue(self.pass_over(key, now));
         }
-        let is_unused = matches!(key_queue.state(), None | Some(TurnState::Leaves)) && !key_queue.is_shared();
+        let is_unused = matches!(key_queue.state(), None | Some(TurnState::Leaves)) && !key_queue.is_left_to_others();
         if !is_unused && !key_queue.mode.mixes_with(mode) {
             return Joined::Mixed;
         }

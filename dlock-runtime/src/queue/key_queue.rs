@@ -2,23 +2,25 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Claim, Error, LockKey, Mode};
-use dlock_store::engine::{SoleThread, wake};
+use dlock_contract::{BootInstant, Claim, Error, Mode, Note};
+use dlock_store::engine::SoleThread;
 use smallvec::SmallVec;
 
 use super::handover::Handover;
-use super::local_queue::Table;
+
+/// A caller that can go on, and does not for this long, is not polled.
+pub(crate) const TAKEN_UP_WITHIN: Duration = Duration::from_secs(2);
 
 /// The queue of one key. Present only while a caller has the turn, or a hold that has left it to others.
 #[derive(Debug, Default)]
 pub(super) struct KeyQueue {
     /// The caller with the turn. If no caller has it, the only waiters are one for which the release of a hold will ask,
     /// and those behind it.
-    pub(super) turn: Option<TurnOwner>,
+    pub(super) turn: Option<Caller>,
     /// The holds that have left the turn to others; two for the moment in which one passes to the next.
     pub(super) holds: SmallVec<[LocalHold; 1]>,
     /// How often the store has answered a caller of this process, by a grant or by saying that others hold the lock.
@@ -31,9 +33,10 @@ pub(super) struct KeyQueue {
     pub(super) waiters: Option<Box<Waiters>>,
 }
 
-/// The caller with the turn.
+/// The caller with the turn, or one that has left the turn to others and waits in the store's queue.
 #[derive(Debug)]
-pub(super) struct TurnOwner {
+pub(super) struct Caller {
+    /// Of the caller with the turn.
     pub(super) state: TurnState,
     /// The number of its [`Turn`](super::Turn). One with another number has lost its turn.
     pub(super) id: u64,
@@ -42,21 +45,8 @@ pub(super) struct TurnOwner {
     pub(super) sole_thread: Option<SoleThread>,
     /// See [`TurnRequest::won`].
     pub(super) won: Option<Weak<dyn Won>>,
-    /// If it has not acted by then, it is not polled, and loses the turn. `None` as long as no other caller has looked:
+    /// If it has not acted by then, it is not polled, and loses the turn or its place. `None` as long as no other caller has looked:
     /// so a call without neighbours does not look at the clock.
-    pub(super) acts_by: Option<BootInstant>,
-}
-
-/// A caller that has left the turn to others and waits in the store's queue.
-#[derive(Debug)]
-pub(super) struct InStoreQueue {
-    /// The number of its [`Turn`](super::Turn).
-    pub(super) id: u64,
-    pub(super) claim: Arc<Claim>,
-    pub(super) sole_thread: Option<SoleThread>,
-    /// See [`TurnRequest::won`].
-    pub(super) won: Option<Weak<dyn Won>>,
-    /// As [`TurnOwner::acts_by`].
     pub(super) acts_by: Option<BootInstant>,
 }
 
@@ -80,7 +70,7 @@ pub(super) enum TurnState {
 pub(super) struct Waiters {
     pub(super) next_ticket: u64,
     pub(super) waiting: BTreeMap<u64, Waiter>,
-    pub(super) in_store_queue: SmallVec<[InStoreQueue; 1]>,
+    pub(super) in_store_queue: SmallVec<[Caller; 1]>,
     /// The waiter that has the turn now, until it has noticed.
     pub(super) called: Option<(u64, TurnRequest)>,
     /// The waiters that have not noticed their turn for too long. At its next poll such a waiter has its place again.
@@ -91,7 +81,7 @@ pub(super) struct Waiters {
     pub(super) handover: Option<Box<Handover>>,
     /// Callers that do not wait for others, and that were refused by the store's answer to another caller. Kept until
     /// they notice.
-    pub(super) refused: BTreeMap<u64, TurnRefusal>,
+    pub(super) refused: BTreeMap<u64, KnownState>,
 }
 
 #[derive(Debug)]
@@ -137,13 +127,15 @@ impl TurnRequest {
     }
 }
 
-/// The reason why a caller that does not wait gets no turn.
+/// The state of the lock, as far as it is known, when a wait for the turn has ended without it.
 #[derive(Debug)]
-pub(crate) enum TurnRefusal {
-    /// Another owner holds the lock.
-    Taken,
-    /// The store has not answered the caller before.
+pub(crate) enum KnownState {
+    /// Others have held it meanwhile. The caller before has this note.
+    Contended(Option<Note>),
+    /// The store did not answer the caller before.
     Failed(Error),
+    /// The caller before, which has this note, has no answer of the store yet.
+    Nothing(Option<Note>),
 }
 
 /// A hold that has left the turn to others.
@@ -162,6 +154,13 @@ pub(crate) struct LocalHold {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ServedRuntime(pub(crate) Option<dlock_contract::Origin>);
 
+impl Caller {
+    fn new(id: u64, state: TurnState, request: TurnRequest) -> Self {
+        let TurnRequest { claim, sole_thread, won, .. } = request;
+        Self { state, id, claim, sole_thread, won, acts_by: None }
+    }
+}
+
 impl KeyQueue {
     pub(super) fn waiters(&mut self) -> &mut Waiters {
         self.waiters.get_or_insert_default()
@@ -173,7 +172,7 @@ impl KeyQueue {
     }
 
     /// The callers that have left the turn to others and wait in the store's queue.
-    pub(super) fn in_store_queue(&self) -> impl Iterator<Item = &InStoreQueue> {
+    pub(super) fn in_store_queue(&self) -> impl Iterator<Item = &Caller> {
         self.waiters.iter().flat_map(|waiters| &waiters.in_store_queue)
     }
 
@@ -196,10 +195,9 @@ impl KeyQueue {
         }
     }
 
-    /// The claim of a caller that waits in the store's queue, and when it acts.
-    pub(super) fn waits_in_store(&mut self, id: u64) -> Option<(&mut Arc<Claim>, &mut Option<BootInstant>)> {
-        let waiter = self.waiters.as_mut()?.in_store_queue.iter_mut().find(|waiter| waiter.id == id)?;
-        Some((&mut waiter.claim, &mut waiter.acts_by))
+    /// The caller that waits in the store's queue, by its number.
+    pub(super) fn waiter_in_store(&mut self, id: u64) -> Option<&mut Caller> {
+        self.waiters.as_mut()?.in_store_queue.iter_mut().find(|waiter| waiter.id == id)
     }
 
     /// Removes a caller from those that wait in the store's queue. False if it was not there.
@@ -214,32 +212,28 @@ impl KeyQueue {
     }
 
     /// The caller with the turn, if its number is this.
-    pub(super) fn owner(&mut self, id: u64) -> Option<&mut TurnOwner> {
+    pub(super) fn owner(&mut self, id: u64) -> Option<&mut Caller> {
         self.turn.as_mut().filter(|owner| owner.id == id)
     }
 
     /// Gives the turn to a caller.
     pub(super) fn give_turn(&mut self, id: u64, request: TurnRequest) {
-        let TurnRequest { claim, sole_thread, won, .. } = request;
-        self.mode = claim.mode;
-        self.turn = Some(TurnOwner { state: self.begins(), id, claim, sole_thread, won, acts_by: None });
+        self.mode = request.claim.mode;
+        let state = if self.is_left_to_others() { TurnState::Waits } else { TurnState::Asks };
+        self.turn = Some(Caller::new(id, state, request));
     }
 
     /// Whether the lock is held, as far as this process knows.
     pub(super) fn is_contended(&self) -> bool {
-        matches!(self.state(), Some(TurnState::Holds | TurnState::Waits | TurnState::Releases)) || self.is_shared()
-    }
-
-    /// The state of a caller that gets the turn now.
-    pub(super) fn begins(&self) -> TurnState {
-        if self.is_shared() { TurnState::Waits } else { TurnState::Asks }
+        matches!(self.state(), Some(TurnState::Holds | TurnState::Waits | TurnState::Releases))
+            || self.is_left_to_others()
     }
 
     /// The store has answered the caller with the turn: somebody holds the lock. This answers the callers that do not
     /// wait, too, and those that wait in the store. Returns the wakers of these.
-    pub(super) fn answered(&mut self) -> Vec<Waker> {
-        self.heard();
-        let mut wakers = self.refuse(|| TurnRefusal::Taken);
+    pub(super) fn note_held(&mut self) -> Vec<Waker> {
+        self.note_answer();
+        let mut wakers = self.refuse(|| KnownState::Contended(None));
         let waiting = self.waiters.iter_mut().flat_map(|waiters| waiters.waiting.values_mut());
         wakers.extend(waiting.filter(|waiter| waiter.request.holds_others()).filter_map(|waiter| waiter.waker.take()));
         wakers
@@ -255,19 +249,18 @@ impl KeyQueue {
     pub(super) fn send_to_store_queue(&mut self, ticket: u64, id: u64) -> Option<Waiter> {
         let waiters = self.waiters();
         let waiter = waiters.waiting.remove(&ticket)?;
-        let TurnRequest { claim, sole_thread, won, .. } = waiter.request.clone();
-        waiters.in_store_queue.push(InStoreQueue { id, claim, sole_thread, won, acts_by: None });
+        waiters.in_store_queue.push(Caller::new(id, TurnState::Waits, waiter.request.clone()));
         Some(waiter)
     }
 
     /// The store has answered a caller of this process.
-    pub(super) fn heard(&mut self) {
+    pub(super) fn note_answer(&mut self) {
         self.answers = self.answers.wrapping_add(1);
         self.failed = None;
     }
 
     /// Refuses the callers that do not wait, and returns their wakers.
-    pub(super) fn refuse(&mut self, why: impl Fn() -> TurnRefusal) -> Vec<Waker> {
+    pub(super) fn refuse(&mut self, why: impl Fn() -> KnownState) -> Vec<Waker> {
         let Some(waiters) = &mut self.waiters else { return Vec::new() };
         let refused: Vec<_> = waiters.waiting.extract_if(.., |_, waiter| waiter.request.waits.is_none()).collect();
         waiters.refused.extend(refused.iter().map(|(ticket, _)| (*ticket, why())));
@@ -275,14 +268,14 @@ impl KeyQueue {
     }
 
     /// Whether a caller has left the turn to others.
-    pub(super) fn is_shared(&self) -> bool {
+    pub(super) fn is_left_to_others(&self) -> bool {
         !self.holds.is_empty() || self.waiters.as_ref().is_some_and(|waiters| !waiters.in_store_queue.is_empty())
     }
 
     /// Whether no caller needs this queue any more.
     pub(super) fn is_forgotten(&self) -> bool {
         let has_noticed = |waiters: &Waiters| waiters.refused.is_empty() && waiters.passed_over.is_empty();
-        !self.is_shared() && self.waiters.as_deref().is_none_or(has_noticed)
+        !self.is_left_to_others() && self.waiters.as_deref().is_none_or(has_noticed)
     }
 
     /// Whether a release will ask for this caller.
@@ -293,7 +286,7 @@ impl KeyQueue {
 
     /// Takes the next waiter out of the queue: the first one. If a release will ask for the first one, it takes the
     /// first waiter that must wait in the store's queue from the beginning.
-    fn take_next(&mut self) -> Option<(u64, Waiter)> {
+    pub(super) fn take_next(&mut self) -> Option<(u64, Waiter)> {
         let (mut ticket, first) = self.first()?;
         if self.is_served(&first.request) {
             let fair = self.waiters.as_ref()?.waiting.iter().find(|(_, waiter)| waiter.request.is_fair());
@@ -313,26 +306,5 @@ impl Waiters {
 pub(super) fn remove_one<T: PartialEq>(all: &mut SmallVec<[T; 1]>, one: T) {
     if let Some(index) = all.iter().position(|other| *other == one) {
         all.swap_remove(index);
-    }
-}
-
-/// Changes the key's queue and calls its next waiter, or forgets the queue if no caller needs it any more.
-pub(super) fn call_next(mut shard: MutexGuard<'_, Table>, key: &LockKey, change: impl FnOnce(&mut KeyQueue)) {
-    let Table { queues, last_turn } = &mut *shard;
-    let Some(key_queue) = queues.get_mut(key) else { return };
-    change(key_queue);
-    let Some((ticket, Waiter { waker, request })) = key_queue.take_next() else {
-        key_queue.turn = None;
-        if key_queue.is_forgotten() {
-            queues.remove(key);
-        }
-        return;
-    };
-    *last_turn += 1;
-    key_queue.give_turn(*last_turn, request.clone());
-    key_queue.waiters().called = Some((ticket, request));
-    drop(shard);
-    if let Some(waker) = waker {
-        wake(waker);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use dlock_contract::LockKey;
-use dlock_store::engine::SoleThread;
+use dlock_store::engine::{SoleThread, wake};
 
 use super::key_queue::{KeyQueue, Waiter};
 
@@ -81,5 +81,26 @@ impl LocalQueue {
     #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.tables().map(|table| table.queues.len()).sum()
+    }
+}
+
+/// Changes the key's queue and calls its next waiter, or forgets the queue if no caller needs it any more.
+pub(super) fn call_next(mut shard: MutexGuard<'_, Table>, key: &LockKey, change: impl FnOnce(&mut KeyQueue)) {
+    let Table { queues, last_turn } = &mut *shard;
+    let Some(key_queue) = queues.get_mut(key) else { return };
+    change(key_queue);
+    let Some((ticket, Waiter { waker, request })) = key_queue.take_next() else {
+        key_queue.turn = None;
+        if key_queue.is_forgotten() {
+            queues.remove(key);
+        }
+        return;
+    };
+    *last_turn += 1;
+    key_queue.give_turn(*last_turn, request.clone());
+    key_queue.waiters().called = Some((ticket, request));
+    drop(shard);
+    if let Some(waker) = waker {
+        wake(waker);
     }
 }

@@ -17,11 +17,11 @@ mod waiting;
 pub(crate) use cohort_holds::CohortHolds;
 pub(crate) use handover::{Abandon, CohortState, Content, Handover};
 pub(crate) use join::Joined;
-pub(crate) use key_queue::{LocalHold, ServedRuntime, TurnRefusal, TurnRequest, Won};
+pub(crate) use key_queue::{KnownState, LocalHold, ServedRuntime, TAKEN_UP_WITHIN, TurnRequest, Won};
 pub(crate) use local_queue::LocalQueue;
-pub(crate) use overdue::{Overdue, TAKEN_UP_WITHIN};
-pub(crate) use turn::{Next, Turn};
-pub(crate) use waiting::{KnownState, Waiting};
+pub(crate) use overdue::{LONGEST_RELEASE, LONGEST_REQUEST, Overdue};
+pub(crate) use turn::{NextWaiter, Turn};
+pub(crate) use waiting::Waiting;
 
 #[cfg(test)]
 mod tests;

@@ -11,20 +11,19 @@ use std::time::Duration;
 use dlock_contract::{BootInstant, Claim, LockKey};
 
 use super::handover::Handover;
-use super::key_queue::{KeyQueue, TurnState, Won, call_next};
-use super::local_queue::{LocalQueue, Table};
+use super::key_queue::{KeyQueue, TAKEN_UP_WITHIN, TurnState, Won};
+use super::local_queue::{LocalQueue, Table, call_next};
 use super::turn::Turn;
 use super::waiting::Waiting;
 
-/// A caller that can go on, and does not for this long, is not polled.
-pub(crate) const TAKEN_UP_WITHIN: Duration = Duration::from_secs(2);
-
 /// How often the first waiters look at the caller with the turn.
-const LOOKS_EVERY: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The longest time that one request of a caller may take: those of an acquisition, and those of a release.
-const LONGEST_ATTEMPT: Duration = Duration::from_secs(5);
-const LONGEST_RELEASE: Duration = Duration::from_secs(2);
+/// The longest time that one request may take, whatever the ttl.
+pub(crate) const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+
+/// The longest time that a release may take. Its caller waits for it.
+pub(crate) const LONGEST_RELEASE: Duration = Duration::from_secs(2);
 
 /// The leftovers of callers that have lost their turn.
 #[derive(Debug, Default)]
@@ -38,8 +37,8 @@ pub(crate) struct Overdue {
 }
 
 impl KeyQueue {
-    /// Whether a caller has not acted when it had to. Notes when it must act at the latest, if nobody has before.
-    pub(super) fn is_overdue(&mut self, now: BootInstant) -> bool {
+    /// Notes when each caller must act at the latest, if nobody has before. True if one has not acted by then.
+    pub(super) fn note_overdue(&mut self, now: BootInstant) -> bool {
         let is_over = |acts_by: &mut Option<BootInstant>, bound: Duration| {
             *acts_by.get_or_insert(now.after(bound).after(TAKEN_UP_WITHIN)) <= now
         };
@@ -47,14 +46,14 @@ impl KeyQueue {
         let owner = self.turn.as_mut().is_some_and(|owner| match owner.state {
             TurnState::Holds | TurnState::Leaves => false,
             TurnState::Asks | TurnState::Waits if is_called => is_over(&mut owner.acts_by, Duration::ZERO),
-            TurnState::Asks | TurnState::Waits => is_over(&mut owner.acts_by, LONGEST_ATTEMPT),
+            TurnState::Asks | TurnState::Waits => is_over(&mut owner.acts_by, LONGEST_REQUEST),
             TurnState::Releases => is_over(&mut owner.acts_by, LONGEST_RELEASE),
         });
         let is_releasing = self.holds.iter().any(|hold| hold.is_releasing);
         let release = is_releasing && is_over(&mut self.waiters().released_by, LONGEST_RELEASE);
         let waiters = self.waiters.iter_mut().flat_map(|waiters| &mut waiters.in_store_queue);
         // Each of them, so that each is noted.
-        let in_store_queue = waiters.filter_map(|waiter| is_over(&mut waiter.acts_by, LONGEST_ATTEMPT).then_some(()));
+        let in_store_queue = waiters.filter_map(|waiter| is_over(&mut waiter.acts_by, LONGEST_REQUEST).then_some(()));
         in_store_queue.count() > 0 || owner || release
     }
 }
@@ -82,7 +81,7 @@ impl LocalQueue {
         let mut shard = self.shard(key);
         let Table { queues, last_turn } = &mut *shard;
         let Some(key_queue) = queues.get_mut(key) else { return overdue };
-        if !key_queue.is_overdue(now) {
+        if !key_queue.note_overdue(now) {
             return overdue;
         }
         let is_over = |acts_by: Option<BootInstant>| acts_by.is_some_and(|acts_by| acts_by <= now);
@@ -127,6 +126,6 @@ impl Waiting {
         let first = |key_queue: &mut KeyQueue| key_queue.first().map(|(ticket, _)| ticket);
         let first = self.queue.with(&self.key, first).flatten();
         let before = self.ticket.zip(first).map_or(0, |(own, first)| own.saturating_sub(first));
-        LOOKS_EVERY.saturating_mul(1 + u32::try_from(before / 8).unwrap_or(u32::MAX))
+        LOOK_INTERVAL.saturating_mul(1 + u32::try_from(before / 8).unwrap_or(u32::MAX))
     }
 }

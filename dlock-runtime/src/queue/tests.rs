@@ -57,8 +57,8 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     let (mut second, third) = (stands_behind(), stands_behind());
     assert!((&mut second).now_or_never().is_none());
     // The store says that another owner holds the lock, or it grants the lock.
-    first.contended();
-    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Taken))));
+    first.note_contended();
+    assert!(matches!((&mut second).now_or_never(), Some(Err(KnownState::Contended(None)))));
     drop((second, third));
     assert!(matches!(asks(), Joined::Taken(_)));
     first.begin_sole_hold(None);
@@ -68,13 +68,16 @@ fn a_caller_that_does_not_wait_stays_behind_an_unfinished_abandon_and_a_caller_t
     let mut second = stands_behind();
     first.begin_sole_hold(None);
     drop(first);
-    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Taken))), "it was held when it asked");
+    assert!(
+        matches!((&mut second).now_or_never(), Some(Err(KnownState::Contended(None)))),
+        "it was held when it asked"
+    );
     assert_eq!(queue.len(), 0);
     // The store does not answer.
     let first = turn(&queue, &key);
     let mut second = stands_behind();
-    first.failed(&Error::outage("silent"));
-    assert!(matches!((&mut second).now_or_never(), Some(Err(TurnRefusal::Failed(_)))));
+    first.note_failure(&Error::outage("silent"));
+    assert!(matches!((&mut second).now_or_never(), Some(Err(KnownState::Failed(_)))));
     first.leave();
     let mut second = stands_behind();
     drop(first);
@@ -221,12 +224,12 @@ fn a_waiter_that_was_passed_over_and_is_gone_leaves_no_queue() {
 
 /// A caller with the turn that leaves it to the release of a hold, which asks for the caller. Its claim has never left this process:
 /// an abandon of it would come after the attempt that the caller makes next, and free the lock that it has won.
-fn asked_for(queue: &Arc<LocalQueue>, key: &LockKey) -> (Turn, Waiting, Next) {
+fn asked_for(queue: &Arc<LocalQueue>, key: &LockKey) -> (Turn, Waiting, NextWaiter) {
     let mut first = turn(queue, key);
     first.begin_hold(LocalHold { sole_thread: None, serves: Some(ServedRuntime(None)), is_releasing: false });
     let served = TurnRequest { release_asks_until: Some(BootInstant::NEVER), ..request(10) };
     let Joined::Behind(second) = join(queue, key, served) else { panic!("it asks beside the release") };
-    let release = first.next().unwrap();
+    let release = first.begin_release().unwrap();
     (first, second, release)
 }
 
@@ -238,7 +241,7 @@ fn a_release_that_asks_for_the_next_caller_for_too_long_loses_the_turn_to_that_c
         assert!(queue.pass_over(&key, seconds(at)).claims.is_empty());
     }
     let second = (&mut second).now_or_never().expect("it may ask for itself").unwrap();
-    assert!(!release.turn.answered());
+    assert!(!release.turn.note_answer());
     drop((release, first, second));
     assert_eq!(queue.len(), 0);
 }

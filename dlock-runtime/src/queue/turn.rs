@@ -8,11 +8,9 @@ use dlock_store::engine::{SoleThread, wake};
 
 use super::handover::Handover;
 use super::key_queue::{
-    InStoreQueue, KeyQueue, LocalHold, ServedRuntime, TurnOwner, TurnRefusal, TurnRequest, TurnState, call_next,
-    remove_one,
+    KeyQueue, KnownState, LocalHold, ServedRuntime, TAKEN_UP_WITHIN, TurnRequest, TurnState, remove_one,
 };
-use super::local_queue::{LocalQueue, Table};
-use super::overdue::TAKEN_UP_WITHIN;
+use super::local_queue::{LocalQueue, Table, call_next};
 
 /// The right to ask the store for this key; dropping it passes it on.
 ///
@@ -23,7 +21,7 @@ use super::overdue::TAKEN_UP_WITHIN;
 pub(crate) struct Turn {
     queue: Arc<LocalQueue>,
     key: LockKey,
-    /// See [`TurnOwner::id`](super::key_queue::TurnOwner::id).
+    /// See [`Caller::id`](super::key_queue::Caller::id).
     id: u64,
     state: State,
     /// The handover that came with the turn, until it is taken.
@@ -32,7 +30,7 @@ pub(crate) struct Turn {
 
 /// The first waiter, for which a release asks now. This turn is meant for it; it does not know that yet.
 #[derive(Debug)]
-pub(crate) struct Next {
+pub(crate) struct NextWaiter {
     pub(crate) turn: Turn,
     pub(crate) ticket: u64,
     pub(crate) claim: Arc<Claim>,
@@ -63,15 +61,15 @@ impl Turn {
 
     /// Notes when its owner acts again at the latest, if it is polled: `None` for a request that was just sent, and
     /// otherwise the end of a sleep. False if the turn was lost, because its owner was not polled.
-    pub(crate) fn acts_again(&self, claim: &Arc<Claim>, sleeps_until: Option<BootInstant>) -> bool {
+    pub(crate) fn note_next_act(&self, claim: &Arc<Claim>, sleeps_until: Option<BootInstant>) -> bool {
         let acts_by = sleeps_until.map(|until| until.after(TAKEN_UP_WITHIN));
         let note = |key_queue: &mut KeyQueue| {
-            let entry = match self.state {
-                State::Asks => key_queue.owner(self.id).map(|owner| (&mut owner.claim, &mut owner.acts_by)),
-                State::InStoreQueue => key_queue.waits_in_store(self.id),
+            let caller = match self.state {
+                State::Asks => key_queue.owner(self.id),
+                State::InStoreQueue => key_queue.waiter_in_store(self.id),
                 State::Holds(_) | State::Gone => None,
             };
-            entry.map(|(noted, by)| (*noted, *by) = (claim.clone(), acts_by)).is_some()
+            caller.map(|caller| (caller.claim, caller.acts_by) = (claim.clone(), acts_by)).is_some()
         };
         self.queue.with(&self.key, note).unwrap_or(false)
     }
@@ -95,19 +93,19 @@ impl Turn {
     }
 
     /// The store has refused the turn's owner, because others hold the lock.
-    pub(crate) fn contended(&self) {
+    pub(crate) fn note_contended(&self) {
         self.change_and_wake(|key_queue| {
             key_queue.set_state(TurnState::Waits);
-            key_queue.answered()
+            key_queue.note_held()
         });
     }
 
     /// The store has answered the turn's owner, and others may hold the lock beside it. The callers behind it have not
     /// waited for a silent store, and have to ask for themselves. False if the turn was lost.
-    pub(crate) fn answered(&self) -> bool {
+    pub(crate) fn note_answer(&self) -> bool {
         match self.state {
             State::Asks => self.change_and_wake(|key_queue| {
-                key_queue.heard();
+                key_queue.note_answer();
                 Vec::new()
             }),
             // Nobody may take its place, and abandon its claim, after this.
@@ -121,10 +119,10 @@ impl Turn {
 
     /// The store did not answer the turn's owner. So the callers behind it do not wait for a holder, and those that do
     /// not wait for others get this error.
-    pub(crate) fn failed(&self, error: &Error) {
+    pub(crate) fn note_failure(&self, error: &Error) {
         self.change_and_wake(|key_queue| {
             key_queue.failed = Some(Box::new(error.again()));
-            key_queue.refuse(|| TurnRefusal::Failed(error.again()))
+            key_queue.refuse(|| KnownState::Failed(error.again()))
         });
     }
 
@@ -153,8 +151,8 @@ impl Turn {
     pub(crate) fn join_store_queue(&mut self) {
         let Some(shard) = self.own_shard() else { return };
         call_next(shard, &self.key, |key_queue| {
-            let Some(TurnOwner { id, claim, sole_thread, won, acts_by, .. }) = key_queue.turn.take() else { return };
-            key_queue.waiters().in_store_queue.push(InStoreQueue { id, claim, sole_thread, won, acts_by });
+            let owner = key_queue.turn.take();
+            key_queue.waiters().in_store_queue.extend(owner);
         });
         self.state = State::InStoreQueue;
     }
@@ -168,7 +166,7 @@ impl Turn {
                 let mut wakers = Vec::new();
                 call_next(shard, &self.key, |key_queue| {
                     key_queue.holds.push(hold);
-                    wakers = key_queue.answered();
+                    wakers = key_queue.note_held();
                 });
                 wakers.into_iter().for_each(wake);
             }
@@ -196,29 +194,29 @@ impl Turn {
         match self.state {
             State::Asks => self.change_and_wake(|key_queue| {
                 key_queue.set_state(TurnState::Holds);
-                key_queue.answered()
+                key_queue.note_held()
             }),
             _ => self.begin_hold(LocalHold { sole_thread, serves: None, is_releasing: false }),
         }
     }
 
     /// The release of the turn's hold is on its way. Returns the waiter for which it must ask.
-    pub(crate) fn next(&mut self) -> Option<Next> {
+    pub(crate) fn begin_release(&mut self) -> Option<NextWaiter> {
         match self.state {
             State::Holds(hold) => {
                 let releasing = LocalHold { serves: None, is_releasing: true, ..hold };
                 self.state = State::Holds(releasing);
-                self.queue.next(&self.key, hold, releasing)
+                self.queue.begin_release(&self.key, hold, releasing)
             }
             _ => {
-                self.releases();
+                self.note_release();
                 None
             }
         }
     }
 
     /// The release of a hold that has kept the turn is on its way.
-    pub(crate) fn releases(&self) {
+    pub(crate) fn note_release(&self) {
         self.change_and_wake(|key_queue| {
             key_queue.set_state(TurnState::Releases);
             Vec::new()
@@ -226,7 +224,7 @@ impl Turn {
     }
 
     /// Takes the handover that came with the turn.
-    pub(crate) fn take(&mut self) -> Option<Handover> {
+    pub(crate) fn take_handover(&mut self) -> Option<Handover> {
         self.handover.take().map(|handover| *handover)
     }
 
@@ -258,7 +256,7 @@ impl Turn {
         let mut wakers = Vec::new();
         call_next(shard, &self.key, |key_queue| {
             key_queue.waiters().handover = Some(Box::new(handover));
-            wakers = key_queue.answered();
+            wakers = key_queue.note_held();
         });
         self.state = State::Gone;
         wakers.into_iter().for_each(wake);
@@ -269,7 +267,7 @@ impl Turn {
 impl LocalQueue {
     /// The waiter for which the release of this hold must ask. `None` if there is none, or if a caller asks already.
     /// Then the release asks for no later waiter either: the answer to it may take long.
-    fn next(self: &Arc<Self>, key: &LockKey, hold: LocalHold, releasing: LocalHold) -> Option<Next> {
+    fn begin_release(self: &Arc<Self>, key: &LockKey, hold: LocalHold, releasing: LocalHold) -> Option<NextWaiter> {
         let mut shard = self.shard(key);
         let Table { queues, last_turn } = &mut *shard;
         let key_queue = queues.get_mut(key)?;
@@ -286,7 +284,7 @@ impl LocalQueue {
         key_queue.give_turn(*last_turn, request);
         // The release asks under an owner of its own, which it undoes by itself. The waiter's claim has not left the process.
         key_queue.set_state(TurnState::Releases);
-        Some(Next { turn: Turn::new(self, key, *last_turn, None), ticket, claim, wait_ends })
+        Some(NextWaiter { turn: Turn::new(self, key, *last_turn, None), ticket, claim, wait_ends })
     }
 }
 
@@ -303,18 +301,14 @@ impl Drop for Turn {
                     }
                 }
             },
-            State::InStoreQueue | State::Holds(_) => {
+            state @ (State::InStoreQueue | State::Holds(_)) => {
                 let mut shard = self.queue.shard(&self.key);
                 let Some(key_queue) = shard.queues.get_mut(&self.key) else { return };
-                match self.state {
-                    State::InStoreQueue => {
-                        key_queue.leave_store_queue(self.id);
-                    }
-                    State::Holds(hold) => {
-                        remove_one(&mut key_queue.holds, hold);
-                        key_queue.waiters.iter_mut().for_each(|waiters| waiters.released_by = None);
-                    }
-                    State::Asks | State::Gone => {}
+                if let State::Holds(hold) = state {
+                    remove_one(&mut key_queue.holds, hold);
+                    key_queue.waiters.iter_mut().for_each(|waiters| waiters.released_by = None);
+                } else {
+                    key_queue.leave_store_queue(self.id);
                 }
                 // A waiter may have relied on this release to ask for it.
                 if key_queue.turn.is_none() {

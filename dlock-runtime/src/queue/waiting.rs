@@ -5,11 +5,11 @@ use std::pin::Pin;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 
-use dlock_contract::{Error, LockKey, Note};
+use dlock_contract::LockKey;
 use dlock_store::is_forked;
 
-use super::key_queue::{KeyQueue, TurnRefusal, Waiter, call_next};
-use super::local_queue::{LocalQueue, Table};
+use super::key_queue::{KeyQueue, KnownState, Waiter};
+use super::local_queue::{LocalQueue, Table, call_next};
 use super::turn::Turn;
 
 /// A place in a key's queue. Its future ends when the caller gets the turn, or has to wait in the store's queue. Dropping it gives up the place, or passes
@@ -21,17 +21,6 @@ pub(crate) struct Waiting {
     pub(super) ticket: Option<u64>,
     /// [`KeyQueue::answers`] when it began.
     pub(super) answers: u32,
-}
-
-/// The state of the lock, as far as it is known, when a wait for the turn ran out.
-#[derive(Debug)]
-pub(crate) enum KnownState {
-    /// Others have held it meanwhile. The caller before has this note.
-    Contended(Option<Note>),
-    /// The store did not answer the caller before.
-    Failed(Error),
-    /// The caller before, which has this note, has no answer of the store yet.
-    Nothing(Option<Note>),
 }
 
 impl Waiting {
@@ -62,7 +51,7 @@ impl Waiting {
 }
 
 impl Future for Waiting {
-    type Output = Result<Turn, TurnRefusal>;
+    type Output = Result<Turn, KnownState>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(ticket) = self.ticket else { return Poll::Pending };

@@ -274,8 +274,8 @@ impl Label {
         Self { call_site, store, mode: options.mode, lock, is_sensitive, is_election }
     }
 
-    /// The lock is held by this claim. The token is that of a hold that was passed on to it.
-    pub(crate) fn held_by(&mut self, claim: Arc<Claim>, passed_on: Option<NonZeroU64>) {
+    /// Notes the claim that holds or wants the lock. The token is that of a hold that was passed on to it.
+    pub(crate) fn note_claim(&mut self, claim: Arc<Claim>, passed_on: Option<NonZeroU64>) {
         self.lock = LockOfLabel::Claim(claim, passed_on);
     }
 

@@ -1,7 +1,8 @@
 //! The calls for one key: who has the lock beside whom.
 
 use super::call::Call;
-use super::{Facts, Rule, Violation};
+use super::facts::Facts;
+use super::violation::{Rule, Violation};
 use crate::history::{Granted, Share};
 
 /// Of the calls for one key, in the order in which they began.
@@ -11,7 +12,7 @@ pub(super) fn tokens_rise(key: u32, calls: &[&Call<'_>], facts: &Facts) -> Optio
         let (at, token) = (call.begins?, call.hold(key).and_then(|hold| hold.token));
         let Some(token) = token else { continue };
         // A grant that the store had forgotten when its body began: see `certain`.
-        if facts.forgets.iter().any(|forgotten| forgotten.concerns(call) && at >= forgotten.at) {
+        if facts.forgets.iter().any(|forgotten| call.is_forgotten_by(forgotten) && at >= forgotten.at) {
             continue;
         }
         // Bodies that run beside each other may begin in another order than that of their grants.
@@ -55,7 +56,8 @@ impl Time<'_> {
 /// gives its belief up before that time does not give the lock away, since the body may run on.
 fn certain<'a>(key: u32, call: &'a Call<'a>, facts: &Facts, times: &mut Vec<Time<'a>>) {
     // A store may grant a lock again that it has forgotten, and its page says so. A hold that it prolongs later is not forgotten.
-    let forgets = facts.forgets.iter().filter(|forgotten| forgotten.concerns(call)).map(|forgotten| forgotten.at);
+    let forgets =
+        facts.forgets.iter().filter(|forgotten| call.is_forgotten_by(forgotten)).map(|forgotten| forgotten.at);
     let forgotten_at = |until: u64| forgets.clone().find(|at| until <= at.saturating_add(call.terms.lease));
     let (over, hold) = (call.ends.map_or(u64::MAX, |(at, _)| at), call.hold(key));
     let mut beliefs = call.beliefs.iter().filter(|(at, until)| at < until).peekable();

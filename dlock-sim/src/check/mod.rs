@@ -2,112 +2,25 @@
 
 mod call;
 mod exclusion;
+mod facts;
+mod one_call;
 mod periods;
+mod violation;
 mod waiting;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
+use std::collections::BTreeMap;
 
-use self::call::{Call, check_call};
+use self::call::Call;
 use self::exclusion::{one_believer, tokens_rise};
+use self::facts::{Facts, Forgotten};
+use self::one_call::check_call;
 use self::periods::{keeps_min_hold, runs_once};
+pub use self::violation::{Rule, Violation};
 use self::waiting::{served_in_order, waits_for_somebody};
-use crate::history::{Event, History, Share, What, seconds};
+use crate::history::{Event, History, Share, What};
 
 /// In a simulation, what is this late counts as in time: the events of one instant have an order.
 const SLACK: u64 = 1_000_000;
-
-/// A broken promise.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
-    /// Which one.
-    pub rule: Rule,
-    /// When it was seen.
-    pub at: u64,
-    /// The calls that take part in it.
-    pub calls: Vec<u32>,
-}
-
-/// The promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Rule {
-    /// Two bodies believe at one moment that they have one lock, or more than may have it, or one permit.
-    OneBeliever,
-    /// A body acts although its process knows that it has no lock.
-    ActsWithoutLock,
-    /// A body does not hear of the loss of its lock by its deadline.
-    LossIsTold,
-    /// A call succeeds although its lock did not last as long as its body.
-    OkIsCovered,
-    /// A later grant has no higher token.
-    TokensRise,
-    /// A call takes several keys in another order than that of their names.
-    OrderOfKeys,
-    /// A hold lasts longer than its `max_hold`.
-    MaxHold,
-    /// A write to a resource that compares tokens overwrites one that its body had not read.
-    FencedWrites,
-    /// A key is granted again before its `min_hold` has passed, or kept although no body had it.
-    MinHold,
-    /// A fair call has its lock before one that came before it.
-    InOrder,
-    /// Two bodies begin in one period.
-    OncePerPeriod,
-    /// A call gets neither its lock nor an error in time, or does not come to its end.
-    NoHang,
-    /// Work of a body is final although its call has failed, or undone although its call has succeeded.
-    WorkFollowsResult,
-    /// A call fails in a way that nothing allows.
-    ErrorKind,
-    /// Something is left at the end that nobody wants.
-    NothingIsLeft,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} at {} s, calls {:?}", self.rule, seconds(self.at), self.calls)
-    }
-}
-
-/// The facts of a history that are those of no single call.
-#[derive(Default)]
-struct Facts {
-    /// The last instant.
-    end: u64,
-    /// How late anything may be.
-    slack: u64,
-    forgets: Vec<Forgotten>,
-    /// The ends of sessions that a process hears of, with the instants by which its bodies know them.
-    told: Vec<(Forgotten, u64)>,
-    /// The holds whose bodies' work is final, by key and token.
-    settled: BTreeSet<(u32, u64)>,
-    /// The runs of periods that have ended, as the store has noted it: when, the key and the token.
-    ended_runs: Vec<(u64, u32, u64)>,
-    /// The holds whose keys the store keeps: when, the key and the token.
-    kept: Vec<(u64, u32, u64)>,
-    /// Whether no request is lost.
-    is_faultless: bool,
-    /// When the server has ended.
-    restarts: Vec<u64>,
-    /// When the server has lost its memory.
-    lost_memory: Vec<u64>,
-    shuts_down: BTreeMap<u32, u64>,
-    /// The keys that are asked for in modes that do not mix.
-    mixed: BTreeSet<u32>,
-}
-
-/// Holds that the store has forgotten, or whose sessions have ended before their time.
-struct Forgotten {
-    at: u64,
-    key: Option<u32>,
-    tokens: std::ops::RangeInclusive<u64>,
-}
-
-impl Forgotten {
-    fn concerns(&self, call: &Call<'_>) -> bool {
-        call.keys.iter().any(|key| self.key.is_none_or(|own| own == *key) && call.has(*key, &self.tokens))
-    }
-}
 
 /// The promises that a history breaks, the first one first.
 #[must_use]

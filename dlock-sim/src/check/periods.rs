@@ -1,7 +1,8 @@
 //! Calls that run at most once in a period, and keys that stay taken for a time.
 
 use super::call::Call;
-use super::{Facts, Rule, Violation};
+use super::facts::Facts;
+use super::violation::{Rule, Violation};
 use crate::history::Period;
 
 /// Clocks differ by up to so many thousandths.
@@ -63,7 +64,7 @@ pub(super) fn keeps_min_hold(key: u32, calls: &[&Call<'_>], facts: &Facts) -> Op
         };
         let free_at = granted + first.terms.min_hold / 1000 * (1000 - DRIFT);
         let is_forgotten = facts.lost_memory.iter().any(|lost| (granted..=free_at).contains(lost))
-            || facts.forgets.iter().any(|forgotten| forgotten.concerns(first));
+            || facts.forgets.iter().any(|forgotten| first.is_forgotten_by(forgotten));
         for second in calls.iter().filter(|call| call.id != first.id && !is_forgotten) {
             if let Some(at) = of_key(second).into_iter().find(|at| granted < *at && *at < free_at) {
                 return Some(Violation { rule: Rule::MinHold, at, calls: vec![first.id, second.id] });

@@ -1,7 +1,8 @@
 //! The waits of calls: in their order where that is promised, and not for a lock that nobody has.
 
 use super::call::Call;
-use super::{Facts, Rule, Violation};
+use super::facts::Facts;
+use super::violation::{Rule, Violation};
 use crate::history::{Failure, Share};
 
 /// A caller of a history without faults has a place in the store's queue this long after it has asked: some neighbours ask before it.

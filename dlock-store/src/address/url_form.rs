@@ -147,10 +147,10 @@ impl UrlForm {
         let rows = || self.options.iter().filter(|row| row.is_for(scheme));
         let known: Vec<_> = rows().map(OptionRow::shown).collect();
         let what = self.what;
-        let text = match &known[..] {
-            _ if let Some((known, advice)) = brought => format!("{what} does not take `{known}`: {advice}"),
-            [] => format!("{what} takes no parameters; in a password write a `?` as %3F"),
-            known => {
+        let text = match (brought, &known[..]) {
+            (Some((known, advice)), _) => format!("{what} does not take `{known}`: {advice}"),
+            (None, []) => format!("{what} takes no parameters; in a password write a `?` as %3F"),
+            (None, known) => {
                 let nearest = rows().map(|row| row.name).find(|row| is_near(&name, row));
                 let meant = nearest.map_or_else(String::new, |name| format!(" (`{name}` is near it)"));
                 let known = known.join(", ");

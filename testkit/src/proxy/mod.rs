@@ -14,72 +14,25 @@
 //! # }
 //! ```
 
+mod mode;
 mod pump;
+mod state;
 
 use std::convert::Infallible;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 
 use crate::error::Context;
 use crate::{Error, Result};
+pub use mode::Mode;
 use pump::{Broken, Direction, pump};
-
-/// How the proxy treats traffic, on new and on existing connections.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
-    /// Forwards everything.
-    Pass,
-    /// Forwards everything later. It is a delay, not a limit: many packets can be under way.
-    Delay {
-        /// For requests.
-        to_server: Duration,
-        /// For replies.
-        to_client: Duration,
-    },
-    /// Accepts and swallows, with no word to either side, not even about the other side's end.
-    ///
-    /// A direction that swallowed something stays dead for that connection, also in later modes: half a stream would
-    /// be worse than none.
-    Blackhole {
-        /// Swallow requests.
-        to_server: bool,
-        /// Swallow replies.
-        to_client: bool,
-    },
-    /// Resets every present connection, and new ones as soon as they are made.
-    Refuse,
-    /// Forwards requests; the first reply resets the connection instead of coming through. The server has done what
-    /// was asked, and the client cannot know.
-    DropReplies,
-    /// Forwards so many replies, over all connections, and swallows all later ones, as a server does that freezes.
-    FallSilent {
-        /// Counted from [`Proxy::set`] on.
-        after: usize,
-    },
-    /// Forwards everything, and spoils some bytes of the replies on the way, as a faulty device would.
-    Mangle,
-    /// Sends these bytes in the place of each reply.
-    Replace(&'static [u8]),
-    /// Forwards everything, and writes a word of the replies as another one of the same length, such as a version.
-    Rewrite {
-        /// The word of the server.
-        from: &'static str,
-        /// The word that the client reads.
-        to: &'static str,
-    },
-}
-
-impl Mode {
-    /// A [`Mode::Blackhole`] in both directions.
-    pub const BLACKHOLE: Self = Self::Blackhole { to_server: true, to_client: true };
-}
+use state::{Line, State, lock};
 
 /// A proxy in front of one server. Dropping it closes everything.
 pub struct Proxy {
@@ -246,60 +199,6 @@ impl Drop for Proxy {
             // It could only fail by a panic, which has been printed.
             let _ = thread.join();
         }
-    }
-}
-
-struct State {
-    mode: watch::Sender<Mode>,
-    cuts: watch::Sender<u64>,
-    connections: AtomicUsize,
-    swallowing: AtomicUsize,
-    sent: AtomicUsize,
-    replies: AtomicUsize,
-    /// To the server and to the clients.
-    bytes: [AtomicUsize; 2],
-    lines: Mutex<Vec<Weak<Line>>>,
-    keeping: Mutex<Vec<Arc<Line>>>,
-}
-
-/// One connection's way to the server, as far as [`Proxy::keep`] is concerned.
-#[derive(Default)]
-struct Line {
-    /// The bytes that came since; `None` if nothing is kept.
-    kept: Mutex<Option<Vec<u8>>>,
-    /// The bytes that may go on.
-    delivered: Mutex<Vec<u8>>,
-    news: Notify,
-}
-
-impl Line {
-    /// Keeps the bytes that were sent, unless they may go on.
-    fn keep(&self, bytes: &[u8]) -> bool {
-        lock(&self.kept).as_mut().map(|kept| kept.extend_from_slice(bytes)).is_some()
-    }
-
-    /// Waits for the next bytes that may go on. There may be none when the last of them were delivered.
-    async fn delivered(&self) -> Vec<u8> {
-        self.news.notified().await;
-        self.take_delivered()
-    }
-
-    fn take_delivered(&self) -> Vec<u8> {
-        std::mem::take(&mut *lock(&self.delivered))
-    }
-
-    fn is_kept(&self) -> bool {
-        lock(&self.kept).is_some()
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-}
-
-impl State {
-    fn mode(&self) -> Mode {
-        *self.mode.borrow()
     }
 }
 

@@ -10,7 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::time::{Instant, sleep_until};
 
-use super::{Line, Mode, State};
+use super::mode::Mode;
+use super::state::{Line, State};
 
 /// Forwards one direction up to its orderly end.
 pub(super) async fn pump(

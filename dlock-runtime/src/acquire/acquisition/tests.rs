@@ -8,7 +8,6 @@ use futures::executor::block_on;
 use super::*;
 use crate::acquire::request::Request;
 use crate::acquire::single::{Prepared, prepare};
-use crate::acquire::turn::Received;
 use crate::acquire::unpolled::undo;
 use crate::options::{Cohort, Options, Wait};
 use crate::site::{CallSite, Named};
@@ -46,21 +45,16 @@ fn no_token_falls_after_a_caller_has_lost_its_turn_with_the_hold() {
         let turn = turn.now_or_never().expect("the second one is next").unwrap();
         second.turn = Some(turn);
     }
-    let Some(Received::Hold(passed)) = second.take_over() else { panic!("it was passed on") };
+    let Some(Ok(Attempt::Acquired(passed))) = second.take_over() else { panic!("it was passed on") };
     let looks = |at| undo(&second.store, second.store.queue.pass_over(&second.lock, at));
     looks(clock.now());
     looks(clock.now().after(Duration::from_secs(10)));
-    assert!(second.begin(passed, Duration::ZERO).unwrap().is_none(), "the turn is lost");
+    assert!(second.begin(passed).unwrap().is_none(), "the turn is lost");
     // Its own next request, as it makes it once the turn is its own again.
     drop(third);
-    let Ok(Attempt::Acquired(hold)) = block_on(async {
-        second.join_anew().await.unwrap();
-        second.attempt().await.unwrap()
-    }) else {
-        panic!("the passed hold is gone")
-    };
+    let Ok(Attempt::Acquired(hold)) = block_on(second.join_anew()).unwrap() else { panic!("the passed hold is gone") };
     let mut third = Box::pin(member(&registry).run());
-    let second = second.begin(hold, Duration::ZERO).unwrap().expect("it has the turn");
+    let second = second.begin(hold).unwrap().expect("it has the turn");
     assert!(third.poll_unpin(&mut context).is_pending());
     let token = second.fence().unwrap().get();
     block_on(second.release()).unwrap();

@@ -1,7 +1,8 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use dlock_contract::ErrorKind;
+use dlock_contract::{Backend, ErrorKind};
 use dlock_memory::Memory;
+use futures::future::BoxFuture;
 use tokio::sync::Notify;
 
 use super::*;

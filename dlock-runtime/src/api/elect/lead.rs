@@ -8,7 +8,6 @@ use dlock_contract::{Error, ErrorKind, Result};
 use super::{Election, Leader};
 use crate::api::outcome::Ran;
 use crate::api::run::Run;
-use crate::events::shutdown::shut_down;
 use crate::guard::guard_set::Guards;
 use crate::hold::jitter::full_jitter;
 use crate::options::Wait;
@@ -76,10 +75,10 @@ async fn lead<T>(election: Election, mut body: impl AsyncFnMut(Leader) -> T) -> 
                 let body = guards.inside(move || body(leader));
                 let mut run = Run::holding(election.lock.options(), guards, body);
                 let ran = match shared.shutdown.or(&mut run).await {
-                    Some(ran) => ran,
+                    Ok(ran) => ran,
                     // The body has come to its end, and what it has done must not be forgotten.
-                    None if run.is_releasing() => run.await,
-                    None => return Err(shut_down()),
+                    Err(_) if run.is_releasing() => run.await,
+                    Err(closed) => return Err(closed),
                 };
                 match ran {
                     Ran::Done(output) => return Ok(output),

@@ -5,7 +5,8 @@ use std::ops::Deref;
 
 use dlock_contract::{Fence, HoldId, Result};
 
-use crate::guard::{Guard, Held};
+use crate::guard::Guard;
+use crate::guard::held::Held;
 
 /// A leadership. Dropping it resigns on dlock's own thread; [`resign`](Self::resign) does so here and says how.
 ///

@@ -22,14 +22,13 @@ pub use self::leadership::{Leader, Leadership};
 pub use self::watch::{LeaderWatch, SeenLeader};
 use crate::api::lock::Lock;
 use crate::api::registry::Registry;
-use crate::events::shutdown::shut_down;
 use crate::options::Wait;
 
 /// The longest name that fits into the note of a lock, in bytes.
-const LONGEST_CANDIDATE: usize = 80;
+const LONGEST_CANDIDATE_NAME: usize = 80;
 
 /// The longest pause between two looks of an observer, unless the election says another.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// An election: candidates in all processes campaign, and at most one of them leads. Made by [`elect`](crate::elect).
 ///
@@ -70,7 +69,7 @@ impl Registry {
     pub fn elect(&self, name: impl Into<Key>) -> Election {
         // The hold of a leader is meant to be long.
         let lock = self.lock(name).named_by_key().max_hold(LONGEST).wait(Wait::Forever).of_election();
-        Election { lock, namespace: None, candidate: None, poll: LONGEST_PAUSE }
+        Election { lock, namespace: None, candidate: None, poll: LONGEST_LOOK_PAUSE }
     }
 }
 
@@ -161,11 +160,11 @@ impl Election {
             LockKey::check_namespace(namespace)?;
         }
         let as_it_is = |name: &String| {
-            (1..=LONGEST_CANDIDATE).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
+            (1..=LONGEST_CANDIDATE_NAME).contains(&name.len()) && name.bytes().all(|byte| byte.is_ascii_graphic())
         };
         if !self.candidate.as_ref().is_none_or(as_it_is) {
             let text = format!(
-                "the name of a candidate must have 1 to {LONGEST_CANDIDATE} bytes of printable ASCII without blanks"
+                "the name of a candidate must have 1 to {LONGEST_CANDIDATE_NAME} bytes of printable ASCII without blanks"
             );
             return Err(Error::config("candidate", text));
         }
@@ -178,8 +177,8 @@ impl Election {
         let sleep = shared.shutdown.or(shared.clock.sleep_until(until));
         #[cfg(feature = "testing")]
         if shared.clock.is_of_kit() {
-            return shared.clock.unless_it_stands(sleep).await?.ok_or_else(shut_down);
+            return shared.clock.unless_it_stands(sleep).await?;
         }
-        sleep.await.ok_or_else(shut_down)
+        sleep.await
     }
 }

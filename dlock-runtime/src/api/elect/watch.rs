@@ -9,17 +9,16 @@ use futures::Stream;
 use futures::stream::unfold;
 
 use super::Election;
-use crate::events::shutdown::shut_down;
 use crate::hold::jitter::full_jitter;
 
 /// The shortest that the longest pause between two looks may be: a look is a request.
-const SHORTEST_POLL: Duration = Duration::from_millis(10);
+const SHORTEST_LOOK_PAUSE: Duration = Duration::from_millis(10);
 
 /// The longest pause after looks that failed.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const LONGEST_RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// A look is worth it so soon after the lease of a leader has ended.
-const AFTER_LEASE: Duration = Duration::from_millis(5);
+const DELAY_AFTER_LEASE: Duration = Duration::from_millis(5);
 
 /// How many times the pause between looks at an expired lease is doubled: to more than five minutes.
 const MOST_DOUBLINGS: u32 = 16;
@@ -78,7 +77,7 @@ impl Election {
     /// # Errors
     /// [`ErrorKind::ConfigInvalid`] for a [`poll`](Self::poll) below 10 ms or above 100 years.
     pub fn observe(&self) -> Result<LeaderWatch> {
-        if self.poll < SHORTEST_POLL || self.poll > LONGEST {
+        if self.poll < SHORTEST_LOOK_PAUSE || self.poll > LONGEST {
             let text = "`poll`, the longest pause between two looks, must be 10 ms or more, and at most 100 years";
             return Err(Error::config("poll", text));
         }
@@ -129,7 +128,7 @@ impl LeaderWatch {
         loop {
             self.election.sleep_until(self.next_look).await?;
             let asked = self.election.wall();
-            let found = shared.shutdown.or(self.election.look()).await.ok_or_else(shut_down)?;
+            let found = shared.shutdown.or(self.election.look()).await?;
             let pause = self.pause(&found);
             self.next_look = shared.clock.now().after(pause);
             let holder = found?;
@@ -174,11 +173,11 @@ impl LeaderWatch {
                 let lease_left = holder.as_ref().and_then(|holder| holder.lease_left);
                 // A store may show a holder after its lease, for as long as nobody takes the lock from it.
                 self.overdue = if lease_left == Some(Duration::ZERO) { self.overdue.saturating_add(1) } else { 0 };
-                let after = AFTER_LEASE.saturating_mul(1 << self.overdue.saturating_sub(1).min(MOST_DOUBLINGS));
+                let after = DELAY_AFTER_LEASE.saturating_mul(1 << self.overdue.saturating_sub(1).min(MOST_DOUBLINGS));
                 lease_left.map_or(pause, |left| pause.min(left + after))
             }
             Err(_) => {
-                let pause = poll / 2 + full_jitter(self.failed, poll, LONGEST_PAUSE.max(poll));
+                let pause = poll / 2 + full_jitter(self.failed, poll, LONGEST_RETRY_PAUSE.max(poll));
                 self.failed = self.failed.saturating_add(1);
                 pause
             }

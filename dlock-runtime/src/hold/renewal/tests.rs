@@ -7,7 +7,7 @@ use std::time::Instant;
 use futures::executor::block_on;
 
 use super::*;
-use crate::hold::session_watch::SessionWatch;
+use crate::hold::tenure::SessionWatch;
 use crate::{Guard, Registry};
 use dlock_memory::Memory;
 

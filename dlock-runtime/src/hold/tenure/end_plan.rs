@@ -2,7 +2,6 @@
 //! the run.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use dlock_contract::{BootInstant, RunEnd};
@@ -19,8 +18,6 @@ pub(crate) enum Ending {
 
 #[derive(Debug)]
 pub(super) struct EndPlan {
-    /// Whether the caller got the lock. If it did not, the lock is simply freed.
-    handed_out: AtomicBool,
     /// The end of `min_hold`, counted from the time when the grant was received. So the store keeps the key rather too
     /// long than too short.
     kept_until: Option<BootInstant>,
@@ -33,16 +30,12 @@ impl EndPlan {
     pub(super) fn new(kept_until: Option<BootInstant>, recorded: bool) -> Option<Box<Self>> {
         (kept_until.is_some() || recorded).then(|| {
             let run = recorded.then(OnceLock::new);
-            Box::new(Self { handed_out: AtomicBool::new(false), kept_until, run })
+            Box::new(Self { kept_until, run })
         })
     }
 
-    pub(super) fn handed_out(&self) {
-        self.handed_out.store(true, Ordering::Release);
-    }
-
     /// Only the first end counts.
-    pub(super) fn ran(&self, succeeded: bool, took: impl FnOnce() -> Duration) {
+    pub(super) fn note_run(&self, succeeded: bool, took: impl FnOnce() -> Duration) {
         let Some(run) = &self.run else { return };
         let end = if succeeded { RunEnd::Succeeded { took: took() } } else { RunEnd::Failed };
         let _ = run.set(end);
@@ -50,13 +43,10 @@ impl EndPlan {
 
     pub(super) fn has_succeeded(&self) -> bool {
         let run = self.run.as_ref().and_then(OnceLock::get);
-        self.handed_out.load(Ordering::Acquire) && matches!(run, Some(RunEnd::Succeeded { .. }))
+        matches!(run, Some(RunEnd::Succeeded { .. }))
     }
 
     pub(super) fn ending(&self, now: BootInstant) -> Option<Ending> {
-        if !self.handed_out.load(Ordering::Acquire) && !planted("a hold that nobody got keeps its key") {
-            return None;
-        }
         let keep = self.kept_until.map(|until| until.since(now)).filter(|keep| !keep.is_zero());
         let keep = keep.filter(|_| !planted("min_hold ends with the body"));
         let run = self.run.as_ref().and_then(|run| run.get().copied());

@@ -4,23 +4,14 @@ use std::sync::{MutexGuard, PoisonError};
 
 use dlock_contract::HoldId;
 
-use super::Tenure;
-use crate::queue::{CohortState, Handover, LocalHold, Next, ServedRuntime, Turn};
+use super::{Neighbours, Tenure};
+use crate::queue::{CohortState, Handover, LocalHold, NextWaiter, ServedRuntime, Turn};
 use crate::site::id_of_passed;
-
-/// The relation of a hold to its neighbours: the other callers of this process that want the key.
-#[derive(Debug)]
-pub(super) struct Neighbours {
-    /// Kept as long as the hold, so that no neighbour asks before the lock is free in the store.
-    pub(super) turn: Option<Turn>,
-    /// Present while the hold may be passed on.
-    pub(super) cohort: Option<Box<CohortState>>,
-}
 
 impl Tenure {
     /// The release begins. Returns the waiter of this process for which it must ask.
-    pub(crate) fn next(&self) -> Option<Next> {
-        self.neighbours().turn.as_mut()?.next()
+    pub(crate) fn begin_turn_release(&self) -> Option<NextWaiter> {
+        self.neighbours().turn.as_mut()?.begin_release()
     }
 
     /// Lets the next caller of this process ask.
@@ -33,20 +24,16 @@ impl Tenure {
     /// because its caller was not polled.
     pub(crate) fn share_turn(&self) -> bool {
         let Some(mut turn) = self.take_turn() else { return true };
-        let serves = self.release_serves_next().then_some(ServedRuntime(self.hold.claim.origin));
+        let release_asks = self.end_plan.is_none() && self.store.backend.exchange().is_some();
+        let serves = release_asks.then_some(ServedRuntime(self.hold.claim.origin));
         let has_turn = turn.begin_hold(LocalHold { sole_thread: self.sole_thread, serves, is_releasing: false });
         self.neighbours().turn = Some(turn);
         has_turn
     }
 
     /// Its release begins, and may pass it on.
-    pub(crate) fn turn_releases(&self) {
-        self.neighbours().turn.iter().for_each(Turn::releases);
-    }
-
-    /// Whether its release can ask for the next caller of this process.
-    fn release_serves_next(&self) -> bool {
-        self.end_plan.is_none() && self.store.backend.exchange().is_some()
+    pub(crate) fn note_turn_release(&self) {
+        self.neighbours().turn.iter().for_each(Turn::note_release);
     }
 
     /// Keeps every other caller of this process from asking while this hold goes on. False if the turn was lost, because its
@@ -63,22 +50,18 @@ impl Tenure {
         cohort.filter(|_| self.is_released() && neighbours.turn.is_some())
     }
 
-    /// Whether another caller of this process had the hold before.
-    fn was_passed_on(&self) -> bool {
-        self.neighbours().cohort.as_ref().is_some_and(|cohort| cohort.block > 0)
-    }
-
     /// The id of the hold as this process shows it. If a hold is passed on, each caller has an id of its own. So an
     /// earlier id never breaks the hold of a later caller.
     pub(crate) fn id(&self) -> HoldId {
-        match self.hold.token.filter(|_| self.was_passed_on()) {
+        let was_passed_on = self.neighbours().cohort.as_ref().is_some_and(|cohort| cohort.block > 0);
+        match self.hold.token.filter(|_| was_passed_on) {
             Some(token) => id_of_passed(&self.hold.claim.owner, token),
             None => HoldId::of(&self.hold.claim.owner),
         }
     }
 
     /// Keeps the hold from being passed on from now on. False if this caller does not have it any more.
-    pub(crate) fn stays(&self) -> bool {
+    pub(crate) fn keep_here(&self) -> bool {
         match &mut self.neighbours().cohort {
             Some(cohort) => cohort.most = 0,
             None => return self.is_held(),
