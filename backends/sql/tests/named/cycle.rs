@@ -13,7 +13,6 @@ use crate::named_kit::{Database, TTL, key, open, open_at, session_of};
 named_cases! {
     a_lock_is_taken_renewed_and_freed
     a_second_backend_is_refused_until_the_release
-    a_request_that_is_refused_waits_for_no_row
     an_owner_that_asks_again_is_confirmed_and_keeps_its_token
     a_killed_session_frees_its_lock_and_is_lost
     a_silent_session_ends_at_its_ttl_and_not_earlier
@@ -51,16 +50,6 @@ async fn a_second_backend_is_refused_until_the_release(database: Database) {
     assert!(wake.signal.is_none(), "an attempt that does not wait must not leave a waiter");
     one.release(&hold).await.unwrap();
     assert!(token(&take(&other, &second).await) > token(&hold));
-}
-
-/// Somebody keeps the row of the lock. A draw would fail behind it.
-async fn a_request_that_is_refused_waits_for_no_row(database: Database) {
-    let (one, other) = (open(&database).await, open(&database).await);
-    let hold = take(&one, &database.claim("a", TTL)).await;
-    let hindering = database.hinder_draws(hold.claim.key.as_str()).await;
-    let refused = other.try_acquire(&database.claim("a", TTL), Queue::Leave).await;
-    assert!(matches!(refused, Ok(Attempt::Contended(_))), "{refused:?}");
-    drop(hindering);
 }
 
 async fn an_owner_that_asks_again_is_confirmed_and_keeps_its_token(database: Database) {
