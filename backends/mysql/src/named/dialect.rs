@@ -33,7 +33,7 @@ impl NamedDialect for MySql {
         NamedWords {
             on_conflict: "ON DUPLICATE KEY UPDATE",
             is_held: IS_HELD,
-            if_granted: Some(" FROM DUAL WHERE @dlock_granted = 1"),
+            if_granted: Some(" AND @dlock_granted = 1"),
             sequence: None,
             read_write: None,
             longest_ttl: Duration::from_secs(MAX_SILENCE_SECONDS),

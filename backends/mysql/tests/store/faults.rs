@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use dlock::backends::mysql::named;
 use dlock::{Clock, ErrorKind, HoldId, Key, LockKey};
-use dlock_contract::{Backend, BreakRecord, Inspect, Listing, Queue, Released, Standing};
+use dlock_contract::{Attempt, Backend, BreakRecord, Inspect, Listing, Queue, Released, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::{drop_after, lateness, text_of};
 use sqlx::{AssertSqlSafe, Executor};
@@ -98,6 +98,7 @@ async fn a_server_that_misbehaves(kind: Kind) {
     root.execute("SET GLOBAL autocommit = 1").await.unwrap();
 
     a_page_reads_no_more_rows_than_its_limit(&one, &database).await;
+    a_request_that_is_refused_waits_for_no_row(&one, &database).await;
 
     root.execute("SET GLOBAL read_only = 1").await.unwrap();
     let error = named::open(&database.url(), &Clock::system()).await.unwrap_err();
@@ -152,6 +153,24 @@ async fn a_page_reads_no_more_rows_than_its_limit(store: &Store, database: &Data
     let read = rows_read().await - before - (before - start);
     assert!(page.next.is_some() && read < 2000, "a page of 1000 entries read {read} rows");
     eprintln!("a page of 1000 entries of 8192 read {read} rows");
+}
+
+/// Somebody keeps the row of a lock that is held. A draw would wait behind it. No other test uses the server, so its counter is
+/// that of this file.
+async fn a_request_that_is_refused_waits_for_no_row(store: &Store, database: &Database) {
+    let hold = take(store, &database.claim("refused", TTL)).await;
+    let hindering = database.hinder_draws(hold.claim.key.as_str()).await;
+    let mut conn = database.connect().await;
+    let mut waits = async || -> (String, String) {
+        let sql = "SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_waits'";
+        sqlx::query_as(sql).fetch_one(&mut conn).await.unwrap()
+    };
+    let before = waits().await;
+    let refused = store.try_acquire(&database.claim("refused", TTL), Queue::Leave).await;
+    assert!(matches!(refused, Ok(Attempt::Contended(_))), "{refused:?}");
+    assert_eq!(waits().await, before);
+    drop(hindering);
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
 #[tokio::test]

@@ -65,18 +65,22 @@ impl Database {
     pub(crate) async fn stop_draws(&self, name: &str) -> MySqlConnection {
         let gate = format!("gate_{:08x}", fastrand::u32(..));
         let mut conn = self.connect().await;
-        let sql = format!(
-            "DO GET_LOCK('{gate}', 0); CREATE TRIGGER gate BEFORE INSERT ON dlock_named FOR EACH ROW \
-             SET @gate = IF(NEW.k = '{name}', GET_LOCK('{gate}', 3600), 0)"
-        );
+        // The first draw of a key inserts its row, and each later one updates it.
+        let triggers = ["INSERT", "UPDATE"].map(|event| {
+            format!(
+                "CREATE TRIGGER gate_{event} BEFORE {event} ON dlock_named FOR EACH ROW \
+                 SET @gate = IF(NEW.k = '{name}', GET_LOCK('{gate}', 3600), 0)"
+            )
+        });
+        let sql = format!("DO GET_LOCK('{gate}', 0); {}", triggers.join("; "));
         sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await.unwrap();
         conn
     }
 
     /// Whether this session waits for a row, to draw a token.
     pub(crate) async fn a_draw_waits(&self, session: u64) -> bool {
-        let draws = self.running("INSERT INTO dlock_named").await;
-        draws.iter().any(|process| process.id == session.to_string())
+        let draws = [self.running("INSERT INTO dlock_named").await, self.running("UPDATE dlock_named").await];
+        draws.iter().flatten().any(|process| process.id == session.to_string())
     }
 }
 

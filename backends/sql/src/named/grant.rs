@@ -90,14 +90,30 @@ pub(super) async fn ask<D: NamedDialect>(
     }
 }
 
-/// Draws the token of a lock that the session holds, and leaves the note and the hold id.
+/// Draws the token of a lock that the session holds, and leaves the note and the hold id. After a wait there is a row mostly: that
+/// of the holder before.
 async fn draw<D: NamedDialect>(
     context: &NamedContext<D>,
     conn: &mut D::Conn,
     mode: Mode,
     values: &[Value<'_>; 7],
 ) -> sqlx::Result<Option<i64>> {
-    let stamp = context.statements.stamp(mode);
+    if let Some(stamp) = &context.statements.stamp
+        && let Some(token) = run(context, conn, stamp, &values[..6]).await?.granted()
+    {
+        return Ok(Some(token));
+    }
+    draw_new(context, conn, mode, values).await
+}
+
+/// The same for a key that may have no row.
+async fn draw_new<D: NamedDialect>(
+    context: &NamedContext<D>,
+    conn: &mut D::Conn,
+    mode: Mode,
+    values: &[Value<'_>; 7],
+) -> sqlx::Result<Option<i64>> {
+    let stamp = context.statements.stamp_new(mode);
     let token = run(context, conn, stamp, &values[..6]).await?.granted();
     if token.is_some() || context.statements.sequence.is_none() {
         return Ok(token);
@@ -248,7 +264,7 @@ async fn told_or_drawn<D: NamedDialect>(
     token: Option<i64>,
     values: &[Value<'_>; 7],
 ) -> sqlx::Result<Option<i64>> {
-    if token.is_some() { Ok(token) } else { draw(context, conn, mode, values).await }
+    if token.is_some() { Ok(token) } else { draw_new(context, conn, mode, values).await }
 }
 
 /// Looks who holds a lock that was refused: a holder of another family is a conflict, and no wait helps. Of the server's

@@ -14,14 +14,23 @@ use crate::tables::words::Statement;
 /// The table of tokens, notes and requests to break a hold.
 pub const NAMED: &str = "{t}named";
 
-/// Draws a token under the lock, and leaves the note and the hold id. The token is above the last one and not below the server's
-/// time, so it rises even where rows were lost. The record of another hold stays for its holder; an earlier break of this very
-/// hold is over.
+/// Draws a token under the lock in the key's row, and leaves the note and the hold id. The token is above the last one and not
+/// below the server's time, so it rises even where rows were lost. The record of another hold stays for its holder; an earlier
+/// break of this very hold is over. It changes nothing if the key has no row.
 ///
 /// Values: name, lock, session, note, hold id, whole key.
 const STAMP: &str = "\
-    INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) {open} \
-        $1, $2, {draw}GREATEST({now}, {swept}){drawn}, $3, $4, $5, $6{close} \
+    UPDATE {named} SET token = {draw}GREATEST(token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
+        broken_hold = NULLIF(broken_hold, $5) \
+    WHERE k = $1{if_granted}{tells}";
+
+/// The same, also for a key without a row. Each row needs this once. It takes the server about twice as long, and the message is
+/// twice as long too, so the update comes first.
+///
+/// Values: those of [`STAMP`].
+const STAMP_NEW: &str = "\
+    INSERT INTO {named} (k, lock_id, token, session, note, hold, long_key) VALUES ( \
+        $1, $2, {draw}GREATEST({now}, {swept}){drawn}, $3, $4, $5, $6) \
     {on_conflict} \
         token = {draw}GREATEST({t}named.token + 1, {now}){drawn}, session = $3, note = $4, hold = $5, \
         broken_hold = NULLIF({t}named.broken_hold, $5){tells}";
@@ -51,9 +60,11 @@ const SWEEP: &str = "DELETE FROM {named} WHERE k = $1 AND token = $2 AND NOT ({i
 /// The statements of one store.
 #[derive(Debug)]
 pub(super) struct NamedStatements {
-    stamp: Statement,
+    /// Draws a token in the key's row, if there is one. `None` if a sequence draws the tokens.
+    pub(super) stamp: Option<Statement>,
     /// `stamp`, in one message with the request for the lock, if the server takes both in one message.
     pub(super) stamp_if_granted: Option<Statement>,
+    stamp_new: Statement,
     /// The statements for tokens from a sequence.
     pub(super) sequence: Option<Sequence>,
     holders: HolderStatements,
@@ -81,11 +92,12 @@ impl NamedStatements {
                 .replace("{named}", &format!("{{s}}{NAMED}"));
             statement(&text, words)
         };
-        let stamp = |(open, close): (&str, &str)| made(&STAMP.replace("{open}", open).replace("{close}", close));
+        let stamp = |if_granted| made(&STAMP.replace("{if_granted}", if_granted));
         let read_write = named.read_write.as_ref().zip(named.sequence.as_ref());
         Self {
-            stamp: stamp(("VALUES (", ")")),
-            stamp_if_granted: named.if_granted.map(|if_granted| stamp(("SELECT", if_granted))),
+            stamp: named.sequence.is_none().then(|| stamp("")),
+            stamp_if_granted: named.if_granted.map(stamp),
+            stamp_new: made(STAMP_NEW),
             sequence: named.sequence.as_ref().map(|words| Sequence::new(words, &made)),
             holders: HolderStatements::new("{named}", named.is_held, &made),
             read_write: read_write.map(|(words, sequence)| ReadWrite::new(words, sequence, &made)),
@@ -96,9 +108,9 @@ impl NamedStatements {
         }
     }
 
-    /// Draws a token under a lock that was granted in this mode.
-    pub(super) fn stamp(&self, mode: Mode) -> &Statement {
-        let alone = self.sequence.as_ref().map_or(&self.stamp, |sequence| &sequence.stamp);
+    /// Draws a token under a lock that was granted in this mode, also for a key without a row.
+    pub(super) fn stamp_new(&self, mode: Mode) -> &Statement {
+        let alone = self.sequence.as_ref().map_or(&self.stamp_new, |sequence| &sequence.stamp);
         self.together(mode).map_or(alone, |read_write| read_write.stamp(mode))
     }
 

@@ -9,8 +9,8 @@ pub struct NamedWords {
     pub on_conflict: &'static str,
     /// Whether the session of a row holds the lock of that row.
     pub is_held: &'static str,
-    /// The words after the values of the statement that draws a token, by which it draws none unless the request for the lock in
-    /// the same message was granted. `None` if the server does not take both in one message.
+    /// The condition behind that of the statement that draws a token, by which it reads no row unless the request for the lock
+    /// in the same message was granted. `None` if the server does not take both in one message.
     pub if_granted: Option<&'static str>,
     /// The words of a server that draws tokens from a sequence. If there is none, a row draws them.
     pub sequence: Option<SequenceWords>,
