@@ -37,7 +37,7 @@ const LATEST: Toolchain = Toolchain {
 };
 
 /// The crates whose `rust-version` is that of [`OLDEST`].
-const OLD_RUST: [&str; 3] = ["dlock-contract", "dlock-store", "dlock-conformance"];
+pub(crate) const OLD_RUST: [&str; 3] = ["dlock-contract", "dlock-store", "dlock-conformance"];
 
 const TARGETS: [&str; 2] = ["aarch64-apple-darwin", "x86_64-pc-windows-msvc"];
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::portable::OLD_RUST;
 use crate::sh::{Result, read};
 use crate::tidy_stores::forgotten;
 use crate::workspace::{BACKENDS, Workspace};
@@ -17,8 +18,8 @@ pub(crate) fn run() -> Result {
     Err(format!("{} rules broken:\n{}", broken.len(), broken.join("\n")).into())
 }
 
-const RULES: [fn(&Source) -> Vec<Finding>; 11] =
-    [machine_paths, unfinished, features, tasks, logs, layers, clients, modules, lengths, allows, links];
+const RULES: [fn(&Source) -> Vec<Finding>; 12] =
+    [machine_paths, unfinished, features, tasks, logs, layers, clients, modules, lengths, allows, old_rust, links];
 
 /// The only files of the facade that know which stores there are.
 const FEATURE_FILES: [&str; 2] = ["src/lib.rs", "src/openers.rs"];
@@ -244,6 +245,21 @@ fn allows(source: &Source) -> Vec<Finding> {
     let starts = |line: &str| line.starts_with("#[allow(") || line.starts_with("#![allow(");
     let broken = (0..lines.len()).filter(|at| starts(lines[*at]) && !explained(*at));
     broken.map(|at| (at + 1, "an exception without a reason".to_owned())).collect()
+}
+
+/// The crates for authors of stores build with Rust 1.85, which has no `let` behind `&&` and in no guard of a `match`. Only
+/// `cargo xtask portable` builds them with it.
+fn old_rust(source: &Source) -> Vec<Finding> {
+    if !source.is_rust() || !OLD_RUST.iter().any(|folder| source.path.starts_with(&format!("{folder}/src/"))) {
+        return Vec::new();
+    }
+    let is_new = |line: &str| {
+        let line = line.trim_start();
+        !line.starts_with("//")
+            && (line.contains("&& let ") || line.split_once(" if let ").is_some_and(|(_, rest)| rest.contains("=>")))
+    };
+    let broken = source.text.lines().enumerate().filter(|(_, line)| is_new(line));
+    broken.map(|(at, _)| (at + 1, "Rust 1.85 does not know this `let`".to_owned())).collect()
 }
 
 fn links(source: &Source) -> Vec<Finding> {

@@ -121,6 +121,13 @@ fn exceptions_have_reasons() {
 }
 
 #[test]
+fn crates_for_authors_of_stores_have_no_new_words() {
+    let text = "if let Some(a) = b {\n    _ if let Some(c) = d => {}\nif e && let Some(f) = g {\n// a && let b\n";
+    assert_eq!(lines(old_rust, "dlock-store/src/a.rs", text), [2, 3]);
+    assert_eq!(lines(old_rust, "dlock-runtime/src/a.rs", text), NONE);
+}
+
+#[test]
 fn links_lead_somewhere() {
     let text = "[a](Cargo.toml) [b](nowhere.md)\n[c](https://x.y/z) [d](#here) [e](dlock::Key) [f](src/#a)\n```\n[g](no)\n```\n[h](no)";
     assert_eq!(lines(links, "SECURITY.md", text), [1, 6]);
