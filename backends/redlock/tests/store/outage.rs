@@ -104,7 +104,19 @@ async fn a_node_is_waited_for_by_no_more_than_a_two_hundredth_of_the_ttl() {
     // 10 ms, and 300 ms.
     let (short, long) = (SECOND * 2, SECOND * 60);
     for _ in 0..3 {
-        let error = attempt(&far, &claim("k", short)).await.unwrap_err();
+        let mut refused = None;
+        // If this process is kept from running, it may find the answers there.
+        for _ in 0..100 {
+            match attempt(&far, &claim("k", short)).await {
+                Ok(Attempt::Acquired(hold)) => assert_eq!(far.release(&hold).await.unwrap(), Released::Released),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => {
+                    refused = Some(error);
+                    break;
+                }
+            }
+        }
+        let error = refused.expect("each attempt had its answers after 80 ms");
         assert_eq!(*error.kind(), ErrorKind::Outage);
         assert!(error.is_retryable() && text_of(&error).contains("did not answer within 10ms"), "{error}");
         cluster.assert_empty_within(SLACK).await;
