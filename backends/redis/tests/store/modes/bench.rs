@@ -157,9 +157,12 @@ pub(crate) async fn contended(redis: &Redis, claim: &Arc<Claim>) {
 /// The hold that a wake brings. A waiter that was silent for a second may have lost its place.
 pub(crate) async fn granted(wake: &mut Wake) -> Hold {
     let before = Instant::now();
-    match tokio::time::timeout(LONG, wake.signal.as_mut().unwrap()).await.unwrap().unwrap() {
+    let late = || lateness::verdict(before - 3 * SECOND, SECOND);
+    // A place whose listener was late has no signal.
+    let signal = wake.signal.as_mut().unwrap_or_else(|| panic!("no signal{}", late()));
+    match tokio::time::timeout(LONG, signal).await.unwrap().unwrap() {
         Signal::Granted(hold) => hold,
-        Signal::Ask => panic!("told to ask{}", lateness::verdict(before - 3 * SECOND, SECOND)),
+        Signal::Ask => panic!("told to ask{}", late()),
     }
 }
 
