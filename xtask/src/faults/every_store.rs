@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use super::{install_for, program};
+use super::program::{install_for, program};
 use crate::sh::{Result, read, root};
 
 const PAGE: &str = "docs/reliability.md";
