@@ -94,14 +94,17 @@ impl<'a> Call<'a> {
     /// The instant, or the end of the time in which the call stood still then.
     pub(super) fn awake_at(&self, mut instant: u64) -> u64 {
         // One stand may begin within another one.
-        for _ in 0..self.stands.len() {
+        loop {
+            let before = instant;
             for (from, to) in &self.stands {
                 if *from <= instant && instant < *to {
                     instant = *to;
                 }
             }
+            if instant == before {
+                return instant;
+            }
         }
-        instant
     }
 
     /// How long the call stood still between these instants, at most.
