@@ -4,6 +4,7 @@
 //! second, and the tests of ZooKeeper took 729 s instead of 140 s, with failures. The servers keep their defaults.
 
 use std::env;
+use std::ffi::OsStr;
 use std::path::Path;
 
 use rustix::fs::{StatVfsMountFlags, statvfs};
@@ -19,10 +20,13 @@ const ROOM: u64 = 8 << 30;
 /// Starts this task again with its temporary files in memory. Returns if they stay where they are: where `TMPDIR` says, or on the
 /// disk of a machine with too little memory.
 pub(crate) fn use_memory() -> Result {
-    if env::var_os("TMPDIR").is_some() || !has_room(Path::new(FOLDER)) {
-        return Ok(());
-    }
-    start_again()
+    let moves = moves_to(Path::new(FOLDER), env::var_os("TMPDIR").as_deref());
+    if moves { start_again() } else { Ok(()) }
+}
+
+/// Whether the files move to this folder. `chosen` is somebody's choice.
+fn moves_to(folder: &Path, chosen: Option<&OsStr>) -> bool {
+    chosen.is_none() && has_room(folder)
 }
 
 /// The variable reaches every program of the run. A process cannot safely change its own variables.
@@ -58,6 +62,13 @@ mod tests {
     fn the_available_memory_is_read() {
         assert_eq!(available("MemTotal:  24 kB\nMemAvailable:   17 kB\n"), Some(17 << 10));
         assert_eq!(available("MemTotal:  24 kB\n"), None);
+    }
+
+    #[test]
+    fn a_folder_that_somebody_chose_stays() {
+        let memory = Path::new(FOLDER);
+        assert!(!moves_to(memory, Some(OsStr::new("/var/tmp"))));
+        assert_eq!(moves_to(memory, None), has_room(memory));
     }
 
     #[test]
