@@ -45,7 +45,8 @@ pub(crate) struct Nodes {
     plan: Arc<ClusterPlan>,
     clock: Clock,
     listener: Listener,
-    known: Mutex<HashMap<At, Arc<Node>>>,
+    /// `None` after the end.
+    known: Mutex<Option<HashMap<At, Arc<Node>>>>,
 }
 
 /// One server.
@@ -70,25 +71,43 @@ impl Nodes {
         clock: Clock,
         listener: impl Fn(NodeEvent) + Send + Sync + 'static,
     ) -> Self {
-        Self { plan, clock, listener: Arc::new(listener), known: Mutex::default() }
+        Self { plan, clock, listener: Arc::new(listener), known: Mutex::new(Some(HashMap::new())) }
     }
 
     /// The server at this address.
     pub(crate) fn at(&self, at: &At) -> Arc<Node> {
         let new = || Arc::new(Node { at: at.clone(), link: Mutex::default() });
-        lock(&self.known).entry(at.clone()).or_insert_with(new).clone()
+        match &mut *lock(&self.known) {
+            Some(known) => known.entry(at.clone()).or_insert_with(new).clone(),
+            // The connection of a request that comes after the end lasts no longer than the request.
+            None => new(),
+        }
     }
 
     /// The servers to which a connection is open.
     pub(crate) fn connected(&self) -> Vec<Arc<Node>> {
-        lock(&self.known).values().filter(|node| node.is_connected()).cloned().collect()
+        let known = lock(&self.known);
+        known.iter().flat_map(HashMap::values).filter(|node| node.is_connected()).cloned().collect()
     }
 
     /// Ends the connections to all servers but these.
     pub(crate) fn keep(&self, is_needed: impl Fn(&Arc<Node>) -> bool) {
-        let left: Vec<_> = lock(&self.known).extract_if(|_, node| !is_needed(node)).collect();
+        let left: Vec<_> = match &mut *lock(&self.known) {
+            Some(known) => known.extract_if(|_, node| !is_needed(node)).collect(),
+            None => Vec::new(),
+        };
         // Outside of the lock: its own drop may do anything.
         drop(left);
+    }
+
+    /// Ends all connections, also those that are being opened.
+    pub(crate) fn close(&self) {
+        let before = lock(&self.known).take();
+        drop(before);
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.known).is_none()
     }
 
     /// Sends a request to a server, and opens a connection if there is none. A task waits for the answer or for the time

@@ -97,6 +97,10 @@ impl Servers {
 
     /// Looks for the slots on dlock's own thread, after a sign that one of them may have another server.
     pub(crate) fn look_soon(self: &Arc<Self>) {
+        // An opening may fail after the end.
+        if self.nodes.is_closed() {
+            return;
+        }
         let (now, next) = (self.clock.now(), self.next_look.load(Ordering::Relaxed));
         let after = now.after(LOOK_PAUSE).as_nanos();
         if now.as_nanos() < next
@@ -169,6 +173,10 @@ impl Servers {
             }
         }
         let mut slots = self.slots();
+        // The look began before the end.
+        if self.nodes.is_closed() {
+            return;
+        }
         let before = std::mem::take(&mut *slots);
         // A slot that nobody serves just now keeps its server, which says so.
         for (slot, before) in found.iter_mut().zip(before) {
@@ -253,9 +261,10 @@ impl Servers {
 
     /// Ends all connections.
     pub(crate) fn close(&self) {
+        // First, so that no look brings the slots back.
+        self.nodes.close();
         let before = std::mem::take(&mut *self.slots());
         drop(before);
-        self.nodes.keep(|_| false);
     }
 
     fn slots(&self) -> MutexGuard<'_, Vec<Option<Arc<Node>>>> {

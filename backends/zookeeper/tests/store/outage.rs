@@ -101,20 +101,24 @@ async fn a_node_whose_making_had_no_answer_is_found_again() {
 }
 
 /// Makes the node of a claim by a request whose answer is lost, so that the lock's line has `nodes`. A request may not arrive: on a
-/// slow machine the client has just lost its connection.
+/// slow machine the client has just lost its connection. Then the claim is in doubt, and would first look for its node.
 async fn make_without_an_answer(
     proxy: &Proxy,
     one: &dlock::backends::zookeeper::ZooKeeper,
     claim: &Arc<Claim>,
     (raw, nodes): (&Client, usize),
 ) {
+    let warm = claim_on(&lock("warm"), claim.ttl, |_| ());
     wait_until("the request to be done", async || {
         proxy.set(Mode::DropReplies);
         assert!(one.try_acquire(claim, until()).await.is_err(), "the reply was not dropped");
         let is_done = line(raw, &path(one, &claim.key)).await.len() == nodes;
         if !is_done {
             proxy.set(Mode::Pass);
-            let _ = one.look(&claim.key).await;
+            let _ = one.abandon(claim).await;
+            if let Ok(Attempt::Acquired(hold)) = one.try_acquire(&warm, until()).await {
+                let _ = one.release(&hold).await;
+            }
         }
         is_done
     })

@@ -202,3 +202,31 @@ async fn a_connection_that_is_opened_while_the_store_is_closed_is_not_kept() {
     redis.close().await;
     wait_until("the connection is gone", async || connections(&cluster, 0).is_empty()).await.unwrap();
 }
+
+/// A look asks all servers, and nobody waits for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_opening_that_fails_after_the_close_leads_to_no_look_for_the_servers() {
+    let cluster = Arc::new(blocking(|| RedisCluster::start(3, 0, true, &[]).unwrap()).await);
+    let redis = open(&cluster.url()).await;
+    let hold = take(&redis, &claim(&key_at(&cluster, 0), LIMIT)).await;
+    let before = connections(&cluster, 0);
+    // Longer than an opening may take.
+    cluster.proxies[0].set(Mode::Delay { to_server: Duration::ZERO, to_client: 3 * SECOND });
+    cluster.proxies[0].cut();
+    let is_opening = async || {
+        let _ = tokio::time::timeout(10 * MS, redis.renew(&[&hold])).await;
+        !connections(&cluster, 0).is_subset(&before)
+    };
+    wait_until("another connection is opened", is_opening).await.unwrap();
+    redis.close().await;
+    for node in [0, 1, 2] {
+        wait_until("the connections are gone", async || connections(&cluster, node).is_empty()).await.unwrap();
+    }
+    // The opening has failed now. A look would begin at once.
+    for proxy in &cluster.proxies {
+        proxy.set(Mode::Pass);
+    }
+    tokio::time::sleep(SECOND).await;
+    let left: Vec<_> = (0..3).map(|node| connections(&cluster, node).len()).collect();
+    assert_eq!(left, [0, 0, 0]);
+}
