@@ -17,6 +17,9 @@ use crate::register;
 /// As soon as this file is in the folder, workers come to their end.
 const CALM: &str = "calm";
 
+/// A process that does not go on for longer than this stands still.
+const LATE: Duration = Duration::from_millis(30);
+
 /// One line of a record.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Line {
@@ -74,22 +77,36 @@ impl Record {
     }
 
     pub(crate) fn line(&self, line: &Line) {
-        let text = serde_json::to_string(line).unwrap() + "\n";
-        (&self.file).write_all(text.as_bytes()).unwrap();
+        self.writes(&self.file, &text_of(line));
+    }
+
+    /// Writes to a file, and notes the time if the disk keeps the thread of all callers waiting.
+    pub(crate) fn writes(&self, mut file: &File, text: &str) {
+        let before = now();
+        file.write_all(text.as_bytes()).unwrap();
+        let after = now();
+        if after.since(before) > LATE {
+            let stands = What::Stands { until: after.as_nanos() };
+            let event = Event { at: before.as_nanos(), process: self.process, call: 0, what: stands };
+            (&self.file).write_all(text_of(&Line::Saw(event)).as_bytes()).unwrap();
+        }
     }
 
     /// Notes the times in which this process does not get a core. Returns never.
     pub(crate) fn watch(&self) {
-        const NAP: Duration = Duration::from_millis(10);
         loop {
             let before = now();
-            thread::sleep(NAP);
+            thread::sleep(LATE / 3);
             let late = now().since(before);
-            if late > NAP * 3 {
+            if late > LATE {
                 self.add_at(before.as_nanos(), 0, What::Stands { until: now().as_nanos() });
             }
         }
     }
+}
+
+fn text_of(line: &Line) -> String {
+    serde_json::to_string(line).unwrap() + "\n"
 }
 
 /// All lines of a folder, in the order of time.

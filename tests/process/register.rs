@@ -4,13 +4,15 @@
 //! nothing.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use dlock_sim::{Event, What};
 
 use crate::arena::now;
+use crate::record::Record;
 
 /// The number of the key, the name of the file without it.
 const NAME: &str = "register-";
@@ -22,12 +24,13 @@ const LINE: usize = 5 * 21;
 pub(crate) struct Register {
     file: File,
     process: u32,
+    record: Arc<Record>,
 }
 
 impl Register {
-    pub(crate) fn open(folder: &Path, key: u32, process: u32) -> Self {
+    pub(crate) fn open(folder: &Path, key: u32, process: u32, record: Arc<Record>) -> Self {
         let path = folder.join(format!("{NAME}{key}"));
-        Self { file: OpenOptions::new().create(true).read(true).append(true).open(path).unwrap(), process }
+        Self { file: OpenOptions::new().create(true).read(true).append(true).open(path).unwrap(), process, record }
     }
 
     /// The value; `None` for a token that is too low. From now on lower ones are refused.
@@ -51,7 +54,7 @@ impl Register {
         if accepted {
             let line = [now().as_nanos(), token, self.process.into(), call.into(), value];
             let text = line.map(|number| format!("{number:020}")).join(" ") + "\n";
-            (&self.file).write_all(text.as_bytes()).unwrap();
+            self.record.writes(&self.file, &text);
         }
         self.file.unlock().unwrap();
         accepted.then_some(value)

@@ -113,7 +113,7 @@ impl Worker {
             let call = Call {
                 worker: self.clone(),
                 id,
-                register: Register::open(&self.folder, key, self.process),
+                register: Register::open(&self.folder, key, self.process, self.record.clone()),
                 length: self.ttl.mul_f64(if random.u8(..one_in) == 0 {
                     random.f64() * 3.0
                 } else {

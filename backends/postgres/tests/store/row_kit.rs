@@ -3,6 +3,7 @@
 use dlock::{Clock, Result};
 use dlock_postgres::Postgres;
 use dlock_sql::{LeaseRow, RowLock};
+use sqlx::Executor;
 
 pub(crate) use dlock::postgres::{RowTransaction, transaction};
 
@@ -63,6 +64,12 @@ pub(crate) async fn lease(url: &str) -> LeaseRow<Postgres> {
 
 pub(crate) fn is_deadlock(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(|error| error.code()).is_some_and(|code| code == "40P01")
+}
+
+/// Of two sessions that wait for each other, PostgreSQL ends the one that looks first, `deadlock_timeout` after its wait began. This
+/// one never looks.
+pub(crate) async fn finds_no_deadlock(conn: &mut Client) {
+    conn.execute("SET LOCAL deadlock_timeout = '1h'").await.unwrap();
 }
 
 /// How many sessions wait for a row of dlock's. A request that does not wait may be there for a millisecond.

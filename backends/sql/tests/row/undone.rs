@@ -6,7 +6,7 @@ use dlock::Mode;
 use sqlx::{AssertSqlSafe, Connection, Executor};
 
 use super::world::{World, registry, run};
-use crate::row_kit::{Database, is_deadlock, transaction, waiting_for};
+use crate::row_kit::{Database, finds_no_deadlock, is_deadlock, transaction, waiting_for};
 
 row_lock_cases! {
     a_body_that_goes_on_after_a_deadlock_is_told
@@ -30,17 +30,19 @@ async fn a_body_that_goes_on_after_a_deadlock_is_told(database: Database) {
         let mut tx = transaction(&held).unwrap();
         let mut conn = tx.conn().await.unwrap();
         conn.execute("UPDATE data SET n = 1 WHERE id = 1").await.unwrap();
-        // The server ends the one that has changed less, or that has waited until somebody closed the circle.
+        // The server ends the one that has changed less, or that finds the circle.
         let mut rival = world.database.connect().await;
         let mut heavy = rival.begin().await.unwrap();
+        finds_no_deadlock(&mut heavy).await;
         let many: Vec<_> = (10..200).map(|id| format!("({id}, 0)")).collect();
         heavy.execute(AssertSqlSafe(format!("INSERT INTO data VALUES {}", many.join(", ")))).await.unwrap();
         heavy.execute("UPDATE data SET n = 2 WHERE id = 2").await.unwrap();
+        let waits = async { heavy.execute("UPDATE data SET n = 4 WHERE id = 1").await.unwrap() };
         let closes = async {
-            waiting_for(&world.database, "n = 3").await;
-            heavy.execute("UPDATE data SET n = 4 WHERE id = 1").await.unwrap();
+            waiting_for(&world.database, "n = 4").await;
+            conn.execute("UPDATE data SET n = 3 WHERE id = 2").await
         };
-        let (ended, ()) = tokio::join!(conn.execute("UPDATE data SET n = 3 WHERE id = 2"), closes);
+        let (_, ended) = tokio::join!(waits, closes);
         assert!(is_deadlock(&ended.unwrap_err()));
         heavy.rollback().await.unwrap();
         let next = other.lock("a").ttl(TTL).acquire().await.unwrap();
