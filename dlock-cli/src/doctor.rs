@@ -170,13 +170,14 @@ fn tell(report: &Report) -> Result<(), Failure> {
     report.clock_difference_ms.iter().for_each(|ms| line("its clock", format!("{ms:+} ms of this host's")));
     let (able, unable): (Vec<_>, Vec<_>) = report.trials.iter().partition(|(_, outcome)| outcome == "yes");
     line("this account can", able.iter().map(|(what, _)| *what).collect::<Vec<_>>().join("; "));
-    unable.into_iter().for_each(|(what, outcome)| line(what, outcome.clone()));
+    unable.iter().for_each(|(what, outcome)| line(what, outcome.clone()));
     report.promises.iter().for_each(|(name, value)| line(name, value.clone()));
     report.counts.iter().filter(|(_, number)| *number > 0).for_each(|(name, number)| line(name, number.to_string()));
     for finding in &report.findings {
         text += &format!("  {} {finding}\n", style("weaker:").yellow().bold());
     }
-    if report.findings.is_empty() {
+    // A store that could not be asked has no findings either.
+    if report.findings.is_empty() && unable.is_empty() {
         text += &format!("  {}\n", style("no setting here weakens a promise").green());
     }
     print(&text)

@@ -148,6 +148,24 @@ async fn a_doctor_tells_the_right_that_an_account_of_a_database_lacks() {
     assert!(said.contains("lacks a right on dlock's table: INSERT"), "{said}");
 }
 
+#[tokio::test]
+async fn a_doctor_promises_nothing_of_a_store_that_it_could_not_ask() {
+    let name = format!("doctor_{:x}", fastrand::u32(..));
+    let url = shared().postgres().unwrap();
+    let mut root: PgConnection = url.parse::<PgConnectOptions>().unwrap().connect().await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(format!("CREATE SCHEMA {name}"))).execute(&mut root).await.unwrap();
+    let doctor = |url: &str| {
+        let report = dlock(url, &["doctor", "--rounds", "1"]).output().unwrap();
+        (report.status.code(), String::from_utf8(report.stdout).unwrap())
+    };
+    let url = format!("{url}?schema={name}");
+    let (code, said) = doctor(&url);
+    assert!(code == Some(0) && said.contains("no setting here weakens a promise"), "{said}");
+    // The namespace is locked in another way, so no lock is taken here.
+    let (code, said) = doctor(&format!("{url}&way=named"));
+    assert!(code == Some(70) && said.contains("NO") && !said.contains("no setting here"), "{said}");
+}
+
 /// The words of a doctor to whom the store is not opened: a database is asked for all rights at once.
 fn refused(url: &str) -> String {
     let report = dlock(url, &["doctor", "--rounds", "1"]).output().unwrap();
