@@ -43,11 +43,14 @@ end
 /// After [`BESIDE`] and [`LOOK`]; process, for how many µs a waiter is remembered or 0 if the asker does not wait, whether
 /// the process has had its share of holds, whether it may be noted as a waiter. `:o` beside the name has the processes that
 /// wait, each with the time until which that counts. It is part of no decision about the lock but this: a process that had
-/// its share does not take a free lock from them.
+/// its share does not take a free lock from them. It is none of them itself: two that had their share would leave the lock to each
+/// other for ever.
 const OTHERS: &str = r"
 local W,P,remembered=beside(L)..':o',ARGV[3],tonumber(ARGV[4])
 local function waits()
-  if remembered>0 then
+  if ARGV[5]=='1' then
+    redis.pcall('ZREM',W,P)
+  elseif remembered>0 then
     redis.pcall('ZADD',W,us+remembered,P)
     redis.pcall('PEXPIRE',W,math.floor(remembered/1000))
   end

@@ -8,7 +8,7 @@ use dlock::backends::redlock::Redlock;
 use dlock::{Clock, ErrorKind, Registry, Wait};
 use dlock_contract::{Attempt, Backend, Queue, Released, Signal, Standing};
 use dlock_testkit::holds::claim;
-use dlock_testkit::{Mode, Proxy, lateness};
+use dlock_testkit::{Mode, Proxy, lateness, wait_until};
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, confirm, is_contended, take};
 use crate::names::K;
@@ -204,5 +204,48 @@ async fn no_process_keeps_the_lock_for_its_own_callers() {
     println!("{shares:?} holds, {longest} in a row");
     assert!(longest <= 12, "a process had {longest} holds in a row while others waited");
     assert!(shares.iter().all(|holds| *holds >= HOLDS / 12), "{shares:?} holds of the processes");
+    cluster.assert_empty_within(SLACK).await;
+}
+
+/// Both have waited in vain when neither had a majority, and each knew of the other.
+#[tokio::test]
+async fn two_processes_that_had_their_share_do_not_leave_a_free_lock_to_each_other() {
+    let cluster = Cluster::start();
+    let stores = [cluster.open().await, cluster.open().await];
+    for store in &stores {
+        for _ in 0..8 {
+            let hold = take(store, &claim("k", LONG)).await;
+            assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+        }
+    }
+    // Two other owners have two nodes each.
+    for node in 0..4 {
+        cluster.nodes[node].ask(&format!("SET {K} owner-{} PX 60000", node / 2)).unwrap();
+    }
+    let claims = [claim("k", LONG), claim("k", LONG)];
+    let until = || Queue::until(Clock::system().now().after(LONG));
+    for (store, claim) in stores.iter().zip(&claims) {
+        assert!(matches!(store.try_acquire(claim, until()).await.unwrap(), Attempt::Contended(_)));
+    }
+    for node in 0..4 {
+        cluster.nodes[node].ask(&format!("DEL {K}")).unwrap();
+    }
+    let mut winner = None;
+    wait_until("one of them has the free lock", async || {
+        for (store, claim) in stores.iter().zip(&claims) {
+            if let Attempt::Acquired(hold) = store.try_acquire(claim, until()).await.unwrap() {
+                winner = Some((store, hold));
+                return true;
+            }
+        }
+        false
+    })
+    .await
+    .unwrap();
+    let (store, hold) = winner.unwrap();
+    assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+    for (store, claim) in stores.iter().zip(&claims) {
+        store.abandon(claim).await.unwrap();
+    }
     cluster.assert_empty_within(SLACK).await;
 }
