@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 
 use dlock::Registry;
-use dlock_testkit::servers::{Instance, Redis};
+use dlock_testkit::servers::{Instance, Redis, free_port};
 use dlock_testkit::{Mode, Proxy, first_contact_table, first_contact_text, server_that_says};
 
 use crate::cluster::Cluster;
@@ -15,9 +15,10 @@ async fn each_fault_of_a_first_contact_has_its_text() {
     let [a, b, c] = [0, 1, 2].map(|node| cluster.nodes[node].addr());
     let secured = Redis { extra: vec!["--requirepass".into(), "right".into()], ..Redis::default() };
     let secured = Instance::start(secured).unwrap();
-    let clustered =
-        Instance::start(Redis { extra: vec!["--cluster-enabled".into(), "yes".into()], ..Redis::default() });
-    let clustered = clustered.unwrap();
+    // By default 10,000 above its port, where the kernel takes ports for outgoing connections.
+    let bus = free_port().to_string();
+    let extra = ["--cluster-enabled", "yes", "--cluster-port", &bus].map(str::to_owned).to_vec();
+    let clustered = Instance::start(Redis { extra, ..Redis::default() }).unwrap();
     clustered.ask("CLUSTER ADDSLOTSRANGE 0 16383").unwrap();
     cluster.nodes[3].ask("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
     cluster.nodes[4].ask(&format!("REPLICAOF 127.0.0.1 {}", a.port())).unwrap();
