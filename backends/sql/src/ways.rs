@@ -63,6 +63,27 @@ pub fn way_name(key: &LockKey) -> String {
     format!("way:{}", namespace(key))
 }
 
+/// The finding about a namespace that tables of another schema or prefix have too.
+#[must_use]
+pub fn apart(namespace: &str, other: &str) -> String {
+    format!(
+        "the namespace `{namespace}` is in the table {other} too. The locks of that table and of this one do not exclude each other: \
+         use one schema and one `table_prefix` in all programs, or another namespace. If no program uses the other table any more, \
+         delete its row `way:{namespace}`"
+    )
+}
+
+/// Named locks exclude each other whatever tables their programs use, but the tokens come from beside the tables.
+pub(crate) fn tokens_apart(key: &LockKey, other: &str) -> Error {
+    let name = way_name(key);
+    let text = format!(
+        "named locks of this namespace are in the table {other} too. They exclude each other, but the fencing tokens of the two come \
+         from two sequences, and would fall: use one schema and one `table_prefix` in all programs, or another namespace. If no \
+         program uses the other table any more, delete its row `{name}`"
+    );
+    Error::new(ErrorKind::SchemaMismatch, text).never_sent()
+}
+
 impl Ways {
     /// Locks of this way. `place` is all else that decides which lock a key is: the full name of the user's table, or
     /// the names of foreign clients. Empty: dlock's own table and names.

@@ -3,3 +3,6 @@
 pub mod clock_jumps;
 pub mod conformance;
 pub mod holds;
+mod real_time;
+
+pub use real_time::in_real_time;

@@ -9,7 +9,7 @@ use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_store::background;
 use dlock_testkit::holds::{self, claim, take, token, until};
 use dlock_testkit::servers::{self, Instance, shared};
-use dlock_testkit::{Mode, Proxy, lateness, text_of, wait_until};
+use dlock_testkit::{Mode, Proxy, in_real_time, lateness, text_of, wait_until};
 
 use crate::server::{LONG, Raw, SECOND, fresh, name, open, own, renewal};
 
@@ -103,11 +103,16 @@ async fn waiters_and_holders_go_on_after_their_connections_were_cut() {
     take(&store, &waiter).await;
 }
 
+/// A store on a manual clock.
+async fn opened(url: &str, clock: &Clock) -> Consul {
+    in_real_time(clock, Consul::open(&format!("{url}?lock_delay=0s"), clock)).await.unwrap()
+}
+
 #[tokio::test]
 async fn requests_to_a_silent_agent_end_together_and_do_not_pile_up() {
     let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
     let clock = Clock::manual();
-    let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
+    let store = opened(&url, &clock).await;
     proxy.set(Mode::BLACKHOLE);
     // Far more than the 32 that may be under way.
     let claims: Vec<_> = (0..200).map(|number| claim(&fresh(&format!("piled {number}")), LONG)).collect();
@@ -126,7 +131,7 @@ async fn requests_to_a_silent_agent_end_together_and_do_not_pile_up() {
     }
     proxy.cut();
     proxy.set(Mode::Pass);
-    let hold = take(&store, &claims[0]).await;
+    let hold = in_real_time(&clock, take(&store, &claims[0])).await;
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
 }
 
@@ -134,9 +139,9 @@ async fn requests_to_a_silent_agent_end_together_and_do_not_pile_up() {
 async fn closing_a_store_whose_agent_is_silent_ends_all_claims_together() {
     let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
     let clock = Clock::manual();
-    let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
+    let store = opened(&url, &clock).await;
     for _ in 0..8 {
-        take(&store, &claim(&fresh("closed"), SECOND)).await;
+        in_real_time(&clock, take(&store, &claim(&fresh("closed"), SECOND))).await;
     }
     proxy.set(Mode::BLACKHOLE);
     let mut close = store.close();
@@ -152,8 +157,8 @@ async fn closing_a_store_whose_agent_is_silent_ends_all_claims_together() {
 async fn a_renewal_that_waited_for_its_turn_counts_from_when_it_left() {
     let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
     let clock = Clock::manual();
-    let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
-    let hold = take(&store, &claim(&fresh("turn"), LONG)).await;
+    let store = opened(&url, &clock).await;
+    let hold = in_real_time(&clock, take(&store, &claim(&fresh("turn"), LONG))).await;
     proxy.set(Mode::BLACKHOLE);
     let holds = [&hold];
     // Each is two requests.
@@ -181,8 +186,8 @@ async fn renewals_do_not_wait_behind_attempts_and_attempts_not_behind_renewals()
     let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
     // Its time does not go on, so no request gives up and makes room.
     let clock = Clock::manual();
-    let store = Consul::open(&format!("{url}?lock_delay=0s"), &clock).await.unwrap();
-    let hold = take(&store, &claim(&fresh("beside"), LONG)).await;
+    let store = opened(&url, &clock).await;
+    let hold = in_real_time(&clock, take(&store, &claim(&fresh("beside"), LONG))).await;
     let holds = [&hold];
 
     proxy.set(Mode::BLACKHOLE);

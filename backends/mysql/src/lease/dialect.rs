@@ -219,9 +219,9 @@ impl Dialect for MySql {
             tables::check_writable(conn, &self.words.tables).await?;
             if let Some(shed) = &self.shedlock {
                 shedlock::check(conn, &shed.table).await?;
-                return shedlock::told_in(tables::health(conn).await?, conn, &shed.table).await;
+                return shedlock::told_in(tables::health(conn, &self.words.tables).await?, conn, &shed.table).await;
             }
-            tables::health(conn).await
+            tables::health(conn, &self.words.tables).await
         })
     }
 

@@ -6,12 +6,12 @@
 //! `MERGE_THRESHOLD` says that they are full enough.
 
 use dlock_contract::{Health, Result};
-use dlock_sql::{ServerTable, TableNames, TableServer, TableSet};
+use dlock_sql::{ServerTable, TableNames, TableServer, TableSet, apart};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::fault;
-use crate::server::{catalogue, cluster};
+use crate::server::{catalogue, cluster, elsewhere};
 
 /// For lease rows.
 pub(crate) const LEASES: TableSet = TableSet { tables: &[&LOCKS, &BREAKS, &META], probes: &PROBES };
@@ -192,13 +192,16 @@ pub(crate) async fn check_writable(conn: &mut MySqlConnection, names: &TableName
 }
 
 /// The server's version, and a finding for each setting that weakens a promise.
-pub(crate) async fn health(conn: &mut MySqlConnection) -> Result<Health> {
+pub(crate) async fn health(conn: &mut MySqlConnection, names: &TableNames) -> Result<Health> {
     let sql = format!(
         "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'innodb_flush_log_at_trx_commit', {})",
         cluster::variables()
     );
-    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await.map_err(fault)?;
+    let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut *conn).await.map_err(fault)?;
     let mut health = Health::new().role("primary");
+    if let Some((namespace, other)) = elsewhere::namespace_in_both(conn, names).await.map_err(fault)? {
+        health = health.finding(apart(&namespace, &other));
+    }
     for row in &rows {
         let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);
         health = match (name.as_str(), value.as_str()) {

@@ -77,7 +77,7 @@ impl NamedDialect for MySql {
             refuse_clusters(conn).await?;
             check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
             tables::check_writable(conn, &self.words().tables).await?;
-            tables::health(conn).await
+            tables::health(conn, &self.words().tables).await
         })
     }
 

@@ -98,7 +98,7 @@ impl RowDialect for MySql {
             check_tables(Tables { conn, names: &self.words().tables }, &row_locks(table.is_own)).await?;
             tables::check_writable(conn, &self.words().tables).await?;
             table::kind_of(conn, table).await?;
-            tables::health(conn).await
+            tables::health(conn, &self.words().tables).await
         })
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod catalogue;
 pub(crate) mod cluster;
+pub(crate) mod elsewhere;
 pub(crate) mod fault;
 
 use std::fmt;

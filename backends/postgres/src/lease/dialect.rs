@@ -236,7 +236,7 @@ impl Dialect for Postgres {
         Box::pin(async move {
             writable_server(conn).await?;
             check_tables(Tables { conn, names: &self.words.tables }, &LEASES).await?;
-            let health = self.path_told_in(tables::health(conn).await?);
+            let health = self.path_told_in(tables::health(conn, &self.words.tables).await?);
             let Some(shed) = &self.shedlock else { return Ok(health) };
             shedlock::check(conn, &shed.table).await?;
             shedlock::told_in(health, conn, &shed.table).await

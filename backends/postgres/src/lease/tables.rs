@@ -5,10 +5,11 @@
 //! vacuum.
 
 use dlock_contract::{Health, Result};
-use dlock_sql::{ServerTable, TableNames, TableServer, TableSet};
+use dlock_sql::{ServerTable, TableNames, TableServer, TableSet, apart};
 use sqlx::postgres::{PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, Row};
 
+use crate::server::elsewhere;
 use crate::server::fault::fault;
 
 /// For lease rows.
@@ -203,12 +204,15 @@ impl TableServer for Tables<'_> {
 }
 
 /// The server's version, and a finding for each setting that weakens a promise.
-pub(crate) async fn health(conn: &mut PgConnection) -> Result<Health> {
+pub(crate) async fn health(conn: &mut PgConnection, names: &TableNames) -> Result<Health> {
     let sql = "SELECT current_setting('server_version'), current_setting('fsync') = 'on' AND \
         current_setting('full_page_writes') = 'on'";
-    let row = sqlx::raw_sql(sql).fetch_one(conn).await.map_err(fault)?;
+    let row = sqlx::raw_sql(sql).fetch_one(&mut *conn).await.map_err(fault)?;
     let version: String = row.try_get(0).map_err(fault)?;
-    let health = Health::new().version(format!("PostgreSQL {version}")).role("primary");
+    let mut health = Health::new().version(format!("PostgreSQL {version}")).role("primary");
+    if let Some((namespace, other)) = elsewhere::namespace_in_both(conn, names).await.map_err(fault)? {
+        health = health.finding(apart(&namespace, &other));
+    }
     Ok(match row.try_get(1).map_err(fault)? {
         true => health,
         false => health.finding(

@@ -17,6 +17,7 @@ use sqlx::{AssertSqlSafe, Row};
 use crate::lease::dialect::{Postgres, set_up};
 use crate::lease::tables::{self, NAMED_LOCKS, Tables};
 use crate::named::tokens;
+use crate::server::elsewhere;
 use crate::server::fault::{fault, state};
 use crate::server::pieces::{self, FREE_TURN};
 use crate::server::{endless_silence, refuse_endless_silence, writable_server};
@@ -126,8 +127,21 @@ impl NamedDialect for Postgres {
             refuse_endless_silence(conn).await?;
             check_tables(Tables { conn, names: &self.words().tables }, &NAMED_LOCKS).await?;
             tokens::check(conn, &self.words().tables).await?;
-            tokens::told_in(self.path_told_in(tables::health(conn).await?), conn, &self.words().tables).await
+            tokens::told_in(
+                self.path_told_in(tables::health(conn, &self.words().tables).await?),
+                conn,
+                &self.words().tables,
+            )
+            .await
         })
+    }
+
+    fn named_elsewhere<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        way_name: &'a str,
+    ) -> BoxFuture<'a, sqlx::Result<Option<String>>> {
+        Box::pin(elsewhere::named_locks(conn, &self.words().tables, way_name))
     }
 
     fn end_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {

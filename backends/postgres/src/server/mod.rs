@@ -1,5 +1,6 @@
 //! The servers, the database and the account of a URL.
 
+pub(crate) mod elsewhere;
 pub(crate) mod fault;
 pub(crate) mod pieces;
 

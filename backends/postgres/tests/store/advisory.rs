@@ -25,6 +25,8 @@ row_cases! {
     a_namespace_is_locked_in_one_way
     an_option_of_a_pool_is_refused
     the_table_is_in_the_schema_that_the_url_names
+    a_second_schema_of_one_namespace_is_refused
+    tables_of_other_programs_are_no_obstacle
     a_right_that_is_missing_is_told_when_the_store_is_opened
     a_table_of_another_form_is_refused
 }
@@ -170,6 +172,44 @@ async fn the_table_is_in_the_schema_that_the_url_names(database: Database) {
     assert_eq!(database.lines("SELECT k FROM aside.dlock_named WHERE k <> ''").await, [hold.claim.key.as_str()]);
     assert_eq!(store.look(&hold.claim.key).await.unwrap().holders.len(), 1);
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
+}
+
+/// The lock's number has no schema in it, and each schema has a sequence of tokens.
+async fn a_second_schema_of_one_namespace_is_refused(database: Database) {
+    database.change("CREATE SCHEMA aside").await;
+    let (here, there) = (open(&database).await, open_at(&format!("{}?schema=aside", database.url())).await);
+    let hold = take(&here, &database.claim("a", TTL)).await;
+    assert_eq!(here.release(&hold).await.unwrap(), Released::Released);
+    for _ in 0..2 {
+        let error = there.try_acquire(&database.claim("b", TTL), Queue::Leave).await.unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::SchemaMismatch, "{error}");
+        assert!(error.to_string().contains("in the table dlock_meta too") && !error.may_have_left(), "{error}");
+        assert_eq!(there.admits(&hold.claim.key).await.unwrap_err().kind(), error.kind());
+    }
+    // Those who were here first go on, also in a new process.
+    let again = open(&database).await;
+    let next = take(&again, &database.claim("a", TTL)).await;
+    assert!(token(&next) > token(&hold));
+    again.release(&next).await.unwrap();
+    // As the text says.
+    database.change("DELETE FROM dlock_meta WHERE name LIKE 'way:%'").await;
+    let moved = take(&there, &database.claim("b", TTL)).await;
+    there.release(&moved).await.unwrap();
+}
+
+/// Neither are those of dlock that the account may not read.
+async fn tables_of_other_programs_are_no_obstacle(database: Database) {
+    let wanted = database.claim("a", TTL);
+    let row = format!("INSERT INTO theirs.dlock_meta VALUES ('{}', 'named', 0)", dlock_sql::way_name(&wanted.key));
+    let theirs = "CREATE SCHEMA theirs; CREATE TABLE theirs.dlock_meta (name text, word text, number bigint)";
+    database.change(&format!("{theirs}; {row}; CREATE TABLE meta (name int)")).await;
+    drop(open(&database).await);
+    let rights = ["dlock_named", "dlock_read_write", "dlock_meta"].map(|table| ("SELECT, INSERT, UPDATE", table));
+    let url = database.account_with(&[&rights[..], &[("UPDATE", "SEQUENCE dlock_tokens")]].concat()).await;
+    let store = named::open(&url, &Clock::system()).await.unwrap();
+    assert_eq!(store.ready().await.unwrap().findings, [""; 0]);
+    let hold = take(&store, &wanted).await;
+    store.release(&hold).await.unwrap();
 }
 
 async fn a_right_that_is_missing_is_told_when_the_store_is_opened(database: Database) {

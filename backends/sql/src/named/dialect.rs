@@ -31,6 +31,17 @@ pub trait NamedDialect: Dialect {
     /// The server's version, its part and its settings, if it can still be written to.
     fn named_health<'a>(&'a self, conn: &'a mut Self::Conn) -> BoxFuture<'a, Result<Health>>;
 
+    /// Another table of dlock's settings in which a namespace has named locks, if those exclude ours and draw their tokens from
+    /// another source. `way_name` is the name of the namespace's row.
+    fn named_elsewhere<'a>(
+        &'a self,
+        conn: &'a mut Self::Conn,
+        way_name: &'a str,
+    ) -> BoxFuture<'a, sqlx::Result<Option<String>>> {
+        let _ = (conn, way_name);
+        Box::pin(async { Ok(None) })
+    }
+
     /// Makes the server end the session after this much silence, in whole seconds, and no earlier.
     fn end_after<'a>(&'a self, conn: &'a mut Self::Conn, silence: Duration) -> BoxFuture<'a, Result<()>>;
 

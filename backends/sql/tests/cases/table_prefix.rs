@@ -31,12 +31,17 @@ async fn the_tables_of_every_way_begin_with_the_prefix_of_the_url(database: Data
 async fn tables_of_two_prefixes_exclude_nobody_and_have_wait_queues_of_their_own(database: Database) {
     let (here, there) = (database.store().await, database.store_with("table_prefix=other_").await);
     let claim = database.claim("a", TTL);
+    assert_eq!(here.ready().await.unwrap().findings, [""; 0]);
     let hold = hold_with_turn(&database, &here, "a").await;
     let first = take(&there, &claim_on(&claim.key, TTL, |_| ())).await;
     let wake = stand(&there, &claim_on(&claim.key, TTL, |_| ())).await;
     assert_eq!(there.release(&first).await.unwrap(), Released::Released);
     // In the other queue it would wait for the hold that is still there.
     there.release(&granted(wake).await).await.unwrap();
+    for (store, other) in [(&here, "other_meta"), (&there, "dlock_meta")] {
+        let findings = store.ready().await.unwrap().findings;
+        assert!(findings.len() == 1 && findings[0].contains(&format!("in the table {other} too")), "{findings:?}");
+    }
     assert_eq!(here.release(&hold).await.unwrap(), Released::Released);
     assert!(tables(&database, "dlock_").await.contains(&"dlock_locks".to_owned()), "it is the default");
     here.close().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use dlock_contract::{BreakRecord, HoldId, Inspect};
 use dlock_store::Clock;
 use dlock_testkit::holds::take;
-use dlock_testkit::{Mode, Proxy, wait_until};
+use dlock_testkit::{Mode, Proxy, in_real_time, wait_until};
 
 use crate::row_kit::{Database, open, open_by};
 
@@ -22,8 +22,8 @@ async fn a_hold_that_is_dropped_while_the_monitor_asks_is_rolled_back_at_once(da
     let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
     // Time passes by the test alone, so the monitor never gives its question up.
     let clock = Clock::manual();
-    let store = open_by(&url, &clock).await.unwrap();
-    let hold = take(&store, &database.claim("a", TTL)).await;
+    let store = in_real_time(&clock, open_by(&url, &clock)).await.unwrap();
+    let hold = in_real_time(&clock, take(&store, &database.claim("a", TTL))).await;
     proxy.keep();
     clock.advance(LOOK);
     wait_until("the monitor asks", async || proxy.kept().iter().any(|bytes| *bytes > 0)).await.unwrap();

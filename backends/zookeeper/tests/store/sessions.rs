@@ -11,7 +11,7 @@ use dlock_contract::{Attempt, Backend, Durability, Fencing, Hold, Queue, Release
 use dlock_store::background;
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
-use dlock_testkit::{Mode, Proxy, lateness, wait_until};
+use dlock_testkit::{Mode, Proxy, in_real_time, lateness, wait_until};
 
 use crate::kit::{TTL, claim, line, lock, opened, own, path, process, raw, shared};
 
@@ -191,11 +191,16 @@ async fn closing_the_store_closes_its_sessions() {
 async fn nothing_is_granted_in_a_session_that_was_given_up_while_the_store_was_asked() {
     let (server, clock) = (own(), Clock::manual());
     let (proxy, url) = Proxy::in_front_of(&server.url()).unwrap();
-    let (store, raw) = (ZooKeeper::open(&url, &clock).await.unwrap(), raw(&server.url()).await);
-    // So the attempt below makes its own node alone, and nothing before it confirms the session.
+    let raw = raw(&server.url()).await;
     let key = lock("late");
-    let first = take(&store, &claim(&key)).await;
-    store.release(&first).await.unwrap();
+    let store = in_real_time(&clock, async {
+        let store = ZooKeeper::open(&url, &clock).await.unwrap();
+        // So the attempt below makes its own node alone, and nothing before it confirms the session.
+        let first = take(&store, &claim(&key)).await;
+        store.release(&first).await.unwrap();
+        store
+    });
+    let store = store.await;
     clock.advance(TTL * 7 / 10);
     proxy.set(Mode::Delay { to_server: Duration::ZERO, to_client: Duration::from_secs(1) });
     let (asked, waits) = (claim(&key), until());
@@ -281,8 +286,12 @@ async fn a_release_after_another_client_ended_the_session_says_that_the_lock_was
 #[tokio::test]
 async fn a_session_whose_time_is_over_is_not_revived_by_a_late_confirmation() {
     let clock = Clock::manual();
-    let store = ZooKeeper::open(&shared(), &clock).await.unwrap();
-    let hold = take(&store, &claim(&lock("late"))).await;
+    let held = in_real_time(&clock, async {
+        let store = ZooKeeper::open(&shared(), &clock).await.unwrap();
+        let hold = take(&store, &claim(&lock("late"))).await;
+        (store, hold)
+    });
+    let (_store, hold) = held.await;
     clock.advance(TTL * 7 / 10);
     let asked = clock.now();
     // The task that closes the session must not be quicker than this test.

@@ -11,7 +11,7 @@ use dlock::backends::redis::{Redis, Redisson};
 use dlock_contract::{Attempt, Backend, Queue};
 use dlock_testkit::holds::{claim, take};
 use dlock_testkit::servers::{self, Instance};
-use dlock_testkit::wait_until;
+use dlock_testkit::{in_real_time, wait_until};
 use tokio::net::{TcpListener, TcpStream};
 
 const MS: Duration = Duration::from_millis(1);
@@ -55,10 +55,10 @@ async fn a_caller_with_a_short_wait_hears_of_the_holder_before_pushes_can_arrive
         let (door, at) = Door::before(server.addr()).await.unwrap();
         let (url, clock) = (format!("redis://{at}/{layout}"), Clock::manual());
         let store: Arc<dyn Backend> = match layout {
-            "" => Arc::new(Redis::connect(&url, &clock).await.unwrap()),
-            _ => Arc::new(Redisson::connect(&url, &clock).await.unwrap()),
+            "" => Arc::new(in_real_time(&clock, Redis::connect(&url, &clock)).await.unwrap()),
+            _ => Arc::new(in_real_time(&clock, Redisson::connect(&url, &clock)).await.unwrap()),
         };
-        take(&*store, &claim("k", LONG)).await;
+        in_real_time(&clock, take(&*store, &claim("k", LONG))).await;
         door.is_shut.store(true, Ordering::SeqCst);
         let queue = Queue::until(clock.now().after(400 * MS));
         let asking = tokio::spawn(async move { store.try_acquire(&claim("k", LONG), queue).await });
