@@ -30,13 +30,18 @@ pub(crate) async fn open(url: &str) -> dlock::Result<ZooKeeper> {
 
 /// The same, if it must be there. A busy machine may be slow to answer a new client.
 pub(crate) async fn opened(url: &str) -> ZooKeeper {
+    answered(async || open(url).await).await
+}
+
+/// Asks until there is an answer. On a busy machine a request may wait for a new connection for longer than it does.
+pub(crate) async fn answered<T>(ask: impl AsyncFn() -> dlock::Result<T>) -> T {
     let mut answer = Err(dlock::Error::outage("not asked yet"));
-    let asked = wait_until("the store", async || {
-        answer = open(url).await;
+    let asked = wait_until("an answer", async || {
+        answer = ask().await;
         answer.as_ref().map_or_else(|error| !error.is_retryable(), |_| true)
     });
-    asked.await.unwrap_or_else(|error| panic!("{error}: {answer:?}"));
-    answer.unwrap()
+    let in_time = asked.await;
+    answer.unwrap_or_else(|error| panic!("{error}: {in_time:?}"))
 }
 
 /// A backend of its own: as good as another process.

@@ -13,7 +13,7 @@ use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
 use dlock_testkit::{Mode, Proxy, in_real_time, lateness, wait_until};
 
-use crate::kit::{TTL, claim, line, lock, opened, own, path, process, raw, shared};
+use crate::kit::{TTL, answered, claim, line, lock, opened, own, path, process, raw, shared};
 
 /// Those of the running server, by its own word.
 async fn sessions(server: &Instance) -> usize {
@@ -261,21 +261,23 @@ async fn a_release_after_another_client_ended_the_session_says_that_the_lock_was
     for way in ["release", "exchange"] {
         for _ in 0..10 {
             let (key, long) = (lock("closed"), TTL * 10);
-            let hold = take(&one, &claim_on(&key, long, |_| ())).await;
-            let next = claim_on(&key, long, |_| ());
+            let (first, next) = (claim_on(&key, long, |_| ()), claim_on(&key, long, |_| ()));
+            let Attempt::Acquired(hold) = answered(async || one.try_acquire(&first, Queue::Leave).await).await else {
+                panic!("the lock is held")
+            };
             let is_closed = async || {
                 close_from_beside(&hold, &server);
                 line(&raw, &path(&one, &key)).await.is_empty()
             };
             wait_until("the session to be closed", is_closed).await.unwrap();
-            let released = match way {
+            let released = answered(async || match way {
                 "release" => one.release(&hold).await,
                 _ => {
                     let until = hold.validity.deadline();
                     one.exchange().unwrap().release_to(&hold, &next, until).await.map(|(released, _)| released)
                 }
-            };
-            assert_eq!(released.unwrap(), Released::NotOwner, "{way}");
+            });
+            assert_eq!(released.await, Released::NotOwner, "{way}");
             // No abandon follows: the answer says that nothing of the next claim is in the store.
             assert_eq!(internal::places(&one), 0, "{way}");
         }
