@@ -112,7 +112,8 @@ async fn each_line_about_a_lock_names_its_key_its_store_and_its_hold() {
         wait_for_lines(&of, &words).await;
         wait_for_lines(&of, &["waited=", "held=", "record=\"by=alice"]).await;
     }
-    wait_for_lines(&["key=\"dl1:log", ":shown:<Bob%20Ray>", "by=alice@"], &["this process has broken a hold"]).await;
+    let of = ["name=\"stock-keeper\"", "key=dl1:log", ":shown:<Bob%20Ray>", "by=alice@", " took="];
+    wait_for_lines(&of, &["this process has broken a hold"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -58,7 +58,6 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
     let backend = store.registry.backend(Some(&store.backend)).await?;
     let profile = backend.profile();
     (report.kind, report.host, report.namespace) = (profile.kind, backend.host(), store.namespace.clone());
-    report.promises = promises(profile);
     let mut trials = Vec::new();
     match store.registry.ready(&store.backend).await {
         Ok(health) => {
@@ -67,6 +66,7 @@ pub(crate) async fn examine(mut args: StoreArgs, doctor: DoctorArgs, json: bool)
         }
         Err(error) => trials.push(("examine the server", Err(error))),
     }
+    report.promises = promises(profile, report.counts.iter().any(|(name, count)| name == "members" && *count == 1));
     let once_per = clock_difference(&store).await.map(|difference| report.clock_difference_ms = difference);
     trials.extend(trials::all(&store, profile, once_per).await);
     let mut cycles = Vec::new();
@@ -111,8 +111,10 @@ async fn clock_difference(store: &Store) -> Result<Option<i64>, Error> {
     Ok(last.and_then(|last| difference(last.started)))
 }
 
-fn promises(profile: &Profile) -> Vec<(&'static str, String)> {
+/// `alone`: there is no second member that could go on with the locks.
+fn promises(profile: &Profile, alone: bool) -> Vec<(&'static str, String)> {
     let survives = match profile.durability {
+        Durability::Consensus if alone => "a restart of the store; NO failover, because it has one member",
         Durability::Memory => "NO: a restart of the store forgets who holds what",
         Durability::Node => "a restart of the store; NO failover",
         Durability::Consensus => "a restart and a failover: a majority agrees on each grant",
@@ -171,6 +173,9 @@ fn tell(report: &Report) -> Result<(), Failure> {
     let (able, unable): (Vec<_>, Vec<_>) = report.trials.iter().partition(|(_, outcome)| outcome == "yes");
     line("this account can", able.iter().map(|(what, _)| *what).collect::<Vec<_>>().join("; "));
     unable.iter().for_each(|(what, outcome)| line(what, outcome.clone()));
+    if !report.findings.is_empty() {
+        line("a sound store", "keeps the promises below; `weaker` says what this one lacks".into());
+    }
     report.promises.iter().for_each(|(name, value)| line(name, value.clone()));
     report.counts.iter().filter(|(_, number)| *number > 0).for_each(|(name, number)| line(name, number.to_string()));
     for finding in &report.findings {

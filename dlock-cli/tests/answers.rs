@@ -1,10 +1,15 @@
 //! Answers of the commands, on a store that knows the names of waiters: tables for people, JSON for scripts.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
 
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use dlock_testkit::servers::shared;
+use dlock_testkit::{Mode, Proxy, block_until};
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions};
@@ -130,7 +135,7 @@ async fn a_doctor_tells_the_right_that_an_account_of_a_database_lacks() {
     sqlx::raw_sql(AssertSqlSafe(rights)).execute(&mut root).await.unwrap();
     let (_, server) = url.split_once('@').unwrap();
     let said = refused(&format!("postgres://{name}:pw@{server}?schema={name}"));
-    assert!(said.contains("lacks a right on dlock's tables"), "{said}");
+    assert!(said.contains("lacks a right on dlock's tables") && said.contains("dlock_breaks"), "{said}");
     // MariaDB: they are in a database of the test.
     let url = shared().mariadb().unwrap();
     let mut root: MySqlConnection =
@@ -155,7 +160,8 @@ async fn a_doctor_promises_nothing_of_a_store_that_it_could_not_ask() {
     let mut root: PgConnection = url.parse::<PgConnectOptions>().unwrap().connect().await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(format!("CREATE SCHEMA {name}"))).execute(&mut root).await.unwrap();
     let doctor = |url: &str| {
-        let report = dlock(url, &["doctor", "--rounds", "1"]).output().unwrap();
+        // Other tests of this database have tables of the usual namespace.
+        let report = dlock(url, &["doctor", "--rounds", "1", "--namespace", &name]).output().unwrap();
         (report.status.code(), String::from_utf8(report.stdout).unwrap())
     };
     let url = format!("{url}?schema={name}");
@@ -164,6 +170,56 @@ async fn a_doctor_promises_nothing_of_a_store_that_it_could_not_ask() {
     // The namespace is locked in another way, so no lock is taken here.
     let (code, said) = doctor(&format!("{url}&way=named"));
     assert!(code == Some(70) && said.contains("NO") && !said.contains("no setting here"), "{said}");
+}
+
+#[test]
+fn a_doctor_promises_no_failover_of_a_single_member() {
+    let stores = [(shared().zookeeper().unwrap(), "ZooKeeper 3."), (shared().consul().unwrap(), "Consul 1.")];
+    for (url, version) in stores {
+        let report = dlock(&url, &["doctor", "--rounds", "1"]).output().unwrap();
+        let said = String::from_utf8(report.stdout).unwrap();
+        assert!(said.contains(version) && said.contains("NO failover, because it has one member"), "{said}");
+    }
+}
+
+/// A picture that waits for a store must not keep the keys waiting.
+#[test]
+fn a_watch_of_a_silent_store_obeys_its_keys() {
+    let (proxy, url) = Proxy::in_front_of(&shared().redis().unwrap()).unwrap();
+    // On a busy machine the key may come after the store was given up.
+    let ends_unanswered = |_| {
+        proxy.set(Mode::Pass);
+        let (mut keys, screen, mut watch) = on_a_terminal(&url);
+        block_until("a picture", || screen.lock().unwrap().contains("HOLDER")).unwrap();
+        let asked = proxy.swallowing();
+        proxy.set(Mode::BLACKHOLE);
+        block_until("a look without an answer", || proxy.swallowing() > asked).unwrap();
+        keys.write_all(b"q").unwrap();
+        assert!(watch.0.wait().unwrap().success());
+        let seen = screen.lock().unwrap();
+        !seen.contains("outage")
+    };
+    assert!((0..5).any(ends_unanswered), "the key was heard only when the store was given up");
+}
+
+/// `dlock watch` on a terminal of 80 columns: its keyboard, and the bytes on its screen.
+fn on_a_terminal(url: &str) -> (File, Arc<Mutex<String>>, Running) {
+    let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&keyboard).unwrap();
+    unlockpt(&keyboard).unwrap();
+    let name = ptsname(&keyboard, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = || OpenOptions::new().read(true).write(true).open(&name).unwrap();
+    assert!(Command::new("stty").args(["rows", "24", "cols", "80"]).stdin(terminal()).status().unwrap().success());
+    let watch = dlock(url, &["watch"]).stdin(terminal()).stdout(terminal()).stderr(Stdio::null()).spawn().unwrap();
+    let (keyboard, screen) = (File::from(keyboard), Arc::new(Mutex::new(String::new())));
+    let (mut output, seen) = (keyboard.try_clone().unwrap(), screen.clone());
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count @ 1..) = output.read(&mut bytes) {
+            seen.lock().unwrap().push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    });
+    (keyboard, screen, Running(watch))
 }
 
 /// The words of a doctor to whom the store is not opened: a database is asked for all rights at once.

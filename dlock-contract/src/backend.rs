@@ -138,7 +138,8 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
-    /// Ends connections and sessions, at the end of a shutdown. Holds were released before.
+    /// Ends connections and sessions, at the end of a shutdown. Holds were released before. Nothing is connected any more: a request
+    /// that comes later fails with [`ErrorKind::ShutDown`](crate::ErrorKind::ShutDown).
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {})
     }

@@ -17,7 +17,8 @@ pub struct Health {
     pub role: Option<String>,
     /// Everything that makes a promise smaller, each with its advice. None of them keeps the store from taking locks.
     pub findings: Vec<String>,
-    /// Counters of the store since it was opened, by name, such as deadlocks that cost it a second request.
+    /// Numbers by name: `members` that vote on a grant, and what the store has counted since it was opened, such as deadlocks that
+    /// cost it a second request.
     pub counts: Vec<(String, u64)>,
 }
 
@@ -42,7 +43,7 @@ impl Health {
         self
     }
 
-    /// Adds a counter.
+    /// Adds a number.
     #[must_use]
     pub fn count(mut self, what: impl Into<String>, number: u64) -> Self {
         self.counts.push((what.into(), number));

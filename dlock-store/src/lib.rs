@@ -10,6 +10,7 @@
 //! | [`Clock`] | deadlines that go on while the machine is suspended |
 //! | [`Address`], [`UrlForm`], [`Opener`] | the URL of a store, its options, and the opening by URL |
 //! | [`Names`], [`Tls`], [`Secret`] | host names, TLS, and passwords that no text shows |
+//! | [`refuse_older`] | the oldest version of the server |
 //! | [`line()`], [`drop_elsewhere`] | code of the user's that must not run on dlock's own thread: log lines, values, wakers |
 //!
 //! How to write a store: `docs/ADDING_A_BACKEND.md` and `examples/custom_backend.rs` of the repository.
@@ -24,6 +25,7 @@ mod own_thread;
 mod per_runtime;
 mod sleep;
 mod thread;
+mod version;
 
 pub use address::names::Names;
 pub use address::opener::{Check, Open, Opener};
@@ -39,6 +41,7 @@ pub use sleep::{Sleep, TimeoutAt};
 pub use thread::background::{Background, CallerRuntime, EndsTask, aside, is_forked, is_ours};
 pub use thread::foreign::{drop_elsewhere, foreign_thread};
 pub use thread::log::line;
+pub use version::refuse_older;
 
 /// Parts that only the engine uses. No part of the public interface: it may change in any release.
 #[doc(hidden)]

@@ -6,7 +6,7 @@ use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use dlock_contract::{Error, Origin, Result};
+use dlock_contract::{Error, ErrorKind, Origin, Result};
 use futures::FutureExt;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -33,7 +33,19 @@ use crate::thread::background::{CallerRuntime, EndsTask};
 /// ```
 #[derive(Debug)]
 pub struct PerRuntime<T> {
-    entries: Arc<Mutex<HashMap<Origin, RuntimeEntry<T>>>>,
+    entries: Arc<Mutex<Entries<T>>>,
+}
+
+#[derive(Debug)]
+struct Entries<T> {
+    of: HashMap<Origin, RuntimeEntry<T>>,
+    is_closed: bool,
+}
+
+impl<T> Default for Entries<T> {
+    fn default() -> Self {
+        Self { of: HashMap::new(), is_closed: false }
+    }
 }
 
 #[derive(Debug)]
@@ -67,14 +79,15 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     /// a `select!` whose other branch is at work, keeps no other caller waiting.
     ///
     /// # Errors
-    /// The error of `open`, and [`ErrorKind::Internal`](dlock_contract::ErrorKind::Internal) outside of a runtime.
+    /// The error of `open`, [`ErrorKind::Internal`](dlock_contract::ErrorKind::Internal) outside of a runtime, and
+    /// [`ErrorKind::ShutDown`](dlock_contract::ErrorKind::ShutDown) after [`close`](Self::close).
     pub async fn get<F>(&self, open: impl FnOnce() -> F + Send + 'static) -> Result<Opened<T>>
     where
         F: Future<Output = Result<T>> + Send + 'static,
     {
         let runtime = CallerRuntime::here()?;
         let origin = runtime.origin();
-        let (generation, cell) = self.entry(&runtime);
+        let (generation, cell) = self.entry(&runtime)?;
         let value = match cell.get() {
             Some(value) => value.clone(),
             None => {
@@ -91,7 +104,7 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     #[must_use]
     pub fn peek(&self, origin: Origin) -> Option<Opened<T>> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.get(&origin)?;
+        let entry = entries.of.get(&origin)?;
         Some(Opened { value: entry.cell.get()?.clone(), origin, generation: entry.generation })
     }
 
@@ -99,13 +112,13 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
     #[must_use]
     pub fn all(&self) -> Vec<T> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.values().filter_map(|entry| entry.cell.get().cloned()).collect()
+        entries.of.values().filter_map(|entry| entry.cell.get().cloned()).collect()
     }
 
     /// Forgets a value that has turned out broken, unless another one has taken its place already.
     pub fn discard(&self, opened: &Opened<T>) {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = entries.get_mut(&opened.origin).filter(|entry| entry.generation == opened.generation);
+        let entry = entries.of.get_mut(&opened.origin).filter(|entry| entry.generation == opened.generation);
         let broken = entry.map(|entry| {
             entry.generation = fresh_generation();
             std::mem::take(&mut entry.cell)
@@ -115,11 +128,11 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
         drop(broken);
     }
 
-    fn entry(&self, runtime: &CallerRuntime) -> (u64, Arc<tokio::sync::OnceCell<T>>) {
+    fn entry(&self, runtime: &CallerRuntime) -> Result<(u64, Arc<tokio::sync::OnceCell<T>>)> {
         let origin = runtime.origin();
         let lock = || self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = lock().get(&origin) {
-            return (entry.generation, entry.cell.clone());
+        if let Some(entry) = lock().of.get(&origin) {
+            return Ok((entry.generation, entry.cell.clone()));
         }
         let gone = Arc::new(AtomicBool::new(false));
         let at_end = RuntimeEnd { entries: Arc::downgrade(&self.entries), origin, gone: gone.clone() };
@@ -129,25 +142,37 @@ impl<T: Clone + Send + Sync + 'static> PerRuntime<T> {
             std::future::pending::<()>().await;
         });
         let mut entries = lock();
-        if let Some(entry) = entries.get(&origin) {
+        if entries.is_closed {
+            drop(entries);
+            end_task.abort();
+            return Err(Error::new(ErrorKind::ShutDown, "the store is closed").never_sent());
+        }
+        if let Some(entry) = entries.of.get(&origin) {
             let found = (entry.generation, entry.cell.clone());
             drop(entries);
             end_task.abort();
-            return found;
+            return Ok(found);
         }
         let (generation, cell) = (fresh_generation(), Arc::default());
         if !gone.load(Ordering::Acquire) {
-            entries.insert(origin, RuntimeEntry { generation, cell: Arc::clone(&cell), end_task, gone });
+            entries.of.insert(origin, RuntimeEntry { generation, cell: Arc::clone(&cell), end_task, gone });
         }
-        (generation, cell)
+        Ok((generation, cell))
     }
 }
 
 impl<T> PerRuntime<T> {
-    /// Forgets all values.
+    /// Forgets all values. The next caller opens a new one.
     pub fn clear(&self) {
-        let entries = std::mem::take(&mut *self.entries.lock().unwrap_or_else(PoisonError::into_inner));
+        let entries = std::mem::take(&mut self.entries.lock().unwrap_or_else(PoisonError::into_inner).of);
         entries.into_values().for_each(|entry| entry.end_task.abort());
+    }
+
+    /// Forgets all values, and opens none any more. Otherwise a request that comes late, such as a release that is sent again,
+    /// would open a connection that nobody closes.
+    pub fn close(&self) {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner).is_closed = true;
+        self.clear();
     }
 }
 
@@ -173,7 +198,7 @@ impl<T: Clone + Send + Sync + 'static> Default for PerRuntime<T> {
 /// Lives in a task of the runtime. When the runtime ends, it drops its tasks, and this takes its value out of the
 /// table. So the value is gone before another runtime can get the same id.
 struct RuntimeEnd<T> {
-    entries: Weak<Mutex<HashMap<Origin, RuntimeEntry<T>>>>,
+    entries: Weak<Mutex<Entries<T>>>,
     origin: Origin,
     gone: Arc<AtomicBool>,
 }
@@ -185,8 +210,8 @@ impl<T> Drop for RuntimeEnd<T> {
         if let Some(entries) = self.entries.upgrade() {
             let mut entries = entries.lock().unwrap_or_else(PoisonError::into_inner);
             // After a `clear` the entry may be another one's.
-            let ours = entries.get(&self.origin).is_some_and(|entry| Arc::ptr_eq(&entry.gone, &self.gone));
-            let entry = if ours { entries.remove(&self.origin) } else { None };
+            let ours = entries.of.get(&self.origin).is_some_and(|entry| Arc::ptr_eq(&entry.gone, &self.gone));
+            let entry = if ours { entries.of.remove(&self.origin) } else { None };
             drop(entries);
             // Outside of the lock: the value's own drop may do anything.
             drop(entry);
@@ -222,6 +247,33 @@ mod tests {
         assert_eq!(runtime.block_on(values.get(|| async { Ok(2) })).unwrap().value, 2);
         values.discard(&broken);
         assert_eq!(runtime.block_on(values.get(|| async { Ok(3) })).unwrap().value, 2);
+    }
+
+    #[test]
+    fn after_the_close_nothing_is_opened_and_an_opening_that_is_under_way_is_not_kept() {
+        let values = PerRuntime::<Arc<u32>>::new();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let opens = |value: &Arc<u32>| {
+                let value = value.clone();
+                move || async move {
+                    tokio::task::yield_now().await;
+                    Ok(value)
+                }
+            };
+            let (one, other) = (Arc::new(1), Arc::new(2));
+            let mut under_way = Box::pin(values.get(opens(&one)));
+            assert!(under_way.as_mut().now_or_never().is_none());
+            values.close();
+            drop(under_way.await.unwrap());
+            tokio::task::yield_now().await;
+            assert_eq!(Arc::strong_count(&one), 1);
+            let error = values.get(opens(&other)).await.unwrap_err();
+            assert!(*error.kind() == ErrorKind::ShutDown && !error.may_have_left(), "{error}");
+            assert_eq!(Arc::strong_count(&other), 1);
+        });
+        runtime.block_on(tokio::task::yield_now());
+        assert_eq!(runtime.metrics().num_alive_tasks(), 0);
     }
 
     #[test]

@@ -56,6 +56,6 @@ pub use probe::{drop_after, text_of};
 pub use processes::child;
 pub use proxy::{Mode, Proxy};
 #[cfg(feature = "stores")]
-pub use stores::{clock_jumps, conformance, holds, in_real_time};
+pub use stores::{a_closed_store_opens_nothing, clock_jumps, conformance, holds, in_real_time};
 pub use thorough::is_thorough;
 pub use wait::{block_until, wait_until};

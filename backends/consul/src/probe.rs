@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use dlock_contract::{Error, ErrorKind, Health, Result};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use crate::api::kv::read_json;
 use crate::api::session::{self, Behavior, NewSession, go_duration};
@@ -104,5 +105,6 @@ pub(crate) async fn ready(http: &Http, shortest: Duration) -> Result<Health> {
         Err(error) => return Err(error),
     };
     health.findings = findings;
-    Ok(health)
+    let servers: Vec<IgnoredAny> = read_json(&http.send(ApiRequest::get("status/peers")).await?)?;
+    Ok(health.count("members", u64::try_from(servers.len()).unwrap_or(u64::MAX)))
 }

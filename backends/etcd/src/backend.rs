@@ -7,8 +7,9 @@ use dlock_contract::{
     Attempt, Backend, Batch, Claim, Error, Exchange, Health, Hold, Identity, Inspect, Keeps, LockKey, LockState,
     Profile, Queue, Released, Result, RunEnd, Standing, Together,
 };
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, join_all};
 
+use super::connection::Connections;
 use super::fault::Fault;
 use super::names::{EPOCHS, Layout};
 use super::store::{Etcd, held};
@@ -54,7 +55,7 @@ impl Backend for Etcd {
             let connection = self.connections.get().await?;
             rights::read(&connection, prefix).await?;
             self.connections.check_clusters().await?;
-            let mut health = Health::new();
+            let mut health = connection.health().await?;
             health.findings = forms::note(&connection, self.layout).await?;
             Ok(health)
         })
@@ -81,13 +82,17 @@ impl Backend for Etcd {
             let places = std::mem::take(&mut *self.places());
             let own = places.into_values().map(|place| place.lease.clone()).filter(|lease| !lease.shared);
             let leases: Vec<_> = own.chain(self.leases.drain()).collect();
-            if let Ok(connection) = self.connections.get().await {
-                for lease in leases {
-                    self.leases.mark_ended(&lease);
-                    let _ = connection.revoke(lease.id).await;
-                }
+            // Also if the engine gives this up, because the servers are silent.
+            let _closes = Closes(&self.connections);
+            if leases.is_empty() {
+                return;
             }
-            self.connections.clear();
+            let Ok(connection) = self.connections.get().await else { return };
+            let revoked = leases.iter().map(|lease| {
+                self.leases.mark_ended(lease);
+                connection.revoke(lease.id)
+            });
+            join_all(revoked).await;
         })
     }
 }
@@ -127,5 +132,14 @@ impl Keeps for Etcd {
 impl Batch for Etcd {
     fn try_acquire_all<'a>(&'a self, claims: &'a [Arc<Claim>]) -> BoxFuture<'a, Result<Together>> {
         Box::pin(self.attempt_all(claims))
+    }
+}
+
+/// Closes the connections when it is dropped.
+struct Closes<'a>(&'a Connections);
+
+impl Drop for Closes<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }

@@ -5,9 +5,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use dlock_contract::Result;
+use dlock_store::refuse_older;
 use etcd_client::ResponseHeader;
 
 use super::fault::Fault;
+
+/// The first version whose leases and transactions are those of today.
+const OLDEST: &str = "3.4";
 
 /// The cluster that this store locks in; zero before the first connection.
 #[derive(Default)]
@@ -35,10 +39,13 @@ pub(super) fn same_cluster(expected: u64, header: Option<&ResponseHeader>) -> Re
     }
 }
 
-/// The id of a member's cluster; zero if the account may not ask.
+/// The id of a member's cluster; zero if the account may not ask. Refuses a member that is too old.
 pub(super) async fn id_of(client: &etcd_client::Client) -> Result<u64> {
     match client.maintenance_client().status().await.map_err(Fault::from) {
-        Ok(status) => Ok(status.header().map_or(0, ResponseHeader::cluster_id)),
+        Ok(status) => {
+            refuse_older("etcd", status.version(), OLDEST)?;
+            Ok(status.header().map_or(0, ResponseHeader::cluster_id))
+        }
         Err(Fault::Broken(text)) => Err(Fault::Broken(text).into()),
         Err(_) => Ok(0),
     }

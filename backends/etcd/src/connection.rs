@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use dlock_contract::{BootInstant, Error, ErrorKind, Result};
+use dlock_contract::{BootInstant, Error, ErrorKind, Health, Result};
 use dlock_store::{CallerRuntime, Clock, EndsTask, Names, Opened, PerRuntime};
 use etcd_client::{
     Client, ConnectOptions, GetOptions, GetResponse, LeaseGrantResponse, ResponseHeader, Txn, WatchClient,
@@ -86,8 +86,8 @@ impl Connections {
         Ok(Connection { connections: self.clone(), opened })
     }
 
-    pub(super) fn clear(&self) {
-        self.clients.clear();
+    pub(super) fn close(&self) {
+        self.clients.close();
     }
 
     async fn connect(&self) -> Result<Arc<RuntimeClient>> {
@@ -273,6 +273,26 @@ impl Connection {
         let answer = answer?;
         same_cluster(self.opened.value.cluster, header(&answer))?;
         Ok(answer)
+    }
+
+    /// The version and the part of the member, and how many members vote. An account that may not ask is told nothing.
+    pub(super) async fn health(&self) -> Result<Health, Fault> {
+        let request = UnansweredRequest::new(self);
+        let asked = async {
+            let status = self.client().maintenance_client().status().await?;
+            Ok((status, self.client().cluster_client().member_list().await?))
+        };
+        let (status, members) = match request.answered::<_, Fault>(asked.await) {
+            Ok(answers) => answers,
+            Err(Fault::Refused(..)) => return Ok(Health::new()),
+            Err(fault) => return Err(fault),
+        };
+        let leads = status.header().is_some_and(|header| header.member_id() == status.leader());
+        let voters = members.members().iter().filter(|member| !member.is_learner()).count();
+        Ok(Health::new()
+            .version(format!("etcd {}", status.version()))
+            .role(if leads { "leader" } else { "follower" })
+            .count("members", u64::try_from(voters).unwrap_or(u64::MAX)))
     }
 
     fn watch_client(&self) -> WatchClient {

@@ -201,7 +201,7 @@ impl Node {
     }
 
     pub(super) fn close(&self) {
-        self.links.clear();
+        self.links.close();
         self.connections.close();
     }
 

@@ -30,7 +30,6 @@ pub use connection::builder::{Builder, Product, Source};
 pub use connection::credentials::{Credentials, Login};
 pub use connection::hosts::Hosts;
 pub use connection::refused::not_connected;
-pub use connection::version::refuse_older;
 pub use dialect::{Answer, Cell, Dialect, MarkedSession, Refusal, SessionActivity, SessionMark, Value, WaitQueues};
 pub use lease::LeaseRow;
 pub use named::{

@@ -87,7 +87,7 @@ impl Backend for Sqlite {
             if let Some(worker) = Origin::here().and_then(|here| self.workers.peek(here)) {
                 worker.value.close().await;
             }
-            self.workers.clear();
+            self.workers.close();
             self.context.wakes.close();
             self.renewals.close().await;
         })

@@ -3,10 +3,13 @@
 mod model;
 mod view;
 
+use std::future::{IntoFuture, pending};
 use std::io::{self, IsTerminal};
 use std::time::Duration;
 
-use dlock::{Key, ListedLock};
+use dlock::{HoldId, Key, ListedLock, LockKey};
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
 use ratatui::crossterm::event::{self, Event, KeyEvent, KeyEventKind};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -43,42 +46,65 @@ async fn follow(
 ) -> Result<(), Failure> {
     let mut model = Model::new(watch.prefix.clone());
     let mut next_look = Instant::now();
+    // The request that is under way. The keys work while a silent store is asked.
+    let mut asked: Option<LocalBoxFuture<'_, Answer>> = None;
+    let mut is_breaking = false;
     loop {
         draw(terminal, &mut model)?;
+        if asked.is_none() && Instant::now() >= next_look {
+            asked = Some(look(store, watch).map(Answer::Locks).boxed_local());
+        }
+        let answered = async {
+            match &mut asked {
+                Some(asked) => asked.await,
+                None => pending().await,
+            }
+        };
         let wish = tokio::select! {
-            () = sleep_until(next_look.min(Instant::now() + REDRAW_INTERVAL)) => None,
-            key = keys.recv() => match key {
-                Some(key) => model.press(key),
-                None => Some(Wish::Quit),
-            },
+            key = keys.recv() => key.map_or(Some(Wish::Quit), |key| model.press(key)),
+            answer = answered => {
+                (asked, is_breaking) = (None, false);
+                next_look = Instant::now();
+                match answer {
+                    Answer::Locks(locks) => {
+                        next_look += watch.every;
+                        match locks {
+                            Ok((locks, is_whole)) => model.show(&locks, is_whole, store),
+                            // A store that is away comes back by itself: the last picture stays, with the error.
+                            Err(error) => model.fail(error.to_string()),
+                        }
+                    }
+                    Answer::Broken(hold, Ok(true), key) => {
+                        model.expect_end(hold);
+                        model.say(format!("broken: {}. The holder hears of it at its next renewal", store.shown(key.as_str())));
+                    }
+                    Answer::Broken(_, Ok(false), _) => model.say("this hold has ended by itself".into()),
+                    Answer::Broken(_, Err(error), _) => model.say(error.to_string()),
+                }
+                None
+            }
+            () = sleep_until(Instant::now() + REDRAW_INTERVAL) => None,
         };
         match wish {
             Some(Wish::Quit) => return Ok(()),
+            Some(Wish::Break { .. }) if is_breaking => {
+                model.say("the store has not answered the last break yet".into())
+            }
             Some(Wish::Break { key, hold }) => {
                 let lock = store.registry.lock(Key::from(&key)).backend(&store.backend);
-                let broken = lock.break_hold(hold).by(operator()).because("dlock watch").await;
-                let told = match broken {
-                    Ok(true) => {
-                        model.expect_end(hold);
-                        format!("broken: {}. The holder hears of it at its next renewal", store.shown(key.as_str()))
-                    }
-                    Ok(false) => "this hold has ended by itself".into(),
-                    Err(error) => error.to_string(),
-                };
-                model.say(told);
-                next_look = Instant::now();
+                let breaking = lock.break_hold(hold).by(operator()).because("dlock watch").into_future();
+                is_breaking = true;
+                asked = Some(breaking.map(move |broken| Answer::Broken(hold, broken, key)).boxed_local());
             }
             None => {}
         }
-        if Instant::now() >= next_look {
-            // A store that is away comes back by itself: the last picture stays, with the error.
-            match look(store, watch).await {
-                Ok((locks, is_whole)) => model.show(&locks, is_whole, store),
-                Err(error) => model.fail(error.to_string()),
-            }
-            next_look = Instant::now() + watch.every;
-        }
     }
+}
+
+/// The answer of the store to the request that was under way.
+enum Answer {
+    Locks(Result<(Vec<ListedLock>, bool), dlock::Error>),
+    Broken(HoldId, Result<bool, dlock::Error>, LockKey),
 }
 
 /// The locks, and whether these are all.

@@ -15,6 +15,7 @@ use futures::future::{BoxFuture, join_all};
 
 use crate::api::lock::Lock;
 use crate::api::registry::Registry;
+use crate::events::lines::short;
 use crate::events::store_event::{Operation, StoreEvent};
 use crate::hold::store::request_bound;
 use crate::hold::tenure::Tenure;
@@ -223,6 +224,8 @@ impl IntoFuture for BreakHold {
             let record = BreakRecord::new(&operator, at_ms, &reason);
             let Some(id) = lock.registry().id_in_store(id) else { return Ok(false) };
             let (record_text, sensitive) = (record.as_str().to_owned(), lock.is_sensitive());
+            let (name, clock) = (lock.shown_name().to_owned(), lock.registry().clock().clone());
+            let began = clock.now();
             let request = lock.look_by(Operation::Break, move |backend, key| match backend.inspect() {
                 Some(inspect) => break_hold(inspect, key, id, record),
                 None => unsupported(),
@@ -231,10 +234,13 @@ impl IntoFuture for BreakHold {
             let key = if sensitive { key_hash(&key) } else { key };
             if broken {
                 store.observed.tell(&StoreEvent::BrokeHold);
-                let store = store.label.clone();
+                let (store, took) = (store.label.clone(), clock.now().since(began));
                 line(move || {
                     let (backend, host) = (&*store.name, store.host.as_deref());
-                    tracing::warn!(target: "dlock", key, backend, host, hold = %id, record = record_text, "this process has broken a hold");
+                    tracing::warn!(
+                        target: "dlock", name, %key, backend, host, hold = %id, record = record_text, took = %short(took),
+                        "this process has broken a hold"
+                    );
                 });
             }
             Ok(broken)

@@ -264,6 +264,10 @@ impl Lock {
         &self.options
     }
 
+    pub(crate) fn shown_name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) const fn is_sensitive(&self) -> bool {
         self.options.sensitive
     }

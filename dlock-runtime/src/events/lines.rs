@@ -34,7 +34,7 @@ macro_rules! line_at {
 }
 
 /// Two digits are enough for people: `13.13s`.
-pub(super) fn short(length: Duration) -> String {
+pub(crate) fn short(length: Duration) -> String {
     format!("{length:.2?}")
 }
 

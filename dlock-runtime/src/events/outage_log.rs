@@ -25,7 +25,7 @@ const LINE_INTERVAL: Duration = Duration::from_secs(30);
 /// The time between two lines about lost holds of one store.
 const LOSS_LINE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A failure that comes this long after the last one begins another outage. Nobody asked the store meanwhile.
+/// A failure that comes this long after the last one begins another outage, if the store has answered meanwhile.
 const OUTAGE_MEMORY: Duration = Duration::from_secs(120);
 
 /// The stores of a registry that fail, by their names.
@@ -88,7 +88,8 @@ impl OutageLog {
         let (store, reason, code) = (store.clone(), why.reason.clone(), why.code.clone());
         let mut outages = self.outages();
         self.has_outages.store(true, Ordering::Relaxed);
-        if let Some(outage) = outages.get_mut(&store.name).filter(|outage| now.since(outage.last) < OUTAGE_MEMORY) {
+        let lasts = |outage: &&mut Outage| outage.answered.is_none() || now.since(outage.last) < OUTAGE_MEMORY;
+        if let Some(outage) = outages.get_mut(&store.name).filter(lasts) {
             (outage.last, outage.answered) = (now, None);
             outage.counts.add(failed);
             if now.since(outage.told) < LINE_INTERVAL {
@@ -288,11 +289,17 @@ mod tests {
             clock.advance(10 * SECOND);
             log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
             assert!(told(&lines).is_empty());
-            // The store's holds are gone, so there is no request and no answer.
+            // The store's holds are gone, so there is no request and no answer: nobody knows that it has come back.
+            clock.advance(OUTAGE_MEMORY);
+            log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
+            let still = told(&lines);
+            assert!(still.len() == 1 && still[0].contains("failed_renewals=3"), "{still:?}");
+            // One answer, and then nobody asks for long.
+            log.note_answer("one", || clock.now());
             clock.advance(OUTAGE_MEMORY);
             log.note_failure(&store("one"), Failed::Renewal, why(&reason), clock.now());
             let lines = told(&lines);
-            assert!(lines.len() == 2 && lines[0].contains("failed_renewals=2"), "{lines:?}");
+            assert!(lines.len() == 2 && lines[0].contains("failed_renewals=3"), "{lines:?}");
         });
     }
 

@@ -23,6 +23,7 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -123,8 +124,14 @@ impl Proxy {
     }
 
     /// Resets all present connections on both sides (RST, not an orderly end). The mode stays.
+    ///
+    /// They are reset when it returns. Otherwise a request that is sent right afterwards may still be answered.
     pub fn cut(&self) {
+        let lines: Vec<_> = lock(&self.state.lines).iter().filter_map(Weak::upgrade).collect();
         self.state.cuts.send_modify(|cuts| *cuts += 1);
+        while !lines.iter().all(|line| line.is_over.load(Ordering::SeqCst)) {
+            thread::sleep(Duration::from_micros(200));
+        }
     }
 
     /// The number of connections, including those that only the server side still has.
@@ -216,6 +223,7 @@ async fn accept(listener: TcpListener, target: SocketAddr, state: Arc<State>) {
         drop(lines);
         tokio::spawn(async move {
             connection(client, target, &state, &line, cuts).await;
+            line.is_over.store(true, Ordering::SeqCst);
             state.connections.fetch_sub(1, Ordering::SeqCst);
         });
     }
@@ -231,7 +239,11 @@ async fn connection(
     if state.mode() == Mode::Refuse {
         return reset(&client);
     }
-    let Ok(mut server) = TcpStream::connect(target).await else { return reset(&client) };
+    let connected = tokio::select! {
+        _ = cuts.changed() => None,
+        connected = TcpStream::connect(target) => connected.ok(),
+    };
+    let Some(mut server) = connected else { return reset(&client) };
     // Small packets must not wait for each other.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let ended = {

@@ -1,6 +1,6 @@
 //! The state that the connections of one proxy share.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::sync::{Notify, watch};
@@ -28,6 +28,8 @@ pub(super) struct Line {
     /// The bytes that may go on.
     pub(super) delivered: Mutex<Vec<u8>>,
     pub(super) news: Notify,
+    /// Whether both sockets are closed.
+    pub(super) is_over: AtomicBool,
 }
 
 impl Line {

@@ -161,11 +161,13 @@ impl Http {
         answer
     }
 
-    /// Waits until no request is under way, for at most the timeout of a request. Then closes the connections.
+    /// Waits until no request is under way, for at most the timeout of a request. Then closes the connections, and takes no request
+    /// any more.
     pub(crate) async fn close(&self) {
         let end = self.clock.now().after(REQUEST_TIMEOUT);
         let all = join(self.renewals.acquire_many(AT_ONCE), self.others.acquire_many(AT_ONCE));
         let _all = self.clock.timeout_at(end, all).await;
+        [&self.renewals, &self.others].into_iter().for_each(Semaphore::close);
         self.drop_connections();
     }
 
@@ -182,7 +184,7 @@ impl Http {
             );
             return Err(Error::outage(text).never_sent());
         };
-        slot.map_err(|_| Error::new(ErrorKind::Internal, "the requests to Consul were closed"))
+        slot.map_err(|_| Error::new(ErrorKind::ShutDown, "the store is closed").never_sent())
     }
 
     fn to_http(&self, request: &ApiRequest, token: Option<HeaderValue>) -> Result<Request<Full<Bytes>>> {

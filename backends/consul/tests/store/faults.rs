@@ -9,7 +9,7 @@ use dlock_contract::{Backend, Queue, Released, Standing};
 use dlock_store::background;
 use dlock_testkit::holds::{self, claim, take, token, until};
 use dlock_testkit::servers::{self, Instance, shared};
-use dlock_testkit::{Mode, Proxy, in_real_time, lateness, text_of, wait_until};
+use dlock_testkit::{Mode, Proxy, a_closed_store_opens_nothing, in_real_time, lateness, text_of, wait_until};
 
 use crate::server::{LONG, Raw, SECOND, fresh, name, open, own, renewal};
 
@@ -30,7 +30,11 @@ async fn a_hold_survives_a_killed_agent_and_an_outage_is_not_a_loss() {
     let refused = holds::stand(&store, &next).await;
     assert_eq!(refused.held_by.as_ref(), Some(&claim.note), "a restart forgot the holder");
     assert!(matches!(renewal(&store, &hold).await.unwrap(), Standing::Renewed(_)));
-    assert_eq!(store.ready().await.unwrap().version.as_deref(), Some("Consul 1.8.7"));
+    let health = store.ready().await.unwrap();
+    assert_eq!(
+        (health.version.as_deref(), &health.counts[..]),
+        (Some("Consul 1.8.7"), &[("members".to_owned(), 1)][..])
+    );
     assert_eq!(store.release(&hold).await.unwrap(), Released::Released);
     let next = take(&store, &next).await;
     assert!(token(&next) > token(&hold));
@@ -149,6 +153,12 @@ async fn closing_a_store_whose_agent_is_silent_ends_all_claims_together() {
     wait_until("8 requests", async || proxy.swallowing() >= 8).await.unwrap();
     clock.advance(SECOND * 5);
     tokio::time::timeout(SECOND * 60, close).await.expect("the claims ended one after another");
+}
+
+#[tokio::test]
+async fn a_store_that_was_closed_opens_nothing() {
+    let (proxy, url) = Proxy::in_front_of(&shared().consul().unwrap()).unwrap();
+    a_closed_store_opens_nothing(&open(&url).await.unwrap(), &[proxy], &claim(&fresh("closed"), LONG)).await;
 }
 
 /// On a slow agent the renewals of many holds wait for their turn. Were that time part of the ttl, they would be due again at

@@ -52,6 +52,9 @@ async fn without_a_majority_a_hold_is_unknown_and_afterwards_it_is_still_held() 
     let cluster = start().await;
     let open = async || Etcd::open(&cluster.url(), &Clock::system()).await.unwrap();
     let (one, other) = (open().await, open().await);
+    let health = one.ready().await.unwrap();
+    assert!(matches!(health.role.as_deref(), Some("leader" | "follower")), "{health}");
+    assert_eq!(health.counts, [("members".to_owned(), 3)]);
     let key = lock("majority");
     let hold = one.try_acquire(&claim_for(&key, TTL, true), Queue::Leave).await.unwrap();
     let Attempt::Acquired(hold) = hold else { panic!("the key is new") };

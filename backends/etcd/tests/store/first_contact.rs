@@ -4,7 +4,7 @@
 use dlock::Registry;
 use dlock::backends::etcd::client::Client;
 use dlock_testkit::servers::{Etcd, EtcdTls, Instance};
-use dlock_testkit::{first_contact_table, first_contact_text, port_of_nobody, server_that_says};
+use dlock_testkit::{Mode, Proxy, first_contact_table, first_contact_text, port_of_nobody, server_that_says};
 
 /// A server with an account `few`, which may do nothing.
 async fn with_accounts() -> Instance {
@@ -29,6 +29,12 @@ async fn each_fault_of_a_first_contact_has_its_text() {
     let strict = with_accounts().await;
     let [at, full, few, strict] = [&server, &full, &few, &strict].map(Instance::port);
     let nobody = port_of_nobody();
+    // No old server is installed. So a proxy writes another version into the answers of this one.
+    let raw = Client::connect([server.url()], None).await.unwrap();
+    let version = raw.maintenance_client().status().await.unwrap().version().to_owned();
+    let older = format!("3.3{}", &version[3..]);
+    let old = Proxy::start(server.addr()).unwrap();
+    old.set(Mode::Rewrite { from: version.leak(), to: older.leak() });
     let (silent, other) = (server_that_says(None), server_that_says(Some("HTTP/1.1 400 Bad Request\r\n\r\n")));
     let query = tls.url().split_once('?').unwrap().1.to_owned();
     let mut rows = Vec::new();
@@ -45,6 +51,7 @@ async fn each_fault_of_a_first_contact_has_its_text() {
         ("no password", format!("etcd://127.0.0.1:{strict}"), vec![strict]),
         ("a password that is not wanted", format!("etcd://few:pw@127.0.0.1:{at}"), vec![at]),
         ("read-only: no space", format!("etcd://127.0.0.1:{full}"), vec![full]),
+        ("too old", format!("etcd://{}", old.addr()), vec![old.port()]),
         ("a limit that is too small", format!("etcd://127.0.0.1:{few}"), vec![few]),
         ("wrong topology: two clusters", format!("etcd://127.0.0.1:{at},127.0.0.1:{few}"), vec![at, few]),
     ] {

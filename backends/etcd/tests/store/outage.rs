@@ -8,13 +8,19 @@ use dlock::{Clock, ErrorKind};
 use dlock_contract::{Backend, Durability, Fencing, Profile, Standing};
 use dlock_testkit::holds::token;
 use dlock_testkit::servers::{self, Instance};
-use dlock_testkit::{lateness, text_of};
+use dlock_testkit::{Proxy, a_closed_store_opens_nothing, lateness, text_of};
 
 use crate::names::{EPOCHS, LOCKS};
 use crate::server::{ask, claim, lock, own, shared, url};
 
 async fn open(url: &str) -> dlock::Result<Etcd> {
     Etcd::open(url, &Clock::system()).await
+}
+
+#[tokio::test]
+async fn a_store_that_was_closed_opens_nothing() {
+    let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
+    a_closed_store_opens_nothing(&open(&url).await.unwrap(), &[proxy], &claim(&lock("closed"))).await;
 }
 
 #[tokio::test]

@@ -8,8 +8,8 @@ pub(crate) mod fault;
 use std::fmt;
 
 use dlock_contract::{Error, ErrorKind, Result};
-use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, refuse_older};
-use dlock_store::{Address, Clock, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames};
+use dlock_store::{Address, Clock, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm, refuse_older};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection, MySqlSslMode};
 use sqlx::{ConnectOptions, Row};
 

@@ -50,11 +50,15 @@ pub(crate) fn not_connected(error: sqlx::Error) -> Error {
 
 fn map_error(error: sqlx::Error, code: Option<&str>) -> Error {
     let mapped = match code {
-        Some("42501") => Error::new(
-            ErrorKind::PermissionDenied,
-            "the account lacks a right on dlock's tables, their schema or the sequence of tokens; locks need SELECT, INSERT and \
-             UPDATE",
-        ),
+        Some("42501") => {
+            // It names the object, and not the account.
+            let object = error.as_database_error().map(|error| error.message()).unwrap_or_default();
+            let text = format!(
+                "the account lacks a right on dlock's tables, their schema or the sequence of tokens ({object}); locks need SELECT, \
+                 INSERT and UPDATE"
+            );
+            Error::new(ErrorKind::PermissionDenied, text)
+        }
         // The server's text names the account.
         Some("28000" | "28P01") => {
             return Error::new(ErrorKind::PermissionDenied, "the server refuses the account or its password");

@@ -7,8 +7,8 @@ pub(crate) mod pieces;
 use std::fmt;
 
 use dlock_contract::{Error, ErrorKind, Result};
-use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, is_identifier, refuse_older};
-use dlock_store::{Address, Clock, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm};
+use dlock_sql::{Credentials, Hosts, Login, Settings, TableNames, is_identifier};
+use dlock_store::{Address, Clock, OptionRow, Secret, Tls, TlsMode, UrlBody, UrlForm, refuse_older};
 use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use sqlx::{ConnectOptions, Row};
 

@@ -146,7 +146,7 @@ impl Connections {
 
     /// Ends all connections.
     pub fn close(&self) {
-        self.open.clear();
+        self.open.close();
         self.renewal_connection.close();
         if let Some(servers) = &self.servers {
             servers.close();

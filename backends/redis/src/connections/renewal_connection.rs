@@ -28,7 +28,7 @@ pub(crate) struct Used {
 
 impl RenewalConnection {
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::Relaxed);
+        self.closed.store(true, Ordering::SeqCst);
         self.leave();
     }
 

@@ -141,8 +141,10 @@ impl Connections {
     }
 
     fn keep_renewal_connection(&self, opened: &Arc<Connection>) {
-        if !self.renewal_connection.closed.load(Ordering::Relaxed) {
-            self.renewal_connection.put(Some(Used { connection: opened.clone(), last: self.clock.now() }));
+        self.renewal_connection.put(Some(Used { connection: opened.clone(), last: self.clock.now() }));
+        // Asked afterwards, so that a close in this moment is not missed.
+        if self.renewal_connection.closed.load(Ordering::SeqCst) {
+            self.renewal_connection.leave();
         }
     }
 }

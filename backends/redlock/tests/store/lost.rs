@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dlock::ErrorKind;
 use dlock_contract::{Attempt, Backend, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, token};
-use dlock_testkit::{Mode, drop_after, lateness, wait_until};
+use dlock_testkit::{Mode, a_closed_store_opens_nothing, drop_after, lateness, wait_until};
 use fastrand::Rng;
 
 use crate::cluster::{Cluster, SECOND, SLACK, attempt, confirm, is_contended, seed, take, win};
@@ -43,6 +43,12 @@ async fn lost_answers_of_all_nodes_leave_nothing_beyond_the_ttl() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     cluster.assert_empty_within(SLACK).await;
+}
+
+#[tokio::test]
+async fn a_store_that_was_closed_opens_nothing() {
+    let cluster = Cluster::start();
+    a_closed_store_opens_nothing(&cluster.open_far().await, &cluster.proxies, &claim("k", SECOND * 60)).await;
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod agreement;
 pub(crate) mod answer;
 pub(crate) mod builder;
+pub(crate) mod closed;
 pub(crate) mod collisions;
 pub(crate) mod credentials;
 pub(crate) mod hosts;
@@ -13,4 +14,3 @@ pub(crate) mod pool;
 pub(crate) mod refused;
 pub(crate) mod session;
 pub(crate) mod sweeps;
-pub(crate) mod version;

@@ -67,6 +67,7 @@ impl<D: Dialect> Pool<D> {
         T: Send + 'static,
         R: for<'a> FnOnce(&'a mut StatementSession<D>) -> BoxFuture<'a, Result<T>> + Send + 'static,
     {
+        self.inner.context.closed.refuse()?;
         let (sender, receiver) = oneshot::channel();
         let clock = self.inner.context.clock.clone();
         let job: PoolJob<D> = Box::new(move |session| {
@@ -115,8 +116,9 @@ impl<D: Dialect> Pool<D> {
         Error::outage(text).with_code("pool_exhausted").never_sent()
     }
 
-    /// Ends the idle connections. The others end with their jobs.
+    /// Ends the idle connections, and takes no job any more. The other connections end with their jobs.
     pub(crate) fn close(&self) {
+        self.inner.context.closed.set();
         let idle = std::mem::take(&mut self.inner.lock().idle);
         // Outside of the lock.
         drop(idle);
@@ -231,7 +233,7 @@ impl<D: Dialect> ConnectionTask<D> {
             if !state.waiting.is_empty() {
                 return true;
             }
-            if !is_connected {
+            if !is_connected || self.context.closed.is_set() {
                 return self.leaves(&mut state);
             }
             state.idle.push(wake);

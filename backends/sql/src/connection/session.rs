@@ -8,6 +8,7 @@ use dlock_store::Clock;
 use futures::future::BoxFuture;
 
 use crate::connection::answer::Retries;
+use crate::connection::closed::Closed;
 use crate::connection::collisions::Collisions;
 use crate::connection::hosts::not_ready;
 use crate::connection::left_sessions::LeftSessions;
@@ -28,6 +29,7 @@ pub(crate) struct StoreContext<D> {
     pub(crate) statements: LeaseStatements,
     pub(crate) collisions: Collisions,
     pub(crate) left_sessions: LeftSessions,
+    pub(crate) closed: Closed,
 }
 
 impl<D: Dialect> StoreContext<D> {
@@ -39,6 +41,7 @@ impl<D: Dialect> StoreContext<D> {
             statements,
             collisions: Collisions::default(),
             left_sessions: LeftSessions::default(),
+            closed: Closed::default(),
         })
     }
 
@@ -96,6 +99,7 @@ const END_POLL_PAUSE: Duration = Duration::from_millis(5);
 
 impl<D: Dialect> StatementSession<D> {
     pub(crate) async fn open(context: &Arc<StoreContext<D>>) -> Result<Self> {
+        context.closed.refuse()?;
         let timeout = context.settings.connect_timeout;
         let late = || Error::outage(not_ready(timeout));
         let opening = unless_misread(async {

@@ -49,9 +49,12 @@ async fn until_next(clock: &Clock, every: Duration) {
 }
 
 /// Tells the log of a sweep that has failed. The next one finds the same rows. False if there is to be none, because the account
-/// may not delete.
+/// may not delete, or the store was closed.
 fn go_on(swept: Result<()>) -> bool {
     let Err(error) = swept else { return true };
+    if *error.kind() == ErrorKind::ShutDown {
+        return false;
+    }
     let may_delete = *error.kind() != ErrorKind::PermissionDenied;
     line(move || match may_delete {
         true => tracing::debug!(%error, "rows of unused locks were not swept this time"),

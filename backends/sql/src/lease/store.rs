@@ -98,7 +98,7 @@ impl<D: Dialect> LeaseRow<D> {
 
     pub(crate) fn close_pools(&self) {
         self.pools.all().iter().chain([&self.renewals]).for_each(|pool| pool.close());
-        self.pools.clear();
+        self.pools.close();
         self.wait_queue.close();
     }
 }

@@ -85,7 +85,7 @@ impl<D: NamedDialect> Backend for NamedLock<D> {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.shared.sessions.clear();
+            self.shared.sessions.close();
             self.shared.monitor.close().await;
         })
     }

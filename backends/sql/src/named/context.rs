@@ -7,6 +7,7 @@ use super::dialect::NamedDialect;
 use super::left_sessions::LeftSessions;
 use super::name::LockName;
 use super::statements::NamedStatements;
+use crate::connection::closed::Closed;
 use crate::connection::collisions::Collisions;
 use crate::dialect::Value;
 use crate::settings::Settings;
@@ -23,6 +24,7 @@ pub(super) struct NamedContext<D> {
     pub(super) common: crate::tables::statements::LeaseStatements,
     pub(super) collisions: Collisions,
     pub(super) left_sessions: LeftSessions,
+    pub(super) closed: Closed,
 }
 
 /// A lock, as the server and the table know it.

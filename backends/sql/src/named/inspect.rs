@@ -62,6 +62,7 @@ impl<D: NamedDialect> NamedShared<D> {
     /// Over a connection of its own: a session that fails here may have locks.
     pub(super) async fn health(&self) -> Result<Health> {
         let context = self.context.clone();
+        context.closed.refuse()?;
         let asking = background()?.run(async move {
             let (mut conn, _) = context.dialect.connect_named().await?;
             let health = context.dialect.named_health(&mut conn).await?;

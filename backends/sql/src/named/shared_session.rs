@@ -28,6 +28,7 @@ pub(super) struct SharedSession<D: NamedDialect> {
 impl<D: NamedDialect> SharedSession<D> {
     /// Opens a session that the server ends after so much silence.
     pub(super) async fn open(context: &Arc<NamedContext<D>>, ttl: Duration) -> Result<Arc<Self>> {
+        context.closed.refuse()?;
         let from = context.clock.now();
         let of = context.clone();
         // On our thread, because a connection lives no longer than the runtime in which it was opened.

@@ -111,6 +111,9 @@ impl<D: NamedDialect> SharedSessions<D> {
 
     fn keep(&self, session: Arc<SharedSession<D>>) {
         let mut all = self.all();
+        if self.context.closed.is_set() {
+            return;
+        }
         let mut empty = 0;
         // Sessions with holds live on with their holds. An empty session that is not kept is closed.
         all.retain(|session| {
@@ -120,8 +123,9 @@ impl<D: NamedDialect> SharedSessions<D> {
         all.push(session);
     }
 
-    /// Forgets all sessions. Those without a lock close.
-    pub(super) fn clear(&self) {
+    /// Forgets all sessions, and opens none any more. Those without a lock close.
+    pub(super) fn close(&self) {
+        self.context.closed.set();
         let all = std::mem::take(&mut *self.all());
         // Dropped outside of the mutex.
         drop(all);

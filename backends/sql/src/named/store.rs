@@ -15,6 +15,7 @@ use super::shared_sessions::SharedSessions;
 use super::statements::NamedStatements;
 use super::sweep::sweep;
 use crate::connection::answer::{Retries, answered};
+use crate::connection::closed::Closed;
 use crate::connection::collisions::Collisions;
 use crate::connection::sweeps::sweep_for_ever;
 use crate::session_hold::profile::profile;
@@ -49,6 +50,7 @@ impl<D: NamedDialect> NamedLock<D> {
             common,
             collisions: Collisions::default(),
             left_sessions: LeftSessions::default(),
+            closed: Closed::default(),
         });
         let prepared = context.clone();
         // On our thread: the connection becomes the monitor's, and must not end with the caller's runtime.

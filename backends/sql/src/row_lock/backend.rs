@@ -87,7 +87,7 @@ impl<D: RowDialect> Backend for RowLock<D> {
 
     fn close(&self) -> BoxFuture<'_, ()> {
         Box::pin(async {
-            self.shared.sessions.clear().await;
+            self.shared.sessions.end_all().await;
             self.shared.monitor.connection.close().await;
             self.shared.pool.close();
         })

@@ -54,6 +54,7 @@ impl<D: RowDialect> RowShared<D> {
     /// Uses a new connection, so that a failure does not end the monitor's session.
     pub(super) async fn health(&self) -> Result<Health> {
         let (context, table) = (self.context.clone(), self.table.clone());
+        context.closed.refuse()?;
         let asking = background()?.run(async move {
             let (mut conn, _) = context.dialect.connect().await?;
             let health = context.dialect.row_health(&mut conn, &table).await?;

@@ -60,6 +60,7 @@ impl<D: RowDialect> RowSessions<D> {
 
     /// A new one.
     pub(super) async fn open(&self, ttl: Duration) -> Result<RowSession<D>> {
+        self.context.closed.refuse()?;
         let (clock, dialect) = (&self.context.clock, &self.context.dialect);
         let opening = async {
             let (mut conn, number, server) = dialect.connect_row().await?;
@@ -76,7 +77,7 @@ impl<D: RowDialect> RowSessions<D> {
     pub(super) fn put(&self, mut open: RowSession<D>) {
         open.used = self.context.clock.now();
         let mut idle = self.idle();
-        if idle.len() < MAX_IDLE_SESSIONS && self.is_fresh(&open) {
+        if idle.len() < MAX_IDLE_SESSIONS && self.is_fresh(&open) && !self.context.closed.is_set() {
             idle.push(open);
         }
     }
@@ -125,8 +126,9 @@ impl<D: RowDialect> RowSessions<D> {
         self.close(over).await;
     }
 
-    /// Ends all of them.
-    pub(super) async fn clear(&self) {
+    /// Ends all of them, and opens none any more.
+    pub(super) async fn end_all(&self) {
+        self.context.closed.set();
         let all = std::mem::take(&mut *self.idle());
         self.close(all).await;
     }

@@ -6,6 +6,7 @@ use dlock_contract::{BootInstant, Error, Result};
 use dlock_store::Clock;
 use futures::future::BoxFuture;
 
+use crate::connection::closed::Closed;
 use crate::connection::misread::unless_misread;
 use crate::connection::session::refused;
 use crate::dialect::Dialect;
@@ -26,6 +27,7 @@ pub(crate) struct MonitorConnection<D: Dialect> {
     connect: Connect<D>,
     /// Between two questions. A question takes it, so one that is dropped closes the connection.
     open: tokio::sync::Mutex<Option<OpenConnection<D>>>,
+    closed: Closed,
 }
 
 struct OpenConnection<D: Dialect> {
@@ -45,7 +47,7 @@ impl<D: Dialect> MonitorConnection<D> {
     /// One that was opened just now.
     pub(crate) fn new(clock: &Clock, connect: Connect<D>, conn: D::Conn, server: String) -> Self {
         let open = OpenConnection { conn, answering: Answering { server, opened: clock.now() } };
-        Self { clock: clock.clone(), connect, open: tokio::sync::Mutex::new(Some(open)) }
+        Self { clock: clock.clone(), connect, open: tokio::sync::Mutex::new(Some(open)), closed: Closed::default() }
     }
 
     /// Asks over the open connection, or over a new one if it has ended meanwhile. The request gets what it is `about`. An error
@@ -63,21 +65,24 @@ impl<D: Dialect> MonitorConnection<D> {
                 && let Ok(answer) = request(dialect, &mut open.conn, about).await
             {
                 let answering = open.answering.clone();
-                *place = Some(open);
+                *place = Some(open).filter(|_| !self.closed.is_set());
                 return Ok((answer, answering));
             }
+            self.closed.refuse()?;
             let (mut conn, server) = (self.connect)(dialect).await?;
             let answering = Answering { server, opened: self.clock.now() };
             let answer = request(dialect, &mut conn, about).await.map_err(|error| refused(dialect, error))?;
-            *place = Some(OpenConnection { conn, answering: answering.clone() });
+            let open = OpenConnection { conn, answering: answering.clone() };
+            *place = Some(open).filter(|_| !self.closed.is_set());
             Ok((answer, answering))
         });
         let late = || Error::outage(format!("the server did not {this} within {LOOK_TIMEOUT:?}"));
         self.clock.timeout_at(self.clock.now().after(LOOK_TIMEOUT), asking).await.ok_or_else(late).flatten()
     }
 
-    /// Ends the connection.
+    /// Ends the connection, and opens none any more.
     pub(crate) async fn close(&self, dialect: &D) {
+        self.closed.set();
         let closing = async {
             if let Some(open) = self.open.lock().await.take() {
                 dialect.close(open.conn).await;

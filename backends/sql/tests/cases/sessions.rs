@@ -4,13 +4,15 @@ use dlock::ErrorKind;
 use dlock_contract::{Backend, Keeps, Released, Standing};
 use dlock_testkit::holds::{confirm, take, token};
 use dlock_testkit::servers::Instance;
+use dlock_testkit::{Proxy, a_closed_store_opens_nothing};
 
-use super::kit::{Database, TTL};
+use super::kit::{Database, TTL, try_open};
 use super::support::{attempt, is_refused};
 
 row_cases! {
     a_session_that_an_operator_ends_between_two_requests_costs_no_request
     a_session_that_an_operator_ends_while_it_is_idle_costs_no_request
+    a_store_that_was_closed_opens_nothing
 }
 
 cases_with_own_server! {
@@ -40,6 +42,11 @@ async fn a_session_that_an_operator_ends_between_two_requests_costs_no_request(d
         store.ready().await.unwrap();
         database.change(super::support::EXPIRE).await;
     }
+}
+
+async fn a_store_that_was_closed_opens_nothing(database: Database) {
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    a_closed_store_opens_nothing(&try_open(&url).await.unwrap(), &[proxy], &database.claim("a", TTL)).await;
 }
 
 async fn a_session_that_an_operator_ends_while_it_is_idle_costs_no_request(database: Database) {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use dlock::{ErrorKind, Key, Lock, LockKey, LossCause, Registry};
 use dlock_contract::{Backend, Released};
 use dlock_testkit::holds::take;
-use dlock_testkit::{Proxy, lateness, wait_until};
+use dlock_testkit::{Proxy, a_closed_store_opens_nothing, lateness, wait_until};
 
 use super::half_broken::HalfBroken;
 use crate::named_kit::{Database, open_at, session_of, session_of_name};
@@ -23,12 +23,18 @@ named_cases! {
     many_holds_are_watched_over_one_connection
     a_connection_that_breaks_on_our_side_alone_is_seen_by_the_monitor
     five_hundred_free_locks_need_ten_connections
+    a_store_that_was_closed_opens_nothing
 }
 
 /// Long enough that the renewals tell of nothing here: they come every three seconds.
 const TTL: Duration = Duration::from_secs(9);
 /// The promise is 300 ms and a round trip; the rest is for a busy machine.
 const WINDOW: Duration = Duration::from_millis(1500);
+
+async fn a_store_that_was_closed_opens_nothing(database: Database) {
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    a_closed_store_opens_nothing(&open_at(&url).await, &[proxy], &database.claim("a", TTL)).await;
+}
 
 /// Asserts that the window since then is not over, but for what this machine is late.
 #[track_caller]

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use dlock::{ErrorKind, Held};
-use dlock_testkit::{Mode, Proxy, lateness};
+use dlock_testkit::{Mode, Proxy, a_closed_store_opens_nothing, lateness};
 
 use super::world::{Failure, World, insert, registry, run};
-use crate::row_kit::{CAN_RELEASE, Database, SESSION, SLEEP, runs, transaction};
+use crate::row_kit::{CAN_RELEASE, Database, SESSION, SLEEP, open, runs, transaction};
 
 row_lock_cases! {
     a_killed_session_undoes_the_body_and_ends_it
@@ -15,12 +15,18 @@ row_lock_cases! {
     a_commit_without_an_answer_is_unknown
     a_caller_that_goes_away_rolls_back_although_its_statement_runs
     a_waiter_that_goes_away_leaves_no_waiter_in_the_server
+    a_store_that_was_closed_opens_nothing
 }
 
 /// Long enough that no renewal tells of anything here.
 const TTL: Duration = Duration::from_secs(30);
 /// Longer than a test waits: what a caller that went away has left must not end by itself.
 const LONG: Duration = Duration::from_secs(600);
+
+async fn a_store_that_was_closed_opens_nothing(database: Database) {
+    let (proxy, url) = Proxy::in_front_of(&database.url()).unwrap();
+    a_closed_store_opens_nothing(&open(&url).await.unwrap(), &[proxy], &database.claim("a", TTL)).await;
+}
 
 async fn session_of(held: &Held) -> i64 {
     let mut tx = transaction(held).unwrap();

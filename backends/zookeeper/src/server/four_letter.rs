@@ -62,7 +62,7 @@ fn read(answer: &str) -> Option<Health> {
         Health::new().version(format!("ZooKeeper {}", value_of("Zookeeper version: ")?.split(['-', ',']).next()?));
     Some(match value_of("Mode: ")? {
         // A single server has no role.
-        "standalone" => health,
+        "standalone" => health.count("members", 1),
         role => health.role(role),
     })
 }
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(read(&new), Some(Health::new().version("ZooKeeper 3.8.0").role("follower")));
         let alone = of("3.9.2, built on 2024-02-12", "standalone");
         assert_eq!(read(&of("3.9.2", READ_ONLY)).and_then(|health| health.role), Some("read-only".into()));
-        assert_eq!(read(&alone), Some(Health::new().version("ZooKeeper 3.9.2")));
+        assert_eq!(read(&alone), Some(Health::new().version("ZooKeeper 3.9.2").count("members", 1)));
         for other in [
             "srvr is not executed because it is not in the whitelist.\n",
             "This ZooKeeper instance is not currently serving requests\n",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use dlock_contract::{Error, ErrorKind, Health, Result, TtlRange};
 use dlock_store::{Clock, background};
 use futures::FutureExt;
-use futures::future::{BoxFuture, Shared};
+use futures::future::{BoxFuture, Shared, join_all};
 use zookeeper_client::{Client, Error as ClientError};
 
 use super::connect::connect;
@@ -40,7 +40,13 @@ pub(crate) struct Leases {
     range: TtlRange,
     /// How often the leader looks for sessions that have ended. A session's timeout is longer than its ttl by half of it.
     tick: Duration,
-    shared: Mutex<HashMap<Duration, Opening>>,
+    shared: Mutex<SharedLeases>,
+}
+
+#[derive(Default)]
+struct SharedLeases {
+    by_ttl: HashMap<Duration, Opening>,
+    is_closed: bool,
 }
 
 impl Leases {
@@ -93,6 +99,10 @@ impl Leases {
     pub(crate) async fn shared(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Lease>> {
         let opening = {
             let mut shared = self.openings();
+            if shared.is_closed {
+                return Err(Error::new(ErrorKind::ShutDown, "the store is closed").never_sent());
+            }
+            let shared = &mut shared.by_ttl;
             match shared.get(&ttl).filter(|present| is_usable(present)) {
                 Some(present) => present.clone(),
                 None => {
@@ -112,7 +122,7 @@ impl Leases {
 
     /// Any session, for a request that takes no lock.
     pub(crate) async fn any(self: &Arc<Self>) -> Result<Arc<Lease>> {
-        let present = self.openings().values().find_map(opened);
+        let present = self.openings().by_ttl.values().find_map(opened);
         match present {
             Some(lease) => Ok(lease),
             None => self.shared(LOOK_TTL.clamp(self.range.min, self.range.max)).await,
@@ -124,11 +134,23 @@ impl Leases {
         self.open(ttl, false).await
     }
 
-    /// Closes the shared sessions.
+    /// Closes the shared sessions. None is opened any more, and one that is being opened is closed then.
     pub(crate) async fn close(&self) {
-        let openings: Vec<_> = self.openings().drain().map(|(_, opening)| opening).collect();
-        let leases = openings.iter().filter_map(|opening| opening.peek()?.as_ref().ok());
-        futures::future::join_all(leases.map(|lease| lease.close())).await;
+        let openings = {
+            let mut shared = self.openings();
+            shared.is_closed = true;
+            std::mem::take(&mut shared.by_ttl)
+        };
+        let closed = openings.into_values().map(async |opening| match opening.peek() {
+            Some(Ok(lease)) => lease.close().await,
+            Some(Err(_)) => {}
+            None => {
+                let ending = opening.map(|opened| opened.map(|lease| lease.end()));
+                // Without our thread there is no opening either.
+                let _ = background().map(|background| background.spawn(ending.map(drop)));
+            }
+        });
+        join_all(closed).await;
     }
 
     async fn open(&self, ttl: Duration, shared: bool) -> Result<Arc<Lease>> {
@@ -151,7 +173,7 @@ impl Leases {
         Ok(four_letter::health(self.cluster.plain_text_hosts(), &self.clock).await)
     }
 
-    fn openings(&self) -> MutexGuard<'_, HashMap<Duration, Opening>> {
+    fn openings(&self) -> MutexGuard<'_, SharedLeases> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

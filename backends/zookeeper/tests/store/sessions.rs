@@ -11,7 +11,7 @@ use dlock_contract::{Attempt, Backend, Durability, Fencing, Hold, Queue, Release
 use dlock_store::background;
 use dlock_testkit::holds::{claim_on, confirm, stand, take, token, until};
 use dlock_testkit::servers::{self, Instance};
-use dlock_testkit::{Mode, Proxy, in_real_time, lateness, wait_until};
+use dlock_testkit::{Mode, Proxy, a_closed_store_opens_nothing, in_real_time, lateness, wait_until};
 
 use crate::kit::{TTL, answered, claim, line, lock, opened, own, path, process, raw, shared};
 
@@ -185,6 +185,12 @@ async fn closing_the_store_closes_its_sessions() {
     one.close().await;
     assert_eq!(sessions(&server).await, 0);
     assert!(shared() != server.url());
+}
+
+#[tokio::test]
+async fn a_store_that_was_closed_opens_nothing() {
+    let (proxy, url) = Proxy::in_front_of(&shared()).unwrap();
+    a_closed_store_opens_nothing(&opened(&url).await, &[proxy], &claim(&lock("closed"))).await;
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use dlock::backends::redis::Redis;
 use dlock::{Clock, ErrorKind, Key, LockKey};
 use dlock_contract::{Attempt, Backend, Exchange, Queue, Released, Standing};
 use dlock_testkit::holds::{claim, claim_on, stand, take, until};
-use dlock_testkit::{Mode, Proxy};
+use dlock_testkit::{Mode, Proxy, a_closed_store_opens_nothing};
 
 use super::database::{Database, HOUR, SECOND, granted, unrenewed};
 use crate::names::FENCE;
@@ -66,6 +66,14 @@ async fn a_waiter_keeps_its_place_at_a_server_without_memory() {
     let hold = granted(&mut wake, 60 * SECOND).await.unwrap();
     assert_eq!(two.release(&hold).await.unwrap(), Released::Released);
     assert_eq!(server.keys(), [FENCE]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_that_was_closed_opens_nothing() {
+    let server = Database::own(&[]);
+    let (proxy, url) = Proxy::in_front_of(&server.url).unwrap();
+    let redis = Redis::connect(&url, &Clock::system()).await.unwrap();
+    a_closed_store_opens_nothing(&redis, &[proxy], &claim("k", HOUR)).await;
 }
 
 /// Several requests are needed, and all of them leave before the first is answered: what one way costs is paid once.

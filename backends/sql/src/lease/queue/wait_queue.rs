@@ -184,7 +184,7 @@ impl<D: Dialect> WaitQueue<D> {
     /// Closes the idle sessions. The others close with their waiters and holds.
     pub(crate) fn close(&self) {
         self.sessions.all().iter().for_each(|sessions| sessions.close());
-        self.sessions.clear();
+        self.sessions.close();
     }
 }
 

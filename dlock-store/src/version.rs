@@ -1,10 +1,19 @@
-//! The oldest servers that dlock's statements run on.
+//! The oldest server that a store runs on.
 
 use dlock_contract::{Error, ErrorKind, Result};
 
 /// Refuses a server that is older than `oldest`, such as `8.0`. A version that cannot be read is not judged.
 ///
-/// An older server may take the statements of a lock and refuse those of a sweep, so it would look sound for a while.
+/// An older server may take the requests of a lock and refuse those of a sweep, so it would look sound for a while.
+///
+/// ```
+/// assert!(dlock_store::refuse_older("MySQL", "8.0.36-28.1", "8.0").is_ok());
+/// let error = dlock_store::refuse_older("MySQL", "5.7.44-log", "8.0").unwrap_err();
+/// assert_eq!(error.message(), "this server is MySQL 5.7, and locks need MySQL 8.0 or later");
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::Unsupported`] for an older server.
 pub fn refuse_older(product: &str, version: &str, oldest: &str) -> Result<()> {
     let (Some(found), Some(least)) = (numbers(version), numbers(oldest)) else { return Ok(()) };
     if found >= least {
