@@ -141,11 +141,9 @@ async fn connect() -> Result<(), Box<dyn Error>> {
 
 /// Counts all locks, for `/metrics`. Before the first store, because a metric counts from here on.
 pub(crate) fn count() -> Result<PrometheusHandle, BuildError> {
-    let shares = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
-    let seconds = [0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 30.0, 60.0];
     let handle = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_lease_left_ratio".into()), &shares)?
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &seconds)?
+        .set_buckets_for_metric(Matcher::Suffix("_lease_left_ratio".into()), &dlock::metrics::SHARES)?
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &dlock::metrics::SECONDS)?
         .install_recorder()?;
     dlock::observe(dlock::metrics::Metrics::new());
     let upkeep = handle.clone();

@@ -20,7 +20,8 @@
 //! | `dlock_once_per_asked_timestamp_seconds` | gauge | the Unix time at which this process first called such a lock |
 //! | `dlock_last_success_timestamp_seconds` | gauge | the Unix time of the last run in this process that has succeeded, of a lock with `once_per` or `record` |
 //!
-//! Of an election (by the label `election`, its name; its acquisitions and holds are counted as those of every lock):
+//! Of an election (by the label `election`, its name; its acquisitions and holds are counted as those of every lock). Elections whose
+//! names have values, as `shard:<7>`, have none of these: they share one name, and each has a leader of its own.
 //!
 //! | name | kind | of |
 //! | --- | --- | --- |
@@ -46,7 +47,7 @@
 //! | `dlock_dropped_events_total` | counter | events that are missing from the other metrics, because an observer was too slow |
 //!
 //! Times are in seconds. A histogram needs buckets: many exporters send quantiles otherwise, which no query can add up over
-//! processes, and which cost each record ten times as much. `docs/operations.md` has a set.
+//! processes, and which cost each record ten times as much. [`SECONDS`] and [`SHARES`] are a set.
 //!
 //! The outcome of an acquisition is `acquired`, `busy`, `already_run`, `timed_out`, `given_up` (the caller dropped the call),
 //! or the kind of its error, such as `outage`. That of a request is `answered`, `guarded`, `given_up`, or the kind of its
@@ -101,6 +102,22 @@ pub struct Metrics {
     stores: Chain<OfStore>,
     elections: Elections,
 }
+
+/// Buckets for the times. The alerts of `ops/prometheus-rules.yml` ask whether a time is above 0.8 of its limit, so the set has 0.8
+/// of the usual limits: 8 of 10 s, 24 of 30 s, 48 of 60 s, 2880 of 3600 s. For a limit of your own add its 0.8.
+///
+/// ```
+/// // As `PrometheusBuilder::set_buckets` of `metrics-exporter-prometheus` takes them.
+/// let buckets: &[f64] = &dlock::metrics::SECONDS;
+/// assert!(buckets.is_sorted());
+/// ```
+pub const SECONDS: [f64; 28] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 8.0, 10.0, 20.0, 24.0, 30.0, 48.0,
+    60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 2400.0, 2880.0, 3600.0,
+];
+
+/// Buckets for shares, as `dlock_renewal_lease_left_ratio` is one.
+pub const SHARES: [f64; 9] = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
 const CHAIN_COUNT: usize = 256;
 

@@ -122,14 +122,9 @@ async fn within_limit<T>(clock: &Clock, opening: impl Future<Output = Result<T>>
 pub(crate) fn check(url: &str) -> Result<()> {
     match find(url)? {
         Way::Made(made, address) => (made.members)(&address).map(drop),
-        // Files are read when the store is opened: they may come later than the program.
-        Way::Opened(_, address) if FILES.iter().any(|name| address.option(name).is_some()) => Ok(()),
-        Way::Opened(opener, address) => (opener.check)(&address),
+        Way::Opened(opener, address) => (opener.check)(&address.by_text()),
     }
 }
-
-/// The options that name a file.
-const FILES: [&str; 4] = ["ca", "cert", "key", "token_file"];
 
 /// How a URL's store is made.
 enum Way {

@@ -139,6 +139,15 @@ fn a_url_whose_own_text_is_wrong_is_refused_with_what_to_write() {
         ("consul://127.0.0.1,127.0.0.2", "one agent"),
         ("sqlite://:memory:", "memory://"),
         ("paired://?gate=quick", "authority"),
+        // Also beside files, which are not read.
+        ("postgres://u@127.0.0.1/db?tls=off&ca=/nowhere", "only used with tls=verify"),
+        ("postgres://u@127.0.0.1/db?tls=verify&ca=/nowhere&way=row&table=orders", "`table` and `column` go together"),
+        ("mysql://127.0.0.1?tls=verify&ca=/nowhere", "name the database"),
+        ("mysql://127.0.0.1/db?tls=verify&cert=/nowhere", "needs its key"),
+        ("rediss://127.0.0.1/first?ca=/nowhere", "number"),
+        ("etcd://127.0.0.1/locks?tls=verify&ca=/nowhere", "no path may follow"),
+        ("zk://127.0.0.1/a/../b?tls=verify&ca=/nowhere", "chroot"),
+        ("consul://:secret@127.0.0.1?token_file=/nowhere", "use one of them"),
     ] {
         match registry.connect_lazy("store", url) {
             Err(error) if error.to_string().contains(instead) => {
@@ -150,6 +159,7 @@ fn a_url_whose_own_text_is_wrong_is_refused_with_what_to_write() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // A file may come later than the program.
     registry.connect_lazy("store", "postgres://u@db.example/db?tls=verify&ca=/nowhere/ca.pem").unwrap();
+    registry.connect_lazy("agent", "consul://127.0.0.1?token_file=/nowhere").unwrap();
 }
 
 #[test]
@@ -184,7 +194,6 @@ async fn a_certificate_on_a_disk_that_hangs_ends_the_call_in_time() {
         let ca = folder.path().join("ca.pem");
         std::fs::copy(certificates.file("ca.pem"), &ca).unwrap();
         let registry = Registry::new();
-        // This reads it too, and tells of a wrong one.
         registry.connect_lazy("store", &format!("{url}ca={}", ca.display())).unwrap();
         std::fs::rename(hanging.path(), &ca).unwrap();
         let lock = registry.lock("job").backend("store").ttl(Duration::from_secs(3)).wait(Wait::None);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use dlock::metrics::Metrics;
+use dlock::metrics::{Metrics, SECONDS, SHARES};
 use dlock::{Cohort, Key, OncePer, Registry, Wait};
 use dlock_testkit::servers::{Instance, Redis, Tree, find_program, free_port};
 use dlock_testkit::wait_until;
@@ -79,6 +79,18 @@ fn each_alert_is_tested_and_is_on_the_page() {
         let runbook = format!("runbook: docs/operations.md#{}\n", alert.to_lowercase());
         assert_eq!(rules.matches(&runbook).count(), 1, "{alert} does not lead to its part of the page");
     }
+}
+
+/// An alert on a quantile is right if its threshold is the end of a bucket. Between two ends the quantile is a guess.
+#[test]
+fn the_buckets_end_at_the_thresholds_of_the_alerts() {
+    assert!(read("ops/prometheus-rules.yml").contains("> 0.8 * max by (lock, backend) (dlock_max_hold_seconds)"));
+    let defaults = Registry::new().defaults();
+    let Wait::UpTo(wait) = defaults.wait else { panic!("{defaults:?}") };
+    for limit in [wait.as_secs_f64(), defaults.max_hold.as_secs_f64(), 30.0, 60.0] {
+        assert!(SECONDS.contains(&(limit * 0.8)), "0.8 of {limit} s");
+    }
+    assert!(SECONDS.is_sorted() && SHARES.is_sorted());
 }
 
 /// The queries of all panels, with values for the variables of Grafana.
@@ -157,11 +169,9 @@ async fn load(registry: Registry) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_query_of_the_dashboard_answers_for_a_program_under_load() {
-    let buckets = |from: f64| (0..12).map(|power| from * 4_f64.powi(power)).collect::<Vec<_>>();
-    let shares: Vec<_> = (1..10).map(|tenth| f64::from(tenth) / 10.0).collect();
-    let exporter = PrometheusBuilder::new().set_buckets(&buckets(0.0001)).unwrap();
+    let exporter = PrometheusBuilder::new().set_buckets(&SECONDS).unwrap();
     let ratio = Matcher::Full("dlock_renewal_lease_left_ratio".to_owned());
-    let exporter = exporter.set_buckets_for_metric(ratio, &shares).unwrap().install_recorder().unwrap();
+    let exporter = exporter.set_buckets_for_metric(ratio, &SHARES).unwrap().install_recorder().unwrap();
     let page = Router::new().route("/metrics", get(async move || exporter.render()));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap().port();

@@ -21,6 +21,7 @@ pub(crate) async fn show(args: &StoreArgs, show: &ShowArgs, json: bool) -> Resul
     let found = find(&store, &show.key).await?;
     if found.is_empty() {
         note(&format!("nobody holds {} in the namespace {}", show.key, store.namespace));
+        tell_last_success(&store, &show.key).await;
         tell_nearest(&store, &show.key).await;
         if json {
             print("[]\n")?;
@@ -46,6 +47,15 @@ pub(crate) async fn show(args: &StoreArgs, show: &ShowArgs, json: bool) -> Resul
         print_json(&all)?;
     }
     Ok(Exit::OK)
+}
+
+/// A task that is overdue is held by nobody. Values in its key must be typed with their marks.
+async fn tell_last_success(store: &Store, typed: &str) {
+    let lock = store.registry.lock(Key::rendered(store.shown(typed))).backend(&store.backend);
+    // Not every store keeps it.
+    if let Ok(Some(last)) = lock.last_success().await {
+        note(&format!("its last success: {}", last_success(&last)));
+    }
 }
 
 /// The first waiters, where the store has their names: host, process and function.
@@ -121,7 +131,10 @@ fn tell(store: &Store, lock: &ListedLock, waiters: &[String], last: Option<&Last
         line("waiter", Some(waiter.clone()));
     }
     line("in the store", Some(lock.state.names.join("  ")));
-    let last = last.map(|last| format!("{} ago, took {}", words(since(unix_ms(last.started))), words(last.took)));
-    line("last success", last);
+    line("last success", last.map(last_success));
     print(&text)
+}
+
+fn last_success(last: &LastSuccess) -> String {
+    format!("{} ago, took {}", words(since(unix_ms(last.started))), words(last.took))
 }

@@ -101,8 +101,10 @@ fn has_secret(url: &str) -> bool {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let (body, query) = rest.split_once('?').unwrap_or((rest, ""));
     let has_password = body.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'));
-    let is_secret =
-        |name: &str| ["pass", "token", "secret", "pwd"].iter().any(|word| name.to_ascii_lowercase().contains(word));
+    let is_secret = |name: &str| {
+        let name = name.to_ascii_lowercase();
+        name != "token_file" && ["pass", "token", "secret", "pwd"].iter().any(|word| name.contains(word))
+    };
     has_password || query.split('&').filter_map(|pair| pair.split_once('=')).any(|(name, _)| is_secret(name))
 }
 
@@ -120,9 +122,13 @@ mod tests {
         ] {
             assert!(has_secret(url), "{url}");
         }
-        for url in
-            ["redis://h:6379/0", "postgres://me@h:5432/db", "sqlite://a@b.db", "etcd://a:1,b:2/x?tls=1", "memory://"]
-        {
+        for url in [
+            "redis://h:6379/0",
+            "postgres://me@h:5432/db",
+            "sqlite://a@b.db",
+            "etcd://a:1,b:2/x?tls=1",
+            "consul://h?token_file=/run/t",
+        ] {
             assert!(!has_secret(url), "{url}");
         }
     }

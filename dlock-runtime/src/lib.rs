@@ -11,6 +11,7 @@ mod hold;
 mod options;
 mod queue;
 mod site;
+mod sync;
 
 pub use api::catalogue::{Explained, SiteInfo, Unusable, sites};
 pub use api::elect::{Candidates, Election, Leader, LeaderWatch, Leadership, SeenLeader};

@@ -31,10 +31,8 @@ pub use history::{End, Event, Failure, Granted, History, Period, Share, Step, Te
 #[cfg(feature = "engine")]
 pub use mutants::MUTANTS;
 #[cfg(feature = "engine")]
-pub use plan::Plan;
+pub use plan::{LIES, Lie, Plan};
 #[cfg(feature = "engine")]
 pub use shrink::shrink;
 #[cfg(feature = "engine")]
 pub use simulation::run;
-#[cfg(feature = "engine")]
-pub use store::{LIES, Lie};

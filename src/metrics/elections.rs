@@ -21,6 +21,10 @@ impl Elections {
             Event::Released { .. } | Event::Lost { .. } | Event::NotSettled { .. } => None,
             _ => return,
         };
+        // One name for many elections: two leaders of two shards are no two leaders.
+        if label.name().contains('<') {
+            return;
+        }
         let mut leaderships = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = |name: &str| (name.into(), label.backend().into());
         let is_known = leaderships.len() < MOST_NAMES || leaderships.contains_key(&key(label.name()));

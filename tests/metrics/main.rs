@@ -140,6 +140,18 @@ async fn the_leader_is_seen_with_its_term() {
     assert_eq!(changes(), 2, "a lock is no election");
 }
 
+/// Shards that are led by different processes have one name, and would look like an election with two leaders.
+#[tokio::test]
+async fn elections_whose_names_have_values_are_no_election_with_two_leaders() {
+    let (values, registry) = (values(), registry());
+    let lead = async |shard: u64| registry.elect(Key::text("shard:").value(&shard)).campaign().await.unwrap();
+    let leaderships = [lead(7).await, lead(8).await];
+    assert_eq!(values.count("dlock_leader_changes_total", &["backend=main"]), 0);
+    for leadership in leaderships {
+        leadership.resign().await.unwrap();
+    }
+}
+
 #[dlock::distributed_lock(key = "sale:<id>", name = "sale", fence = token, backend = "fenced")]
 async fn sell(id: u64) -> dlock::Result<(u64, u64)> {
     Ok((id, token.get()))

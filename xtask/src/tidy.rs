@@ -56,7 +56,7 @@ const LAYERS: [(&str, &[&str]); 10] = [
 const WITHOUT_CLIENTS: [&str; 4] = ["dlock-contract/", "dlock-store/", "dlock-conformance/", "dlock-runtime/"];
 
 /// All libraries of the crates that know no store. None of them is the client of one.
-const LIBRARIES: [&str; 26] = [
+const LIBRARIES: [&str; 27] = [
     "axum-core",
     "fastrand",
     "futures",
@@ -74,6 +74,7 @@ const LIBRARIES: [&str; 26] = [
     "serde",
     "serde_json",
     "sha2",
+    "shuttle",
     "smallvec",
     "tempfile",
     "thiserror",

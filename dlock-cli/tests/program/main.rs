@@ -52,6 +52,11 @@ fn one_start_in_a_period() {
     let first = start();
     assert_eq!((code(&first), text(&first.stdout)), (0, "ran\n".to_owned()), "{}", text(&first.stderr));
     assert_eq!(code(&start()), 75);
+    // Nobody holds it now, and whoever is called because the task is overdue sees when it was done.
+    let shown = store.run(&["show", "year"]);
+    assert!(code(&shown) == 1 && text(&shown.stderr).contains("its last success: "), "{}", text(&shown.stderr));
+    let other = store.run(&["show", "month"]);
+    assert!(code(&other) == 1 && !text(&other.stderr).contains("success"), "{}", text(&other.stderr));
 }
 
 #[test]

@@ -5,9 +5,11 @@
 //! between two callers.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use dlock_contract::HoldId;
+
+use crate::sync::{Mutex, MutexGuard};
 
 /// The holds of one registry.
 #[derive(Debug, Default)]

@@ -10,6 +10,7 @@ use super::local_queue::{LocalQueue, Table};
 use super::overdue::Overdue;
 use super::turn::Turn;
 use super::waiting::Waiting;
+use crate::sync::planted;
 
 /// The outcome of joining the queue.
 #[derive(Debug)]
@@ -72,6 +73,13 @@ impl LocalQueue {
             // one.
             return new_turn(key_queue, request);
         }
+        let key_queue = if planted("a place is taken after the look") {
+            drop(shard);
+            shard = self.shard(key);
+            shard.queues.entry(key.clone()).or_default()
+        } else {
+            key_queue
+        };
         let answers = key_queue.answers;
         let waiters = key_queue.waiters();
         let ticket = waiters.next_ticket;

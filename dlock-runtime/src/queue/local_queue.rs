@@ -1,13 +1,14 @@
 //! The wait queues of one store, one for each key that is wanted.
 
 use std::collections::hash_map::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use dlock_contract::LockKey;
-use dlock_store::engine::{SoleThread, wake};
+use dlock_store::engine::SoleThread;
 
 use super::key_queue::{KeyQueue, Waiter};
+use crate::sync::{Mutex, MutexGuard, wake};
 
 /// The wait queues of one store, by the full key. Spring Integration shared 256 queues among all keys, and callers of
 /// different keys blocked each other (its issue 11146).

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, MutexGuard};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use dlock_contract::LockKey;
@@ -11,6 +11,7 @@ use dlock_store::is_forked;
 use super::key_queue::{KeyQueue, KnownState, Waiter};
 use super::local_queue::{LocalQueue, Table, call_next};
 use super::turn::Turn;
+use crate::sync::{MutexGuard, planted};
 
 /// A place in a key's queue. Its future ends when the caller gets the turn, or has to wait in the store's queue. Dropping it gives up the place, or passes
 /// on a turn that the caller has not noticed.
@@ -118,7 +119,7 @@ impl Drop for Waiting {
         let old = (waiters.waiting.remove(&ticket), waiters.passed_over.remove(&ticket));
         let refusal = waiters.refused.remove(&ticket);
         let called = waiters.called.take_if(|(called, _)| *called == ticket);
-        let turn = called.as_ref().and(key_queue.turn.as_ref()).map(|owner| (owner.id, waiters.handover.take()));
+        let mut turn = called.as_ref().and(key_queue.turn.as_ref()).map(|owner| (owner.id, waiters.handover.take()));
         if key_queue.turn.is_some() {
             drop(shard);
         } else {
@@ -126,6 +127,12 @@ impl Drop for Waiting {
             call_next(shard, &self.key, |_| {});
         }
         drop((old, refusal, called));
+        if planted("a hold goes away with its waiter") {
+            turn = turn.map(|(id, _)| (id, None));
+        }
+        if planted("a waiter that goes away takes the turn with it") {
+            turn = None;
+        }
         if let Some((id, handover)) = turn {
             drop(Turn::new(&self.queue, &self.key, id, handover));
         }

@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 
 use self::session::Sessions;
 use crate::history::{Period, What};
-use crate::plan::{Lives, Offers, Waiting};
-use crate::store::{Grant, HoldOf, Lie, Pushed, Taken, nanos};
+use crate::plan::{Lie, Lives, Offers, Waiting};
+use crate::store::{Grant, HoldOf, Pushed, Taken, nanos};
 use crate::world::{Shared, World};
 
 /// A client in one process.

@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use super::{Fate, Form, Lives, Network, Offers, Plan, PlannedCall, Step, Trouble, Waiting};
+use super::{Fate, Form, Lie, Lives, Network, Offers, Plan, PlannedCall, Step, Trouble, Waiting};
 use crate::history::{Period, Share};
-use crate::store::Lie;
 
 impl Plan {
     /// The plan of a seed.

@@ -1,11 +1,12 @@
 //! The plan of one history: what the callers do, and what goes wrong. All of it is drawn from one seed, and may be made smaller.
 
 mod draw;
+mod lie;
 
 use std::time::Duration;
 
+pub use self::lie::{LIES, Lie};
 use crate::history::{Period, Share};
-use crate::store::Lie;
 
 /// The length of a history before all becomes calm.
 pub(crate) const LENGTH: Duration = Duration::from_secs(60);

@@ -1,6 +1,5 @@
 //! The model of a store: one table of locks, its own clock, and the lies that a store may tell.
 
-mod lie;
 mod line;
 mod periods;
 mod sessions;
@@ -11,14 +10,13 @@ use std::time::Duration;
 use dlock_contract::Mode;
 use tokio::sync::oneshot;
 
-pub use self::lie::{LIES, Lie};
 pub(crate) use self::line::Pushed;
 use self::line::Queued;
 use self::periods::Start;
 pub(crate) use self::sessions::Ended;
 use self::sessions::Sessions;
 use crate::history::Period;
-use crate::plan::Lives;
+use crate::plan::{Lie, Lives};
 
 pub(crate) type OwnerBytes = [u8; 16];
 

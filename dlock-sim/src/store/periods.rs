@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
-use super::{HoldOf, Holder, KEPT, Lie, Lock, OwnerBytes, Store, after};
+use super::{HoldOf, Holder, KEPT, Lock, OwnerBytes, Store, after};
+use crate::plan::Lie;
 
 /// The last run of a period that was started.
 pub(super) struct Start {

@@ -46,6 +46,7 @@ pub struct Address {
     hosts: Vec<Host>,
     path: Vec<String>,
     options: Vec<(&'static OptionRow, Secret)>,
+    reads_files: bool,
 }
 
 /// A host of an address.
@@ -70,7 +71,16 @@ impl Address {
         let (scheme, rest) = url.split_once("://").or_else(file).unwrap_or_default();
         let known = form.schemes.iter().find(|known| known.eq_ignore_ascii_case(scheme));
         let scheme = known.ok_or_else(|| form.wrong(&format!("it begins with {}", form.all_schemes())))?;
-        let empty = Self { form, scheme, user: None, password: None, hosts: vec![], path: vec![], options: vec![] };
+        let empty = Self {
+            form,
+            scheme,
+            user: None,
+            password: None,
+            hosts: vec![],
+            path: vec![],
+            options: vec![],
+            reads_files: true,
+        };
         match form.body {
             UrlBody::Nothing if rest.is_empty() => Ok(empty),
             UrlBody::Nothing => {
@@ -157,6 +167,18 @@ impl Address {
             return Err(self.form.unknown_option(self.scheme, "", 1));
         }
         Ok(self)
+    }
+
+    /// The same address, for a check of its text alone: the files that it names may come later than the program.
+    #[must_use]
+    pub fn by_text(self) -> Self {
+        Self { reads_files: false, ..self }
+    }
+
+    /// Whether the files that the address names are read. Otherwise it counts as an address that names none.
+    #[must_use]
+    pub fn reads_files(&self) -> bool {
+        self.reads_files
     }
 
     /// The scheme, in lower case.

@@ -123,11 +123,10 @@ impl Tls {
     }
 
     fn with_files(address: &Address, mode: TlsMode) -> Result<Self> {
-        let identity = match (file(address, "cert", CERTIFICATE)?, file(address, "key", PRIVATE_KEY)?) {
-            (Some(cert), Some(key)) => Some((cert, key)),
-            (None, None) => None,
-            _ => return Err(Error::config("cert", "a client's certificate needs its key: give both cert= and key=")),
-        };
+        if address.option("cert").is_some() != address.option("key").is_some() {
+            return Err(Error::config("cert", "a client's certificate needs its key: give both cert= and key="));
+        }
+        let identity = file(address, "cert", CERTIFICATE)?.zip(file(address, "key", PRIVATE_KEY)?);
         Ok(Self { mode, ca: file(address, "ca", CERTIFICATE)?, identity })
     }
 }
@@ -177,9 +176,12 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// The content of the file that an option names. Its path is not repeated: it may be a password in the wrong place.
+/// The content of the file that an option names; nothing if only the text of the URL is checked. Its path is not repeated: it may be a password in the wrong place.
 fn file(address: &Address, name: &'static str, (what, mark): Pem) -> Result<Option<Vec<u8>>> {
     let Some(path) = address.option(name) else { return Ok(None) };
+    if !address.reads_files() {
+        return Ok(Some(Vec::new()));
+    }
     let content = std::fs::read(path)
         .map_err(|error| Error::config(name, format!("the file named by {name}= cannot be read: {}", error.kind())))?;
     // A file without any would only make every certificate a stranger's.

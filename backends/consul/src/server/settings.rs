@@ -112,15 +112,20 @@ fn tls(address: &Address, named: &HttpAddress, lookup: Lookup) -> Result<Option<
     };
     // A URL with TLS files never means clear text, even if a variable says so.
     let has_files = ["ca", "cert", "key"].iter().any(|name| address.option(name).is_some());
+    if wanted == Some(true) && address.option("tls") == Some("off") {
+        let text =
+            "CONSUL_HTTP_SSL or CONSUL_HTTP_ADDR asks for TLS, and the URL says tls=off: take one of the two away";
+        return Err(Error::config("tls", text));
+    }
     let by_url = address.option("tls").is_some()
         || (wanted.is_none() && !address.hosts().is_empty())
         || (wanted != Some(true) && has_files);
     if by_url {
         let tls = Tls::by_option(address, false)?;
-        return if tls.mode == TlsMode::Off { Ok(None) } else { with_variables(tls, lookup).map(Some) };
+        return if tls.mode == TlsMode::Off { Ok(None) } else { with_variables(tls, address, lookup).map(Some) };
     }
     match wanted {
-        Some(true) => with_variables(Tls::verified(address)?, lookup).map(Some),
+        Some(true) => with_variables(Tls::verified(address)?, address, lookup).map(Some),
         Some(false) => Ok(None),
         None if is_here(&named.host) => Ok(None),
         None => Err(Error::config(
@@ -131,13 +136,13 @@ fn tls(address: &Address, named: &HttpAddress, lookup: Lookup) -> Result<Option<
 }
 
 /// Adds the files that the variables name, for those that the URL does not name.
-fn with_variables(mut tls: Tls, lookup: Lookup) -> Result<Tls> {
+fn with_variables(mut tls: Tls, address: &Address, lookup: Lookup) -> Result<Tls> {
     if flag(lookup, "CONSUL_HTTP_SSL_VERIFY")? == Some(false) {
         let text = "dlock always checks the agent's certificate: name the authority with ca= or CONSUL_CACERT";
         return Err(Error::config("CONSUL_HTTP_SSL_VERIFY", text));
     }
     let file = |name: &'static str| -> Result<Option<Vec<u8>>> {
-        let Some(path) = lookup(name) else { return Ok(None) };
+        let Some(path) = lookup(name).filter(|_| address.reads_files()) else { return Ok(None) };
         let read = fs::read(path)
             .map_err(|error| Error::config(name, format!("the file named by {name} cannot be read: {}", error.kind())));
         read.map(Some)

@@ -33,11 +33,12 @@ impl Token {
                 Err(Error::config("token_file", "the URL has a token and also names a token file: use one of them"))
             }
             (Some(token), None) => Self::fixed("url", token.reveal()),
-            (None, Some(path)) => Self::in_file("token_file", path),
+            (None, Some(path)) if address.reads_files() => Self::in_file("token_file", path),
+            (None, Some(_)) => Ok(Self { file: None, present: Arc::default() }),
             (None, None) => match (lookup("CONSUL_HTTP_TOKEN"), lookup("CONSUL_HTTP_TOKEN_FILE")) {
                 (Some(token), _) => Self::fixed("CONSUL_HTTP_TOKEN", &token),
-                (None, Some(path)) => Self::in_file("CONSUL_HTTP_TOKEN_FILE", &path),
-                (None, None) => Ok(Self { file: None, present: Arc::default() }),
+                (None, Some(path)) if address.reads_files() => Self::in_file("CONSUL_HTTP_TOKEN_FILE", &path),
+                (None, _) => Ok(Self { file: None, present: Arc::default() }),
             },
         }
     }

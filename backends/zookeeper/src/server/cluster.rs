@@ -124,8 +124,12 @@ impl Cluster {
                 ));
             }
         }
-        // Check the files and features that TLS and SASL need now, and not at the first lock.
-        cluster.connector(CONNECTION_TIMEOUT).map(|_| cluster)
+        // Check the files and features that TLS and SASL need now, and not at the first lock. A file that is not read is checked
+        // when the store is opened.
+        if address.reads_files() || cluster.tls.as_ref().is_none_or(|tls| tls.ca.is_none()) {
+            cluster.connector(CONNECTION_TIMEOUT)?;
+        }
+        Ok(cluster)
     }
 
     /// The hosts and ports.

@@ -52,7 +52,8 @@ fn the_variables_count_where_the_url_says_nothing() {
     assert_eq!((tls.ca, tls.identity), (Some(ca.clone()), Some((ca, key))));
 
     let url = "consul://:mine@127.0.0.1:8500?tls=off&namespace=mine&partition=mine";
-    let settings = of(url, remote).unwrap();
+    assert_eq!(wrong_field(url, remote), "tls", "TLS was asked for");
+    let settings = of(url, |name| remote(name).filter(|_| name != "CONSUL_HTTP_SSL")).unwrap();
     assert_eq!((settings.host.as_str(), settings.port), ("127.0.0.1", 8500));
     assert_eq!(settings.token.header().unwrap(), "mine");
     assert_eq!(settings.scope, [("ns", "mine".to_owned()), ("partition", "mine".to_owned())]);

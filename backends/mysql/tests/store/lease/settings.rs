@@ -3,7 +3,7 @@
 use dlock::{ErrorKind, Key, LockKey};
 use dlock_contract::{Backend, Error, Queue, Released, Standing};
 use dlock_testkit::holds::{claim_on, confirm, take, token};
-use dlock_testkit::servers::{Instance, MariaDb};
+use dlock_testkit::servers::{Instance, MariaDb, MySql};
 use sqlx::ConnectOptions;
 use sqlx::mysql::MySqlConnectOptions;
 
@@ -211,17 +211,27 @@ async fn a_server_that_does_not_write_its_log_at_each_commit_is_told(_server: In
 }
 
 async fn row_locks_refuse_a_log_of_statements_by_name(_server: Instance, database: Database) {
-    let logs = database.lines("SELECT @@log_bin").await == ["1"];
-    let before = row_kit::open(&database.url()).await.unwrap();
-    database.change("SET GLOBAL binlog_format = 'STATEMENT'").await;
-    database.end_sessions().await;
-    match row_kit::open(&database.url()).await {
-        Err(error) if logs => assert!(error.to_string().contains("binlog_format"), "{error}"),
-        opened => assert_eq!(opened.is_ok(), !logs, "{opened:?}"),
-    }
-    assert_eq!(before.ready().await.is_ok(), !logs);
-    if !logs {
-        // Then the setting means nothing.
-        row_cycle(&database.url(), "a").await;
+    let statements = async |database: &Database| {
+        database.change("SET GLOBAL binlog_format = 'STATEMENT'").await;
+        database.end_sessions().await;
+    };
+    // Without a log the setting means nothing.
+    assert_eq!(database.lines("SELECT @@log_bin").await, ["0"]);
+    statements(&database).await;
+    row_cycle(&database.url(), "a").await;
+
+    let extra: Vec<_> = ["--log-bin=binlog", "--server-id=1"].map(str::to_owned).into();
+    let with_log = match is_mariadb(&database).await {
+        true => tokio::task::spawn_blocking(|| Instance::start(MariaDb { extra })),
+        false => tokio::task::spawn_blocking(|| Instance::start(MySql { extra })),
+    };
+    let server = with_log.await.unwrap().unwrap();
+    let logged = Database::create(&server.url(), "logged").await;
+    assert_eq!(logged.lines("SELECT @@log_bin").await, ["1"]);
+    let before = row_kit::open(&logged.url()).await.unwrap();
+    before.ready().await.unwrap();
+    statements(&logged).await;
+    for error in [row_kit::open(&logged.url()).await.unwrap_err(), before.ready().await.unwrap_err()] {
+        assert!(error.to_string().contains("binlog_format"), "{error}");
     }
 }

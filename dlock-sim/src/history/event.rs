@@ -1,9 +1,7 @@
-//! A history: what the callers of some processes saw, in the order of time. It knows neither the engine nor a store, so runs on real
-//! stores can write it too.
+//! One thing that has happened, in the words of a history.
 
 use std::borrow::Cow;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::{Deserialize, Serialize};
 
@@ -323,28 +321,6 @@ pub enum Failure {
     Other,
 }
 
-/// The events, in the order in which they happened.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct History {
-    /// The events.
-    pub events: Vec<Event>,
-}
-
-impl History {
-    /// Appends one event.
-    pub fn add(&mut self, at: u64, process: u32, call: u32, what: What) {
-        self.events.push(Event { at, process, call, what });
-    }
-
-    /// A number that two histories share only if they are the same.
-    #[must_use]
-    pub fn hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        self.events.hash(&mut hasher);
-        hasher.finish()
-    }
-}
-
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { at, process, call, what } = self;
@@ -369,10 +345,4 @@ impl fmt::Display for Event {
 #[must_use]
 pub fn seconds(nanos: u64) -> String {
     format!("{}.{:09}", nanos / 1_000_000_000, nanos % 1_000_000_000)
-}
-
-impl fmt::Display for History {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.events.iter().try_for_each(|event| writeln!(f, "{event}"))
-    }
 }
