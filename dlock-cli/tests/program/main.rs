@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
 
 mod ends;
+mod options;
 mod store;
 #[cfg(target_os = "linux")]
 mod terminal;

@@ -54,6 +54,12 @@ impl Holder {
         Self { process, output, first: String::new() }
     }
 
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
     pub(crate) fn rest(&mut self) -> String {
         let mut rest = String::new();
         self.output.read_to_string(&mut rest).unwrap();

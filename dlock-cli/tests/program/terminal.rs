@@ -1,26 +1,51 @@
 //! Commands that have a terminal as standard input.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
-use crate::store::{Holder, Store, code, lives, until};
+use crate::store::{HOLD, Holder, Store, code, lives, until};
+
+/// A terminal: its keyboard, and the standard input of a command on it.
+fn terminal() -> (File, File) {
+    let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&keyboard).unwrap();
+    unlockpt(&keyboard).unwrap();
+    let input = File::open(ptsname(&keyboard, Vec::new()).unwrap().to_str().unwrap()).unwrap();
+    (File::from(keyboard), input)
+}
 
 /// As [`Store::hold`], on a terminal that lasts as long as the file.
 fn hold(store: &Store, words: &[&str], script: &str) -> (Holder, File) {
-    let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-    grantpt(&terminal).unwrap();
-    unlockpt(&terminal).unwrap();
-    let input = File::open(ptsname(&terminal, Vec::new()).unwrap().to_str().unwrap()).unwrap();
+    let (keyboard, input) = terminal();
     let mut command = store.dlock(&[&["run", "--ttl", "3s"], words, &["job", "sh", "-c", script]].concat());
     let mut process = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut output = BufReader::new(process.stdout.take().unwrap());
     let mut line = String::new();
     output.read_line(&mut line).unwrap();
-    (Holder { process, output, first: line.trim().to_owned() }, File::from(terminal))
+    (Holder { process, output, first: line.trim().to_owned() }, keyboard)
+}
+
+#[test]
+fn a_break_asks_back_on_a_terminal() {
+    let store = Store::new();
+    let mut holder = store.hold(&[], "job", HOLD);
+    let hold = store.holder_of("job")["hold"].as_str().unwrap().to_owned();
+    for (answer, ended) in [("\n", 1), ("n\n", 1), ("y\n", 0)] {
+        let (mut keyboard, input) = terminal();
+        let asking = store
+            .dlock(&["break", "job", "--hold", &hold, "--why", "test"])
+            .stdin(input)
+            .stdout(Stdio::piped())
+            .spawn();
+        keyboard.write_all(answer.as_bytes()).unwrap();
+        assert_eq!(Holder::of(asking.unwrap()).code(), ended, "{answer:?}");
+        assert_eq!(code(&store.run(&["show", "job"])), ended ^ 1, "{answer:?}");
+    }
+    assert_eq!(holder.end(), 76);
 }
 
 /// A shell with a child whose parent has ended and a child of its own. It prints their process ids.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::task::Waker;
 
-use dlock_store::engine::wake;
+use crate::sync::wake;
 
 /// The tasks that a loss wakes.
 #[derive(Debug, Default)]

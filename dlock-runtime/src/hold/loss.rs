@@ -111,14 +111,10 @@ impl Tenure {
     }
 
     fn poll_lost_with(self: &Arc<Self>, listen: impl FnOnce(&mut LossListeners) -> Option<Waker>) -> Poll<Error> {
-        let old = self.listeners().and_then(|mut listeners| listen(&mut listeners));
-        // Outside of the lock: it may be the last that a foreign executor has of its task.
-        drop(old);
-        // The loss may have come before we listened.
-        match self.check() {
+        self.state.listen_and_look(listen, || match self.check() {
             Err(error) if !self.is_released() => Poll::Ready(error),
             _ => Poll::Pending,
-        }
+        })
     }
 }
 
@@ -155,8 +151,6 @@ impl LossListener {
 
 impl Drop for LossListener {
     fn drop(&mut self) {
-        let waker = self.tenure.listeners().map(|mut listeners| listeners.forget(*self.id.get_mut()));
-        // Outside of the lock: it may be the last that a foreign executor has of its task.
-        drop(waker);
+        self.tenure.state.forget(*self.id.get_mut());
     }
 }

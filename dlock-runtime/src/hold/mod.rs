@@ -11,6 +11,7 @@ pub(crate) mod cleanup;
 pub(crate) mod cohort;
 pub(crate) mod duties;
 pub(crate) mod findings;
+pub(crate) mod hold_state;
 pub(crate) mod jitter;
 pub(crate) mod listeners;
 pub(crate) mod loss;

@@ -25,7 +25,7 @@ pub(crate) use self::end_plan::Ending;
 use crate::events::observe::Events;
 use crate::events::shutdown::{Jobs, ShutdownSignal};
 use crate::hold::duties::{Duties, on_tick};
-use crate::hold::listeners::LossListeners;
+use crate::hold::hold_state::HoldState;
 use crate::hold::store::Store;
 use crate::queue::{CohortHolds, CohortState, Turn};
 use crate::site::Label;
@@ -53,12 +53,11 @@ pub(crate) struct Tenure {
     confirmed_until: AtomicU64,
     /// The length of the last grant or renewal, in nanoseconds. A pushed grant is shorter than the ttl.
     granted: AtomicU64,
-    state: AtomicU8,
+    pub(super) state: HoldState,
     /// Whether the caller has got the lock. It gets several keys together.
     is_handed_out: AtomicBool,
     /// Whether its release has begun: its guard is gone, or its lease is over.
     released: AtomicBool,
-    waiting_for_loss: Mutex<LossListeners>,
     /// The record of an operator who broke the hold, once the store has reported it.
     pub(super) broken: OnceBox<BreakRecord>,
     neighbours: Mutex<Neighbours>,
@@ -134,14 +133,6 @@ pub(crate) struct WatchedHolds {
 /// that grant loses it, whatever its ttl. Most holds of a contended key are over by then.
 const FIRST_RENEWAL_DELAY: Duration = Duration::from_millis(100);
 
-const HELD: u8 = 0;
-const RELEASED: u8 = 1;
-const LOST_DEADLINE: u8 = 2;
-const LOST_STORE: u8 = 3;
-const LOST_MAX_HOLD: u8 = 4;
-const LOST_SHUTDOWN: u8 = 5;
-const LOST_BROKEN: u8 = 6;
-
 const BODY_UNKNOWN: u8 = 0;
 const BODY_SUCCEEDED: u8 = 1;
 const BODY_FAILED: u8 = 2;
@@ -191,10 +182,9 @@ impl Tenure {
             sorted: start.sorted,
             confirmed_until: AtomicU64::new(start.hold.validity.deadline().as_nanos()),
             granted: AtomicU64::new(nanos(start.hold.validity.granted)),
-            state: AtomicU8::new(HELD),
+            state: HoldState::held(),
             is_handed_out: AtomicBool::new(false),
             released: AtomicBool::new(false),
-            waiting_for_loss: Mutex::default(),
             neighbours: Mutex::new(Neighbours { turn: start.turn, cohort: start.cohort }),
             duties: Mutex::new(Duties::new(next_renewal)),
             hold: start.hold,

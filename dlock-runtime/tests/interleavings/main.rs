@@ -1,10 +1,12 @@
-//! Threads that meet in the turn queue, in thousands of orders ([shuttle](https://docs.rs/shuttle)).
+//! Threads that meet in the turn queue and at the end of a hold, in thousands of orders ([shuttle](https://docs.rs/shuttle)).
 //!
-//! The files of the queue are the engine's own. Its mutex and its wakers are shuttle's, which tries other orders at each of them and
-//! finds a thread that waits for ever. Each model also finds a fault that is planted in the queue.
+//! The files are the engine's own. Their mutexes, atomics and wakers are shuttle's, which tries other orders at each of them and finds
+//! a thread that waits for ever. Each model also finds a fault that is planted there.
 #![allow(dead_code, unused_imports, reason = "the models use a part of the queue")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test ends where it fails")]
 
+mod hold;
+mod loss;
 mod models;
 mod queue;
 
@@ -30,6 +32,7 @@ mod sync {
     use std::cell::Cell;
     use std::task::Waker;
 
+    pub(crate) use shuttle::sync::atomic::AtomicU8;
     pub(crate) use shuttle::sync::{Mutex, MutexGuard};
 
     thread_local! {
@@ -43,6 +46,10 @@ mod sync {
 
     pub(crate) fn planted(fault: &str) -> bool {
         PLANTED.get() == fault
+    }
+
+    pub(crate) fn lock_unless_forked<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+        mutex.lock().ok()
     }
 
     pub(crate) fn wake(waker: Waker) {

@@ -24,7 +24,7 @@ const TTL: Duration = Duration::from_secs(30);
 const ORDERS: usize = 3000;
 
 /// Runs a model as it is, and with a fault that it must find.
-fn holds_and_finds(fault: &'static str, model: fn()) {
+pub(crate) fn holds_and_finds(fault: &'static str, model: fn()) {
     shuttle::check_random(model, ORDERS);
     plant(fault);
     let found = catch_unwind(AssertUnwindSafe(|| shuttle::check_random(model, ORDERS))).is_err();
@@ -230,6 +230,6 @@ async fn polled_once(waiting: &mut Waiting) -> Option<Turn> {
     .await
 }
 
-fn join_all(threads: Vec<JoinHandle<()>>) {
+pub(crate) fn join_all(threads: Vec<JoinHandle<()>>) {
     threads.into_iter().for_each(|thread| thread.join().unwrap());
 }

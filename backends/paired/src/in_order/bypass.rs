@@ -45,13 +45,15 @@ impl Bypass {
         background.spawn(async move {
             loop {
                 clock.sleep_until(clock.now().after(PROBE_PAUSE)).await;
-                let Some(bypass) = bypass.upgrade() else { return };
+                let Some(bypass) = bypass.upgrade().filter(|bypass| !bypass.closed.load(Ordering::Acquire)) else {
+                    return;
+                };
                 let by = clock.now().after(REQUEST_TIMEOUT);
                 let is_back = matches!(clock.timeout_at(by, bypass.first.ready()).await, Some(Ok(_)));
                 if is_back {
                     bypass.down.store(false, Ordering::Release);
                 }
-                if is_back || bypass.closed.load(Ordering::Acquire) {
+                if is_back {
                     return;
                 }
             }

@@ -19,6 +19,7 @@ use std::sync::atomic::AtomicBool;
 
 use dlock_contract::{Backend, Claim, Error, Result};
 use dlock_store::Clock;
+use futures::future::join;
 
 pub(crate) use first_hold::FirstHold;
 pub(crate) use hold::{HoldSession, Side};
@@ -145,8 +146,8 @@ impl InOrder {
             bypass.close();
         }
         if self.closes_members {
-            self.first.close().await;
-            self.second.close().await;
+            // Together: a silent one must not use up the time of the other.
+            join(self.first.close(), self.second.close()).await;
         }
     }
 }

@@ -1,28 +1,22 @@
 //! How a hold ends: once, and for one cause.
 
-use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 use dlock_contract::{BreakRecord, LossCause};
-use dlock_store::engine::lock_unless_forked;
 use dlock_store::engine::simulation::planted;
 use dlock_store::line;
 
-use super::{
-    BODY_FAILED, BODY_SUCCEEDED, BODY_UNKNOWN, Ending, HELD, LOST_BROKEN, LOST_DEADLINE, LOST_MAX_HOLD, LOST_SHUTDOWN,
-    LOST_STORE, RELEASED, Tenure,
-};
+use super::{BODY_FAILED, BODY_SUCCEEDED, BODY_UNKNOWN, Ending, Tenure};
 use crate::events::lines::line_of;
-use crate::hold::listeners::LossListeners;
 
 impl Tenure {
     pub(crate) fn is_held(&self) -> bool {
-        self.state.load(Ordering::Acquire) == HELD
+        self.state.is_held()
     }
 
     /// Whether it was released, and not lost.
     pub(crate) fn is_released(&self) -> bool {
-        self.state.load(Ordering::Acquire) == RELEASED
+        self.state.is_released()
     }
 
     /// Its release begins. A shutdown that sees this also sees the job of the release.
@@ -37,42 +31,17 @@ impl Tenure {
 
     /// How it has ended; `None` while it is held.
     pub(crate) fn ended(&self) -> Option<LossCause> {
-        match self.state.load(Ordering::Acquire) {
-            HELD => None,
-            state => Some(cause(state)),
-        }
+        self.state.ended()
     }
 
     /// Held → released. False if it had ended before.
     pub(crate) fn end(&self) -> bool {
-        self.change(RELEASED)
+        self.state.end()
     }
 
     /// Held → lost. False if it had ended before.
     pub(crate) fn mark_lost(&self, cause: LossCause) -> bool {
-        let lost = self.change(match cause {
-            LossCause::Deadline => LOST_DEADLINE,
-            LossCause::Broken => LOST_BROKEN,
-            LossCause::MaxHold => LOST_MAX_HOLD,
-            LossCause::Shutdown => LOST_SHUTDOWN,
-            LossCause::Released | LossCause::Unconfirmed => RELEASED,
-            // The store, or a cause that a later contract adds. Both are losses.
-            _ => LOST_STORE,
-        });
-        if lost && !planted("a loss wakes nobody") {
-            let listeners = self.listeners().map(|mut listeners| std::mem::take(&mut *listeners));
-            listeners.unwrap_or_default().wake();
-        }
-        lost
-    }
-
-    fn change(&self, to: u8) -> bool {
-        self.state.compare_exchange(HELD, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// None in a child after `fork`, if the parent had locked them just then.
-    pub(crate) fn listeners(&self) -> Option<MutexGuard<'_, LossListeners>> {
-        lock_unless_forked(&self.waiting_for_loss)
+        self.state.mark_lost(cause)
     }
 
     /// Whether its call has the lock. A call for several keys gets all of its locks at once.
@@ -140,16 +109,5 @@ impl Tenure {
     /// Why the store does not know the hold any more, as far as it has reported it.
     pub(crate) fn told_cause(&self) -> LossCause {
         if self.broken.get().is_some() { LossCause::Broken } else { LossCause::Store }
-    }
-}
-
-const fn cause(state: u8) -> LossCause {
-    match state {
-        RELEASED => LossCause::Released,
-        LOST_STORE => LossCause::Store,
-        LOST_BROKEN => LossCause::Broken,
-        LOST_MAX_HOLD => LossCause::MaxHold,
-        LOST_SHUTDOWN => LossCause::Shutdown,
-        _ => LossCause::Deadline,
     }
 }
