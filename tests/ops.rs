@@ -93,15 +93,21 @@ fn the_buckets_end_at_the_thresholds_of_the_alerts() {
     assert!(SECONDS.is_sorted() && SHARES.is_sorted());
 }
 
-/// The queries of all panels, with values for the variables of Grafana.
+/// The queries of all panels and of the variables, with values for the variables of Grafana.
 fn queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&read("ops/grafana-dashboard.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter().filter_map(|panel| panel["targets"].as_array());
-    let query = |target: &Value| {
-        let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "1m");
-        query.replace("$lock", ".*").replace("$backend", ".*")
-    };
-    panels.flatten().map(query).collect()
+    let panels = panels.flatten().map(|target| target["expr"].as_str().unwrap().to_owned());
+    let variables = dashboard["templating"]["list"].as_array().unwrap().iter();
+    // Grafana asks for the values of a label in its own way.
+    let variables = variables.filter(|variable| variable["type"] == "query").map(|variable| {
+        let asked = variable["query"].as_str().unwrap();
+        let values = asked.strip_prefix("label_values(").and_then(|asked| asked.strip_suffix(")")).unwrap();
+        let (series, label) = values.rsplit_once(", ").unwrap();
+        format!("count by ({label}) ({series})")
+    });
+    let all = panels.chain(variables);
+    all.map(|query| query.replace("$__rate_interval", "1m").replace("$lock", ".*").replace("$backend", ".*")).collect()
 }
 
 struct Killed(Child);

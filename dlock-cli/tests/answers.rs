@@ -189,7 +189,7 @@ fn a_watch_of_a_silent_store_obeys_its_keys() {
     // On a busy machine the key may come after the store was given up.
     let ends_unanswered = |_| {
         proxy.set(Mode::Pass);
-        let (mut keys, screen, mut watch) = on_a_terminal(&url);
+        let (mut keys, screen, mut watch) = on_a_terminal(&url, |_| ());
         block_until("a picture", || screen.lock().unwrap().contains("HOLDER")).unwrap();
         let asked = proxy.swallowing();
         proxy.set(Mode::BLACKHOLE);
@@ -202,15 +202,48 @@ fn a_watch_of_a_silent_store_obeys_its_keys() {
     assert!((0..5).any(ends_unanswered), "the key was heard only when the store was given up");
 }
 
+#[test]
+fn a_watch_goes_on_when_its_store_is_back() {
+    let (proxy, url) = Proxy::in_front_of(&shared().redis().unwrap()).unwrap();
+    let (_keys, screen, _watch) = on_a_terminal(&url, |_| ());
+    let shows = |text: &str| screen.lock().unwrap().contains(text);
+    block_until("a picture", || shows("HOLDER")).unwrap();
+    proxy.set(Mode::BLACKHOLE);
+    block_until("the error", || shows("outage")).unwrap();
+    let key = format!("back{:x}", fastrand::u32(..));
+    let _holder = Running::start(&shared().redis().unwrap(), &key);
+    assert!(!shows(&key));
+    proxy.set(Mode::Pass);
+    block_until("the lock that was taken meanwhile", || shows(&key)).unwrap();
+}
+
+#[test]
+fn a_watch_has_colours_unless_no_color_is_set() {
+    let url = shared().redis().unwrap();
+    let key = format!("bar{:x}", fastrand::u32(..));
+    let _holder = Running::start(&url, &key);
+    for (value, has_colours) in [(None, true), (Some(""), true), (Some("1"), false)] {
+        let (_keys, screen, _watch) = on_a_terminal(&url, |command| {
+            command.env_remove("NO_COLOR").envs(value.map(|value| ("NO_COLOR", value)));
+        });
+        block_until("the bar of the lease", || screen.lock().unwrap().contains('█')).unwrap();
+        let screen = screen.lock().unwrap();
+        assert_eq!(screen.contains("\u{1b}[38;5;"), has_colours, "{value:?}: {screen:?}");
+        assert!(!screen.contains("\u{1b}[;m"), "{value:?}: {screen:?}");
+    }
+}
+
 /// `dlock watch` on a terminal of 80 columns: its keyboard, and the bytes on its screen.
-fn on_a_terminal(url: &str) -> (File, Arc<Mutex<String>>, Running) {
+fn on_a_terminal(url: &str, change: impl Fn(&mut Command)) -> (File, Arc<Mutex<String>>, Running) {
     let keyboard = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
     grantpt(&keyboard).unwrap();
     unlockpt(&keyboard).unwrap();
     let name = ptsname(&keyboard, Vec::new()).unwrap().into_string().unwrap();
     let terminal = || OpenOptions::new().read(true).write(true).open(&name).unwrap();
     assert!(Command::new("stty").args(["rows", "24", "cols", "80"]).stdin(terminal()).status().unwrap().success());
-    let watch = dlock(url, &["watch"]).stdin(terminal()).stdout(terminal()).stderr(Stdio::null()).spawn().unwrap();
+    let mut command = dlock(url, &["watch"]);
+    change(&mut command);
+    let watch = command.stdin(terminal()).stdout(terminal()).stderr(Stdio::null()).spawn().unwrap();
     let (keyboard, screen) = (File::from(keyboard), Arc::new(Mutex::new(String::new())));
     let (mut output, seen) = (keyboard.try_clone().unwrap(), screen.clone());
     std::thread::spawn(move || {

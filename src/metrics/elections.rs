@@ -21,7 +21,7 @@ impl Elections {
             Event::Released { .. } | Event::Lost { .. } | Event::NotSettled { .. } => None,
             _ => return,
         };
-        // One name for many elections: two leaders of two shards are no two leaders.
+        // Elections of this name share it, as `shard:<7>` and `shard:<8>` do: their leaders are not two leaders of one election.
         if label.name().contains('<') {
             return;
         }

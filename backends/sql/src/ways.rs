@@ -65,7 +65,7 @@ pub fn way_name(key: &LockKey) -> String {
 
 /// The finding about a namespace that tables of another schema or prefix have too.
 #[must_use]
-pub fn apart(namespace: &str, other: &str) -> String {
+pub fn split_namespace(namespace: &str, other: &str) -> String {
     format!(
         "the namespace `{namespace}` is in the table {other} too. The locks of that table and of this one do not exclude each other: \
          use one schema and one `table_prefix` in all programs, or another namespace. If no program uses the other table any more, \
@@ -74,7 +74,7 @@ pub fn apart(namespace: &str, other: &str) -> String {
 }
 
 /// Named locks exclude each other whatever tables their programs use, but the tokens come from beside the tables.
-pub(crate) fn tokens_apart(key: &LockKey, other: &str) -> Error {
+pub(crate) fn split_tokens(key: &LockKey, other: &str) -> Error {
     let name = way_name(key);
     let text = format!(
         "named locks of this namespace are in the table {other} too. They exclude each other, but the fencing tokens of the two come \

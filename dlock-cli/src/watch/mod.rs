@@ -122,7 +122,14 @@ async fn look(store: &Store, watch: &WatchArgs) -> Result<(Vec<ListedLock>, bool
 }
 
 fn draw(terminal: &mut ratatui::DefaultTerminal, model: &mut Model) -> Result<(), Failure> {
-    let drawn = terminal.draw(|frame| view::draw(frame, model));
+    // Without this, crossterm writes a reset in the place of each colour, and the selected row loses its mark.
+    let has_colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let drawn = terminal.draw(|frame| {
+        view::draw(frame, model);
+        if !has_colours {
+            view::without_colours(frame.buffer_mut());
+        }
+    });
     drawn.map(drop).map_err(|error| Failure::new(Exit::INTERNAL, format!("the terminal: {error}")))
 }
 

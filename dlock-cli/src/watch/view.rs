@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ratatui::Frame;
+use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
-use ratatui::style::{Style, Stylize};
+use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row as TableRow, Table, Wrap};
 
@@ -33,6 +34,12 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &mut Model) {
         && let Some(row) = model.selected()
     {
         draw_details(frame, row, model.focus == Focus::Confirm);
+    }
+}
+
+pub(super) fn without_colours(picture: &mut Buffer) {
+    for cell in &mut picture.content {
+        (cell.fg, cell.bg) = (Color::Reset, Color::Reset);
     }
 }
 

@@ -6,12 +6,12 @@
 //! `MERGE_THRESHOLD` says that they are full enough.
 
 use dlock_contract::{Health, Result};
-use dlock_sql::{ServerTable, TableNames, TableServer, TableSet, apart};
+use dlock_sql::{ServerTable, TableNames, TableServer, TableSet, split_namespace};
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::server::fault::fault;
-use crate::server::{catalogue, cluster, elsewhere};
+use crate::server::{catalogue, cluster, other_tables};
 
 /// For lease rows.
 pub(crate) const LEASES: TableSet = TableSet { tables: &[&LOCKS, &BREAKS, &META], probes: &PROBES };
@@ -199,8 +199,8 @@ pub(crate) async fn health(conn: &mut MySqlConnection, names: &TableNames) -> Re
     );
     let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(&mut *conn).await.map_err(fault)?;
     let mut health = Health::new().role("primary");
-    if let Some((namespace, other)) = elsewhere::namespace_in_both(conn, names).await.map_err(fault)? {
-        health = health.finding(apart(&namespace, &other));
+    if let Some((namespace, other)) = other_tables::namespace_in_both(conn, names).await.map_err(fault)? {
+        health = health.finding(split_namespace(&namespace, &other));
     }
     for row in &rows {
         let (name, value): (String, String) = (row.try_get(0).map_err(fault)?, row.try_get(1).map_err(fault)?);

@@ -2,8 +2,8 @@
 
 pub(crate) mod catalogue;
 pub(crate) mod cluster;
-pub(crate) mod elsewhere;
 pub(crate) mod fault;
+pub(crate) mod other_tables;
 
 use std::fmt;
 

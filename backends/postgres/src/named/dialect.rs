@@ -17,8 +17,8 @@ use sqlx::{AssertSqlSafe, Row};
 use crate::lease::dialect::{Postgres, set_up};
 use crate::lease::tables::{self, NAMED_LOCKS, Tables};
 use crate::named::tokens;
-use crate::server::elsewhere;
 use crate::server::fault::{fault, state};
+use crate::server::other_tables;
 use crate::server::pieces::{self, FREE_TURN};
 use crate::server::{endless_silence, refuse_endless_silence, writable_server};
 
@@ -136,12 +136,12 @@ impl NamedDialect for Postgres {
         })
     }
 
-    fn named_elsewhere<'a>(
+    fn other_named_table<'a>(
         &'a self,
         conn: &'a mut PgConnection,
         way_name: &'a str,
     ) -> BoxFuture<'a, sqlx::Result<Option<String>>> {
-        Box::pin(elsewhere::named_locks(conn, &self.words().tables, way_name))
+        Box::pin(other_tables::with_named_locks(conn, &self.words().tables, way_name))
     }
 
     fn end_after<'a>(&'a self, conn: &'a mut PgConnection, silence: Duration) -> BoxFuture<'a, Result<()>> {

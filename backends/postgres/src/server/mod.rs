@@ -1,7 +1,7 @@
 //! The servers, the database and the account of a URL.
 
-pub(crate) mod elsewhere;
 pub(crate) mod fault;
+pub(crate) mod other_tables;
 pub(crate) mod pieces;
 
 use std::fmt;

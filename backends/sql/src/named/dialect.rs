@@ -33,7 +33,7 @@ pub trait NamedDialect: Dialect {
 
     /// Another table of dlock's settings in which a namespace has named locks, if those exclude ours and draw their tokens from
     /// another source. `way_name` is the name of the namespace's row.
-    fn named_elsewhere<'a>(
+    fn other_named_table<'a>(
         &'a self,
         conn: &'a mut Self::Conn,
         way_name: &'a str,

@@ -19,7 +19,7 @@ use super::shared_sessions::SharedSessions;
 use crate::connection::answer::answered;
 use crate::connection::pending_attempts::PendingAttempts;
 use crate::dialect::{Refusal, Value};
-use crate::ways::{Ways, tokens_apart, way_name};
+use crate::ways::{Ways, split_tokens, way_name};
 
 /// How long a renewal waits for the session of its hold before it asks the monitor.
 const RENEWAL_PATIENCE: Duration = Duration::from_millis(250);
@@ -198,18 +198,18 @@ impl<D: NamedDialect> NamedShared<D> {
 
     /// Fails if other tables draw the tokens of the namespace's locks too. Asked before our row is written, so that a program that
     /// is refused here stops nobody there.
-    async fn is_here_alone(&self, key: &LockKey) -> Result<()> {
+    async fn refuse_other_tables(&self, key: &LockKey) -> Result<()> {
         let name = way_name(key);
-        let elsewhere = self.look(move |context, conn| {
+        let other = self.look(move |context, conn| {
             let name = name.clone();
-            Box::pin(async move { context.dialect.named_elsewhere(conn, &name).await })
+            Box::pin(async move { context.dialect.other_named_table(conn, &name).await })
         });
-        elsewhere.await?.map_or(Ok(()), |other| Err(tokens_apart(key, &other)))
+        other.await?.map_or(Ok(()), |other| Err(split_tokens(key, &other)))
     }
 
     /// Notes the way of the key's namespace in the table. Fails if the table has another way.
     async fn agree(&self, key: &LockKey) -> Result<()> {
-        self.is_here_alone(key).await?;
+        self.refuse_other_tables(key).await?;
         let (name, word) = (way_name(key), self.ways.word().to_owned());
         let found = self.look(move |context, conn| {
             let (name, word) = (name.clone(), word.clone());
@@ -234,7 +234,7 @@ impl<D: NamedDialect> NamedShared<D> {
 
     /// Fails if the table has another way for the key's namespace.
     pub(super) async fn admits(&self, key: &LockKey) -> Result<()> {
-        self.is_here_alone(key).await?;
+        self.refuse_other_tables(key).await?;
         let name = way_name(key);
         let found = self.look(move |context, conn| {
             let name = name.clone();

@@ -43,7 +43,7 @@ pub(crate) async fn namespace_in_both(
 }
 
 /// Other tables by which the row `name` is locked with named locks.
-pub(crate) async fn named_locks(
+pub(crate) async fn with_named_locks(
     conn: &mut PgConnection,
     names: &TableNames,
     name: &str,
