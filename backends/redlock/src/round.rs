@@ -35,6 +35,9 @@ const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(500);
 /// For this time a busy machine may not answer at all, and not only one node on it.
 const BUSY_TIME: Duration = Duration::from_millis(300);
 
+/// A little after the end of an opening that gets no answer.
+const AFTER_OPEN_LIMIT: Duration = OPEN_LIMIT.saturating_add(Duration::from_millis(250));
+
 impl Patience {
     /// For a lock with this ttl: a node is waited for by a two-thousandth to a two-hundredth of it, as in Redlock's
     /// description (5 to 50 ms of 10 s), and as close to [`LONGEST_ROUND_TRIP`] as that allows.
@@ -54,8 +57,11 @@ impl Patience {
     /// the second after which the engine gives up an abandon.
     pub(super) const UNHURRIED: Self = Self::each(Duration::from_millis(800));
 
-    /// For the first look at all nodes.
-    pub(super) const FIRST: Self = Self::each(OPEN_LIMIT);
+    /// For the first look at all nodes. An opening ends by a limit of its own, and its error says what to look for.
+    pub(super) const FIRST: Self = Self { answer: OPEN_LIMIT, ..Self::each(AFTER_OPEN_LIMIT) };
+
+    /// For a sign of life of all nodes. Less than the 5 s after which the engine gives the whole question up.
+    pub(super) const SIGN: Self = Self::each(Duration::from_secs(2));
 
     const fn each(time: Duration) -> Self {
         Self { answer: time, open: time, in_all: time, takes_any: false }

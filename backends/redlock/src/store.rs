@@ -87,7 +87,7 @@ impl Redlock {
     pub(super) async fn health(&self) -> Result<Health> {
         let nodes = self.nodes.len();
         let sign = |node: Arc<Node>, link: Arc<Link>| async move { node.pipeline(&link, [cmd("PING")]).await };
-        let mut answers = round::ask(&self.nodes, 0..nodes, Patience::FIRST, sign)?;
+        let mut answers = round::ask(&self.nodes, 0..nodes, Patience::SIGN, sign)?;
         let (mut health, mut unable) = (Health::new(), Vec::new());
         while let Some((number, answer)) = answers.next().await {
             if let Err(why) = answer {

@@ -45,6 +45,17 @@ async fn lost_answers_of_all_nodes_leave_nothing_beyond_the_ttl() {
     cluster.assert_empty_within(SLACK).await;
 }
 
+/// A node that is down says so at once. One that is silent must not use up the time of the whole question.
+#[tokio::test]
+async fn a_silent_node_is_a_finding_as_one_that_is_down() {
+    let cluster = Cluster::start();
+    let registry = dlock::Registry::new();
+    registry.connect("store", &cluster.far_url()).await.unwrap();
+    cluster.set([1], Mode::BLACKHOLE);
+    let health = registry.ready("store").await.unwrap();
+    assert!(health.findings.len() == 1 && health.findings[0].contains("cannot vote"), "{health}");
+}
+
 #[tokio::test]
 async fn a_store_that_was_closed_opens_nothing() {
     let cluster = Cluster::start();
