@@ -91,7 +91,8 @@ async fn left_to_others(fixture: &Fixture<'_>) -> Tested {
     let most = fixture.profile.holds_in_a_row.unwrap_or(1);
     let (key, one, other) = (fixture.key()?, fixture.client().await?, fixture.client().await?);
     let bound = fixture.long();
-    for round in 0..4 {
+    let mut longer = Vec::new();
+    for round in 0..5 {
         let (holds, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         let passing = async {
             while !is_over.load(Ordering::Relaxed) {
@@ -121,14 +122,20 @@ async fn left_to_others(fixture: &Fixture<'_>) -> Tested {
             is_over.store(true, Ordering::Relaxed);
             let between = holds.load(Ordering::Relaxed) - before;
             other.give_back(&hold).await?;
-            // For its first wait a client may open a connection. Nobody knows of the waiter before.
-            let is_known = round > 0;
-            // The hold that it was refused by, and one that was on its way then.
-            ensure!(!is_known || between <= most + 2, "a client had {between} holds in a row while another one waited");
-            Ok(())
+            Ok(between)
         };
-        futures::future::try_join(passing, waiting).await?;
+        let ((), between) = futures::future::try_join(passing, waiting).await?;
+        // For its first wait a client may open a connection. Nobody knows of the waiter before. Later there are the hold that it was
+        // refused by, and one that was on its way then.
+        if round > 0 && between > most + 2 {
+            longer.push(between);
+        }
     }
+    // A store leaves the lock for a moment only, and on a busy machine a waiter may miss it once.
+    ensure!(
+        longer.len() < 2,
+        "a client had {longer:?} holds in a row, in two rounds of four, while another one waited"
+    );
     Ok(())
 }
 
