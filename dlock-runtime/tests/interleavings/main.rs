@@ -10,7 +10,7 @@ mod loss;
 mod models;
 mod queue;
 
-/// What the queue uses of the rest of the engine.
+/// The types of the engine that the files of the queue name.
 mod events {
     pub(crate) mod shutdown {
         #[derive(Debug, Default)]

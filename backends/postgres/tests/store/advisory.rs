@@ -186,7 +186,7 @@ async fn a_second_schema_of_one_namespace_is_refused(database: Database) {
         assert!(error.to_string().contains("in the table dlock_meta too") && !error.may_have_left(), "{error}");
         assert_eq!(there.admits(&hold.claim.key).await.unwrap_err().kind(), error.kind());
     }
-    // Those who were here first go on, also in a new process.
+    // The programs of the first schema go on, also in a new process.
     let again = open(&database).await;
     let next = take(&again, &database.claim("a", TTL)).await;
     assert!(token(&next) > token(&hold));
